@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+// Condition types of a Module. All have positive polarity; none is transient.
+const (
+	// ConditionReady sums up the others: True when everything this Module asks for is there on every node it selects.
+	ConditionReady = "Ready"
+	// ConditionKernelsCovered is True when every selected node's kernel has a mapping.
+	ConditionKernelsCovered = "KernelsCovered"
+	// ConditionLoaded is True when the kernel module is live on every desired node.
+	ConditionLoaded = "Loaded"
+	// ConditionDevicesReady is True when the device plugin or DRA driver is ready on every node with the module.
+	ConditionDevicesReady = "DevicesReady"
+)
+
+// Reasons of conditions that stand for "all is well" or "on its way".
+const (
+	// ReasonReady: everything asked for is there.
+	ReasonReady = "Ready"
+	// ReasonAllKernelsCovered: every selected node's kernel has a mapping.
+	ReasonAllKernelsCovered = "AllKernelsCovered"
+	// ReasonLoaded: live on every desired node.
+	ReasonLoaded = "Loaded"
+	// ReasonLoading: some nodes are on their way and none has failed.
+	ReasonLoading = "Loading"
+	// ReasonUnloading: the Module is being deleted and is still live on some nodes.
+	ReasonUnloading = "Unloading"
+	// ReasonNoNodes: the selector chooses no eligible node.
+	ReasonNoNodes = "NoNodes"
+	// ReasonNotRequested: the Module does not ask for this.
+	ReasonNotRequested = "NotRequested"
+	// ReasonDevicesReady: the device plugin or DRA driver is ready on every node with the module.
+	ReasonDevicesReady = "DevicesReady"
+	// ReasonDevicesPending: the device plugin or DRA driver is not ready on some node with the module.
+	ReasonDevicesPending = "DevicesPending"
+)
+
+// Reasons of attempts, conditions and events that need attention. The set is closed; each has a next step in
+// docs/reference/reasons.md.
+const (
+	// ReasonNoKernelMapping: no kernel mapping matches the node's kernel.
+	ReasonNoKernelMapping = "NoKernelMapping"
+	// ReasonAwaitingDelivery: the image's content is on its way to the node.
+	ReasonAwaitingDelivery = "AwaitingDelivery"
+	// ReasonImageNotFound: the registry does not have the image.
+	ReasonImageNotFound = "ImageNotFound"
+	// ReasonPullUnauthorized: the registry refused the pull secrets.
+	ReasonPullUnauthorized = "PullUnauthorized"
+	// ReasonPullFailed: the kubelet cannot pull the image for another cause.
+	ReasonPullFailed = "PullFailed"
+	// ReasonDeliveryRefused: the carrier pod was refused or cannot run.
+	ReasonDeliveryRefused = "DeliveryRefused"
+	// ReasonImageUnreadable: the image's content cannot be used.
+	ReasonImageUnreadable = "ImageUnreadable"
+	// ReasonImageTooLarge: the image's content exceeds the delivery limit.
+	ReasonImageTooLarge = "ImageTooLarge"
+	// ReasonVermagicMismatch: the module was built for another kernel configuration.
+	ReasonVermagicMismatch = "VermagicMismatch"
+	// ReasonUnknownSymbol: the kernel lacks a symbol or its CRC differs.
+	ReasonUnknownSymbol = "UnknownSymbol"
+	// ReasonMissingDependency: a module that this one depends on exists neither in the image nor on the host.
+	ReasonMissingDependency = "MissingDependency"
+	// ReasonModuleConflict: another Module owns a different build of the same kernel module on the node.
+	ReasonModuleConflict = "ModuleConflict"
+	// ReasonSignatureRejected: the kernel refuses the module's signature.
+	ReasonSignatureRejected = "SignatureRejected"
+	// ReasonModulesDisabled: kernel.modules_disabled is 1.
+	ReasonModulesDisabled = "ModulesDisabled"
+	// ReasonInvalidParameter: the kernel refuses a module parameter.
+	ReasonInvalidParameter = "InvalidParameter"
+	// ReasonNoSuchDevice: the module found no device to drive.
+	ReasonNoSuchDevice = "NoSuchDevice"
+	// ReasonAlreadyLoadedForeign: another build of the same module is live and not ours.
+	ReasonAlreadyLoadedForeign = "AlreadyLoadedForeign"
+	// ReasonInUse: somebody uses the module that shall go.
+	ReasonInUse = "InUse"
+	// ReasonDrifted: the module went away although it is wanted.
+	ReasonDrifted = "Drifted"
+	// ReasonTimeout: a kernel call did not return in time.
+	ReasonTimeout = "Timeout"
+	// ReasonLoadFailed: the kernel refused the load with an error that has no reason of its own.
+	ReasonLoadFailed = "LoadFailed"
+	// ReasonUnloadFailed: the kernel refused the unload with an error other than "busy".
+	ReasonUnloadFailed = "UnloadFailed"
+	// ReasonAgentMissing: no agent runs on the node.
+	ReasonAgentMissing = "AgentMissing"
+	// ReasonNodeNotReady: the node is not Ready.
+	ReasonNodeNotReady = "NodeNotReady"
+	// ReasonRecordForeign: the node's record belongs to another cluster or node.
+	ReasonRecordForeign = "RecordForeign"
+	// ReasonUnclaimed: loaded by the agent, and no order names it.
+	ReasonUnclaimed = "Unclaimed"
+	// ReasonPaused: paused by annotation.
+	ReasonPaused = "Paused"
+	// ReasonModprobeUnsupported: args or rawArgs need the modprobe back end, which this version does not have.
+	ReasonModprobeUnsupported = "ModprobeUnsupported"
+	// ReasonUnsupported: the Module asks for something that this version does not do.
+	ReasonUnsupported = "Unsupported"
+)

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+const (
+	// ModuleFinalizer keeps a Module until it is out of every kernel. Same name as upstream.
+	ModuleFinalizer = "kmm.node.kubernetes.io/module-finalizer"
+
+	// ModuleNameLabel is put on every object made for a Module.
+	ModuleNameLabel = "kmm.node.kubernetes.io/module.name"
+
+	// RoleLabel tells a device plugin DaemonSet ("device-plugin") from a DRA one ("dra").
+	RoleLabel = "kmm.node.kubernetes.io/role"
+
+	// CarrierLabel is on every carrier pod. Its value is empty.
+	CarrierLabel = "drover.dev/carrier"
+
+	// ModuleNamespaceAnnotation and the following name, on a carrier pod, what it delivers.
+	ModuleNamespaceAnnotation = "drover.dev/module-namespace"
+	// ModuleNameAnnotation names the Module of a carrier pod.
+	ModuleNameAnnotation = "drover.dev/module-name"
+	// DeliveryAnnotation is the delivery id of a carrier pod.
+	DeliveryAnnotation = "drover.dev/delivery"
+
+	// CarrierPrefix begins the name of every carrier pod. An admission policy seals all pods whose names begin so.
+	CarrierPrefix = "drover-carrier-"
+
+	// PausedAnnotation on a Module or Node: watched and reported, not touched. Its value does not matter.
+	PausedAnnotation = "drover.dev/paused"
+
+	labelPrefix = "kmm.node.kubernetes.io/"
+)
+
+// ReadyLabel is the node label that says: this Module's kernel module is live and verified on the node in this boot.
+// Same key as upstream; its value is empty.
+func ReadyLabel(namespace, name string) string {
+	return labelPrefix + namespace + "." + name + ".ready"
+}
+
+// DevicePluginReadyLabel is the node label that says: this Module's device plugin pod is ready on the node.
+func DevicePluginReadyLabel(namespace, name string) string {
+	return labelPrefix + namespace + "." + name + ".device-plugin-ready"
+}
+
+// DRAReadyLabel is the node label that says: this Module's DRA driver pod is ready on the node.
+func DRAReadyLabel(namespace, name string) string {
+	return labelPrefix + namespace + "." + name + ".dra-ready"
+}
+
+// VersionReadyLabel is the node label whose value is the Module version that is live on the node.
+func VersionReadyLabel(namespace, name string) string {
+	return labelPrefix + namespace + "." + name + ".version.ready"
+}
+
+// DeprecatedReadyLabel is the old ready label without a namespace; it is removed where it is found.
+func DeprecatedReadyLabel(name string) string {
+	return labelPrefix + name + ".ready"
+}

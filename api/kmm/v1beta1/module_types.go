@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Module says which out-of-tree kernel module belongs on which nodes, and which device plugin or DRA driver follows it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=kmod
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.moduleLoader.desiredNumber`,description="Nodes that shall hold the kernel module"
+// +kubebuilder:printcolumn:name="Loaded",type=integer,JSONPath=`.status.moduleLoader.availableNumber`,description="Nodes on which the kernel module is live"
+// +kubebuilder:printcolumn:name="Plugin",type=integer,JSONPath=`.status.devicePlugin.availableNumber`,description="Nodes on which the device plugin is ready"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Module struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ModuleSpec   `json:"spec,omitempty"`
+	Status ModuleStatus `json:"status,omitempty"`
+}
+
+// ModuleList is a list of Modules.
+//
+// +kubebuilder:object:root=true
+type ModuleList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Module `json:"items"`
+}
+
+// ModuleSpec is the user's wish.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.dra) && has(self.devicePlugin))",message="spec.dra and spec.devicePlugin are mutually exclusive"
+type ModuleSpec struct {
+	// devicePlugin is started on the nodes where the kernel module is ready.
+	// +optional
+	DevicePlugin *DevicePluginSpec `json:"devicePlugin,omitempty"`
+
+	// dra is the Dynamic Resource Allocation driver started on the nodes where the kernel module is ready.
+	// +optional
+	DRA *DRASpec `json:"dra,omitempty"`
+
+	// moduleLoader says what to load. Unset: nothing is loaded and the plugin runs on all selected nodes.
+	// +optional
+	ModuleLoader *ModuleLoaderSpec `json:"moduleLoader,omitempty"`
+
+	// imageRepoSecret names the Secret used to pull (and, for builds, push) the kernel module image.
+	// +optional
+	ImageRepoSecret *corev1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
+
+	// imageRebuildTriggerGeneration, when changed, makes every image of this Module be verified and delivered again.
+	// +optional
+	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
+
+	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
+	Selector map[string]string `json:"selector"`
+
+	// tolerations apply to node targeting for the first load and to all pods made for this Module.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// ModuleLoaderSpec describes the kernel module.
+type ModuleLoaderSpec struct {
+	// container holds the image, the mapping from kernels to images and the modprobe settings.
+	Container ModuleLoaderContainerSpec `json:"container"`
+
+	// serviceAccountName is the ServiceAccount whose pull secrets the delivery pods use. Default: "default".
+	// +optional
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+}
+
+// ModuleLoaderContainerSpec describes the kernel module image.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && self.inTreeModuleToRemove != ”)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0) || self.kernelMappings.all(m, !has(m.inTreeModuleToRemove) || m.inTreeModuleToRemove == ”)",message="inTreeModulesToRemove and a mapping's inTreeModuleToRemove cannot be mixed"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModuleToRemove) && self.inTreeModuleToRemove != ”) || self.kernelMappings.all(m, !has(m.inTreeModulesToRemove) || size(m.inTreeModulesToRemove) == 0)",message="inTreeModuleToRemove and a mapping's inTreeModulesToRemove cannot be mixed"
+// +kubebuilder:validation:XValidation:rule="(has(self.containerImage) && self.containerImage != ”) || self.kernelMappings.all(m, has(m.containerImage) && m.containerImage != ”)",message="every kernel mapping needs a containerImage when container.containerImage is not set"
+// +kubebuilder:validation:XValidation:rule="(has(oldSelf.version) && oldSelf.version != ”) == (has(self.version) && self.version != ”)",message="version cannot be set or unset on an existing Module, only changed"
+type ModuleLoaderContainerSpec struct {
+	// build are the default build settings of all kernel mappings.
+	// +optional
+	Build *Build `json:"build,omitempty"`
+
+	// sign are the default signing settings of all kernel mappings.
+	// +optional
+	Sign *Sign `json:"sign,omitempty"`
+
+	// containerImage is the default image of all kernel mappings. Template variables are substituted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.contains('@') || self.split('/')[size(self.split('/')) - 1].contains(':')",message="containerImage must name a tag or a digest"
+	ContainerImage string `json:"containerImage,omitempty"`
+
+	// imagePullPolicy of the kernel module image. Always delivers it again when moduleLoader or the rebuild trigger changes.
+	// +optional
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+
+	// kernelMappings relate kernels to images; the first one that matches a node's kernel wins.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=512
+	KernelMappings []KernelMapping `json:"kernelMappings"`
+
+	// modprobe says which module of the image is loaded and how.
+	// +kubebuilder:validation:XValidation:rule="(has(self.moduleName) && self.moduleName != '') || (has(self.rawArgs) && has(self.rawArgs.load) && size(self.rawArgs.load) > 0 && has(self.rawArgs.unload) && size(self.rawArgs.unload) > 0)",message="moduleName, or rawArgs with both load and unload, must be set"
+	// +kubebuilder:validation:XValidation:rule="!(has(self.moduleName) && self.moduleName != '' && has(self.rawArgs) && ((has(self.rawArgs.load) && size(self.rawArgs.load) > 0) || (has(self.rawArgs.unload) && size(self.rawArgs.unload) > 0)))",message="rawArgs and moduleName are mutually exclusive"
+	// +kubebuilder:validation:XValidation:rule="!has(self.modulesLoadingOrder) || size(self.modulesLoadingOrder) == 0 || (size(self.modulesLoadingOrder) >= 2 && has(self.moduleName) && self.modulesLoadingOrder[0] == self.moduleName)",message="modulesLoadingOrder needs at least two entries, the first being moduleName"
+	// +kubebuilder:validation:XValidation:rule="!has(self.modulesLoadingOrder) || self.modulesLoadingOrder.all(x, self.modulesLoadingOrder.exists_one(y, x == y))",message="modulesLoadingOrder must not repeat a module"
+	// +kubebuilder:validation:XValidation:rule="!has(self.firmwarePath) || !self.firmwarePath.split('/').exists(p, p == '..')",message="firmwarePath must not contain '..'"
+	Modprobe ModprobeSpec `json:"modprobe"`
+
+	// inTreeModulesToRemove are unloaded before this module is loaded.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
+
+	// inTreeModuleToRemove is the deprecated single form of inTreeModulesToRemove.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
+
+	// registryTLS are the TLS settings of the registry that holds containerImage.
+	// +optional
+	RegistryTLS TLSOptions `json:"registryTLS,omitempty"`
+
+	// version turns on the ordered upgrade that is driven by node labels.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version,omitempty"`
+}
+
+// KernelMapping relates kernels to an image.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.regexp) && self.regexp != ”) != (has(self.literal) && self.literal != ”)",message="exactly one of regexp and literal must be set: they are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && self.inTreeModuleToRemove != ”)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
+type KernelMapping struct {
+	// build settings merged over the container's; build: {} means "as the container says".
+	// +optional
+	Build *Build `json:"build,omitempty"`
+
+	// sign settings merged over the container's.
+	// +optional
+	Sign *Sign `json:"sign,omitempty"`
+
+	// containerImage of this mapping; empty: the container's. Template variables are substituted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.contains('@') || self.split('/')[size(self.split('/')) - 1].contains(':')",message="containerImage must name a tag or a digest"
+	ContainerImage string `json:"containerImage,omitempty"`
+
+	// literal is compared with the node's kernel version.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Literal string `json:"literal,omitempty"`
+
+	// regexp (RE2, not anchored) is matched against the node's kernel version.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="'x'.matches(self) ? true : true",message="regexp must be a valid RE2 regular expression"
+	Regexp string `json:"regexp,omitempty"`
+
+	// registryTLS overrides the container's.
+	// +optional
+	RegistryTLS *TLSOptions `json:"registryTLS,omitempty"`
+
+	// inTreeModulesToRemove overrides the container's.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
+
+	// inTreeModuleToRemove is the deprecated single form of inTreeModulesToRemove.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
+}
+
+// ModprobeSpec says what to load and with which arguments.
+// Its rules stand on Module.spec only: a NodeModulesConfig is written by machines and stays as lax as upstream.
+type ModprobeSpec struct {
+	// moduleName is the kernel module to load. Unset only with rawArgs.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ModuleName string `json:"moduleName,omitempty"`
+
+	// parameters are passed to the kernel module, each as key=value.
+	// +optional
+	Parameters []string `json:"parameters,omitempty"`
+
+	// dirName is the directory in the image below which lib/modules/<kernel> lies.
+	// +optional
+	// +kubebuilder:default=/opt
+	// +kubebuilder:validation:MaxLength=512
+	DirName string `json:"dirName,omitempty"`
+
+	// args are passed to modprobe before the module's name; a non-empty list selects the modprobe program.
+	// +optional
+	Args *ModprobeArgs `json:"args,omitempty"`
+
+	// rawArgs are passed to modprobe verbatim; everything else here is then ignored.
+	// +optional
+	RawArgs *ModprobeArgs `json:"rawArgs,omitempty"`
+
+	// firmwarePath is the directory of firmware in the image, absolute or relative to the image's root.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	FirmwarePath string `json:"firmwarePath,omitempty"`
+
+	// modulesLoadingOrder lists modules from the topmost to the deepest, for modules whose files do not say what they depend on.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=256
+	ModulesLoadingOrder []string `json:"modulesLoadingOrder,omitempty"`
+}
+
+// ModprobeArgs are modprobe arguments for loading and unloading.
+type ModprobeArgs struct {
+	// load are the arguments used when loading.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	Load []string `json:"load,omitempty"`
+
+	// unload are the arguments used when unloading.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	Unload []string `json:"unload,omitempty"`
+}
+
+// Build describes an in-cluster build of the kernel module image.
+type Build struct {
+	// buildArgs are passed to the build; a mapping's override the container's by name.
+	// +optional
+	BuildArgs []BuildArg `json:"buildArgs,omitempty"`
+
+	// dockerfileConfigMap holds the Dockerfile under the key "dockerfile".
+	// +optional
+	DockerfileConfigMap *corev1.LocalObjectReference `json:"dockerfileConfigMap,omitempty"`
+
+	// baseImageRegistryTLS are the TLS settings of the base images' registry.
+	// +optional
+	BaseImageRegistryTLS TLSOptions `json:"baseImageRegistryTLS,omitempty"`
+
+	// secrets are mounted at /run/secrets/<name> during the build.
+	// +optional
+	Secrets []corev1.LocalObjectReference `json:"secrets,omitempty"`
+
+	// selector chooses the nodes on which the build may run.
+	// +optional
+	Selector map[string]string `json:"selector,omitempty"`
+
+	// kanikoParams is accepted for compatibility.
+	// +optional
+	KanikoParams *KanikoParams `json:"kanikoParams,omitempty"`
+}
+
+// BuildArg is one build argument.
+type BuildArg struct {
+	// name of the argument.
+	Name string `json:"name"`
+	// value of the argument.
+	Value string `json:"value"`
+}
+
+// KanikoParams are accepted for compatibility with Modules written for upstream.
+type KanikoParams struct {
+	// tag of the kaniko image.
+	// +optional
+	Tag string `json:"tag,omitempty"`
+}
+
+// Sign describes the signing of kernel modules.
+type Sign struct {
+	// unsignedImage is the image to sign when nothing is built. Template variables are substituted.
+	// +optional
+	UnsignedImage string `json:"unsignedImage,omitempty"`
+
+	// unsignedImageRegistryTLS are the TLS settings of that image's registry.
+	// +optional
+	UnsignedImageRegistryTLS TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
+
+	// keySecret holds the private key under the key "key".
+	KeySecret *corev1.LocalObjectReference `json:"keySecret"`
+
+	// certSecret holds the certificate under the key "cert".
+	CertSecret *corev1.LocalObjectReference `json:"certSecret"`
+
+	// filesToSign are globs of kernel modules in the image.
+	// +optional
+	FilesToSign []string `json:"filesToSign,omitempty"`
+}
+
+// TLSOptions weaken TLS towards a registry.
+type TLSOptions struct {
+	// insecure allows plain HTTP.
+	// +optional
+	Insecure bool `json:"insecure,omitempty"`
+
+	// insecureSkipTLSVerify skips the check of the registry's certificate.
+	// +optional
+	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
+}
+
+// ModuleStatus is what was observed.
+type ModuleStatus struct {
+	// observedGeneration is the Module generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions are Ready, KernelsCovered, Loaded and DevicesReady.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// devicePlugin counts nodes of the device plugin.
+	// +optional
+	DevicePlugin DaemonSetStatus `json:"devicePlugin,omitempty"`
+
+	// dra counts nodes of the DRA driver.
+	// +optional
+	DRA DaemonSetStatus `json:"dra,omitempty"`
+
+	// moduleLoader counts nodes of the kernel module.
+	// +optional
+	ModuleLoader DaemonSetStatus `json:"moduleLoader,omitempty"`
+
+	// imageRebuildTriggerGeneration is the value last acted upon.
+	// +optional
+	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
+}
+
+// DaemonSetStatus counts nodes.
+type DaemonSetStatus struct {
+	// nodesMatchingSelectorNumber is the number of eligible nodes that the selector chooses.
+	// +optional
+	NodesMatchingSelectorNumber int32 `json:"nodesMatchingSelectorNumber,omitempty"`
+
+	// desiredNumber is the number of nodes that shall have it.
+	// +optional
+	DesiredNumber int32 `json:"desiredNumber,omitempty"`
+
+	// availableNumber is the number of nodes that have it.
+	// +optional
+	AvailableNumber int32 `json:"availableNumber,omitempty"`
+}

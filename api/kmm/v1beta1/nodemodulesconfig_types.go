@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NodeModulesConfig says which kernel modules the node of the same name shall hold, and what its kernel holds.
+// The operator writes spec, one field owner per Module; the node's agent writes status.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=nmc
+// +kubebuilder:printcolumn:name="Wanted",type=string,JSONPath=`.spec.modules[*].name`
+// +kubebuilder:printcolumn:name="Live",type=string,JSONPath=`.status.modules[*].name`
+// +kubebuilder:printcolumn:name="Open",type=string,JSONPath=`.status.attempts[*].state`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.attempts[*].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NodeModulesConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   NodeModulesConfigSpec   `json:"spec,omitempty"`
+	Status NodeModulesConfigStatus `json:"status,omitempty"`
+}
+
+// NodeModulesConfigList is a list of NodeModulesConfigs.
+//
+// +kubebuilder:object:root=true
+type NodeModulesConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeModulesConfig `json:"items"`
+}
+
+// NodeModulesConfigSpec is what the node shall hold.
+type NodeModulesConfigSpec struct {
+	// modules are the orders for this node. An order to unload is state: Absent, never a missing entry.
+	// +optional
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	Modules []NodeModuleSpec `json:"modules,omitempty"`
+}
+
+// NodeModuleState says whether a kernel module shall be in the kernel.
+//
+// +kubebuilder:validation:Enum="";Present;Absent
+type NodeModuleState string
+
+const (
+	// NodeModulePresent (or empty, as upstream writes it) orders a load.
+	NodeModulePresent NodeModuleState = "Present"
+	// NodeModuleAbsent orders an unload.
+	NodeModuleAbsent NodeModuleState = "Absent"
+)
+
+// ModuleItem identifies a Module and what is needed to fetch its image.
+type ModuleItem struct {
+	// name of the Module.
+	Name string `json:"name"`
+	// namespace of the Module.
+	Namespace string `json:"namespace"`
+	// serviceAccountName whose pull secrets were used for the delivery.
+	ServiceAccountName string `json:"serviceAccountName"`
+	// imageRepoSecret used for the delivery.
+	// +optional
+	ImageRepoSecret *corev1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
+	// tolerations of the Module.
+	// +optional
+	// +listType=atomic
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// version of the Module, for the ordered upgrade.
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// NodeModuleSpec is one order.
+type NodeModuleSpec struct {
+	ModuleItem `json:",inline"`
+
+	// config is what to load.
+	Config ModuleConfig `json:"config"`
+
+	// state is Present (default) or Absent.
+	// +optional
+	State NodeModuleState `json:"state,omitempty"`
+
+	// reason why state is Absent, in CamelCase.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
+	// +optional
+	Delivery *Delivery `json:"delivery,omitempty"`
+}
+
+// Delivery is one delivery of an image's content to a node.
+type Delivery struct {
+	// id identifies the content wanted: image reference, rebuild trigger and what is taken from the image.
+	// A node that reports this id in status.artifacts needs no carrier.
+	ID string `json:"id"`
+
+	// carrierUID is the UID of the carrier pod whose output the agent may import.
+	// Empty: the node held the artifact already when the entry was written.
+	// +optional
+	CarrierUID types.UID `json:"carrierUID,omitempty"`
+}
+
+// ModuleConfig is what to load, resolved for this node's kernel.
+type ModuleConfig struct {
+	// kernelVersion is the node's kernel for which the rest was resolved.
+	KernelVersion string `json:"kernelVersion"`
+	// containerImage is the image after substitution of variables.
+	ContainerImage string `json:"containerImage"`
+	// imagePullPolicy of the image.
+	// +optional
+	// +kubebuilder:default=IfNotPresent
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	// insecurePull is kept for compatibility; the kubelet pulls.
+	InsecurePull bool `json:"insecurePull"`
+	// inTreeModulesToRemove are unloaded first.
+	// +optional
+	// +listType=atomic
+	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
+	// inTreeModuleToRemove is the deprecated single form.
+	// +optional
+	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
+	// modprobe settings.
+	Modprobe ModprobeSpec `json:"modprobe"`
+}
+
+// NodeModulesConfigStatus is what the node's agent saw.
+type NodeModulesConfigStatus struct {
+	// modules has an entry exactly while that build is live in the kernel.
+	// +optional
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	Modules []NodeModuleStatus `json:"modules,omitempty"`
+
+	// attempts has an entry for every order that is not fulfilled, for every acknowledged unload,
+	// and for what is loaded without an order.
+	// +optional
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	Attempts []NodeModuleAttempt `json:"attempts,omitempty"`
+
+	// artifacts are the deliveries that this node holds on disk.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	Artifacts []NodeArtifact `json:"artifacts,omitempty"`
+}
+
+// NodeModuleStatus describes a kernel module that is live.
+type NodeModuleStatus struct {
+	ModuleItem `json:",inline"`
+
+	// config that was loaded.
+	// +optional
+	Config ModuleConfig `json:"config,omitempty"`
+
+	// bootId of the boot in which it was loaded or adopted.
+	// +optional
+	BootID string `json:"bootId,omitempty"`
+
+	// lastTransitionTime is when it became live.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+
+	// observed is what the kernel says about it.
+	// +optional
+	Observed *ObservedModule `json:"observed,omitempty"`
+}
+
+// ObservedModule are facts read from /sys/module and /proc/modules.
+type ObservedModule struct {
+	// buildID is the GNU build ID (hex) of the live module.
+	// +optional
+	BuildID string `json:"buildID,omitempty"`
+	// srcversion is the source version, where the kernel has one.
+	// +optional
+	SrcVersion string `json:"srcversion,omitempty"`
+	// builtIn is true when the module is compiled into the kernel.
+	// +optional
+	BuiltIn bool `json:"builtIn,omitempty"`
+	// adopted is true when the same build was live before the agent loaded anything.
+	// +optional
+	Adopted bool `json:"adopted,omitempty"`
+	// taint are the module's taint letters as in /sys/module/<name>/taint.
+	// +optional
+	Taint string `json:"taint,omitempty"`
+	// parameters are the readable parameters' values right after the load.
+	// +optional
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+// AttemptState says what stands between an order and its fulfilment.
+//
+// +kubebuilder:validation:Enum=Waiting;Failed;InUse;Absent;Unclaimed
+type AttemptState string
+
+const (
+	// AttemptWaiting: the agent waits for the delivery or for something else to end.
+	AttemptWaiting AttemptState = "Waiting"
+	// AttemptFailed: the last try failed; it is repeated at nextRetry.
+	AttemptFailed AttemptState = "Failed"
+	// AttemptInUse: the module shall go, but somebody uses it.
+	AttemptInUse AttemptState = "InUse"
+	// AttemptAbsent acknowledges an unload order: the module is not in the kernel.
+	AttemptAbsent AttemptState = "Absent"
+	// AttemptUnclaimed: loaded by the agent, live, and no order names it. It is kept.
+	AttemptUnclaimed AttemptState = "Unclaimed"
+)
+
+// NodeModuleAttempt is an order that is not fulfilled.
+type NodeModuleAttempt struct {
+	// name of the Module.
+	Name string `json:"name"`
+	// namespace of the Module.
+	Namespace string `json:"namespace"`
+	// state of the attempt.
+	State AttemptState `json:"state"`
+	// reason of the closed set, in CamelCase.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message for people, with the next step; at most 10 kernel log lines (1 KiB).
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Message string `json:"message,omitempty"`
+	// attempt counts tries since the order changed.
+	// +optional
+	Attempt int32 `json:"attempt,omitempty"`
+	// nextRetry is when it is tried again.
+	// +optional
+	NextRetry *metav1.Time `json:"nextRetry,omitempty"`
+	// strikes counts node crashes during a load of this build.
+	// +optional
+	Strikes int32 `json:"strikes,omitempty"`
+	// lastTransitionTime is when state or reason changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+}
+
+// NodeArtifact is a delivery that the node holds.
+type NodeArtifact struct {
+	// id as in spec.modules[].delivery.id.
+	ID string `json:"id"`
+	// digest of the imported tree (sha256, hex).
+	Digest string `json:"digest"`
+}

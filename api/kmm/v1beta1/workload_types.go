@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+)
+
+// DevicePluginSpec describes the device plugin pods.
+type DevicePluginSpec struct {
+	// container is the device plugin.
+	Container WorkloadContainer `json:"container"`
+
+	// initContainer runs before it.
+	// +optional
+	InitContainer *WorkloadContainer `json:"initContainer,omitempty"`
+
+	// serviceAccountName of the pods. Unset: one is created for this Module.
+	// +optional
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// automountServiceAccountToken of the pods.
+	// +optional
+	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
+
+	// volumes are added to the pods.
+	// +optional
+	// +kubebuilder:validation:MaxItems=128
+	Volumes []corev1.Volume `json:"volumes,omitempty"`
+}
+
+// DRASpec describes the Dynamic Resource Allocation driver pods.
+type DRASpec struct {
+	// container is the DRA driver.
+	Container WorkloadContainer `json:"container"`
+
+	// initContainer runs before it.
+	// +optional
+	InitContainer *WorkloadContainer `json:"initContainer,omitempty"`
+
+	// driverName is the DRA driver's name, a DNS subdomain.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	DriverName string `json:"driverName"`
+
+	// deviceClasses are created for this driver.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	DeviceClasses []DeviceClassSpec `json:"deviceClasses,omitempty"`
+
+	// serviceAccountName of the pods. Unset: one is created for this Module.
+	// +optional
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// automountServiceAccountToken of the pods.
+	// +optional
+	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
+
+	// volumes are added to the pods.
+	// +optional
+	// +kubebuilder:validation:MaxItems=128
+	Volumes []corev1.Volume `json:"volumes,omitempty"`
+}
+
+// DeviceClassSpec describes one DeviceClass.
+type DeviceClassSpec struct {
+	// name of the DeviceClass.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Name string `json:"name"`
+
+	// selectors of the DeviceClass.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Selectors []resourcev1.DeviceSelector `json:"selectors,omitempty"`
+
+	// config of the DeviceClass.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Config []resourcev1.DeviceClassConfiguration `json:"config,omitempty"`
+}
+
+// WorkloadContainer is the part of a container that a Module sets for a device plugin or DRA driver.
+type WorkloadContainer struct {
+	// args of the container.
+	// +optional
+	Args []string `json:"args,omitempty"`
+
+	// command of the container.
+	// +optional
+	Command []string `json:"command,omitempty"`
+
+	// env of the container.
+	// +optional
+	Env []corev1.EnvVar `json:"env,omitempty"`
+
+	// image of the container.
+	// +kubebuilder:validation:MinLength=1
+	Image string `json:"image"`
+
+	// imagePullPolicy of the container.
+	// +optional
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+
+	// resources of the container.
+	// +optional
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// volumeMounts of the container.
+	// +optional
+	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+
+	// securityContext of the container, exactly as given. Unset: privileged, as upstream.
+	// +optional
+	SecurityContext *corev1.SecurityContext `json:"securityContext,omitempty"`
+}
