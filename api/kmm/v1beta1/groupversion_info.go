@@ -21,6 +21,9 @@ import (
 // GroupVersion is the API group and version of all types in this package.
 var GroupVersion = schema.GroupVersion{Group: "kmm.sigs.x-k8s.io", Version: "v1beta1"}
 
+// SchemeGroupVersion is GroupVersion under the name that generated code uses.
+var SchemeGroupVersion = GroupVersion
+
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Module{}, &ModuleList{}, &NodeModulesConfig{}, &NodeModulesConfigList{})
