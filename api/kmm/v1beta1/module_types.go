@@ -81,11 +81,11 @@ type ModuleLoaderSpec struct {
 
 // ModuleLoaderContainerSpec describes the kernel module image.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && self.inTreeModuleToRemove != ”)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
-// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0) || self.kernelMappings.all(m, !has(m.inTreeModuleToRemove) || m.inTreeModuleToRemove == ”)",message="inTreeModulesToRemove and a mapping's inTreeModuleToRemove cannot be mixed"
-// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModuleToRemove) && self.inTreeModuleToRemove != ”) || self.kernelMappings.all(m, !has(m.inTreeModulesToRemove) || size(m.inTreeModulesToRemove) == 0)",message="inTreeModuleToRemove and a mapping's inTreeModulesToRemove cannot be mixed"
-// +kubebuilder:validation:XValidation:rule="(has(self.containerImage) && self.containerImage != ”) || self.kernelMappings.all(m, has(m.containerImage) && m.containerImage != ”)",message="every kernel mapping needs a containerImage when container.containerImage is not set"
-// +kubebuilder:validation:XValidation:rule="(has(oldSelf.version) && oldSelf.version != ”) == (has(self.version) && self.version != ”)",message="version cannot be set or unset on an existing Module, only changed"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && size(self.inTreeModuleToRemove) > 0)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0) || self.kernelMappings.all(m, !has(m.inTreeModuleToRemove) || size(m.inTreeModuleToRemove) == 0)",message="inTreeModulesToRemove and a mapping's inTreeModuleToRemove cannot be mixed"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModuleToRemove) && size(self.inTreeModuleToRemove) > 0) || self.kernelMappings.all(m, !has(m.inTreeModulesToRemove) || size(m.inTreeModulesToRemove) == 0)",message="inTreeModuleToRemove and a mapping's inTreeModulesToRemove cannot be mixed"
+// +kubebuilder:validation:XValidation:rule="(has(self.containerImage) && size(self.containerImage) > 0) || self.kernelMappings.all(m, has(m.containerImage) && size(m.containerImage) > 0)",message="every kernel mapping needs a containerImage when container.containerImage is not set"
+// +kubebuilder:validation:XValidation:rule="(has(oldSelf.version) && size(oldSelf.version) > 0) == (has(self.version) && size(self.version) > 0)",message="version cannot be set or unset on an existing Module, only changed"
 type ModuleLoaderContainerSpec struct {
 	// build are the default build settings of all kernel mappings.
 	// +optional
@@ -140,8 +140,8 @@ type ModuleLoaderContainerSpec struct {
 
 // KernelMapping relates kernels to an image.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.regexp) && self.regexp != ”) != (has(self.literal) && self.literal != ”)",message="exactly one of regexp and literal must be set: they are mutually exclusive"
-// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && self.inTreeModuleToRemove != ”)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="(has(self.regexp) && size(self.regexp) > 0) != (has(self.literal) && size(self.literal) > 0)",message="exactly one of regexp and literal must be set: they are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && size(self.inTreeModuleToRemove) > 0)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
 type KernelMapping struct {
 	// build settings merged over the container's; build: {} means "as the container says".
 	// +optional
