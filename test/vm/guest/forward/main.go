@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command forward copies TCP connections from one address to another. In the
+// guest it stands in for kube-proxy's rule of the kubernetes Service: it
+// listens on the Service's address and connects to the API server.
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: forward LISTEN-ADDRESS TARGET-ADDRESS")
+		os.Exit(2)
+	}
+	if err := forward(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "forward:", err)
+		os.Exit(1)
+	}
+}
+
+func forward(from, to string) error {
+	listener, err := net.Listen("tcp", from)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		go serve(client.(*net.TCPConn), to)
+	}
+}
+
+// serve copies both ways until both sides are done. A failure shows to both
+// peers as a closed connection, which is all a TCP relay can say.
+func serve(client *net.TCPConn, to string) {
+	defer client.Close()
+	connection, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	server := connection.(*net.TCPConn)
+	defer server.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(server, client)
+		_ = server.CloseWrite()
+	}()
+	_, _ = io.Copy(client, server)
+	_ = client.CloseWrite()
+	<-done
+}
