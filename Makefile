@@ -1,0 +1,105 @@
+# Drover. `make help` lists every target.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+REGISTRY ?= drover
+KUBECTL ?= $(shell command -v kubectl || echo bin/kubectl)
+NODES ?= 500
+LDFLAGS := -s -w -X github.com/drover-project/drover/internal/version.Version=$(VERSION)
+BINARIES := drover-operator drover-agent
+export CGO_ENABLED ?= 0
+
+##@ Start here
+.PHONY: demo
+demo: ## Do the main job on an embedded cluster: a Module goes in, every node's kernel gets it (Ctrl-C ends; DEMO_ONCE=1 ends after Ready)
+	@go run ./test/demo
+
+.PHONY: test
+test: ## Pass the tests: all Go tests with the race detector, against a real API server
+	@go run ./hack/runtests $(TESTFLAGS)
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*##/ {printf "  \033[36m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+.PHONY: build
+build: $(addprefix bin/,$(BINARIES)) ## Build the binaries into bin/
+
+.PHONY: $(addprefix bin/,$(BINARIES))
+$(addprefix bin/,$(BINARIES)): bin/%:
+	go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
+
+.PHONY: docker-build
+docker-build: ## Build the container images into dist/ (no Docker daemon needed); load one with `docker load -i`
+	go run ./images/cmd/drover-images --tarball-dir dist --version $(VERSION)
+
+.PHONY: vendor
+vendor: ## Make vendor/ for offline builds (not committed)
+	go mod vendor
+
+##@ Generate
+bin/controller-gen: tools/go.mod tools/go.sum
+	go build -C tools -o ../$@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+bin/golangci-lint: tools/go.mod tools/go.sum
+	@echo "building golangci-lint (several minutes the first time)"
+	go build -C tools -trimpath -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: generate
+generate: bin/controller-gen ## Generate deep copies and apply configurations
+	bin/controller-gen object paths=./api/...
+	bin/controller-gen applyconfiguration paths=./api/...
+
+.PHONY: manifests
+manifests: bin/controller-gen ## Generate CRDs and roles
+	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml paths=./internal/controller/... output:rbac:artifacts:config=config/rbac
+	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
+
+##@ A cluster of yours
+bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
+
+.PHONY: install
+install: $(filter bin/kubectl,$(KUBECTL)) ## Install the CRDs and policies into the current cluster
+	$(KUBECTL) apply --server-side -k config/crd
+
+.PHONY: uninstall
+uninstall: $(filter bin/kubectl,$(KUBECTL)) ## Remove the CRDs (nothing is unloaded from any kernel)
+	$(KUBECTL) delete --ignore-not-found -k config/crd
+
+.PHONY: deploy
+deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current cluster
+	$(KUBECTL) apply --server-side -k config/default
+
+.PHONY: undeploy
+undeploy: $(filter bin/kubectl,$(KUBECTL)) ## Remove everything that deploy installed
+	$(KUBECTL) delete --ignore-not-found -k config/default
+
+.PHONY: run
+run: bin/drover-operator ## Run the operator on this machine against the current cluster
+	OPERATOR_NAMESPACE=drover-system bin/drover-operator --agent-image $(REGISTRY)/drover-agent:dev --leader-elect=false
+
+##@ Check
+.PHONY: lint
+lint: bin/golangci-lint ## Run the linters
+	bin/golangci-lint run ./...
+
+.PHONY: verify
+verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
+	@hack/verify
+
+.PHONY: rows
+rows: ## Say which requirements are proved, from the results of the last `make test`
+	@go run ./hack/rows -results $$(test -f .cache/test.json && echo .cache/test.json)
+
+##@ On real and hollow nodes
+.PHONY: e2e-kernel
+e2e-kernel: ## Load real modules into a real kernel on a virtual node (linux/amd64 with apt-get; root)
+	@go run ./test/vm/e2e
+
+.PHONY: bench-fleet
+bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run
+	@go run ./test/bench/fleet --nodes $(NODES)
