@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package host is the only code that touches the node: its kernel, /proc, /sys, /lib/modules.
+//
+// Host is the contract; New gives the real one (Linux), package fake one in memory. Both answer from what the kernel
+// says at the moment of the call and remember nothing for their callers.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// Host is one node.
+type Host interface {
+	// Release is the running kernel's release, as `uname -r` prints it.
+	Release() string
+
+	// BootID identifies this boot (/proc/sys/kernel/random/boot_id); it equals the Node's status.nodeInfo.bootID.
+	BootID() (string, error)
+
+	// Modules are the names of all modules in the kernel, in any state, mapped to their state (/proc/modules).
+	// Names use '_', never '-'.
+	Modules() (map[string]State, error)
+
+	// Module reads all facts about one module from /sys/module. ok is false when the kernel does not hold it.
+	Module(name string) (m Module, ok bool, err error)
+
+	// BuiltIn tells whether the module is compiled into the kernel (modules.builtin or /sys/module without initstate).
+	BuiltIn(name string) (bool, error)
+
+	// Tree is the host's own lib/modules/<Release()>.
+	Tree() (fs.FS, error)
+
+	// Load inserts a module. It returns nil once the module's init has returned, a *CallError when the kernel
+	// refuses, and an error matching ErrTimeout when the call did not come back in time: it may still be running.
+	Load(ctx context.Context, r LoadRequest) error
+
+	// Unload removes a module that nobody uses; it never waits for users. Errors as for Load; EBUSY or EAGAIN means in use.
+	Unload(ctx context.Context, r UnloadRequest) error
+
+	// Changes sends a value after modules came or went, bursts coalesced into one. It is a hint: events may be lost,
+	// so callers poll slowly as well. The channel is closed when ctx ends.
+	Changes(ctx context.Context) (<-chan struct{}, error)
+}
+
+// LoadRequest is one finit_module call.
+type LoadRequest struct {
+	// Name of the module, normalised.
+	Name string
+	// File is the module's file, compressed or not. The caller closes it.
+	File fs.File
+	// Params are key=value pairs, in order.
+	Params []string
+	// For says who asks (namespace/name of the Module); only for journals.
+	For string
+}
+
+// UnloadRequest is one delete_module call.
+type UnloadRequest struct {
+	// Name of the module, normalised.
+	Name string
+	// For says who asks (namespace/name of the Module); only for journals.
+	For string
+}
+
+// State of a module in the kernel.
+type State string
+
+// States as the kernel names them in initstate.
+const (
+	// StateLive: init has returned successfully.
+	StateLive State = "live"
+	// StateComing: init is running.
+	StateComing State = "coming"
+	// StateGoing: exit is running.
+	StateGoing State = "going"
+)
+
+// Module are the facts about one module in the kernel.
+type Module struct {
+	Name  string
+	State State
+	// BuildID is the GNU build ID in hex; empty when the module has none.
+	BuildID string
+	// SrcVersion is empty on kernels without it.
+	SrcVersion string
+	// RefCount counts users of any kind; -1 when the kernel cannot unload modules.
+	RefCount int
+	// Holders are the modules that use this one, sorted.
+	Holders []string
+	// Taint letters, for example "OE".
+	Taint string
+	// Parameters that the kernel lets be read.
+	Parameters map[string]string
+}
+
+// CallError is the kernel's refusal of one call.
+type CallError struct {
+	// Call is "finit_module" or "delete_module".
+	Call string
+	// Module is the module's name.
+	Module string
+	// Errno is the error's symbolic name, for example "ENOEXEC".
+	Errno string
+	// Log holds at most 10 lines the kernel printed during the call, without timestamps and addresses.
+	Log []string
+}
+
+func (e *CallError) Error() string {
+	return fmt.Sprintf("%s %s: %s", e.Call, e.Module, e.Errno)
+}
+
+// Is makes errors.Is match a CallError with the same Errno (other fields empty).
+func (e *CallError) Is(target error) bool {
+	var t *CallError
+	return errors.As(target, &t) && t.Call == "" && t.Module == "" && t.Errno == e.Errno
+}
+
+// ErrTimeout matches the error of a kernel call that did not come back before its deadline.
+var ErrTimeout = errors.New("the kernel call did not return in time")
+
+// Errno is a target for errors.Is: errors.Is(err, host.Errno("EBUSY")).
+func Errno(name string) error { return &CallError{Errno: name} }
+
+// Normalise turns a module's name into the kernel's spelling.
+func Normalise(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"io/fs"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Store keeps the content of deliveries on the node. Package store has the real one.
+type Store interface {
+	// Import copies the output of the carrier pod with that UID into the store under the delivery id and returns the
+	// digest of the imported tree. An error that wraps fs.ErrNotExist means: nothing complete there yet, ask again;
+	// one that wraps *manifest.Failure says why the carrier's output will never do. Importing an id that is held
+	// already changes nothing.
+	Import(ctx context.Context, id string, carrier types.UID) (digest string, err error)
+
+	// Open verifies a held delivery against its digest and returns its tree, whose root holds lib/modules/<kernel>
+	// (and firmware/). Files are *os.File. fs.ErrNotExist: the id is not held, or was damaged and has been dropped.
+	Open(id string) (fs.FS, error)
+
+	// Held maps the ids of all held deliveries to the digests of their trees.
+	Held() (map[string]string, error)
+
+	// Retain drops every delivery whose id is not in keep, and content that no delivery refers to any more.
+	Retain(keep []string) error
+}
