@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package manifest is the format in which a carrier hands an image's content to the agent:
+// a directory with a tree of files, and beside it either manifest.json (complete) or error.json (impossible).
+// Export writes it, store reads it; the reader trusts nothing in it.
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode"
+)
+
+const (
+	// Schema is the only version of the format so far.
+	Schema = 1
+	// TreeDir holds the files, relative to the output directory.
+	TreeDir = "tree"
+	// File is the manifest's name in the output directory. It is renamed into place when the tree is complete.
+	File = "manifest.json"
+	// ErrorFile takes the manifest's place when the export cannot succeed.
+	ErrorFile = "error.json"
+
+	// MaxFiles bounds how many files one delivery may have.
+	MaxFiles = 20_000
+	// DefaultMaxBytes bounds the sum of the files' sizes: 1 GiB, the size of a carrier's output volume.
+	DefaultMaxBytes = int64(1) << 30
+	// MaxEncodedBytes bounds the encoded manifest: MaxFiles entries of about 800 bytes.
+	MaxEncodedBytes = int64(16) << 20
+	// MaxDepth bounds how deep directories nest below TreeDir.
+	MaxDepth = 32
+
+	maxPathBytes    = 1024
+	maxMessageBytes = 2048
+)
+
+// Reasons of the closed set that a delivery can end with.
+const (
+	// ReasonImageUnreadable: a directory or file that is needed is not in the image, or may not be read.
+	ReasonImageUnreadable = "ImageUnreadable"
+	// ReasonImageTooLarge: more files or bytes than a delivery may have.
+	ReasonImageTooLarge = "ImageTooLarge"
+	// ReasonDeliveryRefused: the output is not what the manifest says. The reader's verdict, never an export's.
+	ReasonDeliveryRefused = "DeliveryRefused"
+	// ReasonMissingDependency: the image has no module of the wanted name.
+	ReasonMissingDependency = "MissingDependency"
+)
+
+// Manifest lists every regular file below TreeDir.
+type Manifest struct {
+	// Schema is the format's version.
+	Schema int `json:"schema"`
+	// Kernel is the version the export was asked for.
+	Kernel string `json:"kernel"`
+	// Files are sorted by path.
+	Files []Entry `json:"files"`
+}
+
+// Entry is one file.
+type Entry struct {
+	// Path is relative to TreeDir, with forward slashes.
+	Path string `json:"path"`
+	// Size in bytes.
+	Size int64 `json:"size"`
+	// SHA256 of the content, in lower-case hex.
+	SHA256 string `json:"sha256"`
+}
+
+// Failure is the content of ErrorFile: why there will be no manifest. It is also an error.
+type Failure struct {
+	// Reason of the closed set, in CamelCase.
+	Reason string `json:"reason"`
+	// Message for people.
+	Message string `json:"message"`
+}
+
+// Error says the reason and the message.
+func (f *Failure) Error() string { return f.Reason + ": " + f.Message }
+
+// Failed makes a Failure with a formatted message.
+func Failed(reason, format string, args ...any) *Failure {
+	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Parse decodes and validates a manifest that somebody else wrote.
+func Parse(data []byte) (Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Manifest{}, fmt.Errorf("decode manifest: %w", err)
+	}
+	return m, m.validate()
+}
+
+func (m Manifest) validate() error {
+	if m.Schema != Schema {
+		return fmt.Errorf("manifest has schema %d, want %d", m.Schema, Schema)
+	}
+	if len(m.Files) > MaxFiles {
+		return fmt.Errorf("manifest lists %d files, at most %d are taken", len(m.Files), MaxFiles)
+	}
+	last := ""
+	for _, e := range m.Files {
+		if err := e.validate(); err != nil {
+			return err
+		}
+		if e.Path <= last {
+			return fmt.Errorf("manifest is not sorted at %q", e.Path)
+		}
+		last = e.Path
+	}
+	return nil
+}
+
+func (e Entry) validate() error {
+	if err := ValidPath(e.Path); err != nil {
+		return err
+	}
+	if e.Size < 0 {
+		return fmt.Errorf("manifest: %q has a negative size", e.Path)
+	}
+	if len(e.SHA256) != 64 || strings.Trim(e.SHA256, "0123456789abcdef") != "" {
+		return fmt.Errorf("manifest: %q has no valid sha256", e.Path)
+	}
+	return nil
+}
+
+// ValidPath accepts a clean, relative path with printable characters and without "..".
+func ValidPath(name string) error {
+	switch {
+	case name == "." || !fs.ValidPath(name) || path.Clean(name) != name:
+		return fmt.Errorf("path %q is not a clean relative path", name)
+	case len(name) > maxPathBytes:
+		return fmt.Errorf("path %.60q… is longer than %d bytes", name, maxPathBytes)
+	case strings.Count(name, "/") >= MaxDepth:
+		return fmt.Errorf("path %q is deeper than %d directories", name, MaxDepth)
+	case strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }):
+		return fmt.Errorf("path %q has characters that are not printable", name)
+	}
+	return nil
+}
+
+// ParseFailure decodes an ErrorFile that somebody else wrote.
+func ParseFailure(data []byte) (*Failure, error) {
+	var f Failure
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", ErrorFile, err)
+	}
+	switch f.Reason {
+	case ReasonImageUnreadable, ReasonImageTooLarge, ReasonMissingDependency:
+	default:
+		return nil, errors.New("unknown reason in " + ErrorFile)
+	}
+	f.Message = printable(f.Message)
+	return &f, nil
+}
+
+// printable keeps a foreign message harmless in a status: no control characters, bounded.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > maxMessageBytes {
+		s = strings.ToValidUTF8(s[:maxMessageBytes], "")
+	}
+	return s
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Retain drops every delivery whose id is not in keep, and the trees that no delivery needs any more.
+func (s *Store) Retain(keep []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := make(map[string]bool, len(keep))
+	for _, id := range keep {
+		wanted[id] = true
+	}
+	files, err := os.ReadDir(s.path(deliveriesDir))
+	if err != nil {
+		return fmt.Errorf("retain: %w", err)
+	}
+	trees := map[string]bool{}
+	for _, f := range files {
+		r, ok := s.get(idOf(f))
+		switch {
+		case !ok:
+		case wanted[r.ID]:
+			trees[r.Digest] = true
+		default:
+			if err := os.Remove(s.recordPath(r.ID)); err != nil {
+				return fmt.Errorf("retain: %w", err)
+			}
+		}
+	}
+	return s.removeTreesBut(trees)
+}
+
+func (s *Store) removeTreesBut(keep map[string]bool) error {
+	dirs, err := os.ReadDir(s.path(treesDir))
+	if err != nil {
+		return fmt.Errorf("retain: %w", err)
+	}
+	var all []error
+	for _, d := range dirs {
+		if keep[d.Name()] {
+			continue
+		}
+		// Renamed first: a removal that is cut short must not leave half a tree under a digest's name.
+		tmp := filepath.Join(s.path(incomingDir), "gone-"+d.Name())
+		if err := os.Rename(s.tree(d.Name()), tmp); err != nil {
+			all = append(all, fmt.Errorf("retain: %w", err))
+			continue
+		}
+		all = append(all, os.RemoveAll(tmp))
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/nofollow"
+)
+
+// ErrNotReady says that the carrier's output is not complete yet: ask again later. It is fs.ErrNotExist too.
+var ErrNotReady = fmt.Errorf("the carrier's output is not complete yet: %w", fs.ErrNotExist)
+
+// refused makes the error for output that is not what its manifest says, or not acceptable at all.
+func refused(format string, args ...any) error {
+	return manifest.Failed(manifest.ReasonDeliveryRefused, "carrier output: "+format, args...)
+}
+
+func tooLarge(format string, args ...any) error {
+	return manifest.Failed(manifest.ReasonImageTooLarge, format, args...)
+}
+
+var uidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// OutputDir is where a carrier's output volume lies below the kubelet's pods directory.
+// A UID that is not a UUID in its usual form is refused, so that it cannot lead anywhere else.
+func OutputDir(uid types.UID) (string, error) {
+	if !uidPattern.MatchString(string(uid)) {
+		return "", fmt.Errorf("carrier UID %q is not a UUID", string(uid))
+	}
+	return string(uid) + "/volumes/kubernetes.io~empty-dir/out", nil
+}
+
+// Import takes over the output of the carrier pod with that UID and returns the digest of its tree.
+// An error that wraps fs.ErrNotExist means: not complete yet. A *manifest.Failure carries the export's own
+// reason, or DeliveryRefused when the output lies about its content. Nothing of a failed import stays.
+func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (string, error) {
+	if !idPattern.MatchString(id) {
+		return "", fmt.Errorf("delivery id %q is not acceptable", id)
+	}
+	if digest, ok := s.held(id); ok {
+		return digest, nil
+	}
+	out, err := s.openOutput(carrier)
+	if err != nil {
+		return "", err
+	}
+	defer out.Close()
+	m, err := readManifest(out)
+	if err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(s.path(incomingDir), "tree-")
+	if err != nil {
+		return "", fmt.Errorf("import: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	if err := s.copyTree(ctx, out, m, tmp); err != nil {
+		return "", err
+	}
+	return s.settle(ctx, id, m, tmp)
+}
+
+func (s *Store) held(id string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.get(id)
+	return r.Digest, ok
+}
+
+// openOutput opens the carrier's output directory, component by component, without following a link.
+func (s *Store) openOutput(carrier types.UID) (*os.Root, error) {
+	rel, err := OutputDir(carrier)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := os.OpenRoot(s.opt.PodsDir)
+	if err != nil {
+		return nil, fmt.Errorf("open the kubelet's pods directory: %v", err) //nolint:errorlint // its absence must not read as "not ready yet"
+	}
+	defer pods.Close()
+	out, err := nofollow.OpenDir(pods, rel)
+	return out, classify(rel, err)
+}
+
+// readManifest returns the validated manifest, or ErrNotReady, or the export's own failure.
+func readManifest(out *os.Root) (manifest.Manifest, error) {
+	data, err := readSmall(out, manifest.File)
+	if err == nil {
+		m, err := manifest.Parse(data)
+		if err != nil {
+			return manifest.Manifest{}, refused("%v", err)
+		}
+		return m, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return manifest.Manifest{}, err
+	}
+	data, err = readSmall(out, manifest.ErrorFile)
+	if err != nil {
+		return manifest.Manifest{}, err
+	}
+	failure, err := manifest.ParseFailure(data)
+	if err != nil {
+		return manifest.Manifest{}, refused("%v", err)
+	}
+	return manifest.Manifest{}, failure
+}
+
+func readSmall(root *os.Root, name string) ([]byte, error) {
+	f, err := nofollow.OpenFile(root, name)
+	if err != nil {
+		return nil, classify(name, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxEncodedBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if int64(len(data)) > manifest.MaxEncodedBytes {
+		return nil, refused("%s is larger than %d bytes", name, manifest.MaxEncodedBytes)
+	}
+	return data, nil
+}
+
+// classify turns what opening a path said into this package's errors.
+func classify(name string, err error) error {
+	var odd *nofollow.KindError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return ErrNotReady
+	case errors.As(err, &odd):
+		return refused("%v", odd)
+	default:
+		return fmt.Errorf("open %s: %w", name, err)
+	}
+}
+
+// copyTree copies out/tree to dst and holds every file against the manifest.
+func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest, dst string) error {
+	if len(m.Files) > s.opt.MaxFiles {
+		return tooLarge("%d files, at most %d are taken", len(m.Files), s.opt.MaxFiles)
+	}
+	want := make(map[string]manifest.Entry, len(m.Files))
+	var total int64
+	for _, e := range m.Files {
+		want[e.Path] = e
+		if total += e.Size; total > s.opt.MaxBytes || e.Size > s.opt.MaxBytes {
+			return tooLarge("more than %d bytes", s.opt.MaxBytes)
+		}
+	}
+	tree, err := nofollow.OpenDir(out, manifest.TreeDir)
+	if errors.Is(err, fs.ErrNotExist) && len(want) > 0 {
+		return refused("%s is missing although the manifest is there", manifest.TreeDir)
+	}
+	if err != nil {
+		return classify(manifest.TreeDir, err)
+	}
+	defer tree.Close()
+	limits := nofollow.Limits{Entries: 2*s.opt.MaxFiles + 1, Depth: manifest.MaxDepth}
+	err = nofollow.Walk(ctx, tree, limits, func(name string, f *os.File) error {
+		e, listed := want[name]
+		if !listed {
+			return refused("%s is not in the manifest", name)
+		}
+		delete(want, name)
+		return s.copyFile(f, e, filepath.Join(dst, filepath.FromSlash(name)))
+	})
+	if err != nil {
+		return refuse(err)
+	}
+	for name := range want {
+		return refused("%s is in the manifest, but not there", name)
+	}
+	return nil
+}
+
+// refuse makes the walk's own findings refusals and passes everything else on.
+func refuse(err error) error {
+	var odd *nofollow.KindError
+	var many *nofollow.LimitError
+	switch {
+	case errors.As(err, &odd):
+		return refused("%v", odd)
+	case errors.As(err, &many):
+		return refused("%s: %v", many.Path, many)
+	case errors.Is(err, fs.ErrNotExist):
+		return refused("changed while it was read: %v", err)
+	}
+	return err
+}
+
+// copyFile copies f and refuses it when size or hash are not as the manifest says.
+func (s *Store) copyFile(f *os.File, e manifest.Entry, dst string) error {
+	if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
+		return fmt.Errorf("import %s: %w", e.Path, err)
+	}
+	to, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", e.Path, err)
+	}
+	hash := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(f, e.Size+1))
+	if err = errors.Join(err, s.sync(to), to.Close()); err != nil {
+		return fmt.Errorf("import %s: %w", e.Path, err)
+	}
+	if n != e.Size {
+		return refused("%s is not %d bytes long, as the manifest says", e.Path, e.Size)
+	}
+	if got := hex.EncodeToString(hash.Sum(nil)); got != e.SHA256 {
+		return refused("%s: content differs from the manifest's sha256", e.Path)
+	}
+	return nil
+}
+
+// settle moves the copied tree to its digest's place and records the delivery.
+func (s *Store) settle(ctx context.Context, id string, m manifest.Manifest, tmp string) (string, error) {
+	digest := digestOf(m.Files)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	place := s.tree(digest)
+	if _, err := os.Lstat(place); err == nil {
+		// The same content came before, for another delivery. It is shared if it is still what it was.
+		if err := s.verify(ctx, digest); err != nil {
+			s.log.Error(err, "Replacing a damaged tree by a new delivery", "delivery", id)
+		}
+	}
+	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(tmp, place); err != nil {
+			return "", fmt.Errorf("import: %w", err)
+		}
+		if err := s.syncDir(s.path(treesDir)); err != nil {
+			return "", fmt.Errorf("import: %w", err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("import: %w", err)
+	}
+	return digest, s.write(record{ID: id, Digest: digest, Kernel: m.Kernel, Imported: time.Now().UTC()})
+}
+
+// digestOf covers path, size and content of every file; entries are sorted by path.
+func digestOf(entries []manifest.Entry) string {
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintf(&b, "%s\x00%d\x00%s\n", e.Path, e.Size, e.SHA256)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store keeps, on the node, the trees that carriers delivered: by content digest, verified, bounded.
+//
+// Layout below its directory (everything 0700 and owned by the agent):
+//
+//	sha256/<digest>/…        one tree; the digest covers every path, size and content in it
+//	deliveries/<id>.json     which digest a delivery id stands for
+//	damaged/…                what failed verification, moved aside and never used again
+//	incoming/…               imports under way; emptied when the store is opened
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/internal/agent/manifest"
+)
+
+const (
+	treesDir      = "sha256"
+	deliveriesDir = "deliveries"
+	damagedDir    = "damaged"
+	incomingDir   = "incoming"
+
+	// keptDamaged is how many damaged things stay for a post-mortem.
+	keptDamaged = 2
+)
+
+var (
+	idPattern     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// Options bound and tune a Store.
+type Options struct {
+	// PodsDir is the kubelet's pods directory, usually /var/lib/kubelet/pods. Carriers' outputs are read below it.
+	PodsDir string
+	// MaxFiles per delivery; 0 means manifest.MaxFiles.
+	MaxFiles int
+	// MaxBytes per delivery; 0 means manifest.DefaultMaxBytes.
+	MaxBytes int64
+	// NoSync skips fsync. For throw-away stores: a power cut may then leave a damaged tree (which Open finds).
+	NoSync bool
+}
+
+// Store is one node's store, what package agent calls its Store. Its methods may be called concurrently.
+type Store struct {
+	dir string
+	opt Options
+	log klog.Logger
+	// mu serialises everything that renames or removes.
+	mu sync.Mutex
+}
+
+// record is the content of deliveries/<id>.json.
+type record struct {
+	ID       string    `json:"id"`
+	Digest   string    `json:"digest"`
+	Kernel   string    `json:"kernel"`
+	Imported time.Time `json:"imported"`
+}
+
+// New prepares dir (made with mode 0700 where missing) and forgets imports that were cut short. Damage that is met
+// later in records is reported to ctx's logger; damage in trees is also an error of Open.
+func New(ctx context.Context, dir string, opt Options) (*Store, error) {
+	opt.MaxFiles = cmp.Or(opt.MaxFiles, manifest.MaxFiles)
+	opt.MaxBytes = cmp.Or(opt.MaxBytes, manifest.DefaultMaxBytes)
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s := &Store{dir: abs, opt: opt, log: klog.FromContext(ctx).WithName("store")}
+	if err := os.RemoveAll(s.path(incomingDir)); err != nil {
+		return nil, fmt.Errorf("store: clear imports cut short: %w", err)
+	}
+	for _, d := range []string{"", treesDir, deliveriesDir, damagedDir, incomingDir} {
+		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Open verifies a held delivery against its digest, reading all of it, and returns its tree, whose root holds
+// lib/modules/<kernel> and firmware. Files are *os.File. An id that is not held is fs.ErrNotExist; a damaged tree is a
+// *DamagedError, which is fs.ErrNotExist too, and is no longer held.
+func (s *Store) Open(id string) (fs.FS, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.get(id)
+	if !ok {
+		return nil, fmt.Errorf("delivery %s is not held: %w", id, fs.ErrNotExist)
+	}
+	if err := s.verify(context.Background(), r.Digest); err != nil {
+		return nil, fmt.Errorf("open delivery %s: %w", id, err)
+	}
+	return os.DirFS(s.tree(r.Digest)), nil
+}
+
+// Held maps the ids of all held deliveries to the digests of their trees. It does not read the trees.
+func (s *Store) Held() (map[string]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	files, err := os.ReadDir(s.path(deliveriesDir))
+	if err != nil {
+		return nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	held := make(map[string]string, len(files))
+	for _, f := range files {
+		if r, ok := s.get(idOf(f)); ok {
+			held[r.ID] = r.Digest
+		}
+	}
+	return held, nil
+}
+
+// get reads a record. One that is damaged counts as absent and is moved aside, so that the delivery is made again.
+func (s *Store) get(id string) (record, bool) {
+	if !idPattern.MatchString(id) {
+		return record{}, false
+	}
+	r, err := s.read(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, false
+	}
+	if err == nil {
+		if info, statErr := os.Lstat(s.tree(r.Digest)); statErr == nil && info.IsDir() {
+			return r, true
+		}
+		err = errors.New("its tree is missing")
+	}
+	s.log.Error(err, "Delivery record is damaged, moving it aside", "delivery", id)
+	if err := s.setAside(s.recordPath(id)); err != nil {
+		s.log.Error(err, "Cannot move the damaged delivery record aside", "delivery", id)
+	}
+	return record{}, false
+}
+
+func (s *Store) read(id string) (record, error) {
+	data, err := os.ReadFile(s.recordPath(id))
+	if err != nil {
+		return record{}, fmt.Errorf("read delivery %s: %w", id, err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, fmt.Errorf("decode delivery %s: %w", id, err)
+	}
+	if r.ID != id || !digestPattern.MatchString(r.Digest) {
+		return record{}, fmt.Errorf("delivery %s: record does not fit its name", id)
+	}
+	return r, nil
+}
+
+// write puts a record in place atomically.
+func (s *Store) write(r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode delivery %s: %w", r.ID, err)
+	}
+	tmp := filepath.Join(s.path(incomingDir), r.ID+".json")
+	if err := s.writeFile(tmp, data); err != nil {
+		return fmt.Errorf("record delivery %s: %w", r.ID, err)
+	}
+	if err := os.Rename(tmp, s.recordPath(r.ID)); err != nil {
+		return fmt.Errorf("record delivery %s: %w", r.ID, err)
+	}
+	return s.syncDir(s.path(deliveriesDir))
+}
+
+func (s *Store) writeFile(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, s.sync(f), f.Close())
+}
+
+func (s *Store) sync(f *os.File) error {
+	if s.opt.NoSync {
+		return nil
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) syncDir(dir string) error {
+	if s.opt.NoSync {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (s *Store) tree(digest string) string { return filepath.Join(s.path(treesDir), digest) }
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *Store) recordPath(id string) string { return filepath.Join(s.path(deliveriesDir), id+".json") }
+
+// idOf is the delivery id of a file in deliveries/.
+func idOf(f fs.DirEntry) string { return strings.TrimSuffix(f.Name(), ".json") }

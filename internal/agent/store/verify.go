@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/nofollow"
+)
+
+// DamagedError says that a stored tree is no longer what was imported. It was moved aside and its deliveries
+// forgotten; a new delivery mends it.
+type DamagedError struct {
+	// Digest of the tree.
+	Digest string
+	// Problem found.
+	Problem string
+}
+
+// Error names the tree and the problem.
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("stored tree %.12s… is damaged and was moved aside: %s", e.Digest, e.Problem)
+}
+
+// Unwrap makes a damaged tree count as one that is not held.
+func (e *DamagedError) Unwrap() error { return fs.ErrNotExist }
+
+// verify reads the whole tree again and compares it with its digest. On *DamagedError the tree is gone.
+func (s *Store) verify(ctx context.Context, digest string) error {
+	dir := s.tree(digest)
+	got, err := s.rehash(ctx, dir)
+	if err == nil && got == digest {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("verify: %w", ctx.Err())
+	}
+	damage := &DamagedError{Digest: digest, Problem: "content differs from the digest"}
+	if err != nil {
+		damage.Problem = err.Error()
+	}
+	return errors.Join(damage, s.forget(digest))
+}
+
+func (s *Store) rehash(ctx context.Context, dir string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", fmt.Errorf("open: %w", err)
+	}
+	defer root.Close()
+	var entries []manifest.Entry
+	limits := nofollow.Limits{Entries: 2*s.opt.MaxFiles + 1, Depth: manifest.MaxDepth}
+	err = nofollow.Walk(ctx, root, limits, func(name string, f *os.File) error {
+		hash := sha256.New()
+		n, err := io.Copy(hash, f)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		entries = append(entries, manifest.Entry{Path: name, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil))})
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("walk: %w", err)
+	}
+	slices.SortFunc(entries, func(a, b manifest.Entry) int { return cmp.Compare(a.Path, b.Path) })
+	return digestOf(entries), nil
+}
+
+// forget moves a tree aside and drops every delivery that stands for it.
+func (s *Store) forget(digest string) error {
+	files, err := os.ReadDir(s.path(deliveriesDir))
+	if err != nil {
+		return fmt.Errorf("forget: %w", err)
+	}
+	var all []error
+	for _, f := range files {
+		r, readErr := s.read(idOf(f))
+		if readErr == nil && r.Digest == digest {
+			all = append(all, os.Remove(s.recordPath(r.ID)))
+		}
+	}
+	tree := filepath.Join(s.path(treesDir), digest)
+	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+		all = append(all, s.setAside(tree))
+	}
+	return errors.Join(all...)
+}
+
+// setAside renames a damaged thing out of the way and bounds how many of those stay.
+func (s *Store) setAside(name string) error {
+	to := filepath.Join(s.path(damagedDir), strconv.FormatInt(time.Now().UnixNano(), 36)+"-"+filepath.Base(name))
+	if err := os.Rename(name, to); err != nil {
+		return fmt.Errorf("move aside: %w", err)
+	}
+	olds, err := os.ReadDir(s.path(damagedDir)) // sorted by name, so by time
+	if err != nil {
+		return fmt.Errorf("bound damaged: %w", err)
+	}
+	for len(olds) > keptDamaged {
+		if err := os.RemoveAll(filepath.Join(s.path(damagedDir), olds[0].Name())); err != nil {
+			return fmt.Errorf("bound damaged: %w", err)
+		}
+		olds = olds[1:]
+	}
+	return nil
+}
