@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// BinaryVariable names an environment variable with the path of a devcluster
+// binary to use instead of building one.
+const BinaryVariable = "DROVER_DEVCLUSTER"
+
+// source is the folder of devcluster's own Go module, below this repository's
+// root. The product must not depend on k8s.io/kubernetes, so it is built, not
+// imported.
+const source = "tools/devcluster"
+
+// target is a program that can be built from devcluster's module.
+type target struct {
+	// name is the program's file name below bin/.
+	name string
+	// pkg is what to build.
+	pkg string
+	// cost is what a first build takes, for the person who waits.
+	cost string
+}
+
+var (
+	devclusterTarget = target{name: "devcluster", pkg: ".", cost: "about 5 minutes on 2 cores, 3 GB of memory, 3 GB of Go caches and 140 MB in bin/"}
+	kubeletTarget    = target{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet", cost: "under a minute after devcluster itself, 85 MB in bin/"}
+)
+
+// Build returns the path of the devcluster binary, bin/devcluster of this
+// repository, and builds it when it is missing or its sources have changed. A
+// first build takes minutes and tells on standard error how far it is. bin/ is
+// what CI has to cache. Processes that build at the same time wait for the
+// first.
+func Build(ctx context.Context) (string, error) {
+	if path := os.Getenv(BinaryVariable); path != "" {
+		return path, nil
+	}
+	return build(ctx, devclusterTarget, os.Stderr)
+}
+
+// BuildKubelet does the same for the kubelet of the same release, bin/kubelet:
+// linked statically, for the virtual machines of the end-to-end tests.
+func BuildKubelet(ctx context.Context) (string, error) {
+	return build(ctx, kubeletTarget, os.Stderr)
+}
+
+// Assets returns a folder in which the control plane's programs have their
+// usual names, as envtest wants it in KUBEBUILDER_ASSETS.
+func Assets(ctx context.Context) (string, error) {
+	binary, err := Build(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(filepath.Dir(binary), "assets")
+	output, err := exec.CommandContext(ctx, binary, "assets", "--dir", dir).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("make the folder of assets: %w: %s", err, output)
+	}
+	return dir, nil
+}
+
+func build(ctx context.Context, t target, progress io.Writer) (_ string, err error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", fmt.Errorf("make bin/: %w", err)
+	}
+	unlock, err := lock(ctx, filepath.Join(bin, "."+t.name+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	flags, err := buildFlags(root)
+	if err != nil {
+		return "", err
+	}
+	key, err := buildKey(root, t, flags)
+	if err != nil {
+		return "", err
+	}
+	binary, keyFile := filepath.Join(bin, t.name), filepath.Join(bin, t.name+".key")
+	if upToDate(binary, keyFile, key) {
+		return binary, nil
+	}
+	if err := compile(ctx, root, t, flags, binary, progress); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(keyFile, []byte(key+"\n"), 0o644); err != nil {
+		return "", fmt.Errorf("write the key of %s: %w", t.name, err)
+	}
+	return binary, nil
+}
+
+// compile builds beside binary and then replaces it, so that a running one
+// stays whole.
+func compile(ctx context.Context, root string, t target, flags []string, binary string, progress io.Writer) error {
+	fresh := binary + ".new"
+	args := append(append([]string{"build"}, flags...), "-o", fresh, t.pkg)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = filepath.Join(root, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+
+	begin := time.Now()
+	say(progress, "building bin/%s (once; %s)", t.name, t.cost)
+	stop := every(10*time.Second, func() { say(progress, "building bin/%s: %.0f s", t.name, time.Since(begin).Seconds()) })
+	err := cmd.Run()
+	stop()
+	if err != nil {
+		return fmt.Errorf("build %s: %w\n%s", t.name, err, output.String())
+	}
+	say(progress, "built bin/%s in %.0f s", t.name, time.Since(begin).Seconds())
+	if err := os.Rename(fresh, binary); err != nil {
+		return fmt.Errorf("put %s in place: %w", t.name, err)
+	}
+	return nil
+}
+
+// say writes a line about the build. That it cannot be shown is no reason to
+// fail.
+func say(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, "devcluster: "+format+"\n", args...)
+}
+
+// every calls f at an interval until the returned function is called.
+func every(interval time.Duration, f func()) (stop func()) {
+	ticker, done := time.NewTicker(interval), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				f()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { ticker.Stop(); close(done) }
+}
+
+// repositoryRoot is the nearest folder above the working directory that has
+// devcluster's module.
+func repositoryRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		_, err := os.Stat(filepath.Join(dir, source, "go.mod"))
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("find the repository: %w", err)
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("find the repository: no %s in %s or above it; set %s to a binary", source, start, BinaryVariable)
+		}
+	}
+}
+
+// buildFlags make small, reproducible programs that report their Kubernetes
+// version, as release builds do.
+func buildFlags(root string) ([]string, error) {
+	content, err := os.ReadFile(filepath.Join(root, source, "go.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("read devcluster's go.mod: %w", err)
+	}
+	for line := range strings.Lines(string(content)) {
+		version, found := strings.CutPrefix(strings.TrimSpace(line), "k8s.io/kubernetes ")
+		if !found {
+			continue
+		}
+		numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+		if len(numbers) != 3 {
+			return nil, fmt.Errorf("read devcluster's go.mod: odd version %q", version)
+		}
+		ldflags := []string{"-s", "-w"}
+		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+			ldflags = append(ldflags,
+				"-X", pkg+".gitVersion="+version, "-X", pkg+".gitMajor="+numbers[0], "-X", pkg+".gitMinor="+numbers[1])
+		}
+		return []string{"-trimpath", "-ldflags", strings.Join(ldflags, " ")}, nil
+	}
+	return nil, errors.New("read devcluster's go.mod: it does not require k8s.io/kubernetes")
+}
+
+// buildKey is a digest of all that a build depends on: sources, checksums of
+// dependencies, flags, compiler and platform.
+func buildKey(root string, t target, flags []string) (string, error) {
+	sum := sha256.New()
+	fmt.Fprintln(sum, t.pkg, flags, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	err := filepath.WalkDir(filepath.Join(root, source), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !builtFrom(t, entry.Name()) {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s %x\n", strings.TrimPrefix(path, root), sha256.Sum256(content))
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the sources of %s: %w", t.name, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// builtFrom tells whether a file of devcluster's module goes into the target.
+func builtFrom(t target, name string) bool {
+	switch {
+	case name == "go.mod", name == "go.sum":
+		return true
+	case t.pkg != ".", strings.HasSuffix(name, "_test.go"):
+		return false
+	default:
+		return strings.HasSuffix(name, ".go") || strings.HasSuffix(name, ".yaml")
+	}
+}
+
+func upToDate(binary, keyFile, key string) bool {
+	if _, err := os.Stat(binary); err != nil {
+		return false
+	}
+	// Without a readable key, it is built again.
+	found, err := os.ReadFile(keyFile)
+	return err == nil && strings.TrimSpace(string(found)) == key
+}
