@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// defaultDirName and the default pull policy are the schema's; filled in here so that what is wanted compares equal
+// with what the API server stored.
+const defaultDirName = "/opt"
+
+// maxRemembered bounds a Mapper's memory; a cluster has far fewer distinct kernels.
+const maxRemembered = 1024
+
+// Mapper finds the kernel mapping for a kernel. It is made once per Module generation, because making it compiles
+// the regular expressions and templates. It is safe for concurrent use.
+type Mapper struct {
+	container v1beta1.ModuleLoaderContainerSpec
+	mappings  []compiledMapping
+	namespace string
+	name      string
+
+	mu    sync.RWMutex
+	known map[string]answer // by trimmed kernel version: nodes are many, their kernels few
+}
+
+// Resolved is a kernel mapping applied to one kernel.
+type Resolved struct {
+	// Config is ready for a NodeModulesConfig entry. The caller owns it.
+	Config v1beta1.ModuleConfig
+	// Mapping is the index into spec.moduleLoader.container.kernelMappings.
+	Mapping int
+}
+
+type compiledMapping struct {
+	literal string
+	regexp  *regexp.Regexp
+	image   template
+	path    string
+}
+
+type answer struct {
+	resolved Resolved
+	found    bool
+	err      error
+}
+
+// NewMapper compiles a Module's kernel mappings. namespace and name are the Module's.
+// Errors name the offending field: a mapping with neither or both of literal and regexp, an expression that does not
+// compile, an image that is missing, is malformed or uses an unknown variable or CONTAINER_IMAGE itself.
+func NewMapper(spec *v1beta1.ModuleLoaderSpec, namespace, name string) (*Mapper, error) {
+	if spec == nil {
+		return nil, errors.New("spec.moduleLoader is not set")
+	}
+	m := &Mapper{
+		container: *spec.Container.DeepCopy(),
+		namespace: namespace,
+		name:      name,
+		known:     map[string]answer{},
+	}
+	m.mappings = make([]compiledMapping, 0, len(m.container.KernelMappings))
+	for i := range m.container.KernelMappings {
+		compiled, err := m.compile(i)
+		if err != nil {
+			return nil, err
+		}
+		m.mappings = append(m.mappings, compiled)
+	}
+	return m, nil
+}
+
+func (m *Mapper) compile(index int) (compiledMapping, error) {
+	mapping := &m.container.KernelMappings[index]
+	path := fmt.Sprintf("spec.moduleLoader.container.kernelMappings[%d]", index)
+	compiled := compiledMapping{literal: Trim(mapping.Literal)}
+
+	switch {
+	case (mapping.Literal == "") == (mapping.Regexp == ""):
+		return compiledMapping{}, fmt.Errorf("%s: exactly one of regexp and literal must be set", path)
+	case mapping.Regexp != "":
+		expression, err := regexp.Compile(mapping.Regexp)
+		if err != nil {
+			return compiledMapping{}, fmt.Errorf("%s.regexp: %w", path, err)
+		}
+		compiled.regexp = expression
+	}
+
+	image := mapping.ContainerImage
+	compiled.path = path + ".containerImage"
+	if image == "" {
+		image = m.container.ContainerImage
+		compiled.path = "spec.moduleLoader.container.containerImage"
+	}
+	if image == "" {
+		return compiledMapping{}, fmt.Errorf("%s: no containerImage, neither here nor in the container", path)
+	}
+	var err error
+	if compiled.image, err = parseTemplate(image); err != nil {
+		return compiledMapping{}, fmt.Errorf("%s: %w", compiled.path, err)
+	}
+	if compiled.image.uses(VarContainerImage) {
+		return compiledMapping{}, fmt.Errorf("%s: variable %s cannot be used in the image that it stands for", compiled.path, VarContainerImage)
+	}
+	return compiled, nil
+}
+
+// For returns what to load on a kernel, or false when no mapping matches. Literals are compared, and regular expressions
+// (not anchored) matched, with the version without its trailing "+"; the first mapping that matches wins.
+// An error means that the mapping's image uses a variable that this kernel does not give.
+func (m *Mapper) For(kernelVersion string) (Resolved, bool, error) {
+	version := Trim(kernelVersion)
+	m.mu.RLock()
+	known, ok := m.known[version]
+	m.mu.RUnlock()
+	if !ok {
+		known.resolved, known.found, known.err = m.resolve(version)
+		m.mu.Lock()
+		if len(m.known) < maxRemembered {
+			m.known[version] = known
+		}
+		m.mu.Unlock()
+	}
+	if !known.found || known.err != nil {
+		return Resolved{}, known.found, known.err
+	}
+	return Resolved{Config: *known.resolved.Config.DeepCopy(), Mapping: known.resolved.Mapping}, true, nil
+}
+
+func (m *Mapper) resolve(version string) (Resolved, bool, error) {
+	index, ok := m.match(version)
+	if !ok {
+		return Resolved{}, false, nil
+	}
+	compiled := m.mappings[index]
+	parsed := Parse(version)
+	image, err := compiled.image.render(func(name string) string {
+		switch name {
+		case VarModName:
+			return m.name
+		case VarModNamespace:
+			return m.namespace
+		}
+		if read := variables[name]; read != nil {
+			return read(&parsed)
+		}
+		return ""
+	})
+	if err != nil {
+		return Resolved{}, true, fmt.Errorf("%s: %w", compiled.path, err)
+	}
+	return Resolved{Config: m.config(index, version, image), Mapping: index}, true, nil
+}
+
+func (m *Mapper) match(version string) (index int, ok bool) {
+	for i := range m.mappings {
+		mapping := &m.mappings[i]
+		if mapping.regexp != nil && mapping.regexp.MatchString(version) || mapping.regexp == nil && mapping.literal == version {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// config merges a mapping over the container's settings.
+func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
+	mapping := &m.container.KernelMappings[index]
+	tls := m.container.RegistryTLS
+	if mapping.RegistryTLS != nil {
+		tls = *mapping.RegistryTLS
+	}
+	config := v1beta1.ModuleConfig{
+		KernelVersion:   version,
+		ContainerImage:  image,
+		ImagePullPolicy: m.container.ImagePullPolicy,
+		InsecurePull:    tls.Insecure || tls.InsecureSkipTLSVerify,
+		Modprobe:        *m.container.Modprobe.DeepCopy(),
+	}
+	if config.ImagePullPolicy == "" {
+		config.ImagePullPolicy = corev1.PullIfNotPresent
+	}
+	if config.Modprobe.DirName == "" {
+		config.Modprobe.DirName = defaultDirName
+	}
+	// A mapping that says anything about in-tree modules overrides the container, whichever of the two fields it uses.
+	config.InTreeModulesToRemove, config.InTreeModuleToRemove = mapping.InTreeModulesToRemove, mapping.InTreeModuleToRemove
+	if len(mapping.InTreeModulesToRemove) == 0 && mapping.InTreeModuleToRemove == "" {
+		config.InTreeModulesToRemove, config.InTreeModuleToRemove = m.container.InTreeModulesToRemove, m.container.InTreeModuleToRemove
+	}
+	if len(config.InTreeModulesToRemove) == 0 {
+		config.InTreeModulesToRemove = nil
+	}
+	return config
+}
+
+// InTreeModules returns the in-tree modules to remove before a load: the list, or the deprecated single field.
+func InTreeModules(config *v1beta1.ModuleConfig) []string {
+	if len(config.InTreeModulesToRemove) == 0 && config.InTreeModuleToRemove != "" {
+		return []string{config.InTreeModuleToRemove}
+	}
+	return config.InTreeModulesToRemove
+}

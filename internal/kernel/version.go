@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kernel turns a node's kernel version into facts: its parts, the template variables that image references use,
+// and the kernel mapping of a Module that applies to it. It is pure: no I/O, no clock.
+package kernel
+
+import "strings"
+
+// Version is a kernel version as the kubelet reports it, taken apart.
+// A part that the string does not give is empty.
+type Version struct {
+	// Raw is the string that was parsed, without a trailing "+".
+	Raw string
+	// Full is Raw with every character outside [A-Za-z0-9-._] replaced by "_", so that it may stand in an image tag.
+	Full string
+	// XYZ is "X.Y.Z"; X, Y and Z are the numbers alone. All four are empty when the string does not start with three numbers.
+	XYZ, X, Y, Z string
+
+	// RHEL parts are set for kernels with an ".elN" distribution tag: RHEL and its rebuilds, CentOS Stream, Oracle Linux, ELRepo.
+	RHELVersion, RHELRelease, RHELArch string
+
+	// DebianRelease and DebianFlavor are set for kernels of the shape X.Y.Z-RELEASE-FLAVOR.
+	// Debian and Ubuntu share that shape and the string alone cannot tell them apart, so these serve both.
+	DebianRelease, DebianFlavor string
+}
+
+// Trim removes one trailing "+", the kernel's mark for a modified source tree, which node and image disagree about.
+// Kernel versions are compared after trimming both sides.
+func Trim(version string) string { return strings.TrimSuffix(version, "+") }
+
+// Normalize trims a version and replaces every character outside [A-Za-z0-9-._] by "_".
+func Normalize(version string) string { return clean(Trim(version)) }
+
+// Parse takes a kernel version apart. It never fails: parts that are not there stay empty,
+// and a template that uses one of them fails with the reason (see Substitute).
+func Parse(version string) Version {
+	v := Version{Raw: Trim(version)}
+	v.Full = clean(v.Raw)
+	rest, ok := v.numbers()
+	if !ok {
+		return v
+	}
+	if !v.rhel(rest) {
+		v.debian(rest)
+	}
+	return v
+}
+
+// numbers fills X, Y, Z and XYZ and returns what follows Z.
+func (v *Version) numbers() (rest string, ok bool) {
+	x, rest := digits(v.Raw)
+	rest, dotX := strings.CutPrefix(rest, ".")
+	y, rest := digits(rest)
+	rest, dotY := strings.CutPrefix(rest, ".")
+	z, rest := digits(rest)
+	if x == "" || y == "" || z == "" || !dotX || !dotY {
+		return "", false
+	}
+	v.X, v.Y, v.Z = x, y, z
+	v.XYZ = v.Raw[:len(x)+len(y)+len(z)+2]
+	return rest, true
+}
+
+// rhel reads "-RELEASE.ARCH[+VARIANT]" where RELEASE holds the component ".elN…",
+// for example "-348.23.1.el8_5.x86_64" or "-503.11.1.el9_5.aarch64+64k".
+func (v *Version) rhel(rest string) bool {
+	rest, ok := strings.CutPrefix(rest, "-")
+	if !ok {
+		return false
+	}
+	rest, _, _ = strings.Cut(rest, "+")
+	dot := strings.LastIndexByte(rest, '.')
+	if dot < 0 {
+		return false
+	}
+	release, arch := rest[:dot], rest[dot+1:]
+	tag := distTag(release)
+	if tag == "" || arch == "" {
+		return false
+	}
+	v.RHELVersion, v.RHELRelease, v.RHELArch = clean(tag), clean(release), clean(arch)
+	return true
+}
+
+// distTag returns the component of a dotted release that starts with "el" and a digit.
+func distTag(release string) string {
+	for at := strings.Index(release, ".el"); at >= 0; {
+		tag, _, _ := strings.Cut(release[at+1:], ".")
+		if len(tag) > 2 && isDigit(tag[2]) {
+			return tag
+		}
+		next := strings.Index(release[at+1:], ".el")
+		if next < 0 {
+			break
+		}
+		at += 1 + next
+	}
+	return ""
+}
+
+// debian reads the shapes that Debian and Ubuntu give their kernels:
+//
+//	5.10.0-13-cloud-amd64      → 13, cloud-amd64            (an ABI number)
+//	6.1.0-0.deb11.13-amd64     → 0.deb11.13, amd64          (backports, with an ABI number)
+//	6.12.115+deb12-amd64       → 115_deb12, amd64           (since 2024 the ABI is the upstream version and a suffix;
+//	6.9.7+bpo-amd64            → 7_bpo, amd64                the release is what changes with every ABI within X.Y)
+//	6.12.9-amd64               → 9, amd64                   (the same without a suffix; only with a Debian architecture)
+func (v *Version) debian(rest string) {
+	if suffix, flavor, ok := strings.Cut(rest, "-"); ok && suffix != "" {
+		if flavor != "" && (strings.HasPrefix(suffix, "+deb") || strings.HasPrefix(suffix, "+bpo")) {
+			v.DebianRelease, v.DebianFlavor = clean(v.Z+suffix), clean(flavor)
+		}
+		return
+	}
+	rest, ok := strings.CutPrefix(rest, "-")
+	if !ok {
+		return
+	}
+	if release, flavor, ok := strings.Cut(rest, "-"); ok && isABI(release) && flavor != "" && !allDigits(flavor) {
+		v.DebianRelease, v.DebianFlavor = clean(release), clean(flavor)
+		return
+	}
+	if isDebianFlavor(rest) {
+		v.DebianRelease, v.DebianFlavor = v.Z, clean(rest)
+	}
+}
+
+// isABI accepts "13", "060500", "0.bpo.5" and "0.deb11.13", and refuses other distributions' dotted releases.
+func isABI(release string) bool {
+	number, rest := digits(release)
+	if number == "" {
+		return false
+	}
+	return rest == "" || strings.HasPrefix(rest, ".bpo.") || strings.HasPrefix(rest, ".deb")
+}
+
+// isDebianFlavor tells whether one component of the flavor is an architecture that Debian builds kernels for.
+func isDebianFlavor(flavor string) bool {
+	for part := range strings.SplitSeq(flavor, "-") {
+		switch part {
+		case "amd64", "arm64", "armmp", "686", "powerpc64le", "riscv64", "s390x", "loong64":
+			return true
+		}
+	}
+	return false
+}
+
+func digits(s string) (number, rest string) {
+	n := 0
+	for n < len(s) && isDigit(s[n]) {
+		n++
+	}
+	return s[:n], s[n:]
+}
+
+func allDigits(s string) bool {
+	_, rest := digits(s)
+	return rest == ""
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// clean replaces every character that may not stand in an image tag; one character, not one byte, becomes one "_".
+func clean(s string) string {
+	if strings.IndexFunc(s, unclean) < 0 {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if unclean(r) {
+			return '_'
+		}
+		return r
+	}, s)
+}
+
+func unclean(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '.', r == '_':
+		return false
+	}
+	return true
+}
