@@ -201,7 +201,8 @@ func refuse(err error) error {
 	case errors.As(err, &many):
 		return refused("%s: %v", many.Path, many)
 	case errors.Is(err, fs.ErrNotExist):
-		return refused("changed while it was read: %v", err)
+		// The carrier was deleted under our hands. Its successor will do.
+		return fmt.Errorf("%w (it vanished while it was read)", ErrNotReady)
 	}
 	return err
 }
