@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command runtests runs all Go tests against a real API server. It builds the embedded control plane when needed, prints one
+// line per package and the output of what failed, and keeps the results for `make rows` in .cache/test.json.
+//
+// The race detector needs a C compiler on linux; without one it is left out, and that is said.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+)
+
+const resultsFile = ".cache/test.json"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	packages := flag.String("packages", "./...", "packages to test")
+	run := flag.String("run", "", "run only tests that match")
+	flag.Parse()
+	err := runTests(ctx, *packages, *run)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runtests:", err)
+		os.Exit(1)
+	}
+}
+
+func runTests(ctx context.Context, packages, pattern string) error {
+	assets, err := devcluster.Assets(ctx)
+	if err != nil {
+		return fmt.Errorf("build the control plane for the API tests: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(resultsFile), 0o755); err != nil {
+		return err
+	}
+	results, err := os.Create(resultsFile)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = results.Close() }()
+
+	args := []string{"test", "-json", "-timeout", "20m"}
+	env := append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
+	if raceDetectorWorks() {
+		args, env = append(args, "-race"), append(env, "CGO_ENABLED=1")
+	} else {
+		fmt.Println("no C compiler found: testing without the race detector")
+	}
+	if pattern != "" {
+		args = append(args, "-run", pattern)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, packages)...)
+	cmd.Env = env
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	fmt.Println("testing (the first run compiles; minutes on 2 cores)")
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	tally, readErr := follow(io.TeeReader(stdout, results), os.Stdout)
+	return errors.Join(readErr, cmd.Wait(), tally.report(os.Stdout))
+}
+
+func raceDetectorWorks() bool {
+	if runtime.GOOS == "darwin" {
+		return true
+	}
+	for _, cc := range []string{"gcc", "clang", "cc"} {
+		if _, err := exec.LookPath(cc); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64
+}
+
+// counts of top-level tests and subtests.
+type counts struct{ passed, failed, skipped, packages int }
+
+// follow prints packages as they end, and the output of every failed test or build.
+func follow(in io.Reader, out io.Writer) (counts, error) {
+	var c counts
+	output := map[string][]string{}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			fmt.Fprintln(out, lines.Text())
+			continue
+		}
+		key := e.Package + e.ImportPath + " " + e.Test
+		switch {
+		case e.Action == "output" || e.Action == "build-output":
+			output[key] = append(output[key], e.Output)
+		case e.Action == "build-fail":
+			show(out, output[key])
+		case e.Test != "":
+			c.test(e.Action)
+			if e.Action == "fail" {
+				fmt.Fprintf(out, "--- FAIL: %s %s (%.2fs)\n", e.Package, e.Test, e.Elapsed)
+				show(out, output[key])
+			}
+			if e.Action == "pass" || e.Action == "skip" {
+				delete(output, key)
+			}
+		case e.Action == "pass":
+			c.packages++
+			fmt.Fprintf(out, "ok  \t%s\t%.3fs\n", e.Package, e.Elapsed)
+		case e.Action == "fail":
+			c.packages++
+			show(out, output[key])
+			fmt.Fprintf(out, "FAIL\t%s\t%.3fs\n", e.Package, e.Elapsed)
+		}
+	}
+	return c, lines.Err()
+}
+
+func show(out io.Writer, lines []string) {
+	for _, l := range lines {
+		fmt.Fprint(out, l)
+	}
+}
+
+func (c *counts) test(action string) {
+	switch action {
+	case "pass":
+		c.passed++
+	case "fail":
+		c.failed++
+	case "skip":
+		c.skipped++
+	}
+}
+
+func (c counts) report(out io.Writer) error {
+	result, err := json.Marshal(map[string]int{"passed": c.passed, "failed": c.failed, "skipped": c.skipped, "packages": c.packages})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\nRESULT %s\n", c.passed, c.failed, c.skipped, result)
+	if c.passed == 0 {
+		return errors.New("no test ran")
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet starts the whole of Drover on an embedded control plane: CRDs, policies, roles, the operator as a process under
+// its own ServiceAccount, and hollow nodes (real agents over fake kernels). The demo, benches and chaos tests stand on it.
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+)
+
+// Namespace is where Drover runs.
+const Namespace = "drover-system"
+
+// Options say what to start.
+type Options struct {
+	// Nodes is the number of hollow nodes, Kernels the versions they run, spread evenly.
+	Nodes   int
+	Kernels []string
+	// NodeLabels are put on every hollow node.
+	NodeLabels map[string]string
+	// ImagePattern is a regular expression; images that do not match do not exist. Empty: all exist.
+	ImagePattern string
+	// ControllerQPS of kube-controller-manager; 0 for devcluster's default.
+	ControllerQPS int
+	// Dir holds state and logs; empty for a temporary folder that Stop removes.
+	Dir string
+	// Faults are given to the hollow nodes, for example "agent-off".
+	Faults []string
+	// OperatorArgs are added to the operator's command line.
+	OperatorArgs []string
+	// WithoutPolicies leaves the admission policies out.
+	WithoutPolicies bool
+	// Say receives progress, one line each.
+	Say func(format string, args ...any)
+}
+
+// Fleet is a running cluster with Drover.
+type Fleet struct {
+	Cluster *devcluster.Cluster
+	// Admin is the administrator's client.
+	Admin client.Client
+	// AdminConfig is the administrator's connection.
+	AdminConfig *rest.Config
+	// Operator and Hollow are the processes; nil when stopped.
+	Operator, Hollow *Process
+
+	o         Options
+	dir       string
+	temporary bool
+	bin       string
+	debug     string
+}
+
+// Start brings everything up and returns when the hollow nodes are registered. The caller must Stop.
+func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	f := &Fleet{o: o, dir: o.Dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Stop())
+		}
+	}()
+	if f.dir == "" {
+		f.temporary = true
+		if f.dir, err = os.MkdirTemp("", "drover-fleet-"); err != nil {
+			return f, fmt.Errorf("make a folder for the fleet: %w", err)
+		}
+	}
+	binary, err := devcluster.Build(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.bin = filepath.Dir(binary)
+	for _, name := range []string{"drover-operator", "drover-agent"} {
+		if err := f.build(ctx, name); err != nil {
+			return f, err
+		}
+	}
+	o.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
+	f.Cluster, err = devcluster.Start(ctx, devcluster.Options{
+		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true,
+		ControllerQPS: o.ControllerQPS, ControllerBurst: 2 * o.ControllerQPS,
+	})
+	if err != nil {
+		return f, err
+	}
+	o.Say("control plane ready in %.1f s", f.Cluster.Seconds)
+	if err := f.connect(); err != nil {
+		return f, err
+	}
+	if err := f.install(ctx); err != nil {
+		return f, err
+	}
+	if err := f.StartHollow(ctx); err != nil {
+		return f, err
+	}
+	return f, f.StartOperator(ctx)
+}
+
+// Dir is the folder with state and logs.
+func (f *Fleet) Dir() string { return f.dir }
+
+// Binary is the path of one of our binaries or of kubectl.
+func (f *Fleet) Binary(name string) string {
+	if name == "kubectl" {
+		return filepath.Join(f.bin, "assets", name)
+	}
+	return filepath.Join(f.bin, name)
+}
+
+func (f *Fleet) build(ctx context.Context, name string) error {
+	begin := time.Now()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", f.Binary(name), "github.com/drover-project/drover/cmd/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir = filepath.Dir(f.bin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		f.o.Say("built %s in %.0f s", name, took.Seconds())
+	}
+	return nil
+}
+
+func (f *Fleet) connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", f.Cluster.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	config.QPS, config.UserAgent = -1, "fleet-admin"
+	f.AdminConfig = config
+	scheme := runtimeScheme()
+	f.Admin, err = client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connect to the control plane: %w", err)
+	}
+	return nil
+}
+
+// StartOperator starts the operator under its ServiceAccount. Its log is operator.log.
+func (f *Fleet) StartOperator(ctx context.Context) error {
+	kubeconfig, err := f.kubeconfigFor(ctx, "drover-operator")
+	if err != nil {
+		return err
+	}
+	args := append([]string{
+		"--kubeconfig=" + kubeconfig, "--namespace=" + Namespace, "--agent-image=drover/drover-agent:dev", "--leader-elect=false",
+		"--metrics-bind-address=0", "--health-probe-bind-address=0",
+	}, f.o.OperatorArgs...)
+	f.Operator, err = startProcess(f.Binary("drover-operator"), filepath.Join(f.dir, "operator.log"), args, "OPERATOR_NAMESPACE="+Namespace)
+	return err
+}
+
+// StartHollow starts the hollow nodes and waits until they are registered. Their log is hollow.log.
+func (f *Fleet) StartHollow(ctx context.Context) error {
+	kubeconfig, err := f.kubeconfigFor(ctx, "drover-hollow")
+	if err != nil {
+		return err
+	}
+	if f.debug, err = freeAddress(); err != nil {
+		return err
+	}
+	args := []string{
+		"hollow", "--kubeconfig=" + kubeconfig, "--nodes=" + strconv.Itoa(f.o.Nodes), "--kernels=" + strings.Join(f.o.Kernels, ","),
+		"--dir=" + filepath.Join(f.dir, "hollow"), "--debug-address=" + f.debug,
+	}
+	for k, v := range f.o.NodeLabels {
+		args = append(args, "--labels="+k+"="+v)
+	}
+	if f.o.ImagePattern != "" {
+		args = append(args, "--image-pattern="+f.o.ImagePattern)
+	}
+	for _, fault := range f.o.Faults {
+		args = append(args, "--fault="+fault)
+	}
+	log := filepath.Join(f.dir, "hollow.log")
+	f.o.Say("registering %d hollow nodes", f.o.Nodes)
+	if f.Hollow, err = startProcess(f.Binary("drover-agent"), log, args); err != nil {
+		return err
+	}
+	return f.Hollow.waitFor(ctx, "HOLLOW READY", 3*time.Minute)
+}
+
+// StopOperator ends the operator as a rolling update would, and waits.
+func (f *Fleet) StopOperator() error {
+	p := f.Operator
+	f.Operator = nil
+	return p.Stop()
+}
+
+// Stop ends everything that Start started, in order.
+func (f *Fleet) Stop() error {
+	err := errors.Join(f.Operator.Stop(), f.Hollow.Stop())
+	if f.Cluster != nil {
+		err = errors.Join(err, f.Cluster.Stop())
+	}
+	if f.temporary {
+		err = errors.Join(err, os.RemoveAll(f.dir))
+	}
+	return err
+}
+
+// NodeTruth is what a hollow node's fake kernel knows, read from it and not from the API.
+type NodeTruth struct {
+	Name   string         `json:"name"`
+	Kernel string         `json:"kernel"`
+	BootID string         `json:"bootID"`
+	Loaded []LoadedModule `json:"loaded"`
+	// Loads and Unloads count the calls that the kernel granted since it was started.
+	Loads   int `json:"loads"`
+	Unloads int `json:"unloads"`
+}
+
+// LoadedModule is one module of a fake kernel.
+type LoadedModule struct {
+	Name    string            `json:"name"`
+	BuildID string            `json:"buildID"`
+	Params  map[string]string `json:"params"`
+}
+
+// Has says whether the kernel holds the module.
+func (n NodeTruth) Has(module string) bool {
+	for _, m := range n.Loaded {
+		if m.Name == module {
+			return true
+		}
+	}
+	return false
+}
+
+// Truth asks the fake kernels.
+func (f *Fleet) Truth(ctx context.Context) ([]NodeTruth, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.debug+"/nodes", nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the fake kernels: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the fake kernels: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var nodes []NodeTruth
+	if err := json.NewDecoder(resp.Body).Decode(&nodes); err != nil {
+		return nil, fmt.Errorf("read what the fake kernels say: %w", err)
+	}
+	return nodes, nil
+}
+
+// Debug calls a verb of the hollow nodes' debug address, for example "/reboot?node=hollow-0".
+func (f *Fleet) Debug(ctx context.Context, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.debug+path, nil)
+	if err != nil {
+		return fmt.Errorf("ask the hollow nodes for %s: %w", path, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the hollow nodes for %s: %w", path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
+		return fmt.Errorf("hollow nodes answer %s to %s: %s", resp.Status, path, body)
+	}
+	return nil
+}
+
+// Kubectl runs kubectl as the administrator in the repository's root.
+func (f *Fleet) Kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, f.Binary("kubectl"), append([]string{"--kubeconfig", f.Cluster.Kubeconfig}, args...)...)
+	cmd.Dir = filepath.Dir(f.bin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+func runtimeScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1beta1.AddToScheme(s))
+	return s
+}
+
+// install applies what a cluster admin applies, but for the Deployment and the DaemonSet, which run here as processes.
+func (f *Fleet) install(ctx context.Context) error {
+	if err := f.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
+		return err
+	}
+	dirs := []string{"config/crd", "config/rbac"}
+	if !f.o.WithoutPolicies {
+		dirs = append(dirs, "config/policies")
+	}
+	for _, dir := range dirs {
+		if _, err := f.Kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd/modules.kmm.sigs.x-k8s.io", "crd/nodemodulesconfigs.kmm.sigs.x-k8s.io"); err != nil {
+		return err
+	}
+	return f.installHollow(ctx)
+}
+
+// installHollow gives the hollow nodes an identity of their own: what a cluster's kubelets may do, and node-bound agent tokens.
+func (f *Fleet) installHollow(ctx context.Context) error {
+	const name = "drover-hollow"
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status"}, Verbs: []string{"get", "list", "watch", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "namespaces"}, Verbs: []string{"get", "create"}},
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "patch", "update"}},
+	}
+	for _, o := range []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: Namespace, Name: name}},
+		},
+	} {
+		if err := f.create(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) create(ctx context.Context, o client.Object) error {
+	if err := f.Admin.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create %T %s: %w", o, o.GetName(), err)
+	}
+	return nil
+}
+
+// ConfigFor returns a connection under the identity of a ServiceAccount of Drover's namespace.
+func (f *Fleet) ConfigFor(ctx context.Context, serviceAccount string) (*rest.Config, error) {
+	seconds := int64(24 * 60 * 60)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: serviceAccount, Namespace: Namespace}}
+	if err := f.Admin.SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, fmt.Errorf("get a token of ServiceAccount %s: %w", serviceAccount, err)
+	}
+	config := rest.AnonymousClientConfig(f.AdminConfig)
+	config.BearerToken, config.QPS = request.Status.Token, -1
+	return config, nil
+}
+
+func (f *Fleet) kubeconfigFor(ctx context.Context, serviceAccount string) (string, error) {
+	config, err := f.ConfigFor(ctx, serviceAccount)
+	if err != nil {
+		return "", err
+	}
+	kubeconfig := clientcmdapi.NewConfig()
+	ca := config.CAData
+	if len(ca) == 0 {
+		if ca, err = os.ReadFile(config.CAFile); err != nil {
+			return "", fmt.Errorf("read the cluster's CA: %w", err)
+		}
+	}
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: ca}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	kubeconfig.CurrentContext = "x"
+	path := filepath.Join(f.dir, serviceAccount+".kubeconfig")
+	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
+		return "", fmt.Errorf("write the kubeconfig of %s: %w", serviceAccount, err)
+	}
+	return path, nil
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Process is a child of this process that ends with it.
+type Process struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// startProcess starts a program whose output goes to the end of a log file.
+func startProcess(binary, log string, args []string, env ...string) (*Process, error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open a log: %w", err)
+	}
+	// The child has its own descriptor.
+	defer func() { _ = file.Close() }()
+	p := &Process{name: filepath.Base(binary), log: log, done: make(chan struct{}), cmd: exec.Command(binary, args...)}
+	p.cmd.Stdout, p.cmd.Stderr = file, file
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.SysProcAttr = attributes()
+	started := make(chan error, 1)
+	spawner <- func() { started <- p.cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// PID of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Log is the path of its log file.
+func (p *Process) Log() string { return p.log }
+
+// CPUSeconds that an ended process used, user and system together.
+func (p *Process) CPUSeconds() float64 {
+	s := p.cmd.ProcessState
+	if s == nil {
+		return 0
+	}
+	return (s.UserTime() + s.SystemTime()).Seconds()
+}
+
+// MaxRSSMiB is the largest resident size of an ended process, in MiB.
+func (p *Process) MaxRSSMiB() float64 {
+	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	return float64(usage.Maxrss) / maxRSSUnitsPerMiB
+}
+
+// Stop asks the process to end, and kills it when it does not within 20 s. A nil or ended process is fine.
+func (p *Process) Stop() error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return fmt.Errorf("%s had ended before it was stopped (%v); its log ends with:\n%s", p.name, p.err, tail(p.log))
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(20 * time.Second):
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.done
+	return fmt.Errorf("%s did not end within 20 s of SIGTERM and was killed", p.name)
+}
+
+// Kill ends the process without a warning, as a node failure does.
+func (p *Process) Kill() error {
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.done
+	return nil
+}
+
+// waitFor returns when the log has the text.
+func (p *Process) waitFor(ctx context.Context, text string, timeout time.Duration) error {
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
+		select {
+		case <-p.done:
+			return false, fmt.Errorf("%s ended: %w", p.name, p.err)
+		default:
+		}
+		content, err := os.ReadFile(p.log)
+		return bytes.Contains(content, []byte(text)), err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %q of %s: %w; its log ends with:\n%s", text, p.name, err, tail(p.log))
+	}
+	return nil
+}
+
+func tail(log string) string {
+	content, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	if n := len(content) - 3000; n > 0 {
+		content = content[n:]
+	}
+	return string(content)
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package fleet
+
+import "syscall"
+
+// maxRSSUnitsPerMiB: the BSDs give bytes.
+const maxRSSUnitsPerMiB = 1 << 20
+
+// spawner starts children.
+var spawner = func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+}()
+
+// attributes make a child deaf to Ctrl-C, which is ours to handle.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
