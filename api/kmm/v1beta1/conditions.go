@@ -87,6 +87,8 @@ const (
 	ReasonAgentMissing = "AgentMissing"
 	// ReasonNodeNotReady: the node is not Ready.
 	ReasonNodeNotReady = "NodeNotReady"
+	// ReasonWrongKernel: the order was resolved for another kernel than the one that runs.
+	ReasonWrongKernel = "WrongKernel"
 	// ReasonRecordForeign: the node's record belongs to another cluster or node.
 	ReasonRecordForeign = "RecordForeign"
 	// ReasonUnclaimed: loaded by the agent, and no order names it.
