@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -158,8 +159,38 @@ func TestAuditLogHoldsUserAgents(t *testing.T) {
 	if _, err := set.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Stop(); err != nil {
+	type event struct {
+		Verb, UserAgent string
+		User            struct{ Username string }
+		ObjectRef       struct{ Resource, Name string }
+		ResponseStatus  struct{ Code int }
+	}
+	want := event{Verb: "create", UserAgent: "drover-test/1"}
+	want.User.Username = "kubernetes-admin"
+	want.ObjectRef.Resource, want.ObjectRef.Name = "namespaces", "audited"
+	want.ResponseStatus.Code = 201
+
+	log, err := os.Open(c.AuditLog)
+	if err != nil {
 		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	var ours []event
+	for lines := json.NewDecoder(log); ; {
+		var e event
+		err := lines.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.UserAgent == want.UserAgent {
+			ours = append(ours, e)
+		}
+	}
+	if diff := cmp.Diff([]event{want}, ours); diff != "" {
+		t.Error(diff)
 	}
 }
 
