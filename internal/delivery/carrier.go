@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+const (
+	// deadlineSeconds ends a carrier that nobody collects: a node whose agent is away must not keep pods forever.
+	deadlineSeconds = 900
+
+	imageVolume = "image"
+	outVolume   = "out"
+	imageDir    = "/image"
+	outDir      = "/out"
+
+	defaultServiceAccount = "default"
+
+	// copyScript is what upstream asks of a kernel module image: a shell and cp. $1 is the directory below which
+	// lib/modules lies, $2 the kernel, $3 the firmware directory or nothing. Values are arguments, never part of the text.
+	copyScript = `set -e
+mkdir -p "/image$1/lib/modules"
+cp -R "$1/lib/modules/$2" "/image$1/lib/modules/"
+if [ -n "$3" ]; then
+  mkdir -p "/image$3"
+  cp -R "$3/." "/image$3/"
+fi`
+)
+
+// sizeLimit bounds what one delivery may put on a node's disk.
+var sizeLimit = resource.MustParse("1Gi")
+
+// Request is one delivery to one node.
+type Request struct {
+	// Module that the delivery is for. The carrier lives in its namespace and belongs to it.
+	Module *v1beta1.Module
+	// Config is what shall be loaded, resolved for the node's kernel.
+	Config *v1beta1.ModuleConfig
+	// ID of the delivery.
+	ID string
+	// Node that gets it.
+	Node string
+	// Mode is ModeImageVolume or ModeInitContainer.
+	Mode Mode
+	// AgentImage holds the program that exports the image's content.
+	AgentImage string
+}
+
+// Carrier is the pod that makes a delivery: it passes Pod Security "restricted", holds no token, and its name, which
+// an admission policy seals, follows from the delivery.
+func Carrier(r *Request) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: carrierMeta(r),
+		Spec: corev1.PodSpec{
+			// The scheduler is not asked: a kernel module goes to each selected node, whatever is free there.
+			NodeName:                      r.Node,
+			RestartPolicy:                 corev1.RestartPolicyOnFailure,
+			ActiveDeadlineSeconds:         ptr.To[int64](deadlineSeconds),
+			TerminationGracePeriodSeconds: ptr.To[int64](1),
+			ServiceAccountName:            ServiceAccount(r.Module),
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   ptr.To(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{exportContainer(r)},
+			Volumes: []corev1.Volume{
+				{Name: imageVolume, VolumeSource: imageSource(r)},
+				{Name: outVolume, VolumeSource: emptyDir()},
+			},
+		},
+	}
+	if secret := r.Module.Spec.ImageRepoSecret; secret != nil && secret.Name != "" {
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{*secret}
+	}
+	if r.Mode == ModeInitContainer {
+		pod.Spec.InitContainers = []corev1.Container{copyContainer(r)}
+	}
+	return pod
+}
+
+// ServiceAccount is the name of the ServiceAccount whose pull secrets the Module's deliveries use.
+func ServiceAccount(m *v1beta1.Module) string {
+	if m.Spec.ModuleLoader == nil || m.Spec.ModuleLoader.ServiceAccountName == "" {
+		return defaultServiceAccount
+	}
+	return m.Spec.ModuleLoader.ServiceAccountName
+}
+
+func carrierMeta(r *Request) metav1.ObjectMeta {
+	m := r.Module
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace,
+		Name:      CarrierName(m.Namespace, m.Name, r.Node, r.ID),
+		Labels: map[string]string{
+			v1beta1.CarrierLabel:        "",
+			v1beta1.ModuleNameLabel:     m.Name,
+			"app.kubernetes.io/part-of": "drover",
+			// A service mesh's sidecar would keep the pod from passing its shape's admission policy.
+			"sidecar.istio.io/inject": "false",
+		},
+		Annotations: map[string]string{
+			v1beta1.ModuleNamespaceAnnotation: m.Namespace,
+			v1beta1.ModuleNameAnnotation:      m.Name,
+			v1beta1.DeliveryAnnotation:        r.ID,
+			"linkerd.io/inject":               "disabled",
+		},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1beta1.GroupVersion.String(),
+			Kind:       "Module",
+			Name:       m.Name,
+			UID:        m.UID,
+		}},
+	}
+}
+
+func exportContainer(r *Request) corev1.Container {
+	return corev1.Container{
+		Name:            "export",
+		Image:           r.AgentImage,
+		ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:         []string{"drover-agent", "export"},
+		Args:            exportArgs(r.Config),
+		Resources:       resources(),
+		SecurityContext: restricted(),
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: imageVolume, MountPath: imageDir, ReadOnly: true},
+			{Name: outVolume, MountPath: outDir},
+		},
+	}
+}
+
+func exportArgs(config *v1beta1.ModuleConfig) []string {
+	modprobe := &config.Modprobe
+	args := []string{"--kernel", config.KernelVersion, "--dir-name", modprobe.DirName}
+	if modprobe.ModuleName != "" {
+		args = append(args, "--module", modprobe.ModuleName)
+	}
+	if len(modprobe.ModulesLoadingOrder) > 0 {
+		args = append(args, "--load-order", strings.Join(modprobe.ModulesLoadingOrder, ","))
+	}
+	if modprobe.FirmwarePath != "" {
+		args = append(args, "--firmware-path", modprobe.FirmwarePath)
+	}
+	if NeedsWholeTree(modprobe) {
+		args = append(args, "--whole-tree")
+	}
+	return append(args, "--from", imageDir, "--to", outDir)
+}
+
+func copyContainer(r *Request) corev1.Container {
+	modprobe := &r.Config.Modprobe
+	args := []string{copyScript, "copy", path.Join("/", modprobe.DirName), r.Config.KernelVersion}
+	if modprobe.FirmwarePath != "" {
+		args = append(args, path.Join("/", modprobe.FirmwarePath))
+	}
+	return corev1.Container{
+		Name:            "copy",
+		Image:           r.Config.ContainerImage,
+		ImagePullPolicy: r.Config.ImagePullPolicy,
+		Command:         []string{"/bin/sh", "-c"},
+		Args:            args,
+		Resources:       resources(),
+		SecurityContext: restricted(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: imageVolume, MountPath: imageDir}},
+	}
+}
+
+func imageSource(r *Request) corev1.VolumeSource {
+	if r.Mode == ModeInitContainer {
+		return emptyDir()
+	}
+	return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
+		Reference:  r.Config.ContainerImage,
+		PullPolicy: r.Config.ImagePullPolicy,
+	}}
+}
+
+func emptyDir() corev1.VolumeSource {
+	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(sizeLimit)}}
+}
+
+// restricted names no user on purpose: OpenShift's ranges refuse a fixed one, and the images name theirs.
+func restricted() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr.To(false),
+		ReadOnlyRootFilesystem:   ptr.To(true),
+		RunAsNonRoot:             ptr.To(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+// resources are set in full, because a ResourceQuota may refuse a pod without them.
+func resources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU:              resource.MustParse("10m"),
+			corev1.ResourceMemory:           resource.MustParse("32Mi"),
+			corev1.ResourceEphemeralStorage: resource.MustParse("32Mi"),
+		},
+		Limits: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("1"),
+			corev1.ResourceMemory: resource.MustParse("256Mi"),
+			// The two directories of the init container mode, and a little for logs.
+			corev1.ResourceEphemeralStorage: resource.MustParse("2100Mi"),
+		},
+	}
+}

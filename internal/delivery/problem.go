@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Problem is what keeps a delivery from ending well.
+type Problem struct {
+	// Reason of the closed set in api/kmm/v1beta1.
+	Reason string
+	// Message for people: the words of whoever refused.
+	Message string
+}
+
+// ProblemOf is what a carrier pod's status says is wrong, or nil. The kubelet goes on trying as long as the pod is not
+// Ended.
+func ProblemOf(pod *corev1.Pod) *Problem {
+	if pod.Status.Phase == corev1.PodFailed {
+		return &Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: failedMessage(pod)}
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if p := containerProblem(&statuses[i]); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// Ended reports whether a carrier pod will never deliver: it is over. A carrier that does its work never completes.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+func failedMessage(pod *corev1.Pod) string {
+	text := pod.Status.Message
+	switch {
+	case pod.Status.Reason != "" && text != "":
+		text = pod.Status.Reason + ": " + text
+	case text == "":
+		text = pod.Status.Reason
+	}
+	if text == "" {
+		return fmt.Sprintf("carrier pod %s failed", pod.Name)
+	}
+	return fmt.Sprintf("carrier pod %s: %s", pod.Name, text)
+}
+
+func containerProblem(status *corev1.ContainerStatus) *Problem {
+	waiting := status.State.Waiting
+	if waiting == nil {
+		return nil
+	}
+	switch waiting.Reason {
+	case "ErrImagePull", "ImagePullBackOff":
+		return &Problem{Reason: pullReason(waiting.Message), Message: waiting.Message}
+	case "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+		return &Problem{Reason: v1beta1.ReasonPullFailed, Message: waiting.Reason + ": " + waiting.Message}
+	case "CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CreatePodSandboxError":
+		return &Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: waiting.Reason + ": " + waiting.Message}
+	case "CrashLoopBackOff":
+		return crashProblem(status)
+	}
+	return nil
+}
+
+// crashProblem is about a step that ran and failed: the copy out of the image, or the export of it.
+func crashProblem(status *corev1.ContainerStatus) *Problem {
+	message := fmt.Sprintf("container %s of image %s keeps failing", status.Name, status.Image)
+	if last := status.LastTerminationState.Terminated; last != nil {
+		message = fmt.Sprintf("container %s of image %s ended with exit code %d", status.Name, status.Image, last.ExitCode)
+	}
+	return &Problem{Reason: v1beta1.ReasonImageUnreadable, Message: message}
+}
+
+// pullReason sorts what container runtimes pass on from registries. Runtimes have no codes for it, only words.
+func pullReason(message string) string {
+	text := strings.ToLower(message)
+	for _, words := range []struct {
+		reason string
+		any    []string
+	}{
+		{v1beta1.ReasonPullUnauthorized, []string{"unauthorized", "authentication required", "authorization failed", "access denied", "denied: ", "403 forbidden", "no basic auth credentials"}},
+		{v1beta1.ReasonImageNotFound, []string{"not found", "manifest unknown", "name unknown", "404"}},
+	} {
+		for _, word := range words.any {
+			if strings.Contains(text, word) {
+				return words.reason
+			}
+		}
+	}
+	return v1beta1.ReasonPullFailed
+}

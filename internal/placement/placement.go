@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package placement decides on which nodes a Module belongs. It is pure: facts in, answer out.
+//
+// It is shared by the controller that gives orders and by the one that counts nodes for Module.status,
+// so that the two can never disagree.
+package placement
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+const (
+	linux = "linux"
+
+	// virtualKubeletLabel is what virtual-kubelet puts on its nodes: `type=virtual-kubelet`.
+	virtualKubeletLabel = "type"
+	virtualKubeletValue = "virtual-kubelet"
+	// virtualKubeletTaint is the key of the taint that virtual-kubelet puts on its nodes.
+	virtualKubeletTaint = "virtual-kubelet.io/provider"
+)
+
+// alwaysTolerated are the taints that a DaemonSet pod tolerates whatever its spec says: they describe the state of a
+// node, not who may use it.
+var alwaysTolerated = map[string]bool{
+	corev1.TaintNodeNotReady:           true,
+	corev1.TaintNodeUnreachable:        true,
+	corev1.TaintNodeUnschedulable:      true,
+	corev1.TaintNodeMemoryPressure:     true,
+	corev1.TaintNodeDiskPressure:       true,
+	corev1.TaintNodePIDPressure:        true,
+	corev1.TaintNodeNetworkUnavailable: true,
+}
+
+// Selects reports whether all labels of the Module's selector stand on the node. An empty selector selects every node.
+func Selects(m *v1beta1.Module, node *corev1.Node) bool {
+	for key, value := range m.Spec.Selector {
+		if have, ok := node.Labels[key]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+// AgentExpected reports whether Drover's agent can run on the node: a Linux node with a kernel of its own.
+//
+// Whether the agent's pod is Ready is not asked: an order for a node whose agent is away costs nothing, waits for it,
+// and is what the agent finds when it comes back.
+func AgentExpected(node *corev1.Node) bool {
+	// A label that is missing counts as Linux: kubelets set it, but an administrator can take it off.
+	if os, ok := node.Labels[corev1.LabelOSStable]; ok && os != linux {
+		return false
+	}
+	if os := node.Status.NodeInfo.OperatingSystem; os != "" && os != linux {
+		return false
+	}
+	if node.Labels[virtualKubeletLabel] == virtualKubeletValue {
+		return false
+	}
+	for i := range node.Spec.Taints {
+		if node.Spec.Taints[i].Key == virtualKubeletTaint {
+			return false
+		}
+	}
+	return true
+}
+
+// Eligible reports whether the Module belongs on the node, taints aside.
+func Eligible(m *v1beta1.Module, node *corev1.Node) bool {
+	return Selects(m, node) && AgentExpected(node)
+}
+
+// Wanted reports whether the node shall hold the Module's kernel module, its kernel's mapping aside.
+// Taints decide on the first load only: a node that follows the Module already (it has an order or holds the kernel
+// module) keeps following whatever its taints, because a taint or a cordon must never unload.
+func Wanted(m *v1beta1.Module, node *corev1.Node, follows bool) bool {
+	return Eligible(m, node) && (follows || Tolerated(m.Spec.Tolerations, node))
+}
+
+// Tolerated reports whether the tolerations admit a node as they would for a DaemonSet's pod.
+func Tolerated(tolerations []corev1.Toleration, node *corev1.Node) bool {
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || alwaysTolerated[taint.Key] {
+			continue
+		}
+		if !tolerates(tolerations, taint) {
+			return false
+		}
+	}
+	return true
+}
+
+func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	for i := range tolerations {
+		// Comparison operators (Lt, Gt) are off: they are behind a feature gate of the cluster that is not known here.
+		if tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
+			return true
+		}
+	}
+	return false
+}
+
+// Ready reports whether the node's Ready condition is True.
+func Ready(node *corev1.Node) bool {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Paused reports whether somebody asked by annotation that nothing be changed. The annotation's value does not matter.
+func Paused(obj metav1.Object) bool {
+	_, paused := obj.GetAnnotations()[v1beta1.PausedAnnotation]
+	return paused
+}
