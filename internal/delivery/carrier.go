@@ -130,7 +130,6 @@ func exportContainer(r *Request) corev1.Container {
 		Name:            "export",
 		Image:           r.AgentImage,
 		ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:         []string{"drover-agent", "export"},
 		Args:            exportArgs(r.Config),
 		Resources:       resources(),
 		SecurityContext: restricted(),
@@ -141,9 +140,10 @@ func exportContainer(r *Request) corev1.Container {
 	}
 }
 
+// exportArgs leave the program to the image's entry point: the admission policy wants the agent's image and no command.
 func exportArgs(config *v1beta1.ModuleConfig) []string {
 	modprobe := &config.Modprobe
-	args := []string{"--kernel", config.KernelVersion, "--dir-name", modprobe.DirName}
+	args := []string{"export", "--kernel", config.KernelVersion, "--dir-name", modprobe.DirName}
 	if modprobe.ModuleName != "" {
 		args = append(args, "--module", modprobe.ModuleName)
 	}
