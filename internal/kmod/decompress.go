@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+)
+
+// maxWindow bounds the dictionary that a compressed file may make us allocate, in bytes. The kernel's own build uses
+// 2 MiB for xz and zstd's default levels at most 8 MiB.
+const maxWindow = 64 << 20
+
+var magics = []struct {
+	magic string
+	open  func(content []byte) (io.Reader, func(), error)
+}{
+	{"\x1f\x8b", openGzip},
+	{"\xfd7zXZ\x00", openXZ},
+	{"\x28\xb5\x2f\xfd", openZstd},
+}
+
+// Decompress returns the content of a module file, decompressed if its first bytes say gzip, xz or zstd, and otherwise
+// as it is. The result has at most MaxSize bytes.
+func Decompress(content []byte) ([]byte, error) {
+	return decompress(content, MaxSize)
+}
+
+func decompress(content []byte, limit int64) ([]byte, error) {
+	for _, m := range magics {
+		if !bytes.HasPrefix(content, []byte(m.magic)) {
+			continue
+		}
+		reader, done, err := m.open(content)
+		if err != nil {
+			return nil, fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
+		}
+		defer done()
+		out, err := io.ReadAll(io.LimitReader(reader, limit+1))
+		if err != nil {
+			return nil, fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
+		}
+		content = out
+		break
+	}
+	if int64(len(content)) > limit {
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+	}
+	return content, nil
+}
+
+func openGzip(content []byte) (io.Reader, func(), error) {
+	reader, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, nil, fmt.Errorf("gzip: %w", err)
+	}
+	return reader, func() {}, nil
+}
+
+func openXZ(content []byte) (io.Reader, func(), error) {
+	if err := checkXZ(content, maxWindow); err != nil {
+		return nil, nil, err
+	}
+	reader, err := xz.ReaderConfig{SingleStream: true}.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, nil, fmt.Errorf("xz: %w", err)
+	}
+	return reader, func() {}, nil
+}
+
+func openZstd(content []byte) (io.Reader, func(), error) {
+	reader, err := zstd.NewReader(bytes.NewReader(content),
+		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(MaxSize))
+	if err != nil {
+		return nil, nil, fmt.Errorf("zstd: %w", err)
+	}
+	return reader, reader.Close, nil
+}

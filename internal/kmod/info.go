@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kmod reads kernel modules and decides what must be loaded for one: the facts in a .ko file, an index of a
+// lib/modules tree, and the load order over an image's and the host's tree. It is pure: files come through fs.FS, and
+// nothing is ever loaded here.
+package kmod
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Info are the facts that a .ko file gives about itself. Names of modules are normalised (see NormalizeName).
+type Info struct {
+	// Name is the module's name; empty for files of kernels before 4.x, which do not carry it.
+	Name string
+	// BuildID is the GNU build ID in hex, the module's identity; empty when the linker wrote none.
+	BuildID string
+	// SrcVersion is the hash of the sources that modpost wrote; many builds have none.
+	SrcVersion string
+	// Vermagic is the string that the kernel compares with its own.
+	Vermagic string
+	// Version is MODULE_VERSION.
+	Version string
+	// License is MODULE_LICENSE; the last one when there are several.
+	License string
+	// Depends are the modules whose symbols this one uses, in the file's order.
+	Depends []string
+	// SoftdepPre and SoftdepPost are modules, or aliases of modules, to load before and after if they exist.
+	SoftdepPre, SoftdepPost []string
+	// Aliases are device and other aliases as written.
+	Aliases []string
+	// Firmware are the names that the module may request, relative to the firmware directories.
+	Firmware []string
+	// Params are the module's parameters in the order of their types in the file.
+	Params []Param
+	// ImportNS are the symbol namespaces that it imports.
+	ImportNS []string
+	// InTree is true for modules built from the kernel's own sources.
+	InTree bool
+	// Machine is the ELF machine (EM_X86_64 is 62, EM_AARCH64 183).
+	Machine uint16
+	// HasCRCs is true when the file carries symbol CRCs (CONFIG_MODVERSIONS); the kernel then ignores the release in vermagic.
+	HasCRCs bool
+	// Signed is true when a signature is appended. It says nothing about whose.
+	Signed bool
+}
+
+// Param is one module parameter.
+type Param struct {
+	// Name as written in the source.
+	Name string
+	// Type as modpost wrote it ("int", "charp", "array of uint", …); empty when unknown.
+	Type string
+	// Desc is MODULE_PARM_DESC; may be empty.
+	Desc string
+}
+
+// NormalizeName makes a module's name comparable: the kernel and its tools treat "-" and "_" alike.
+func NormalizeName(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// Bounds of what a .modinfo section may hold. The kernel's largest modules have a few thousand aliases.
+const (
+	maxModinfoEntries = 1 << 17
+	maxModinfoEntry   = 64 << 10
+)
+
+// parseModinfo reads NUL-separated key=value entries.
+func (info *Info) parseModinfo(section []byte) error {
+	params := paramList{index: map[string]int{}}
+	rest := string(section)
+	for entries := 0; rest != ""; {
+		var entry string
+		entry, rest, _ = strings.Cut(rest, "\x00")
+		if entry == "" {
+			continue // padding
+		}
+		if entries++; entries > maxModinfoEntries || len(entry) > maxModinfoEntry {
+			return fmt.Errorf("%w: .modinfo is out of bounds", ErrMalformed)
+		}
+		key, value, ok := strings.Cut(entry, "=")
+		if !ok {
+			return fmt.Errorf("%w: .modinfo entry without '='", ErrMalformed)
+		}
+		info.set(key, value, &params)
+	}
+	info.Params = params.list
+	return nil
+}
+
+func (info *Info) set(key, value string, params *paramList) {
+	switch key {
+	case "name":
+		info.Name = NormalizeName(value)
+	case "srcversion":
+		info.SrcVersion = value
+	case "vermagic":
+		info.Vermagic = value
+	case "version":
+		info.Version = value
+	case "license":
+		info.License = value
+	case "intree":
+		info.InTree = value == "Y"
+	case "alias":
+		info.Aliases = append(info.Aliases, value)
+	case "firmware":
+		info.Firmware = append(info.Firmware, value)
+	case "import_ns":
+		info.ImportNS = append(info.ImportNS, value)
+	case "depends":
+		for name := range strings.SplitSeq(value, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				info.Depends = append(info.Depends, NormalizeName(name))
+			}
+		}
+	case "softdep":
+		info.addSoftdep(value)
+	case "parmtype":
+		name, kind, _ := strings.Cut(value, ":")
+		params.at(name).Type = kind
+	case "parm":
+		name, desc, _ := strings.Cut(value, ":")
+		params.at(name).Desc = desc
+	}
+}
+
+// addSoftdep reads "pre: a b post: c", what MODULE_SOFTDEP takes.
+func (info *Info) addSoftdep(value string) {
+	into := &info.SoftdepPre
+	for word := range strings.FieldsSeq(value) {
+		switch word {
+		case "pre:":
+			into = &info.SoftdepPre
+		case "post:":
+			into = &info.SoftdepPost
+		default:
+			*into = append(*into, NormalizeName(word))
+		}
+	}
+}
+
+// paramList keeps parameters in the order in which they were first seen.
+type paramList struct {
+	list  []Param
+	index map[string]int
+}
+
+func (p *paramList) at(name string) *Param {
+	at, ok := p.index[name]
+	if !ok {
+		at = len(p.list)
+		p.index[name] = at
+		p.list = append(p.list, Param{Name: name})
+	}
+	return &p.list[at]
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// MaxSize bounds a module, compressed and decompressed, in bytes.
+const MaxSize = 512 << 20
+
+var (
+	// ErrMalformed is wrapped by every error about a file that is not a well-formed kernel module.
+	ErrMalformed = errors.New("malformed kernel module")
+	// ErrTooLarge is wrapped when a file, or what it decompresses to, exceeds MaxSize.
+	ErrTooLarge = errors.New("kernel module too large")
+)
+
+// signatureMark ends a signed module.
+const signatureMark = "~Module signature appended~\n"
+
+// Read reads the facts of a module from the content of its file, which may be compressed.
+// Any input is safe: what is malformed is an error that wraps ErrMalformed or ErrTooLarge.
+func Read(content []byte) (*Info, error) {
+	raw, err := Decompress(content)
+	if err != nil {
+		return nil, err
+	}
+	file, err := parseELF(raw)
+	if err != nil {
+		return nil, err
+	}
+	if file.kind != elfRelocatable {
+		return nil, fmt.Errorf("%w: ELF type %d is not a relocatable object", ErrMalformed, file.kind)
+	}
+	info := &Info{
+		Machine: file.machine,
+		HasCRCs: file.has("__versions") || file.has("__version_ext_crcs"),
+		Signed:  bytes.HasSuffix(raw, []byte(signatureMark)),
+	}
+	modinfo, ok := file.section(".modinfo")
+	if !ok {
+		return nil, fmt.Errorf("%w: no .modinfo section", ErrMalformed)
+	}
+	if err := info.parseModinfo(modinfo); err != nil {
+		return nil, err
+	}
+	if note, ok := file.section(".note.gnu.build-id"); ok {
+		id, err := parseBuildID(note, file.order)
+		if err != nil {
+			return nil, err
+		}
+		info.BuildID = hex.EncodeToString(id)
+	}
+	return info, nil
+}
+
+// ReadFile reads the facts of one module file.
+func ReadFile(fsys fs.FS, path string) (*Info, error) {
+	content, err := readBounded(fsys, path, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	info, err := Read(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return info, nil
+}
+
+// readBounded reads a regular file of at most limit bytes.
+func readBounded(fsys fs.FS, path string, limit int64) ([]byte, error) {
+	file, err := fsys.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	stat, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("stat: %w", err)
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w: not a regular file", path, ErrMalformed)
+	}
+	if stat.Size() > limit {
+		return nil, fmt.Errorf("%s: %w: %d bytes, limit %d", path, ErrTooLarge, stat.Size(), limit)
+	}
+	content := bytes.NewBuffer(make([]byte, 0, stat.Size()+bytes.MinRead))
+	if _, err := content.ReadFrom(io.LimitReader(file, limit+1)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if int64(content.Len()) > limit {
+		return nil, fmt.Errorf("%s: %w: limit %d", path, ErrTooLarge, limit)
+	}
+	return content.Bytes(), nil
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Want says what shall be in the kernel.
+type Want struct {
+	// Modules to load, by name.
+	Modules []string
+	// LoadOrder is modprobe.modulesLoadingOrder: from the topmost module to the deepest. Each entry is treated as
+	// depending on the next, for modules whose files do not say so.
+	LoadOrder []string
+}
+
+// Origin says in which tree a module was found.
+type Origin string
+
+const (
+	// Image is the kernel module image's tree.
+	Image Origin = "Image"
+	// Host is the node's own tree.
+	Host Origin = "Host"
+)
+
+// Step is one module to load.
+type Step struct {
+	// Name of the module, normalised.
+	Name string
+	// From says which tree Path is relative to.
+	From Origin
+	// Path of the file.
+	Path string
+	// Info are the file's facts; shared, not to be changed.
+	Info *Info
+}
+
+// MissingDependencyError says that a module needs another that is nowhere.
+type MissingDependencyError struct {
+	// Module needs Needs.
+	Module, Needs string
+}
+
+func (e *MissingDependencyError) Error() string {
+	return fmt.Sprintf("module %s needs %s, which is neither in the image, nor on the host, nor built into the kernel", e.Module, e.Needs)
+}
+
+// NotFoundError says that a module that was asked for is nowhere.
+type NotFoundError struct {
+	// Module that was asked for.
+	Module string
+}
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("module %s is neither in the image, nor on the host, nor built into the kernel", e.Module)
+}
+
+// CycleError says that modules depend on each other.
+type CycleError struct {
+	// Modules in the order in which each needs the next; the last needs the first.
+	Modules []string
+}
+
+func (e *CycleError) Error() string {
+	return "dependency cycle: " + strings.Join(append(slices.Clone(e.Modules), e.Modules[0]), " needs ")
+}
+
+// maxVisits bounds the work that optional dependencies which fail again and again can make.
+const maxVisits = 20_000
+
+var errTooManyVisits = errors.New("dependencies are too entangled to resolve")
+
+// Resolve returns the modules to load for want, in order, each once: a module's dependencies first, then its optional
+// ones ("pre" soft dependencies), then itself, then its "post" soft dependencies. What is built in is left out; so is an
+// optional dependency that is missing, or cannot be satisfied. Where both trees have a module, the image's is taken.
+//
+// Errors: *NotFoundError for a wanted module, *MissingDependencyError, *CycleError, and what reading a file gives.
+func Resolve(want Want, image, host *Tree) ([]Step, error) {
+	r := newResolver(want, image, host)
+	if err := r.wanted(want.Modules); err != nil {
+		return nil, err
+	}
+	return r.steps, nil
+}
+
+type visitState uint8
+
+const (
+	unvisited visitState = iota
+	active               // its dependencies are being visited
+	done
+)
+
+type resolver struct {
+	image, host *Tree
+	order       map[string]string // what LoadOrder makes a module depend on
+	// missing, when set, is told of a dependency that is in neither tree, and it is then no error.
+	missing func(name string)
+
+	state  map[string]visitState
+	log    []string // modules whose state changed, for undoing
+	chain  []string // active modules, outermost first
+	steps  []Step
+	visits int
+}
+
+func newResolver(want Want, image, host *Tree) *resolver {
+	r := &resolver{image: image, host: host, order: map[string]string{}, state: map[string]visitState{}}
+	for i := 1; i < len(want.LoadOrder); i++ {
+		r.order[NormalizeName(want.LoadOrder[i-1])] = NormalizeName(want.LoadOrder[i])
+	}
+	return r
+}
+
+func (r *resolver) wanted(modules []string) error {
+	for _, module := range modules {
+		if err := r.visit(NormalizeName(module), ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visit appends the steps for a module; by is the module that needs it, empty for a wanted one.
+func (r *resolver) visit(name, by string) error {
+	if r.visits++; r.visits > maxVisits {
+		return errTooManyVisits
+	}
+	switch r.state[name] {
+	case done:
+		return nil
+	case active:
+		return &CycleError{Modules: slices.Clone(r.chain[slices.Index(r.chain, name):])}
+	}
+	if r.host.Builtin(name) || r.image.Builtin(name) {
+		return nil
+	}
+	step, err := r.find(name, by)
+	if err != nil || step == nil {
+		return err
+	}
+	r.enter(name)
+	needs := step.Info.Depends
+	if next, ok := r.order[name]; ok {
+		needs = append(slices.Clone(needs), next)
+	}
+	for _, need := range needs {
+		if err := r.visit(need, name); err != nil {
+			return err
+		}
+	}
+	if err := r.optional(step.Info.SoftdepPre, name); err != nil {
+		return err
+	}
+	r.leave(*step)
+	return r.optional(step.Info.SoftdepPost, name)
+}
+
+// find returns a module's step, the image's first; nil without an error when it is missing and that is allowed.
+func (r *resolver) find(name, by string) (*Step, error) {
+	step := &Step{Name: name, From: Image}
+	tree := r.image
+	path, ok := tree.Path(name)
+	if !ok {
+		tree, step.From = r.host, Host
+		path, ok = tree.Path(name)
+	}
+	switch {
+	case !ok && by == "":
+		return nil, &NotFoundError{Module: name}
+	case !ok && r.missing != nil:
+		r.missing(name)
+		return nil, nil
+	case !ok:
+		return nil, &MissingDependencyError{Module: by, Needs: name}
+	}
+	var err error
+	step.Path = path
+	step.Info, err = tree.Info(name)
+	return step, err
+}
+
+func (r *resolver) enter(name string) {
+	r.state[name] = active
+	r.chain = append(r.chain, name)
+	r.log = append(r.log, name)
+}
+
+func (r *resolver) leave(step Step) {
+	r.state[step.Name] = done
+	r.chain = r.chain[:len(r.chain)-1]
+	r.steps = append(r.steps, step)
+}
+
+// optional visits soft dependencies. One that cannot be satisfied leaves nothing behind, not even its own dependencies.
+func (r *resolver) optional(names []string, by string) error {
+	for _, name := range names {
+		for _, module := range r.lookup(name) {
+			if r.state[module] != unvisited {
+				continue // loaded already, or waiting for us: then it cannot come first
+			}
+			steps, chain, log := len(r.steps), len(r.chain), len(r.log)
+			err := r.visit(module, by)
+			if errors.Is(err, errTooManyVisits) {
+				return err
+			}
+			if err != nil {
+				for _, changed := range r.log[log:] {
+					delete(r.state, changed)
+				}
+				r.steps, r.chain, r.log = r.steps[:steps], r.chain[:chain], r.log[:log]
+			}
+		}
+	}
+	return nil
+}
+
+func (r *resolver) lookup(name string) []string {
+	if modules := r.image.lookup(name); modules != nil {
+		return modules
+	}
+	return r.host.lookup(name)
+}

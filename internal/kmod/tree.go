@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Bounds of a lib/modules/<kernel> directory. Distributions ship about 5,000 modules and 2 MiB of index.
+const (
+	maxTreeFiles = 100_000
+	maxIndexSize = 64 << 20
+)
+
+// Tree is an index of one lib/modules/<kernel> directory: which module is in which file. Making it walks directories and
+// opens no module; facts about a module are read when asked for, and kept. A nil *Tree is an empty one.
+// It is safe for concurrent use.
+type Tree struct {
+	fsys    fs.FS
+	files   map[string]string // normalised name → path
+	builtin map[string]bool
+	indexes []string
+
+	mu      sync.Mutex
+	infos   map[string]readResult
+	aliases map[string][]string // nil until needed
+}
+
+type readResult struct {
+	info *Info
+	err  error
+}
+
+// NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS). Symbolic links are never followed, whether
+// they name directories ("host", "build", "source") or files (weak-updates). When several files hold one name, depmod's
+// search order decides as distributions configure it: updates, extra, everything else, weak-updates; within one of these
+// the lexically first path. A directory that does not exist is an error that wraps fs.ErrNotExist.
+func NewTree(fsys fs.FS) (*Tree, error) {
+	t := &Tree{fsys: fsys, files: map[string]string{}, builtin: map[string]bool{}, infos: map[string]readResult{}}
+	seen := 0
+	err := fs.WalkDir(fsys, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if seen++; seen > maxTreeFiles {
+			return fmt.Errorf("%w: more than %d files", ErrTooLarge, maxTreeFiles)
+		}
+		switch {
+		case entry.IsDir() && (file == "build" || file == "source"):
+			return fs.SkipDir // kernel headers and sources; depmod leaves them out as well
+		case entry.Type().IsRegular():
+			t.add(file)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("index modules: %w", err)
+	}
+	return t, t.readBuiltin()
+}
+
+func (t *Tree) add(file string) {
+	if name, ok := ModuleName(file); ok {
+		if old, taken := t.files[name]; !taken || rank(file) < rank(old) {
+			t.files[name] = file
+		}
+		return
+	}
+	if isIndex(file) {
+		t.indexes = append(t.indexes, file)
+	}
+}
+
+// ModuleName returns the normalised name of the module in a file, or false when the file's name is not a module's
+// (.ko, .ko.gz, .ko.xz, .ko.zst).
+func ModuleName(file string) (string, bool) {
+	base := path.Base(file)
+	for _, suffix := range [...]string{".gz", ".xz", ".zst"} {
+		if cut, ok := strings.CutSuffix(base, suffix); ok {
+			base = cut
+			break
+		}
+	}
+	name, ok := strings.CutSuffix(base, ".ko")
+	return NormalizeName(name), ok && name != ""
+}
+
+// rank orders the first directory of a path as depmod searches; lower wins.
+func rank(file string) int {
+	top, _, _ := strings.Cut(file, "/")
+	switch top {
+	case "updates":
+		return 0
+	case "extra":
+		return 1
+	case "weak-updates":
+		return 3
+	}
+	return 2
+}
+
+// isIndex recognises the index files of depmod and of the kernel's build, in all their forms (.bin, .modinfo).
+func isIndex(file string) bool {
+	rest, ok := strings.CutPrefix(file, "modules.")
+	if !ok || strings.Contains(file, "/") {
+		return false
+	}
+	kind, _, _ := strings.Cut(rest, ".")
+	switch kind {
+	case "dep", "softdep", "weakdep", "alias", "symbols", "builtin", "order", "devname":
+		return true
+	}
+	return false
+}
+
+func (t *Tree) readBuiltin() error {
+	content, err := t.index("modules.builtin")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(content)) {
+		if name, ok := ModuleName(strings.TrimSpace(line)); ok {
+			t.builtin[name] = true
+		}
+	}
+	return nil
+}
+
+// index reads one index file; one that is not there is empty.
+func (t *Tree) index(name string) ([]byte, error) {
+	if !slices.Contains(t.indexes, name) {
+		return nil, nil
+	}
+	return readBounded(t.fsys, name, maxIndexSize)
+}
+
+// Path returns the file of a module, relative to the tree.
+func (t *Tree) Path(module string) (string, bool) {
+	if t == nil {
+		return "", false
+	}
+	file, ok := t.files[NormalizeName(module)]
+	return file, ok
+}
+
+// Builtin tells whether modules.builtin names the module: it is part of the kernel and cannot be loaded.
+func (t *Tree) Builtin(module string) bool {
+	return t != nil && t.builtin[NormalizeName(module)]
+}
+
+// Names returns the names of all modules in the tree, sorted.
+func (t *Tree) Names() []string {
+	if t == nil {
+		return nil
+	}
+	names := make([]string, 0, len(t.files))
+	for name := range t.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Indexes returns the tree's index files ("modules.dep", "modules.builtin.bin", …), sorted.
+func (t *Tree) Indexes() []string {
+	if t == nil {
+		return nil
+	}
+	return slices.Clone(t.indexes)
+}
+
+// Info returns the facts about a module of the tree; they are read once. The result is shared: do not change it.
+// A module that is not there is an error that wraps fs.ErrNotExist.
+func (t *Tree) Info(module string) (*Info, error) {
+	file, ok := t.Path(module)
+	if !ok {
+		return nil, fmt.Errorf("module %s: %w", module, fs.ErrNotExist)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	result, ok := t.infos[file]
+	if !ok {
+		result.info, result.err = ReadFile(t.fsys, file)
+		if result.err == nil || errors.Is(result.err, ErrMalformed) || errors.Is(result.err, ErrTooLarge) {
+			t.infos[file] = result // an I/O error may pass, what the content says does not
+		}
+	}
+	return result.info, result.err
+}
+
+// lookup returns the modules that a name stands for: itself, or what modules.alias says about it.
+// Aliases with wildcards are left out; they are for devices, while dependencies name exact ones ("crypto-crc32c").
+func (t *Tree) lookup(name string) []string {
+	if t == nil {
+		return nil
+	}
+	if _, ok := t.Path(name); ok || t.Builtin(name) {
+		return []string{NormalizeName(name)}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.aliases == nil {
+		t.aliases = map[string][]string{}
+		// Without a readable index there are no aliases; they only ever name optional dependencies.
+		if content, err := t.index("modules.alias"); err == nil {
+			t.aliases = parseAliases(content)
+		}
+	}
+	return t.aliases[NormalizeName(name)]
+}
+
+func parseAliases(content []byte) map[string][]string {
+	aliases := map[string][]string{}
+	lines := bufio.NewScanner(bytes.NewReader(content))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 3 || fields[0] != "alias" || strings.ContainsAny(fields[1], "*?[") {
+			continue
+		}
+		alias, module := NormalizeName(fields[1]), NormalizeName(fields[2])
+		aliases[alias] = append(aliases[alias], module)
+	}
+	return aliases
+}
