@@ -302,3 +302,8 @@ func freeAddress() (string, error) {
 	}
 	return l.Addr().String(), l.Close()
 }
+
+// WaitOperator returns when the operator's controllers run.
+func (f *Fleet) WaitOperator(ctx context.Context) error {
+	return f.Operator.waitFor(ctx, "Starting workers", time.Minute)
+}

@@ -20,6 +20,8 @@ import (
 type Process struct {
 	name string
 	log  string
+	// from is where this process's part of the log begins.
+	from int64
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error
@@ -33,7 +35,11 @@ func startProcess(binary, log string, args []string, env ...string) (*Process, e
 	}
 	// The child has its own descriptor.
 	defer func() { _ = file.Close() }()
-	p := &Process{name: filepath.Base(binary), log: log, done: make(chan struct{}), cmd: exec.Command(binary, args...)}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("open a log: %w", err)
+	}
+	p := &Process{from: info.Size(), name: filepath.Base(binary), log: log, done: make(chan struct{}), cmd: exec.Command(binary, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = attributes()
@@ -116,7 +122,7 @@ func (p *Process) waitFor(ctx context.Context, text string, timeout time.Duratio
 		default:
 		}
 		content, err := os.ReadFile(p.log)
-		return bytes.Contains(content, []byte(text)), err
+		return err == nil && bytes.Contains(content[min(p.from, int64(len(content))):], []byte(text)), err
 	})
 	if err != nil {
 		return fmt.Errorf("wait for %q of %s: %w; its log ends with:\n%s", text, p.name, err, tail(p.log))

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit reads the API server's audit log, which is where write budgets are counted.
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Request is one finished request.
+type Request struct {
+	Verb      string `json:"verb"`
+	UserAgent string `json:"userAgent"`
+	User      struct {
+		Username string   `json:"username"`
+		Groups   []string `json:"groups"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// Resource is the plural name with the subresource, for example "nodemodulesconfigs/status".
+func (r Request) Resource() string {
+	if r.ObjectRef.Subresource == "" {
+		return r.ObjectRef.Resource
+	}
+	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+}
+
+// IsWrite says whether the request was to change something (Leases and token requests excepted).
+func (r Request) IsWrite() bool {
+	switch r.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return r.ObjectRef.Resource != "leases" && r.ObjectRef.Subresource != "token"
+	}
+	return false
+}
+
+// Ours says whether a component of Drover made the request: its operator or an agent.
+func (r Request) Ours() bool {
+	return strings.HasPrefix(r.UserAgent, "drover-operator/") || strings.HasPrefix(r.UserAgent, "drover-agent/")
+}
+
+// Log is an audit log that is read piece by piece.
+type Log struct {
+	path   string
+	offset int64
+}
+
+// Open starts reading at the present end of the file.
+func Open(path string) (*Log, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the audit log: %w", err)
+	}
+	return &Log{path: path, offset: info.Size()}, nil
+}
+
+// Next returns the requests that were logged since the last call. A line that is still being written is left for the next call.
+func (l *Log) Next() ([]Request, error) {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return nil, fmt.Errorf("open the audit log: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(l.offset, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("go on in the audit log: %w", err)
+	}
+	var requests []Request
+	in := bufio.NewReaderSize(f, 1<<20)
+	for {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return requests, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		l.offset += int64(len(line))
+		var r Request
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("read the audit log at byte %d: %w", l.offset, err)
+		}
+		requests = append(requests, r)
+	}
+}
+
+// OurWrites returns the writes of Drover's components among the requests.
+func OurWrites(requests []Request) []Request {
+	var writes []Request
+	for _, r := range requests {
+		if r.Ours() && r.IsWrite() {
+			writes = append(writes, r)
+		}
+	}
+	return writes
+}
+
+// Count groups requests by verb and resource.
+func Count(requests []Request) map[string]int {
+	counts := map[string]int{}
+	for _, r := range requests {
+		counts[r.Verb+" "+r.Resource()]++
+	}
+	return counts
+}

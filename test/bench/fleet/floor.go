@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/internal/testkit/fleet"
+)
+
+const (
+	floorReady  = "floor.example.com/ready"
+	floorPlugin = "floor.example.com/plugin"
+)
+
+// floor makes the same kinds and number of writes per node as Drover does, as small as they can be: a pod is created, an object
+// applied, its status applied, the node labelled, the pod deleted; a DaemonSet follows the label and the node is labelled again.
+// The operator is stopped. Nothing is awaited but the DaemonSet's pods, which the same DaemonSet controller makes.
+func (b *bench) floor(ctx context.Context) error {
+	config := *b.f.AdminConfig
+	config.UserAgent = "floor/1"
+	c, err := client.NewWithWatch(&config, client.Options{Scheme: b.f.Admin.Scheme()})
+	if err != nil {
+		return fmt.Errorf("connect for the floor: %w", err)
+	}
+	if err := b.openForFloor(ctx, c); err != nil {
+		return err
+	}
+	nodes, err := b.f.Truth(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := b.log.Next(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := c.Create(ctx, floorDaemonSet()); err != nil {
+		return fmt.Errorf("create the floor's DaemonSet: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return labelPlugins(ctx, c, len(nodes)) })
+	group.Go(func() error { return writeAll(ctx, c, nodes) })
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("measure the floor: %w", err)
+	}
+	b.result.FloorSeconds = seconds(begin)
+	b.result.RatioToFloor = b.result.Seconds / b.result.FloorSeconds
+	requests, err := b.log.Next()
+	if err != nil {
+		return err
+	}
+	writes := 0
+	for _, r := range requests {
+		if r.UserAgent == "floor/1" && r.IsWrite() {
+			writes++
+		}
+	}
+	b.result.FloorWritesPerNode = float64(writes) / float64(len(nodes))
+	b.say("floor: %.1f s, %.2f writes per node", b.result.FloorSeconds, b.result.FloorWritesPerNode)
+	return nil
+}
+
+// openForFloor takes away the policy that lets only agents write a status.
+func (b *bench) openForFloor(ctx context.Context, c client.Client) error {
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "drover-agent-status"}}
+	if err := c.Delete(ctx, binding); err != nil {
+		return fmt.Errorf("take away the policy drover-agent-status: %w", err)
+	}
+	return nil
+}
+
+func writeAll(ctx context.Context, c client.Client, nodes []fleet.NodeTruth) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrency)
+	for _, n := range nodes {
+		group.Go(func() error { return writeNode(ctx, c, n) })
+	}
+	return group.Wait()
+}
+
+func writeNode(ctx context.Context, c client.Client, n fleet.NodeTruth) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "floor-" + n.Name},
+		Spec:       corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "floor:1"}}},
+	}
+	if err := c.Create(ctx, pod); err != nil {
+		return fmt.Errorf("create a pod: %w", err)
+	}
+	config := fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"spec":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","config":{"kernelVersion":%q,"containerImage":"floor:1","insecurePull":false,"modprobe":{"moduleName":"m"}}}]}}`, n.Name, n.Kernel)
+	if err := applyRaw(ctx, c, n.Name, config, ""); err != nil {
+		return err
+	}
+	status := fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"status":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","bootId":%q}]}}`, n.Name, n.BootID)
+	if err := applyRaw(ctx, c, n.Name, status, "status"); err != nil {
+		return err
+	}
+	if err := label(ctx, c, n.Name, floorReady); err != nil {
+		return err
+	}
+	if err := c.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
+		return fmt.Errorf("delete a pod: %w", err)
+	}
+	return nil
+}
+
+func applyRaw(ctx context.Context, c client.Client, node, body, subresource string) error {
+	o := floorConfig(node)
+	patch := client.RawPatch("application/apply-patch+yaml", []byte(body))
+	var err error
+	if subresource == "" {
+		err = c.Patch(ctx, o, patch, client.FieldOwner("floor"), client.ForceOwnership)
+	} else {
+		err = c.SubResource(subresource).Patch(ctx, o, patch, client.FieldOwner("floor"), client.ForceOwnership)
+	}
+	if err != nil {
+		return fmt.Errorf("apply an object: %w", err)
+	}
+	return nil
+}
+
+func floorConfig(node string) client.Object {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "floor-" + node}}
+	o.APIVersion, o.Kind = "kmm.sigs.x-k8s.io/v1beta1", "NodeModulesConfig"
+	return o
+}
+
+func label(ctx context.Context, c client.Client, node, key string) error {
+	patch := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:""}}}`, key)))
+	if err := c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch); err != nil {
+		return fmt.Errorf("label a node: %w", err)
+	}
+	return nil
+}
+
+func floorDaemonSet() *appsv1.DaemonSet {
+	labels := map[string]string{"app": "floor-plugin"}
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "floor-plugin"},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector: map[string]string{floorReady: ""},
+					Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+					Containers:   []corev1.Container{{Name: "c", Image: "floor:1"}},
+				},
+			},
+		},
+	}
+}
+
+// labelPlugins labels each node whose plugin pod is ready, until all are.
+func labelPlugins(ctx context.Context, c client.WithWatch, nodes int) error {
+	w, err := c.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{"app": "floor-plugin"})
+	if err != nil {
+		return fmt.Errorf("watch the floor's plugin pods: %w", err)
+	}
+	defer w.Stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrency)
+	var done atomic.Int64
+	seen := map[string]bool{}
+	for len(seen) < nodes {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d plugin pods were ready: %w", done.Load(), nodes, ctx.Err())
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return fmt.Errorf("the watch of the floor's plugin pods ended with %d of %d", len(seen), nodes)
+			}
+			pod, isPod := e.Object.(*corev1.Pod)
+			if !isPod || e.Type == watch.Deleted || seen[pod.Spec.NodeName] || !ready(pod) {
+				continue
+			}
+			seen[pod.Spec.NodeName] = true
+			group.Go(func() error {
+				defer done.Add(1)
+				return label(ctx, c, strings.Clone(pod.Spec.NodeName), floorPlugin)
+			})
+		}
+	}
+	return group.Wait()
+}
+
+func ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fleet measures Drover on many hollow nodes: how long a Module with a device plugin takes to be ready on all of them, how
+// many API writes that costs, and what is written when nothing has to be done. The floor is measured in the same run: a bare client
+// makes the same kinds and number of smallest writes with the same concurrency.
+//
+// All writes are counted in the API server's audit log by user agent; the truth about kernels is asked from the fake kernels.
+// BREAK breaks something on purpose, so that the result must be red: agent (no node has an agent), unload (somebody removes the
+// module behind Drover's back).
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/internal/testkit/fleet"
+)
+
+// concurrency of the operator's writes and of the floor's.
+const concurrency = 32
+
+// kcmQPS of kube-controller-manager; its default of 20 would limit the DaemonSet's pods and so hide everything else.
+const kcmQPS = 500
+
+var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
+
+// result is the line that ends the bench.
+type result struct {
+	Nodes              int            `json:"nodes"`
+	Seconds            float64        `json:"seconds"`
+	ModuleReadySeconds float64        `json:"moduleReadySeconds"`
+	KCMQPS             int            `json:"kcmQPS"`
+	FloorSeconds       float64        `json:"floorSeconds"`
+	RatioToFloor       float64        `json:"ratioToFloor"`
+	WritesPerNode      float64        `json:"writesPerNode"`
+	Carriers           int            `json:"carriers"`
+	PluginPodsReady    int            `json:"pluginPodsReady"`
+	FloorWritesPerNode float64        `json:"floorWritesPerNode"`
+	EventWrites        int            `json:"eventWrites"`
+	NoopWrites         int            `json:"noopWrites"`
+	RestartWrites      int            `json:"restartWrites"`
+	CordonWrites       int            `json:"cordonWrites"`
+	UnaskedUnloads     int            `json:"unaskedUnloads"`
+	OperatorCPUSeconds float64        `json:"operatorCPUSeconds"`
+	OperatorRSSMiB     float64        `json:"operatorRSSMiB"`
+	OperatorLogLines   int            `json:"operatorLogLines"`
+	Writes             map[string]int `json:"writes"`
+}
+
+// wrong names every bound that the result breaks.
+func (r result) wrong() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(r.Seconds > 0 && r.FloorSeconds > 0, "not every node became ready")
+	check(r.RatioToFloor <= 4, "ratioToFloor %.2f is above 4", r.RatioToFloor)
+	check(r.WritesPerNode <= 6+float64(moduleWrites)/float64(max(r.Nodes, 1)), "writesPerNode %.3f is above 6 (and %d for the Module)", r.WritesPerNode, moduleWrites)
+	check(r.Carriers == r.Nodes, "carriers %d is not the number of nodes", r.Carriers)
+	check(r.PluginPodsReady == r.Nodes, "pluginPodsReady %d is not the number of nodes", r.PluginPodsReady)
+	check(r.EventWrites+r.NoopWrites+r.RestartWrites+r.CordonWrites == 0, "writes although nothing had to be done")
+	check(r.UnaskedUnloads == 0, "%d unloads that nobody asked for", r.UnaskedUnloads)
+	// CPU, memory and log bounds are stated for 500 nodes.
+	scale := max(1, float64(r.Nodes)/500)
+	check(r.OperatorCPUSeconds <= 15*scale, "operatorCPUSeconds %.1f is above %.0f", r.OperatorCPUSeconds, 15*scale)
+	check(r.OperatorRSSMiB <= 120*scale, "operatorRSSMiB %.0f is above %.0f", r.OperatorRSSMiB, 120*scale)
+	check(float64(r.OperatorLogLines) <= 1000*scale, "operatorLogLines %d is above %.0f", r.OperatorLogLines, 1000*scale)
+	return errors.Join(errs...)
+}
+
+func main() {
+	nodes := flag.Int("nodes", 500, "number of hollow nodes")
+	timeout := flag.Duration("timeout", 5*time.Minute, "how long the fleet may take to be ready")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *nodes, *timeout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-fleet:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
+	if _, err := devcluster.Build(ctx); err != nil {
+		return err
+	}
+	begin := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Printf("[%5.1fs] "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
+	}
+	o := fleet.Options{
+		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say,
+		NodeLabels:   map[string]string{"drover.dev/sample-device": "true"},
+		OperatorArgs: []string{fmt.Sprintf("--parallelism=%d", concurrency)},
+	}
+	if os.Getenv("BREAK") == "agent" {
+		o.Faults = []string{"agent-off"}
+	}
+	f, err := fleet.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	b := &bench{f: f, nodes: nodes, timeout: timeout, say: say, result: result{Nodes: nodes, KCMQPS: kcmQPS}}
+	defer func() { err = errors.Join(err, f.Stop()) }()
+	measured := b.measure(ctx)
+	line, err := json.Marshal(b.result)
+	if err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	fmt.Printf("RESULT %s\n", line)
+	return errors.Join(measured, b.result.wrong())
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/testkit/audit"
+	"github.com/drover-project/drover/internal/testkit/fleet"
+)
+
+const (
+	namespace  = "default"
+	moduleName = "drover-sample"
+	kernelName = "drover_sample"
+	sampleFile = "config/samples/module_sample.yaml"
+
+	// moduleWrites is what a Module may cost once, whatever the number of nodes: finalizer, status while it moves,
+	// the plugin's DaemonSet and ServiceAccount, events of its conditions.
+	moduleWrites = 100
+
+	// quiet is how long nothing may be written before a phase counts as over, and how long is watched for writes that
+	// must not happen.
+	quiet = 5 * time.Second
+)
+
+var (
+	readyLabel  = v1beta1.ReadyLabel(namespace, moduleName)
+	pluginLabel = v1beta1.DevicePluginReadyLabel(namespace, moduleName)
+)
+
+type bench struct {
+	f       *fleet.Fleet
+	log     *audit.Log
+	nodes   int
+	timeout time.Duration
+	say     func(string, ...any)
+	result  result
+}
+
+func (b *bench) measure(ctx context.Context) (err error) {
+	if b.log, err = audit.Open(b.f.Cluster.AuditLog); err != nil {
+		return err
+	}
+	for _, phase := range []func(context.Context) error{b.load, b.noop, b.cordon, b.restart, b.kernels, b.floor} {
+		if err := phase(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load applies the sample and measures until the last node's plugin is ready.
+func (b *bench) load(ctx context.Context) error {
+	begin := time.Now()
+	if _, err := b.f.Kubectl(ctx, "apply", "--server-side", "-f", sampleFile); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, b.timeout, true, func(ctx context.Context) (bool, error) {
+		ready, plugin, err := b.labels(ctx)
+		if err != nil {
+			return false, err
+		}
+		if ready == b.nodes && b.result.ModuleReadySeconds == 0 {
+			b.result.ModuleReadySeconds = seconds(begin)
+			b.say("kernel module ready on %d nodes after %.1f s", ready, b.result.ModuleReadySeconds)
+		}
+		b.result.PluginPodsReady = plugin
+		if plugin < b.nodes {
+			return false, nil
+		}
+		return b.moduleReady(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %d nodes are ready: %w", b.nodes, err)
+	}
+	b.result.Seconds = seconds(begin)
+	b.say("device plugin ready on %d nodes and the Module Ready after %.1f s", b.nodes, b.result.Seconds)
+	writes, err := b.untilQuiet(ctx)
+	if err != nil {
+		return err
+	}
+	b.result.Writes = audit.Count(writes)
+	b.result.WritesPerNode = float64(len(writes)) / float64(b.nodes)
+	b.result.Carriers = b.result.Writes["create pods"]
+	b.result.EventWrites, err = b.foreignEvents(ctx)
+	return err
+}
+
+// labels counts the nodes with the ready and with the plugin label.
+func (b *bench) labels(ctx context.Context) (ready, plugin int, err error) {
+	nodes := &metav1.PartialObjectMetadataList{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := b.f.Admin.List(ctx, nodes, client.HasLabels{readyLabel}); err != nil {
+		return 0, 0, fmt.Errorf("count ready nodes: %w", err)
+	}
+	for _, n := range nodes.Items {
+		if _, ok := n.Labels[pluginLabel]; ok {
+			plugin++
+		}
+	}
+	return len(nodes.Items), plugin, nil
+}
+
+func (b *bench) moduleReady(ctx context.Context) (bool, error) {
+	module := &v1beta1.Module{}
+	if err := b.f.Admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: moduleName}, module); err != nil {
+		return false, fmt.Errorf("get the Module: %w", err)
+	}
+	return meta.IsStatusConditionTrue(module.Status.Conditions, v1beta1.ConditionReady), nil
+}
+
+// untilQuiet collects our writes until none has come for a while.
+func (b *bench) untilQuiet(ctx context.Context) ([]audit.Request, error) {
+	var writes []audit.Request
+	last := time.Now()
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 2*time.Minute, false, func(context.Context) (bool, error) {
+		requests, err := b.log.Next()
+		if err != nil {
+			return false, err
+		}
+		if more := audit.OurWrites(requests); len(more) > 0 {
+			writes, last = append(writes, more...), time.Now()
+		}
+		return time.Since(last) > quiet, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait until nothing is written any more: %w", err)
+	}
+	return writes, nil
+}
+
+// foreignEvents counts Event objects of ours about anything but the Module, such as one per node.
+func (b *bench) foreignEvents(ctx context.Context) (int, error) {
+	var events eventsv1.EventList
+	if err := b.f.Admin.List(ctx, &events); err != nil {
+		return 0, fmt.Errorf("list events: %w", err)
+	}
+	n := 0
+	for _, e := range events.Items {
+		if strings.HasPrefix(e.ReportingController, "drover") && e.Regarding.Kind != "Module" {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// noop touches the Module so that it is reconciled with nothing to do.
+func (b *bench) noop(ctx context.Context) error {
+	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: moduleName}}
+	touch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"example.com/touched":"yes"}}}`))
+	if err := b.f.Admin.Patch(ctx, module, touch); err != nil {
+		return fmt.Errorf("touch the Module: %w", err)
+	}
+	writes, err := b.untilQuiet(ctx)
+	b.result.NoopWrites = len(writes)
+	b.say("a reconcile with nothing to do: %d writes %v", len(writes), audit.Count(writes))
+	return err
+}
+
+// cordon cordons one node and lets it go again.
+func (b *bench) cordon(ctx context.Context) error {
+	truth, err := b.f.Truth(ctx)
+	if err != nil {
+		return err
+	}
+	for _, verb := range []string{"cordon", "uncordon"} {
+		if _, err := b.f.Kubectl(ctx, verb, truth[0].Name); err != nil {
+			return err
+		}
+		writes, err := b.untilQuiet(ctx)
+		if err != nil {
+			return err
+		}
+		b.result.CordonWrites += len(writes)
+		b.say("%s of one node: %d writes %v", verb, len(writes), audit.Count(writes))
+	}
+	return nil
+}
+
+// restart replaces the operator. The first one's costs are read when it has ended.
+func (b *bench) restart(ctx context.Context) error {
+	first := b.f.Operator
+	if err := b.f.StopOperator(); err != nil {
+		return err
+	}
+	b.result.OperatorCPUSeconds, b.result.OperatorRSSMiB = first.CPUSeconds(), first.MaxRSSMiB()
+	log, err := os.ReadFile(first.Log())
+	if err != nil {
+		return fmt.Errorf("read the operator's log: %w", err)
+	}
+	b.result.OperatorLogLines = bytes.Count(log, []byte("\n"))
+	if err := b.f.StartOperator(ctx); err != nil {
+		return err
+	}
+	if err := b.f.WaitOperator(ctx); err != nil {
+		return err
+	}
+	writes, err := b.untilQuiet(ctx)
+	b.result.RestartWrites = len(writes)
+	b.say("a restart of the operator: %d writes %v", len(writes), audit.Count(writes))
+	return err
+}
+
+// kernels asks the fake kernels whether anything was unloaded.
+func (b *bench) kernels(ctx context.Context) error {
+	if os.Getenv("BREAK") == "unload" {
+		if err := b.f.Debug(ctx, "/remove?module="+kernelName); err != nil {
+			return err
+		}
+	}
+	truth, err := b.f.Truth(ctx)
+	if err != nil {
+		return err
+	}
+	missing := 0
+	for _, n := range truth {
+		b.result.UnaskedUnloads += n.Unloads
+		if !n.Has(kernelName) {
+			missing++
+		}
+	}
+	if missing > 0 && os.Getenv("BREAK") != "unload" {
+		return fmt.Errorf("%d kernels do not hold %s although their nodes are labelled ready", missing, kernelName)
+	}
+	return errors.Join(b.f.StopOperator(), b.f.Admin.Delete(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: moduleName + "-device-plugin"}}))
+}
+
+func seconds(since time.Time) float64 {
+	return time.Since(since).Round(10 * time.Millisecond).Seconds()
+}
