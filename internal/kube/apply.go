@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Convert writes a value of an API type as the apply configuration of that type. Every field that the value's JSON form
+// has becomes a field that the writer owns.
+func Convert[Config any](value any) (*Config, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", value, err)
+	}
+	config := new(Config)
+	if err := json.Unmarshal(text, config); err != nil {
+		return nil, fmt.Errorf("decode %T from %T: %w", config, value, err)
+	}
+	return config, nil
+}
+
+// Apply writes objects by server-side apply and takes fields from other owners where they differ.
+// It goes on after an error and returns all of them.
+func Apply(ctx context.Context, c client.Client, owner client.FieldOwner, objects ...runtime.ApplyConfiguration) error {
+	var errs []error
+	for _, object := range objects {
+		if err := c.Apply(ctx, object, owner, client.ForceOwnership); err != nil {
+			errs = append(errs, fmt.Errorf("apply %T: %w", object, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ApplyStatus writes an object's status by server-side apply. Fields that the owner wrote before and leaves out now are
+// removed: give the whole status.
+func ApplyStatus(ctx context.Context, c client.Client, owner client.FieldOwner, object runtime.ApplyConfiguration) error {
+	if err := c.Status().Apply(ctx, object, owner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply the status of %T: %w", object, err)
+	}
+	return nil
+}
+
+// Prune deletes exactly those of the objects that keep refuses: apply never deletes, so a list of what is there follows
+// it. It goes on after an error and returns all of them.
+func Prune[T client.Object](ctx context.Context, c client.Client, have []T, keep func(T) bool) error {
+	var errs []error
+	for _, object := range have {
+		if keep(object) || object.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if err := Delete(ctx, c, object); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Delete deletes the object that was read, never one that has taken its name since. An object that is gone is no error.
+func Delete(ctx context.Context, c client.Client, object client.Object) error {
+	return remove(ctx, c, object, client.Preconditions{UID: ptr.To(object.GetUID())})
+}
+
+// DeleteUnchanged deletes the object only as it was read. It returns a conflict when somebody has written it since.
+func DeleteUnchanged(ctx context.Context, c client.Client, object client.Object) error {
+	return remove(ctx, c, object, client.Preconditions{
+		UID:             ptr.To(object.GetUID()),
+		ResourceVersion: ptr.To(object.GetResourceVersion()),
+	})
+}
+
+func remove(ctx context.Context, c client.Client, object client.Object, only client.Preconditions) error {
+	err := c.Delete(ctx, object, only, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete %T %s: %w", object, client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}
+
+// Outdated reports whether a write failed only because what it was based on has changed: read again and try again.
+func Outdated(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}

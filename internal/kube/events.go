@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+)
+
+// Recorder emits an event when a condition has changed, and at no other time: an event per try would be a write per try.
+type Recorder struct {
+	events events.EventRecorder
+}
+
+// NewRecorder wraps a recorder, such as a manager's.
+func NewRecorder(recorder events.EventRecorder) Recorder { return Recorder{events: recorder} }
+
+// Changed emits one event for each condition of after whose status or reason differs from before. The event's reason is
+// the condition's, its note the condition's message. Conditions must have positive polarity: False is a Warning.
+// A condition that is new and not False says nothing that its object's creation has not said.
+func (r Recorder) Changed(object runtime.Object, before, after []metav1.Condition) {
+	for i := range after {
+		now := &after[i]
+		old := meta.FindStatusCondition(before, now.Type)
+		switch {
+		case old == nil && now.Status != metav1.ConditionFalse:
+			continue
+		case old != nil && old.Status == now.Status && old.Reason == now.Reason:
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if now.Status == metav1.ConditionFalse {
+			kind = corev1.EventTypeWarning
+		}
+		r.events.Eventf(object, nil, kind, now.Reason, now.Type, "%s", now.Message)
+	}
+}

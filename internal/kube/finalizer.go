@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// AddFinalizer puts a finalizer on the object that was read, and on object. It writes nothing when it is there.
+// A conflict is returned when somebody has written the object since, because the list is written as a whole.
+func AddFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
+	return patchFinalizer(ctx, c, object, finalizer, controllerutil.AddFinalizer)
+}
+
+// RemoveFinalizer takes a finalizer off, on the same terms. An object that is gone is no error.
+func RemoveFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
+	return client.IgnoreNotFound(patchFinalizer(ctx, c, object, finalizer, controllerutil.RemoveFinalizer))
+}
+
+func patchFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string, change func(client.Object, string) bool) error {
+	before, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("copy %T: not an object", object)
+	}
+	if !change(object, finalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, object, patch, OwnerFinalizer); err != nil {
+		return fmt.Errorf("patch finalizers of %T %s: %w", object, client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}

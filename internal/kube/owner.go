@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube holds the thin mechanics of writing to the API server: names of field owners, apply, exact deletes,
+// finalizers, and events on a condition's change. It knows no Drover type.
+package kube
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Field owners. Each is one writer of one kind of field; the names are contract, because a cluster's managedFields
+// outlive the operator's version.
+const (
+	// OwnerNode writes labels of Nodes.
+	OwnerNode = client.FieldOwner("drover-node")
+	// OwnerStatus writes Module.status.
+	OwnerStatus = client.FieldOwner("drover-status")
+	// OwnerPlugin writes DaemonSets and ServiceAccounts of device plugins.
+	OwnerPlugin = client.FieldOwner("drover-plugin")
+	// OwnerFinalizer writes finalizers.
+	OwnerFinalizer = client.FieldOwner("drover-finalizer")
+	// OwnerCarrier creates carrier pods.
+	OwnerCarrier = client.FieldOwner("drover-carrier")
+)
+
+const (
+	ownerPrefix = "drover/"
+	// maxOwner is the API server's limit for a field manager's name, in bytes.
+	maxOwner    = 128
+	ownerDigits = 32
+)
+
+// ModuleOwner is the field owner of what is written for one Module into an object that several Modules share:
+// drover/<namespace>/<name>, with a digest in place of a name that is too long for the API server.
+func ModuleOwner(namespace, name string) client.FieldOwner {
+	if owner := ownerPrefix + namespace + "/" + name; len(owner) <= maxOwner {
+		return client.FieldOwner(owner)
+	}
+	sum := sha256.Sum256([]byte(namespace + "/" + name))
+	return client.FieldOwner(ownerPrefix + hex.EncodeToString(sum[:])[:ownerDigits])
+}
