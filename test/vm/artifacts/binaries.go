@@ -10,14 +10,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
 
-// Versions of what a node runs. The Go modules under tools/ pin the same ones;
-// here they are what the binaries say of themselves.
+// Versions of what a node runs. The Go modules under tools/vmnode pin the same
+// ones; here they are what the binaries say of themselves.
 const (
 	containerdVersion = "2.4.2"
 	runcVersion       = "1.5.2"
-	kubeletVersion    = "v1.36.3"
 )
 
 // binarySet is a set of Go programs that one module builds with one set of
@@ -70,14 +71,6 @@ var binarySets = []binarySet{
 		flags: []string{"-ldflags", stripped},
 	},
 	{
-		name:     "kubelet",
-		module:   "tools/devcluster",
-		packages: []string{"k8s.io/kubernetes/cmd/kubelet"},
-		flags: []string{
-			"-ldflags", stripped + " -X k8s.io/component-base/version.gitVersion=" + kubeletVersion,
-		},
-	},
-	{
 		name:     "guest",
 		module:   ".",
 		packages: []string{"./test/vm/guest/forward", "./test/vm/guest/pause"},
@@ -89,6 +82,11 @@ var binarySets = []binarySet{
 // Binaries compiles the node's programs and returns their paths by name.
 func (c *Cache) Binaries(ctx context.Context) (map[string]string, error) {
 	paths := map[string]string{}
+	kubelet, err := devcluster.BuildKubelet(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("build the kubelet: %w", err)
+	}
+	paths["kubelet"] = kubelet
 	for _, set := range binarySets {
 		dir, err := c.build(ctx, set)
 		if err != nil {
@@ -118,7 +116,7 @@ func (c *Cache) build(ctx context.Context, set binarySet) (string, error) {
 			covered = append(covered, filepath.Join(c.repo, source))
 		}
 	}
-	sources, err := digestFiles(covered...)
+	sources, err := Digest(covered...)
 	if err != nil {
 		return "", err
 	}

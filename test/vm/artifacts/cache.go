@@ -123,9 +123,9 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(hash.Sum(nil))[:16]
 }
 
-// digestFiles is the digest of files' names and contents; a folder stands for
+// Digest is the digest of files' names and contents; a folder stands for
 // all files below it.
-func digestFiles(paths ...string) (string, error) {
+func Digest(paths ...string) (string, error) {
 	var parts []string
 	for _, root := range paths {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -93,6 +93,11 @@ func (c *Cache) rootImage(ctx context.Context, kernels map[Series]Kernel, binari
 	for _, series := range AllSeries {
 		inputs = append(inputs, kernels[series].Root)
 	}
+	kubelet, err := Digest(binaries["kubelet"])
+	if err != nil {
+		return "", err
+	}
+	inputs = append(inputs, kubelet)
 	for _, set := range binarySets {
 		inputs = append(inputs, filepath.Base(filepath.Dir(binaries[filepath.Base(set.packages[0])])))
 	}
@@ -275,7 +280,7 @@ func writeGzippedCPIO(path string, files map[string]File) error {
 
 // guestInputs are what all images depend on: the guest's scripts and busybox.
 func guestInputs() ([]string, error) {
-	program, err := digestFiles(busybox)
+	program, err := Digest(busybox)
 	if err != nil {
 		return nil, err
 	}

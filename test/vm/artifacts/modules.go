@@ -110,8 +110,10 @@ func readModulesDep(path string) (map[string][]string, error) {
 	return dependencies, nil
 }
 
-// bootModules are needed to reach the root file system.
-var bootModules = []string{"virtio_pci", "virtio_blk", "ext4"}
+// bootModules are what the node itself needs: its disk, its network, layers of
+// images, links of pods. They are loaded from the initial RAM disk,
+// uncompressed, so that the guest's own tools need not know compression.
+var bootModules = []string{"virtio_pci", "virtio_blk", "ext4", "virtio_net", "overlay", "veth"}
 
 // loadOrder returns the files of the boot modules and their dependencies in
 // the order to load them; what is built in needs no file.
