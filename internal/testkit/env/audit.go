@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// auditPolicy records every request but those for Leases, without bodies.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: None
+  resources:
+  - group: coordination.k8s.io
+    resources: [leases]
+- level: Metadata
+`
+
+// Request is one request as the API server's audit log has it.
+type Request struct {
+	RequestURI string `json:"requestURI"`
+	Verb       string `json:"verb"`
+	User       struct {
+		Username string   `json:"username"`
+		Groups   []string `json:"groups"`
+	} `json:"user"`
+	UserAgent string `json:"userAgent"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// Resource is the plural name with the subresource, as in "nodemodulesconfigs/status".
+func (r Request) Resource() string {
+	if r.ObjectRef.Subresource == "" {
+		return r.ObjectRef.Resource
+	}
+	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+}
+
+// IsWrite is true for requests that change, or try to change, an object that is kept: not for dry runs, and not for
+// reviews and tokens, which are created but not kept.
+func (r Request) IsWrite() bool {
+	if !slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb) {
+		return false
+	}
+	if strings.HasSuffix(r.ObjectRef.Resource, "reviews") || r.ObjectRef.Subresource == "token" {
+		return false
+	}
+	uri, err := url.Parse(r.RequestURI)
+	return err == nil && !uri.Query().Has("dryRun")
+}
+
+// Ours is true for requests that the operator or an agent made, by their user agents.
+func (r Request) Ours() bool {
+	return strings.HasPrefix(r.UserAgent, Operator+"/") || strings.HasPrefix(r.UserAgent, Agent+"/")
+}
+
+// Write names a kind of write.
+type Write struct {
+	// Agent is the user agent up to its first slash.
+	Agent string
+	// Verb is the API's verb, such as patch.
+	Verb string
+	// Resource is the plural name with the subresource, as in "nodes/status".
+	Resource string
+}
+
+// Mark is a point in the audit log.
+type Mark int64
+
+var barriers atomic.Int64
+
+// Mark returns the audit log's end. All requests that were answered before are in front of it.
+func (e *Env) Mark(t testing.TB) Mark {
+	t.Helper()
+	admin, err := kubernetes.NewForConfig(e.AdminConfig())
+	if err != nil {
+		t.Fatalf("make a client: %v", err)
+	}
+	// An answer may reach its client before its line reaches the log. A request of our own, made later, shows when
+	// the log has caught up.
+	barrier := fmt.Sprintf("/version?barrier=%d", barriers.Add(1))
+	log, err := os.Stat(e.audit)
+	if err != nil {
+		t.Fatalf("find the audit log: %v", err)
+	}
+	if err := admin.RESTClient().Get().RequestURI(barrier).Do(t.Context()).Error(); err != nil {
+		t.Fatalf("make a barrier request: %v", err)
+	}
+	var end Mark
+	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		requests, next, err := e.read(Mark(log.Size()))
+		end = next
+		return slices.ContainsFunc(requests, func(r Request) bool { return r.RequestURI == barrier }), err
+	})
+	if err != nil {
+		t.Fatalf("wait for the audit log: %v", err)
+	}
+	return end
+}
+
+// Requests returns all requests since a mark, oldest first. The zero Mark is the start.
+func (e *Env) Requests(t testing.TB, since Mark) []Request {
+	t.Helper()
+	e.Mark(t)
+	requests, _, err := e.read(since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return requests
+}
+
+// Writes counts the writes since a mark that the operator and the agents made, refused ones included. It is empty
+// when they wrote nothing.
+func (e *Env) Writes(t testing.TB, since Mark) map[Write]int {
+	t.Helper()
+	writes := map[Write]int{}
+	for _, r := range e.Requests(t, since) {
+		if r.Ours() && r.IsWrite() {
+			agent, _, _ := strings.Cut(r.UserAgent, "/")
+			writes[Write{Agent: agent, Verb: r.Verb, Resource: r.Resource()}]++
+		}
+	}
+	return writes
+}
+
+// AssertNoMasters fails the test when a request with one of our user agents was made by system:masters, whom no role
+// restricts. Without any request of ours it fails too: then nothing was shown.
+func (e *Env) AssertNoMasters(t testing.TB) {
+	t.Helper()
+	ours := 0
+	for _, r := range e.Requests(t, 0) {
+		if !r.Ours() {
+			continue
+		}
+		ours++
+		if slices.Contains(r.User.Groups, "system:masters") {
+			t.Errorf("%s %s by %s was made by system:masters (%s)", r.Verb, r.RequestURI, r.UserAgent, r.User.Username)
+		}
+	}
+	if ours == 0 {
+		t.Error("the audit log has no request of the operator or an agent")
+	}
+}
+
+// read parses the log from a byte offset on, and returns the offset after the last whole line.
+func (e *Env) read(from Mark) ([]Request, Mark, error) {
+	file, err := os.Open(e.audit)
+	if err != nil {
+		return nil, from, fmt.Errorf("open the audit log: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	if _, err := file.Seek(int64(from), io.SeekStart); err != nil {
+		return nil, from, fmt.Errorf("read the audit log: %w", err)
+	}
+	var requests []Request
+	lines := bufio.NewReader(file)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return requests, from, nil
+		}
+		if err != nil {
+			return nil, from, fmt.Errorf("read the audit log: %w", err)
+		}
+		var request Request
+		if err := json.Unmarshal(line, &request); err != nil {
+			return nil, from, fmt.Errorf("read the audit log: %w", err)
+		}
+		requests = append(requests, request)
+		from += Mark(len(line))
+	}
+}

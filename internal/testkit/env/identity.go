@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// tokenSeconds is how long a token lasts; no test binary runs that long.
+const tokenSeconds = 6 * 3600
+
+// AdminConfig is for the cluster's administrator (system:masters), to play the user and the rest of the cluster.
+func (e *Env) AdminConfig() *rest.Config { return rest.CopyConfig(e.admin) }
+
+// Config is for a ServiceAccount of the operator's namespace, with a real token and so exactly the rights that
+// config/rbac gives it. Its user agent is the account's name with "/test".
+func (e *Env) Config(t testing.TB, serviceAccount string) *rest.Config {
+	t.Helper()
+	return e.token(t, serviceAccount, nil)
+}
+
+// AgentConfig is for the agent of one node: the token is bound to the Node object, which must exist.
+func (e *Env) AgentConfig(t testing.TB, node string) *rest.Config {
+	t.Helper()
+	object := &corev1.Node{}
+	if err := e.Admin(t).Get(t.Context(), client.ObjectKey{Name: node}, object); err != nil {
+		t.Fatalf("get the agent's node: %v", err)
+	}
+	return e.token(t, Agent, &authenticationv1.BoundObjectReference{
+		APIVersion: "v1", Kind: "Node", Name: node, UID: object.UID,
+	})
+}
+
+func (e *Env) token(t testing.TB, account string, bound *authenticationv1.BoundObjectReference) *rest.Config {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To[int64](tokenSeconds), BoundObjectRef: bound,
+	}}
+	object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: account}}
+	if err := e.Admin(t).SubResource("token").Create(t.Context(), object, request); err != nil {
+		t.Fatalf("request a token for %s: %v", account, err)
+	}
+	config := rest.AnonymousClientConfig(e.admin)
+	config.BearerToken = request.Status.Token
+	config.UserAgent = account + "/test"
+	config.QPS, config.Burst = e.admin.QPS, e.admin.Burst
+	return config
+}
+
+// UserConfig is for a person with a client certificate, who has the rights that RoleBindings give to name or groups.
+func (e *Env) UserConfig(t testing.TB, name string, groups ...string) *rest.Config {
+	t.Helper()
+	e.users.Lock()
+	defer e.users.Unlock()
+	user, err := e.test.AddUser(envtest.User{Name: name, Groups: groups}, rest.AnonymousClientConfig(e.admin))
+	if err != nil {
+		t.Fatalf("add user %s: %v", name, err)
+	}
+	config := user.Config()
+	config.UserAgent = "test-user"
+	return config
+}
+
+// Namespace creates a namespace with a unique name and returns the name.
+func (e *Env) Namespace(t testing.TB) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := e.Admin(t).Create(t.Context(), namespace); err != nil {
+		t.Fatalf("create a namespace: %v", err)
+	}
+	return namespace.Name
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// installed are the directories below config/ whose manifests a cluster gets besides the CRDs.
+var installed = []string{"rbac", "policies"}
+
+// install creates the operator's namespace, the roles, their bindings and the admission policies, and returns when
+// the policies are enforced.
+func (e *Env) install(ctx context.Context, root string) error {
+	admin, err := client.New(e.AdminConfig(), client.Options{Scheme: e.scheme})
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: OperatorNamespace}}
+	if err := admin.Create(ctx, namespace); err != nil {
+		return fmt.Errorf("create namespace %s: %w", OperatorNamespace, err)
+	}
+	for _, dir := range installed {
+		objects, err := manifests(filepath.Join(root, "config", dir))
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if err := admin.Create(ctx, object); err != nil {
+				return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+		}
+	}
+	image := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: "drover-images"},
+		Data:       map[string]string{"agent": AgentImage},
+	}
+	if err := admin.Create(ctx, image); err != nil {
+		return fmt.Errorf("install the ConfigMap of images: %w", err)
+	}
+	return awaitPolicies(ctx, admin)
+}
+
+// manifests reads all objects from the YAML files of dir but kustomization.yaml.
+func manifests(dir string) ([]*unstructured.Unstructured, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read a manifest: %w", err)
+		}
+		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
+		for {
+			object := &unstructured.Unstructured{}
+			err := decoder.Decode(&object.Object)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("decode %s: %w", file, err)
+			}
+			if len(object.Object) > 0 {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects, nil
+}
+
+// awaitPolicies tries, dry run, what the policies refuse, until they do: the API server takes up a new policy within
+// about a second.
+func awaitPolicies(ctx context.Context, admin client.Client) error {
+	name := "policy-probe"
+	probes := map[string]client.Object{
+		"drover-carriers": &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: kmmv1beta1.CarrierPrefix + name},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}},
+		},
+		"drover-carrier-image": &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: OperatorNamespace, Name: name, Labels: map[string]string{kmmv1beta1.CarrierLabel: ""},
+			},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}},
+		},
+		"drover-modules": &kmmv1beta1.Module{
+			ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: strings.Repeat("m", 63)},
+			Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
+		},
+	}
+	for policy, probe := range probes {
+		err := awaitRefusal(ctx, policy, func(ctx context.Context) error {
+			return admin.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return awaitObjectPolicies(ctx, admin)
+}
+
+// awaitObjectPolicies does the same for the policies that are about an object that must exist.
+func awaitObjectPolicies(ctx context.Context, admin client.Client) error {
+	nmc := &kmmv1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: "policy-probe"}}
+	if err := admin.Create(ctx, nmc); err != nil {
+		return fmt.Errorf("create a probe: %w", err)
+	}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"artifacts":[{"id":"a","digest":"b"}]}}`))
+	err := awaitRefusal(ctx, "drover-agent-status", func(ctx context.Context) error {
+		return admin.Status().Patch(ctx, nmc.DeepCopy(), patch, &client.SubResourcePatchOptions{
+			PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}},
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := admin.Delete(ctx, nmc); err != nil {
+		return fmt.Errorf("delete a probe: %w", err)
+	}
+
+	module := &kmmv1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: "policy-probe"},
+		Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
+	}
+	if err := admin.Create(ctx, module); err != nil {
+		return fmt.Errorf("create a probe: %w", err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: OperatorNamespace}}
+	err = awaitRefusal(ctx, "drover-namespaces", func(ctx context.Context) error {
+		return admin.Delete(ctx, namespace, client.DryRunAll)
+	})
+	if err != nil {
+		return err
+	}
+	if err := admin.Delete(ctx, module); err != nil {
+		return fmt.Errorf("delete a probe: %w", err)
+	}
+	return nil
+}
+
+// awaitRefusal repeats a dry run until the policy refuses it.
+func awaitRefusal(ctx context.Context, policy string, try func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		last = try(ctx)
+		return refusedBy(policy, last), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until policy %s is enforced, a request ended with %v: %w", policy, last, err)
+	}
+	return nil
+}
+
+// refusedBy is true for a refusal that names the policy; any other error is tried again.
+func refusedBy(policy string, err error) bool {
+	return (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) &&
+		strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'")
+}
