@@ -171,3 +171,12 @@ func printable(s string) string {
 	}
 	return s
 }
+
+// Bytes is the sum of the files' sizes.
+func (m Manifest) Bytes() int64 {
+	var n int64
+	for _, e := range m.Files {
+		n += e.Size
+	}
+	return n
+}

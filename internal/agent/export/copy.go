@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"github.com/drover-project/drover/internal/agent/manifest"
+)
+
+// file is one file to copy.
+type file struct {
+	// from is the path in the image, to the path in the tree.
+	from, to string
+}
+
+// copier copies files from the image to the output and counts.
+type copier struct {
+	image     image
+	out       *os.Root
+	left, max int64
+}
+
+func (c *copier) copy(f file) (manifest.Entry, error) {
+	from, err := c.image.open(f.from)
+	if err != nil {
+		return manifest.Entry{}, err
+	}
+	defer from.Close()
+	to := manifest.TreeDir + "/" + f.to
+	if err := c.mkdir(path.Dir(to)); err != nil {
+		return manifest.Entry{}, err
+	}
+	dst, err := create(c.out, to)
+	if err != nil {
+		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
+	}
+	hash := sha256.New()
+	// Reading and writing are told apart: what the image refuses is its fault, what the output refuses is ours.
+	src := &blamed{from: io.LimitReader(from, c.left+1)}
+	n, err := io.Copy(io.MultiWriter(dst, hash), src)
+	err = errors.Join(err, dst.Close())
+	switch {
+	case src.err != nil:
+		return manifest.Entry{}, unreadable(f.from, src.err)
+	case err != nil:
+		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
+	case n > c.left:
+		return manifest.Entry{}, manifest.Failed(manifest.ReasonImageTooLarge,
+			"what is needed from the image is larger than %d bytes (at /%s)", c.max, f.from)
+	}
+	c.left -= n
+	return manifest.Entry{Path: f.to, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
+}
+
+// mkdir makes directories that the agent can enter whatever the umask.
+func (c *copier) mkdir(dir string) error {
+	if _, err := c.out.Lstat(dir); err == nil || dir == "." {
+		return nil
+	}
+	if err := c.mkdir(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := c.out.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", dir, err)
+	}
+	if err := c.out.Chmod(dir, 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", dir, err)
+	}
+	return nil
+}
+
+// blamed remembers its own error.
+type blamed struct {
+	from io.Reader
+	err  error
+}
+
+func (b *blamed) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.err = err
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
+}
