@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command drover-images makes the images of this repository's programs and
+// pushes them or writes them to files. It needs Go and nothing else.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/drover-project/drover/images"
+)
+
+// localPrefix names images in files when they go to no registry.
+const localPrefix = "localhost/drover"
+
+type options struct {
+	push       string
+	tarballDir string
+	layoutDir  string
+	binaryDir  string
+	repository string
+	version    string
+	arch       string
+	only       string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "drover-images:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, args []string) error {
+	var o options
+	flags := flag.NewFlagSet("drover-images", flag.ContinueOnError)
+	flags.StringVar(&o.push, "push", "", "registry and prefix to push to, for example registry.example.com/drover")
+	flags.StringVar(&o.tarballDir, "tarball-dir", "", "folder for files that docker load and ctr images import take")
+	flags.StringVar(&o.layoutDir, "layout-dir", "", "folder for OCI image layouts, one per image")
+	flags.StringVar(&o.binaryDir, "binary-dir", "dist/bin", "folder for the compiled programs")
+	flags.StringVar(&o.repository, "repository", ".", "root of the checkout")
+	flags.StringVar(&o.version, "version", "dev", "version of the programs, and tag of the images")
+	flags.StringVar(&o.arch, "arch", "amd64,arm64", "processors, separated by commas")
+	flags.StringVar(&o.only, "only", "", "images to make, separated by commas; all without it")
+	if err := flags.Parse(args); err != nil {
+		return err //nolint:wrapcheck // It has told the user already.
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if o.push == "" && o.tarballDir == "" && o.layoutDir == "" {
+		return errors.New("say where the images go: --push, --tarball-dir or --layout-dir")
+	}
+	programs, err := o.programs()
+	if err != nil {
+		return err
+	}
+	for _, program := range programs {
+		if err := o.produce(ctx, out, program); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o options) programs() ([]images.Program, error) {
+	if o.only == "" {
+		return images.Programs, nil
+	}
+	var chosen []images.Program
+	for name := range strings.SplitSeq(o.only, ",") {
+		program, err := images.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, program)
+	}
+	return chosen, nil
+}
+
+// produce builds one program's image for every processor and puts it everywhere it shall go.
+func (o options) produce(ctx context.Context, out io.Writer, program images.Program) error {
+	builder := images.Builder{Repository: o.repository, Output: o.binaryDir, Version: o.version}
+	byArch := map[string]v1.Image{}
+	for arch := range strings.SplitSeq(o.arch, ",") {
+		image, err := builder.Image(ctx, program, arch)
+		if err != nil {
+			return err
+		}
+		byArch[arch] = image
+	}
+	if o.tarballDir != "" {
+		if err := o.saveTarballs(out, program, byArch); err != nil {
+			return err
+		}
+	}
+	index := images.MultiArch(byArch)
+	if o.layoutDir != "" {
+		folder := filepath.Join(o.layoutDir, program.Name)
+		if err := images.SaveLayout(folder, index); err != nil {
+			return fmt.Errorf("image %s: %w", program.Name, err)
+		}
+		if err := report(out, folder, index); err != nil {
+			return err
+		}
+	}
+	if o.push != "" {
+		reference := o.reference(program)
+		if err := images.Push(ctx, reference, index); err != nil {
+			return fmt.Errorf("image %s: %w", program.Name, err)
+		}
+		return report(out, reference, index)
+	}
+	return nil
+}
+
+// saveTarballs writes one file per processor: the format holds no index.
+func (o options) saveTarballs(out io.Writer, program images.Program, byArch map[string]v1.Image) error {
+	if err := os.MkdirAll(o.tarballDir, 0o755); err != nil {
+		return fmt.Errorf("make the folder of tarballs: %w", err)
+	}
+	for _, arch := range slices.Sorted(maps.Keys(byArch)) {
+		file := filepath.Join(o.tarballDir, program.Name+"-"+arch+".tar")
+		if err := images.SaveTarball(file, o.reference(program), byArch[arch]); err != nil {
+			return fmt.Errorf("image %s for %s: %w", program.Name, arch, err)
+		}
+		if err := report(out, file, byArch[arch]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o options) reference(program images.Program) string {
+	prefix := cmp.Or(o.push, localPrefix)
+	return path.Join(prefix, program.Name) + ":" + images.Tag(o.version)
+}
+
+// report prints where an image went and its digest.
+func report(out io.Writer, place string, image interface {
+	remote.Taggable
+	Digest() (v1.Hash, error)
+},
+) error {
+	digest, err := image.Digest()
+	if err != nil {
+		return fmt.Errorf("digest of %s: %w", place, err)
+	}
+	fmt.Fprintln(out, place, digest)
+	return nil
+}

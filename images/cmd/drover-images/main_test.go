@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+func TestRunPushesForEveryProcessor(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	dir := t.TempDir()
+	var out bytes.Buffer
+	err := run(t.Context(), &out, []string{
+		"--repository", "../../..", "--binary-dir", filepath.Join(dir, "bin"), "--version", "v1.0.0+test",
+		"--only", "pause", "--push", host + "/drover", "--tarball-dir", filepath.Join(dir, "tar"), "--layout-dir", filepath.Join(dir, "oci"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(host + "/drover/pause:v1.0.0_test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		image, err := remote.Image(tag, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := image.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.Architecture != arch {
+			t.Errorf("asked for %s, pulled %s", arch, config.Architecture)
+		}
+	}
+	var places []string
+	for line := range strings.Lines(out.String()) {
+		place, _, _ := strings.Cut(line, " ")
+		places = append(places, place)
+	}
+	want := []string{
+		filepath.Join(dir, "tar", "pause-amd64.tar"), filepath.Join(dir, "tar", "pause-arm64.tar"),
+		filepath.Join(dir, "oci", "pause"), tag.String(),
+	}
+	if diff := cmp.Diff(want, places); diff != "" {
+		t.Errorf("reported places (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunRefusesBeforeItBuilds(t *testing.T) {
+	for given, args := range map[string][]string{
+		"no place to put images": {"--only", "pause"},
+		"an image unknown":       {"--only", "pause,nothing", "--layout-dir", t.TempDir()},
+		"a stray argument":       {"--layout-dir", t.TempDir(), "pause"},
+	} {
+		if err := run(t.Context(), &bytes.Buffer{}, args); err == nil {
+			t.Errorf("%s: no error", given)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// modulePath is the Go module that the programs belong to.
+const modulePath = "github.com/drover-project/drover"
+
+// Program is a program of this repository that has an image.
+type Program struct {
+	// Name of the image.
+	Name string
+	// Package is the folder of its main package, from the repository's root.
+	Package string
+	// User of the image, "uid:gid".
+	User string
+	// Description, for people who look at the image.
+	Description string
+}
+
+// binary is the program's file name in the image.
+func (p Program) binary() string {
+	return path.Base(p.Package)
+}
+
+// nobody is the user of every image that does not need to be root.
+const nobody = "65532:65532"
+
+// Programs are all that have an image.
+var Programs = []Program{
+	{
+		Name: "drover-operator", Package: "cmd/drover-operator", User: nobody,
+		Description: "The cluster side of Drover",
+	},
+	{
+		// Its DaemonSet sets user 0; carriers and plugin pods run it as it is.
+		Name: "drover-agent", Package: "cmd/drover-agent", User: nobody,
+		Description: "The node side of Drover",
+	},
+	{
+		// The kubelet's socket folder belongs to root; no capability is needed.
+		Name: "sample-device-plugin", Package: "samples/deviceplugin", User: "0:0",
+		Description: "Sample device plugin that offers device nodes by pattern",
+	},
+	{
+		Name: "sample-reader", Package: "samples/reader", User: nobody,
+		Description: "Sample consumer that prints what a device holds",
+	},
+	{
+		Name: "pause", Package: "images/pause", User: nobody,
+		Description: "Holds the namespaces of a pod",
+	},
+}
+
+// Find returns the program whose image has this name.
+func Find(name string) (Program, error) {
+	known := make([]string, 0, len(Programs))
+	for _, program := range Programs {
+		if program.Name == name {
+			return program, nil
+		}
+		known = append(known, program.Name)
+	}
+	return Program{}, fmt.Errorf("no image %q; there are %s", name, strings.Join(known, ", "))
+}
+
+// Builder compiles programs and makes their images.
+type Builder struct {
+	// Repository is the root of this repository's checkout.
+	Repository string
+	// Output is the folder for compiled programs; one subfolder per platform.
+	Output string
+	// Version is linked into the programs and written into the images' labels.
+	Version string
+}
+
+// Image compiles a program for linux on arch and makes its image.
+func (b Builder) Image(ctx context.Context, program Program, arch string) (v1.Image, error) {
+	binary, err := b.BuildBinary(ctx, program.Package, "linux", arch)
+	if err != nil {
+		return nil, err
+	}
+	image, err := programImage(program, binary, arch, b.Version)
+	if err != nil {
+		return nil, fmt.Errorf("image %s for %s: %w", program.Name, arch, err)
+	}
+	return image, nil
+}
+
+// BuildBinary compiles a main package, named by its folder from the
+// repository's root, without cgo, and returns the program's path. The same
+// sources, version and Go release give the same bytes. What the compiler says
+// is part of the error.
+func (b Builder) BuildBinary(ctx context.Context, pkg, goos, goarch string) (string, error) {
+	output, err := filepath.Abs(filepath.Join(b.Output, goos+"-"+goarch, path.Base(pkg)))
+	if err != nil {
+		return "", fmt.Errorf("path of the program: %w", err)
+	}
+	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%[1]s -X %[2]s/internal/version.Version=%[1]s", b.Version, modulePath)
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", output, "./"+pkg)
+	command.Dir = b.Repository
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
+	if said, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile %s for %s/%s: %w\n%s", pkg, goos, goarch, err, said)
+	}
+	return output, nil
+}
