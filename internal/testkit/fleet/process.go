@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 )
+
+var errExited = errors.New("exit status 0")
 
 // Process is a child of this process that ends with it.
 type Process struct {
@@ -86,7 +89,7 @@ func (p *Process) Stop() error {
 	}
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s had ended before it was stopped (%v); its log ends with:\n%s", p.name, p.err, tail(p.log))
+		return fmt.Errorf("%s had ended before it was stopped: %w; its log ends with:\n%s", p.name, cmp.Or(p.err, errExited), tail(p.log))
 	default:
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
