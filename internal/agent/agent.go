@@ -4,19 +4,33 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+)
+
+const (
+	// answerGrace is how long the API server may take to answer at start until the record is used.
+	answerGrace = 2 * time.Second
+	// brokenPause is how long the agent waits after its own means failed.
+	brokenPause = 5 * time.Second
 )
 
 // Options are everything an Agent needs from outside.
 type Options struct {
 	// NodeName is the node's name, and so its NodeModulesConfig's.
 	NodeName string
-	// StateDir is a directory of the agent's own that survives reboots: record and journal.
+	// StateDir is a directory of the agent's own that survives reboots: record and journal. It is made if missing.
 	StateDir string
 	// Config reaches the API server under the agent's identity. QPS limits are switched off on a copy.
 	Config *rest.Config
@@ -34,16 +48,170 @@ type Options struct {
 
 // Agent makes one node's kernel match its NodeModulesConfig.
 type Agent struct {
-	o Options
+	o       Options
+	api     *api
+	want    *want
+	journal *journal
+	retries map[key]*retry
+
+	record   *recorder
+	recorded *record // what the record said at start; nil: nothing to work from
+	cluster  types.UID
+	started  time.Time
+
+	// applied is the object as the last status write left it: newer than the watch for a moment.
+	applied     *v1beta1.NodeModulesConfig
+	writeAfter  time.Time
+	writeFailed int
 }
 
 // New checks the options and reads the journal of the state directory.
 func New(o Options) (*Agent, error) {
-	return &Agent{o: o}, nil
+	if o.NodeName == "" || o.StateDir == "" || o.Config == nil || o.Host == nil || o.Store == nil {
+		return nil, errors.New("agent: NodeName, StateDir, Config, Host and Store are required")
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Resync <= 0 {
+		o.Resync = 15 * time.Second
+	}
+	if o.DeliveryPoll <= 0 {
+		o.DeliveryPoll = 250 * time.Millisecond
+	}
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("agent: state directory: %w", err)
+	}
+	client, err := newAPI(o.Config, o.NodeName)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	j, err := readJournal(o.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	return &Agent{
+		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, record: &recorder{dir: o.StateDir},
+	}, nil
 }
 
 // Run works until ctx ends, finishing the step it is in. It returns an error only when it cannot work at all.
 func (a *Agent) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	logger := klog.FromContext(ctx).WithValues("node", a.o.NodeName)
+	ctx = klog.NewContext(ctx, logger)
+	changes, err := a.o.Host.Changes(ctx)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.started = a.o.Clock.Now()
+	if a.recorded, err = readRecord(a.o.StateDir, a.o.NodeName, ""); err != nil {
+		logger.Error(err, "The record is not used", "reason", v1beta1.ReasonRecordForeign)
+	}
+	done := make(chan struct{})
+	defer func() { <-done }()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		defer close(done)
+		a.api.watch(watching, a.want)
+	}()
+	timer := a.o.Clock.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.want.changed:
+		case _, ok := <-changes:
+			if !ok {
+				changes = nil
+			}
+		case <-timer.C():
+		}
+		next, err := a.look(ctx)
+		if err != nil {
+			logger.Error(err, "Cannot look after the node")
+			next = brokenPause
+		}
+		if !timer.Stop() {
+			select {
+			case <-timer.C():
+			default:
+			}
+		}
+		timer.Reset(next)
+	}
+}
+
+// look is one round: what is wanted, what is there, what has to be done, and what to report. It returns when to look
+// again without a hint.
+func (a *Agent) look(ctx context.Context) (time.Duration, error) {
+	object, listed := a.want.get()
+	resync := wait.Jitter(a.o.Resync, 0.2)
+	switch {
+	case listed && object == nil:
+		return resync, nil // no object is no order: keep what is loaded
+	case listed:
+		a.accept(ctx, object)
+		return a.work(ctx, object.Spec, object, resync)
+	}
+	if left := a.started.Add(answerGrace).Sub(a.o.Clock.Now()); left > 0 {
+		return left, nil
+	}
+	if a.recorded == nil {
+		return resync, nil
+	}
+	return a.work(ctx, a.recorded.Spec, nil, resync)
+}
+
+// work settles the orders and, when the object is known, reports.
+func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, object *v1beta1.NodeModulesConfig, resync time.Duration) (time.Duration, error) {
+	p, err := a.newPass(spec)
+	if err != nil {
+		return 0, err
+	}
+	if object != nil {
+		if err := p.restore(a.lastStatus(object)); err != nil {
+			return 0, err
+		}
+		a.dropStaleAcks(ctx, p, object)
+	}
+	outcomes, err := p.settle(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if object != nil && ctx.Err() == nil {
+		if err := a.report(ctx, p, object, outcomes); err != nil {
+			return 0, err
+		}
+	}
+	next := resync
+	if p.poll {
+		next = min(next, a.o.DeliveryPoll)
+	}
+	for _, at := range []time.Time{p.wake, a.writeAfter} {
+		if in := at.Sub(a.o.Clock.Now()); !at.IsZero() && in < next {
+			next = max(in, time.Millisecond)
+		}
+	}
+	return next, nil
+}
+
+// accept records what is ordered. The cluster's identity is asked for once; until it is known the record names none.
+func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
+	logger := klog.FromContext(ctx)
+	if a.cluster == "" {
+		uid, err := a.api.clusterUID(ctx)
+		if err != nil {
+			logger.Error(err, "The record will not name the cluster yet")
+		}
+		a.cluster = uid
+		if _, err := readRecord(a.o.StateDir, a.o.NodeName, uid); err != nil {
+			logger.Error(err, "The record was not of this cluster", "reason", v1beta1.ReasonRecordForeign)
+		}
+	}
+	r := record{Schema: recordSchema, ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: object.Spec}
+	if err := a.record.write(r); err != nil {
+		logger.Error(err, "Cannot record the orders: a boot without the API server would miss them")
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 )
 
 // Host is one node.
@@ -125,6 +124,3 @@ var ErrTimeout = errors.New("the kernel call did not return in time")
 
 // Errno is a target for errors.Is: errors.Is(err, host.Errno("EBUSY")).
 func Errno(name string) error { return &CallError{Errno: name} }
-
-// Normalise turns a module's name into the kernel's spelling.
-func Normalise(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+const (
+	fieldOwner     = "drover-agent"
+	resource       = "nodemodulesconfigs"
+	requestTimeout = 15 * time.Second
+)
+
+// api are the agent's requests: one watch, one kind of write, and the cluster's identity once.
+type api struct {
+	node string
+	kmm  rest.Interface
+	core rest.Interface
+}
+
+func newAPI(config *rest.Config, node string) (*api, error) {
+	scheme := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("scheme: %w", err)
+	}
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	codecs := serializer.NewCodecFactory(scheme)
+
+	client := func(gv schema.GroupVersion, path string) (rest.Interface, error) {
+		c := rest.CopyConfig(config)
+		c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &gv, path, codecs.WithoutConversion()
+		c.QPS = -1
+		r, err := rest.RESTClientFor(c)
+		if err != nil {
+			return nil, fmt.Errorf("client for %s: %w", gv, err)
+		}
+		return r, nil
+	}
+	a := &api{node: node}
+	var err error
+	if a.kmm, err = client(v1beta1.GroupVersion, "/apis"); err != nil {
+		return nil, err
+	}
+	if a.core, err = client(corev1.SchemeGroupVersion, "/api"); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// watch keeps w current until ctx ends. The reflector backs off with jitter while the API server is away.
+func (a *api) watch(ctx context.Context, w *want) {
+	logger := klog.FromContext(ctx)
+	one := cache.NewListWatchFromClient(a.kmm, resource, metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", a.node))
+	cache.NewReflectorWithOptions(one, &v1beta1.NodeModulesConfig{}, w, cache.ReflectorOptions{
+		Logger: &logger, Name: "nodemodulesconfig",
+	}).RunWithContext(ctx)
+}
+
+// applyStatus writes the whole status with one server-side apply and returns the object as it then stands.
+// It never creates the object: while there is none, the error is "not found".
+func (a *api) applyStatus(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) (*v1beta1.NodeModulesConfig, error) {
+	body, err := json.Marshal(statusApply{
+		APIVersion: v1beta1.GroupVersion.String(), Kind: "NodeModulesConfig",
+		Metadata: applyMeta{Name: a.node}, Status: s,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &v1beta1.NodeModulesConfig{}
+	err = a.kmm.Patch(types.ApplyYAMLPatchType).Resource(resource).Name(a.node).SubResource("status").
+		Param("fieldManager", fieldOwner).Param("force", "true").Body(body).Do(ctx).Into(out)
+	if err != nil {
+		return nil, fmt.Errorf("apply status: %w", err)
+	}
+	return out, nil
+}
+
+// statusApply is the applied object: only what the agent owns.
+type statusApply struct {
+	APIVersion string                           `json:"apiVersion"`
+	Kind       string                           `json:"kind"`
+	Metadata   applyMeta                        `json:"metadata"`
+	Status     *v1beta1.NodeModulesConfigStatus `json:"status"`
+}
+
+type applyMeta struct {
+	Name string `json:"name"`
+}
+
+// clusterUID is the UID of namespace kube-system, which identifies a cluster.
+func (a *api) clusterUID(ctx context.Context) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ns := &corev1.Namespace{}
+	if err := a.core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(ns); err != nil {
+		return "", fmt.Errorf("identify the cluster: %w", err)
+	}
+	return ns.UID, nil
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// facts are everything a decision about one order depends on.
+type facts struct {
+	key key
+	// order is nil when no entry names what was loaded.
+	order *v1beta1.NodeModuleSpec
+	// loaded is nil when the agent loaded nothing for this order in this boot.
+	loaded *loaded
+	// live are the modules in the kernel, of those that matter here.
+	live map[string]host.Module
+	// release of the running kernel.
+	release string
+	// held tells whether the store has the wanted delivery.
+	held bool
+	// looked tells that the carrier was looked at in this pass and had not delivered yet.
+	looked bool
+	// plan is what to load; nil until resolved.
+	plan *plan
+	// retry is the memory of failures; nil when there were none.
+	retry *retry
+	// journal tells what other orders hold.
+	journal *journal
+	now     time.Time
+}
+
+// verb is the next step for one order.
+type verb string
+
+const (
+	// verbRest: nothing to do now.
+	verbRest verb = "rest"
+	// verbImport: look whether the carrier has delivered, and import.
+	verbImport verb = "import"
+	// verbResolve: find out what to load.
+	verbResolve verb = "resolve"
+	// verbLoad: load what the plan names and is not live; what is live already is adopted.
+	verbLoad verb = "load"
+	// verbUnload: unload what is ours.
+	verbUnload verb = "unload"
+	// verbRefresh: the kernel is right; note that it is so under the order as it stands.
+	verbRefresh verb = "refresh"
+	// verbForget: nothing of it is in the kernel any more.
+	verbForget verb = "forget"
+)
+
+// decision is the next step and, for verbRest, what to report.
+type decision struct {
+	verb verb
+	// report is what attempts shall say; nil: nothing.
+	report *report
+	// wake is when to decide again without a hint; zero: no such time.
+	wake time.Time
+	// poll: decide again after the delivery interval.
+	poll bool
+	// drifted: the load repairs a module that went away.
+	drifted bool
+}
+
+// report is an entry of status.attempts without its times.
+type report struct {
+	State   v1beta1.AttemptState
+	Reason  string
+	Message string
+	Attempt int32
+	Next    time.Time
+}
+
+// decide says what to do next about one order. It has no memory and no effects.
+func decide(f facts) decision {
+	switch {
+	case f.order == nil:
+		return decideUnclaimed(f)
+	case f.order.State == v1beta1.NodeModuleAbsent:
+		return decideAbsent(f)
+	}
+	return decidePresent(f)
+}
+
+// decideUnclaimed keeps what no order names.
+func decideUnclaimed(f facts) decision {
+	if f.loaded == nil {
+		return decision{verb: verbRest}
+	}
+	if !f.mainLive() && !f.loaded.BuiltIn {
+		return decision{verb: verbForget}
+	}
+	return decision{verb: verbRest, report: &report{
+		State: v1beta1.AttemptUnclaimed, Reason: v1beta1.ReasonUnclaimed,
+		Message: "Loaded by this agent, and no order names it. It is kept; apply the Module again, or delete it while the operator runs.",
+	}}
+}
+
+func decideAbsent(f facts) decision {
+	if f.loaded != nil {
+		if len(f.oursLive()) == 0 {
+			return decision{verb: verbForget}
+		}
+		if d, wait := f.backOff(f.orderHash()); wait {
+			return d
+		}
+		return decision{verb: verbUnload}
+	}
+	message := "Not in the kernel."
+	if m, ok := f.live[f.mainName()]; ok {
+		message = fmt.Sprintf("Module %s is in the kernel, but this agent did not load it; it is left alone.", m.Name)
+	}
+	return decision{verb: verbRest, report: &report{State: v1beta1.AttemptAbsent, Reason: f.order.Reason, Message: message}}
+}
+
+func decidePresent(f facts) decision {
+	if f.satisfied() {
+		if !apiequality.Semantic.DeepEqual(f.loaded.Item, f.order.ModuleItem) {
+			return decision{verb: verbRefresh}
+		}
+		return decision{verb: verbRest}
+	}
+	if r := f.unsupported(); r != nil {
+		return decision{verb: verbRest, report: r}
+	}
+	if !sameKernel(f.order.Config.KernelVersion, f.release) {
+		return decision{verb: verbRest, report: &report{
+			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonWrongKernel,
+			Message: fmt.Sprintf("The order is for kernel %s, and %s runs; the operator will renew it.", f.order.Config.KernelVersion, f.release),
+		}}
+	}
+	if d, wait := f.backOff(f.orderHash(), f.carrierHash()); wait {
+		return d
+	}
+	if !f.held {
+		return decideDelivery(f)
+	}
+	if f.plan == nil {
+		return decision{verb: verbResolve}
+	}
+	return decidePlan(f)
+}
+
+// decideDelivery waits without a word: the operator knows best that a delivery is on its way.
+func decideDelivery(f facts) decision {
+	switch {
+	case f.order.Delivery == nil, f.order.Delivery.CarrierUID == "":
+		return decision{verb: verbRest}
+	case f.looked:
+		return decision{verb: verbRest, poll: true}
+	}
+	return decision{verb: verbImport}
+}
+
+// decidePlan compares the kernel with what is to be loaded.
+func decidePlan(f facts) decision {
+	if other, ok := f.conflict(); ok {
+		return decision{verb: verbRest, report: &report{
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonModuleConflict,
+			Message: fmt.Sprintf("Module %s has loaded another build of %s on this node; only one can own it.", other, f.plan.Main),
+		}}
+	}
+	if f.sameLoad() {
+		if f.loaded.BuiltIn || f.allLive() {
+			return decision{verb: verbRefresh}
+		}
+		// Gone although wanted, or the last agent ended in the middle of the load.
+		return decision{verb: verbLoad, drifted: f.loaded.Complete}
+	}
+	if len(f.oursLive()) > 0 {
+		return decision{verb: verbUnload}
+	}
+	main, live := f.live[f.plan.Main]
+	if live && !f.plan.BuiltIn && !sameBuild(main, f.plan.main().BuildID) && !slices.Contains(f.inTree(), f.plan.Main) {
+		return decision{verb: verbRest, report: &report{
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonAlreadyLoadedForeign,
+			Message: fmt.Sprintf("Another build of %s (build ID %s) is in the kernel and was not loaded by this agent; it is not touched. "+
+				"Unload it, or name it in inTreeModulesToRemove.", main.Name, orNone(main.BuildID)),
+		}}
+	}
+	return decision{verb: verbLoad}
+}
+
+// unsupported reports orders that this version cannot carry out.
+func (f facts) unsupported() *report {
+	m := f.order.Config.Modprobe
+	failed := func(reason, message string) *report {
+		return &report{State: v1beta1.AttemptFailed, Reason: reason, Message: message}
+	}
+	switch {
+	case !noArgs(m.Args) || !noArgs(m.RawArgs):
+		return failed(v1beta1.ReasonModprobeUnsupported,
+			"modprobe.args and modprobe.rawArgs need the modprobe program, which this version does not run; use moduleName and parameters.")
+	case m.FirmwarePath != "":
+		return failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs staged firmware, which this version does not do.")
+	case m.ModuleName == "":
+		return failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
+	}
+	return nil
+}
+
+// satisfied: what this very order brought in is live.
+func (f facts) satisfied() bool {
+	l := f.loaded
+	return l != nil && l.Complete && l.DeliveryID == deliveryID(f.order) &&
+		apiequality.Semantic.DeepEqual(l.Config, f.order.Config) && (l.BuiltIn || f.mainLive())
+}
+
+// sameLoad: what was loaded for this order is what the plan names, with the same parameters.
+func (f facts) sameLoad() bool {
+	if f.loaded == nil || f.loaded.Main != f.plan.Main || f.loaded.BuiltIn != f.plan.BuiltIn ||
+		!slices.Equal(f.loaded.Config.Modprobe.Parameters, f.order.Config.Modprobe.Parameters) {
+		return false
+	}
+	for _, s := range f.plan.Steps {
+		if m, ok := f.loaded.module(s.Name); ok && m.Planned != s.BuildID || !ok && s.Name == f.plan.Main {
+			return false
+		}
+	}
+	return true
+}
+
+// allLive: everything that the plan names is in the kernel.
+func (f facts) allLive() bool {
+	for _, s := range f.plan.Steps {
+		if m, ok := f.live[s.Name]; !ok || s.Name == f.plan.Main && !sameBuild(m, s.BuildID) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f facts) mainLive() bool {
+	m, _ := f.loaded.module(f.loaded.Main)
+	l, ok := f.live[f.loaded.Main]
+	return ok && l.State == host.StateLive && sameBuild(l, m.BuildID)
+}
+
+// oursLive are the modules, last loaded first, that an unload would take out: loaded for this order, still the same
+// build, and counted on by no other order.
+func (f facts) oursLive() []loadedModule {
+	if f.loaded == nil {
+		return nil
+	}
+	var ours []loadedModule
+	for _, m := range slices.Backward(f.loaded.Modules) {
+		if l, ok := f.live[m.Name]; ok && m.Ours && sameBuild(l, m.BuildID) && !f.journal.neededByOther(f.key, m.Name) {
+			ours = append(ours, m)
+		}
+	}
+	return ours
+}
+
+// conflict finds another order that holds a different build of the main module.
+func (f facts) conflict() (key, bool) {
+	for other, l := range f.journal.Loaded {
+		if m, ok := l.module(f.plan.Main); ok && other != f.key && m.Ours && m.BuildID != f.plan.main().BuildID {
+			return other, true
+		}
+	}
+	return key{}, false
+}
+
+// backOff rests while a failure of the same order is young.
+func (f facts) backOff(hashes ...string) (decision, bool) {
+	if f.retry == nil || !slices.Contains(hashes, f.retry.hash) || !f.now.Before(f.retry.report.Next) {
+		return decision{}, false
+	}
+	r := f.retry.report
+	return decision{verb: verbRest, report: &r, wake: r.Next}, true
+}
+
+func (f facts) mainName() string { return kmod.NormalizeName(f.order.Config.Modprobe.ModuleName) }
+
+func (f facts) inTree() []string { return inTree(f.order.Config) }

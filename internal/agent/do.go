@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/manifest"
+)
+
+// fail remembers a failure of an order and when to try again.
+func (p *pass) fail(ctx context.Context, f facts, hash string, r report) {
+	p.retries[f.key] = p.retries[f.key].next(hash, p.o.Clock.Now(), r)
+	klog.FromContext(ctx).Info("Order not fulfilled", "module", f.key.String(), "state", r.State, "reason", r.Reason,
+		"message", r.Message, "attempt", p.retries[f.key].report.Attempt)
+}
+
+// importDelivery takes over what the carrier has delivered, if it has.
+func (p *pass) importDelivery(ctx context.Context, f facts) error {
+	d := f.order.Delivery
+	digest, err := p.o.Store.Import(ctx, d.ID, d.CarrierUID)
+	var refused *manifest.Failure
+	switch {
+	case errors.As(err, &refused):
+		p.fail(ctx, f, f.carrierHash(), report{State: v1beta1.AttemptFailed, Reason: refused.Reason, Message: refused.Message})
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		p.looked[f.key] = true
+		return nil
+	case err != nil:
+		p.fail(ctx, f, f.carrierHash(), report{
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonImageUnreadable,
+			Message: fmt.Sprintf("The carrier's output cannot be imported: %v.", err),
+		})
+		return nil
+	}
+	klog.FromContext(ctx).Info("Imported", "module", f.key.String(), "delivery", d.ID, "digest", digest)
+	p.held[d.ID] = digest
+	return nil
+}
+
+// resolve finds out what to load.
+func (p *pass) resolve(ctx context.Context, f facts) error {
+	id := deliveryID(f.order)
+	tree, err := p.o.Store.Open(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		delete(p.held, id) // damaged: the status no longer claims it, and the operator delivers again
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open delivery: %w", err)
+	}
+	made, err := makePlan(f.order.Config, tree, p.o.Host)
+	var none *planError
+	if errors.As(err, &none) {
+		p.fail(ctx, f, f.orderHash(), report{State: v1beta1.AttemptFailed, Reason: none.reason, Message: fmt.Sprintf("Nothing can be loaded: %v.", none)})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if p.journal.used(f.key, id) {
+		if err := p.journal.write(p.o.StateDir); err != nil {
+			return err
+		}
+	}
+	p.plans[f.key] = made
+	return nil
+}
+
+// load brings the plan into the kernel. The intent is on disk before the first call: whoever comes after a kill finds
+// it, looks at the kernel and goes on.
+func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
+	l := p.intent(f)
+	p.journal.Loaded[f.key] = l
+	if err := p.journal.write(p.o.StateDir); err != nil {
+		return err
+	}
+	if drifted {
+		p.fail(ctx, f, f.orderHash(), report{
+			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonDrifted,
+			Message: fmt.Sprintf("Module %s went out of the kernel although it is wanted; it is loaded again. Find out who unloads it.", l.Main),
+		})
+	}
+	if f.plan.BuiltIn {
+		return p.complete(f, l, v1beta1.ObservedModule{BuiltIn: true})
+	}
+	if r := p.makeRoom(ctx, f); r != nil {
+		p.fail(ctx, f, f.orderHash(), *r)
+		return p.rollBack(ctx, f, nil)
+	}
+	_, adopted := f.live[l.Main]
+	adopted = adopted && !p.journal.oursByOther(f.key, l.Main)
+	var inserted []planStep
+	for _, s := range f.plan.Steps {
+		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
+			continue
+		}
+		if err := p.insert(ctx, f, s); err != nil {
+			p.fail(ctx, f, f.orderHash(), loadReport(err))
+			if errors.Is(err, host.ErrTimeout) {
+				return nil // the module may still arrive; the journal names it
+			}
+			return p.rollBack(ctx, f, inserted)
+		}
+		inserted = append(inserted, s)
+	}
+	return p.verify(ctx, f, l, adopted && len(inserted) == 0)
+}
+
+// intent is the journal's entry for a load that is about to begin.
+func (p *pass) intent(f facts) *loaded {
+	l := &loaded{
+		Item: f.order.ModuleItem, Config: f.order.Config, DeliveryID: deliveryID(f.order),
+		BuiltIn: f.plan.BuiltIn, Main: f.plan.Main,
+	}
+	for _, s := range f.plan.Steps {
+		before, _ := f.loaded.module(s.Name)
+		m, live := f.live[s.Name]
+		id := s.BuildID
+		if live && s.Name != f.plan.Main {
+			id = identity(m.BuildID, m.SrcVersion) // a dependency that is there is taken as it is
+		}
+		l.Modules = append(l.Modules, loadedModule{
+			Name: s.Name, BuildID: id, Planned: s.BuildID,
+			Ours: !live || before.Ours || s.Name == f.plan.Main || p.journal.oursByOther(f.key, s.Name),
+		})
+	}
+	return l
+}
+
+// insert loads one module. A module that appeared meanwhile is as good when it is the same build.
+func (p *pass) insert(ctx context.Context, f facts, s planStep) error {
+	file, err := s.Tree.Open(s.Path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.Path, err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	r := host.LoadRequest{Name: s.Name, File: file, For: f.key.String()}
+	if s.Name == f.plan.Main {
+		r.Params = f.order.Config.Modprobe.Parameters
+	}
+	klog.FromContext(ctx).Info("Loading", "module", f.key.String(), "name", s.Name, "buildID", s.BuildID)
+	err = p.o.Host.Load(ctx, r)
+	p.present = nil
+	if errors.Is(err, host.Errno("EEXIST")) {
+		live, seeErr := p.see([]string{s.Name})
+		if m, ok := live[s.Name]; seeErr == nil && ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
+			return nil
+		}
+	}
+	return err
+}
+
+// makeRoom unloads the in-tree modules that the order names. A report says why that failed.
+func (p *pass) makeRoom(ctx context.Context, f facts) *report {
+	for _, name := range f.inTree() {
+		m, ok := f.live[name]
+		if !ok || name == f.plan.Main && sameBuild(m, f.plan.main().BuildID) {
+			continue
+		}
+		if p.journal.oursByOther(f.key, name) {
+			return &report{
+				State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonModuleConflict,
+				Message: fmt.Sprintf("Module %s shall be removed first, and another order wants it.", name),
+			}
+		}
+		klog.FromContext(ctx).Info("Unloading what the order replaces", "module", f.key.String(), "name", name)
+		err := p.o.Host.Unload(ctx, host.UnloadRequest{Name: name, For: f.key.String()})
+		p.present = nil
+		if err != nil && !errors.Is(err, host.Errno("ENOENT")) {
+			r := unloadReport(err, m)
+			return &r
+		}
+		delete(f.live, name)
+	}
+	return nil
+}
+
+// rollBack takes out again what a failed load has put in. What cannot go stays in the journal as ours.
+func (p *pass) rollBack(ctx context.Context, f facts, inserted []planStep) error {
+	for i := len(inserted) - 1; i >= 0; i-- {
+		err := p.o.Host.Unload(ctx, host.UnloadRequest{Name: inserted[i].Name, For: f.key.String()})
+		p.present = nil
+		if err != nil {
+			break // somebody uses it by now
+		}
+	}
+	left, err := p.facts(f.key)
+	if err != nil || len(left.oursLive()) > 0 {
+		return err
+	}
+	return p.drop(f.key)
+}
+
+// verify asks the kernel whether the load did what it said.
+func (p *pass) verify(ctx context.Context, f facts, l *loaded, adopted bool) error {
+	p.present = nil
+	live, err := p.see([]string{l.Main})
+	if err != nil {
+		return err
+	}
+	m, ok := live[l.Main]
+	if !ok || m.State != host.StateLive || !sameBuild(m, f.plan.main().BuildID) {
+		p.fail(ctx, f, f.orderHash(), report{
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed,
+			Message: fmt.Sprintf("The kernel accepted %s, but does not show this build as live.", l.Main),
+		})
+		return nil
+	}
+	return p.complete(f, l, v1beta1.ObservedModule{
+		BuildID: m.BuildID, SrcVersion: m.SrcVersion, Taint: m.Taint, Parameters: m.Parameters, Adopted: adopted,
+	})
+}
+
+// complete ends a load that is verified.
+func (p *pass) complete(f facts, l *loaded, seen v1beta1.ObservedModule) error {
+	l.Complete, l.Since, l.Observed = true, metav1.NewTime(p.o.Clock.Now()).Rfc3339Copy(), &seen
+	if old := f.loaded; old != nil && old.Complete && f.mainLive() {
+		l.Since = old.Since // it was live all the time
+	}
+	if r := p.retries[f.key]; r != nil && r.report.Reason != v1beta1.ReasonDrifted {
+		delete(p.retries, f.key)
+	}
+	return p.journal.write(p.o.StateDir)
+}
+
+// refresh notes that what is in the kernel is what the order asks for, changed as it may be in other respects.
+func (p *pass) refresh(f facts) error {
+	next := *f.loaded
+	if f.plan != nil {
+		next = *p.intent(f)
+		next.Complete, next.Since, next.Observed = f.loaded.Complete, f.loaded.Since, f.loaded.Observed
+	}
+	next.Item, next.Config, next.DeliveryID = f.order.ModuleItem, f.order.Config, deliveryID(f.order)
+	p.journal.Loaded[f.key] = &next
+	if !next.Complete {
+		m := f.live[next.Main]
+		return p.complete(f, &next, v1beta1.ObservedModule{
+			BuildID: m.BuildID, SrcVersion: m.SrcVersion, Taint: m.Taint, Parameters: m.Parameters, BuiltIn: next.BuiltIn,
+		})
+	}
+	delete(p.retries, f.key)
+	return p.journal.write(p.o.StateDir)
+}
+
+// unload takes out what is ours, last loaded first. A dependency that somebody else uses by now may stay; what the order
+// names may not.
+func (p *pass) unload(ctx context.Context, f facts) error {
+	beforeMain := false // walking backwards: true once only dependencies of the main module are left
+	for _, m := range f.oursLive() {
+		if m.Name != f.loaded.Main && !beforeMain {
+			_, live := f.live[f.loaded.Main]
+			beforeMain = !live
+		}
+		klog.FromContext(ctx).Info("Unloading", "module", f.key.String(), "name", m.Name, "buildID", m.BuildID)
+		err := p.o.Host.Unload(ctx, host.UnloadRequest{Name: m.Name, For: f.key.String()})
+		p.present = nil
+		switch {
+		case err == nil, errors.Is(err, host.Errno("ENOENT")):
+		case beforeMain && busy(err):
+		default:
+			now, seeErr := p.see([]string{m.Name})
+			if seeErr != nil {
+				return seeErr
+			}
+			facts := now[m.Name]
+			facts.Name = m.Name
+			p.fail(ctx, f, f.orderHash(), unloadReport(err, facts))
+			return nil
+		}
+		beforeMain = beforeMain || m.Name == f.loaded.Main
+	}
+	return p.forget(f.key)
+}
+
+// forget ends an order's hold on the kernel. What is ours and another order counts on, passes to that order.
+func (p *pass) forget(k key) error {
+	for _, m := range p.journal.Loaded[k].Modules {
+		if !m.Ours {
+			continue
+		}
+		for other, l := range p.journal.Loaded {
+			for i := range l.Modules {
+				if other != k && l.Modules[i].Name == m.Name {
+					l.Modules[i].Ours = true
+				}
+			}
+		}
+	}
+	delete(p.retries, k)
+	return p.drop(k)
+}
+
+func (p *pass) drop(k key) error {
+	delete(p.journal.Loaded, k)
+	return p.journal.write(p.o.StateDir)
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// Calls is a copy of the call journal, oldest first. It spans boots.
+func (h *Host) Calls() []Call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.calls)
+}
+
+// Live are the build IDs of all live modules by name.
+func (h *Host) Live() map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	live := map[string]string{}
+	for name, m := range h.modules {
+		if m.state == host.StateLive {
+			live[name] = m.info.BuildID
+		}
+	}
+	return live
+}
+
+// Boots counts the boots, the first being 1.
+func (h *Host) Boots() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boots + 1
+}
+
+// Reboot empties the kernel and gives a new boot ID. A release that is not empty is the new kernel's.
+func (h *Host) Reboot(release string) {
+	h.mu.Lock()
+	if release != "" {
+		h.o.Release = release
+	}
+	h.boots++
+	h.startKernel()
+	h.mu.Unlock()
+	_ = h.end(Call{Call: "reboot"}, nil)
+}
+
+// Hold makes a process use a module: it cannot be unloaded before as many calls of Unhold.
+func (h *Host) Hold(name string) error { return h.use(name, 1) }
+
+// Unhold ends one use of a module.
+func (h *Host) Unhold(name string) error { return h.use(name, -1) }
+
+func (h *Host) use(name string, n int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m, ok := h.modules[kmod.NormalizeName(name)]
+	if !ok {
+		return fmt.Errorf("module %s: %w", name, fs.ErrNotExist)
+	}
+	m.users = max(m.users+n, 0)
+	return nil
+}
+
+// Insmod is a person who loads a module file by hand.
+func (h *Host) Insmod(file []byte, params ...string) error {
+	info, err := kmod.Read(file)
+	if err != nil {
+		return fmt.Errorf("insmod: %w", err)
+	}
+	return h.end(Call{Call: "insmod", Module: info.Name, BuildID: info.BuildID, Params: params}, h.insert(info, params))
+}
+
+// Rmmod is a person who unloads a module by hand.
+func (h *Host) Rmmod(name string) error {
+	id, err := h.remove(kmod.NormalizeName(name))
+	return h.end(Call{Call: "rmmod", Module: name, BuildID: id}, err)
+}
+
+// Script makes calls ("finit_module", "delete_module") for a module (empty: any) go wrong or slowly. Faults apply in the order scripted.
+func (h *Host) Script(call, name string, f Fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := call + " " + kmod.NormalizeName(name)
+	h.faults[k] = append(h.faults[k], &f)
+}
+
+// Mend forgets all scripted faults.
+func (h *Host) Mend() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.faults)
+}
+
+func (h *Host) fault(call, name string) *Fault {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range []string{call + " " + name, call + " "} {
+		for _, f := range h.faults[k] {
+			if f.Times == 0 || f.hits < f.Times {
+				f.hits++
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// delay lets a slow call take its time. A call that exceeds the deadline is over for the caller, as a child process
+// that is left behind.
+func (h *Host) delay(ctx context.Context, f *Fault, name string) error {
+	if f.Delay <= 0 {
+		return nil
+	}
+	timer := h.o.Clock.NewTimer(min(f.Delay, h.o.Deadline))
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+		return fmt.Errorf("load %s: %w", name, ctx.Err())
+	}
+	if f.Delay > h.o.Deadline {
+		return fmt.Errorf("load %s: %w", name, host.ErrTimeout)
+	}
+	return nil
+}
+
+// end writes a call down, tells the watchers and completes the error.
+func (h *Host) end(c Call, err error) error {
+	var refused *host.CallError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		refused.Call, refused.Module = c.Call, c.Module
+		c.Result = refused.Errno
+	case errors.Is(err, host.ErrTimeout):
+		c.Result = "timeout"
+	default:
+		c.Result = err.Error()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.Time, c.BootID = h.o.Clock.Now(), h.boot
+	h.calls = append(h.calls, c)
+	if err == nil {
+		for w := range h.watchers {
+			select {
+			case w <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return err
+}
+
+// emptyTree is a directory that does not exist.
+type emptyTree struct{}
+
+func (emptyTree) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}

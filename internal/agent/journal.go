@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+const (
+	journalFile   = "journal.json"
+	journalSchema = 1
+)
+
+// key names an order: the Module it comes from.
+type key struct {
+	Namespace, Name string
+}
+
+func (k key) String() string { return k.Namespace + "/" + k.Name }
+
+// MarshalText makes key usable as a JSON object's key.
+func (k key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote. Neither part of a Module's identity can hold a slash.
+func (k *key) UnmarshalText(text []byte) error {
+	for i, c := range text {
+		if c == '/' {
+			k.Namespace, k.Name = string(text[:i]), string(text[i+1:])
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not namespace/name", text)
+}
+
+// journal is what the agent did in this boot. It is written before each step, so that the next agent knows what this
+// one began; what became of it, the kernel knows. A new boot begins a new journal: its kernel is empty.
+type journal struct {
+	Schema int    `json:"schema"`
+	BootID string `json:"bootID"`
+	// Loaded by order.
+	Loaded map[key]*loaded `json:"loaded,omitempty"`
+	// Deliveries last used by each order, newest first, at most two. They outlive boots.
+	Deliveries map[key][]string `json:"deliveries,omitempty"`
+}
+
+// loaded is what one order brought into the kernel, or began to.
+type loaded struct {
+	Item       v1beta1.ModuleItem   `json:"item"`
+	Config     v1beta1.ModuleConfig `json:"config"`
+	DeliveryID string               `json:"deliveryID,omitempty"`
+	// Complete is false between the intent and the verified end of a load.
+	Complete bool `json:"complete,omitempty"`
+	// BuiltIn: the kernel has it compiled in; nothing was loaded.
+	BuiltIn bool `json:"builtIn,omitempty"`
+	// Main is the module that the order names.
+	Main string `json:"main"`
+	// Modules in load order, Main among them.
+	Modules []loadedModule `json:"modules,omitempty"`
+	// Since is when Main became live.
+	Since metav1.Time `json:"since,omitempty"`
+	// Observed right after the load.
+	Observed *v1beta1.ObservedModule `json:"observed,omitempty"`
+}
+
+// loadedModule is one module of a load.
+type loadedModule struct {
+	Name string `json:"name"`
+	// BuildID of what is in the kernel.
+	BuildID string `json:"buildID,omitempty"`
+	// Planned is the build that the delivery or the host's tree has. It differs from BuildID for a dependency that was
+	// live before and is taken as it is.
+	Planned string `json:"planned,omitempty"`
+	// Ours: not live before, or adopted as the order's main module. Only these are ever unloaded.
+	Ours bool `json:"ours,omitempty"`
+}
+
+func (l *loaded) module(name string) (loadedModule, bool) {
+	if l == nil {
+		return loadedModule{}, false
+	}
+	for _, m := range l.Modules {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return loadedModule{}, false
+}
+
+// begin returns a journal for this boot: the old one if it is of this boot, else an empty one that keeps the
+// deliveries. It tells whether anything was dropped.
+func (j *journal) begin(bootID string) (*journal, bool) {
+	if j.BootID == bootID {
+		return j, false
+	}
+	return &journal{
+		Schema: journalSchema, BootID: bootID,
+		Loaded: map[key]*loaded{}, Deliveries: j.Deliveries,
+	}, true
+}
+
+// used notes that an order uses a delivery. It tells whether the journal changed.
+func (j *journal) used(k key, id string) bool {
+	had := j.Deliveries[k]
+	if id == "" || len(had) > 0 && had[0] == id {
+		return false
+	}
+	now := []string{id}
+	for _, old := range had {
+		if old != id && len(now) < 2 {
+			now = append(now, old)
+		}
+	}
+	if j.Deliveries == nil {
+		j.Deliveries = map[key][]string{}
+	}
+	j.Deliveries[k] = now
+	return true
+}
+
+// neededByOther tells whether an order other than k counts on the module.
+func (j *journal) neededByOther(k key, name string) bool {
+	for other, l := range j.Loaded {
+		if _, ok := l.module(name); ok && other != k {
+			return true
+		}
+	}
+	return false
+}
+
+// oursByOther tells whether the module is in the kernel because of an order other than k.
+func (j *journal) oursByOther(k key, name string) bool {
+	for other, l := range j.Loaded {
+		if m, ok := l.module(name); ok && other != k && m.Ours {
+			return true
+		}
+	}
+	return false
+}
+
+// readJournal returns an empty journal when there is none. A damaged one is moved aside: the kernel and the last
+// reported status say enough to go on.
+func readJournal(dir string) (*journal, error) {
+	j := &journal{Schema: journalSchema, Loaded: map[key]*loaded{}}
+	name := filepath.Join(dir, journalFile)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	read := &journal{}
+	if err := json.Unmarshal(data, read); err != nil || read.Schema != journalSchema {
+		return j, setAside(name, "damaged")
+	}
+	if read.Loaded == nil {
+		read.Loaded = map[key]*loaded{}
+	}
+	return read, nil
+}
+
+// write replaces the journal. It needs no sync to disk: what it describes does not survive the kernel either.
+func (j *journal) write(dir string) error {
+	data, err := json.Marshal(j)
+	if err != nil {
+		return fmt.Errorf("encode journal: %w", err)
+	}
+	return replaceFile(filepath.Join(dir, journalFile), data, false)
+}
+
+// replaceFile writes a file under a temporary name and renames it into place.
+func replaceFile(name string, data []byte, durable bool) error {
+	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", filepath.Base(name), err)
+	}
+	_, err = f.Write(data)
+	if durable {
+		err = errors.Join(err, f.Sync())
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("replace %s: %w", filepath.Base(name), err)
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return fmt.Errorf("replace %s: %w", filepath.Base(name), err)
+	}
+	return nil
+}
+
+// setAside renames a file that cannot be trusted, keeping it for a person to look at.
+func setAside(name, why string) error {
+	if err := os.Rename(name, name+"."+why); err != nil {
+		return fmt.Errorf("set aside %s: %w", filepath.Base(name), err)
+	}
+	return nil
+}

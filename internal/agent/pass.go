@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// maxSteps bounds how many steps one order may take in one pass: import, resolve, unload, load, refresh and some spare.
+const maxSteps = 10
+
+// pass is one look at everything: facts are read once and again after each step that changes them.
+type pass struct {
+	*Agent
+	orders map[key]*v1beta1.NodeModuleSpec
+	bootID string
+	held   map[string]string
+	// present are the modules in the kernel; nil: read them again.
+	present map[string]host.State
+	plans   map[key]*plan
+	looked  map[key]bool
+	// wake is the earliest time at which some order has to be decided again.
+	wake time.Time
+	poll bool
+}
+
+// newPass begins a pass over the orders of spec.
+func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
+	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[key]*plan{}, looked: map[key]bool{}}
+	for i := range spec.Modules {
+		p.orders[keyOf(spec.Modules[i])] = &spec.Modules[i]
+	}
+	var err error
+	if p.bootID, err = a.o.Host.BootID(); err != nil {
+		return nil, err
+	}
+	if p.held, err = a.o.Store.Held(); err != nil {
+		return nil, err
+	}
+	fresh, rebooted := a.journal.begin(p.bootID)
+	if rebooted {
+		a.journal, a.retries = fresh, map[key]*retry{}
+	}
+	return p, nil
+}
+
+// keys are all orders and all that is loaded: unloads first, since they may make room.
+func (p *pass) keys() []key {
+	all := map[key]bool{}
+	for k := range p.orders {
+		all[k] = true
+	}
+	for k := range p.journal.Loaded {
+		all[k] = true
+	}
+	rank := func(k key) int {
+		if o := p.orders[k]; o != nil && o.State == v1beta1.NodeModuleAbsent {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedFunc(maps.Keys(all), func(a, b key) int {
+		if ra, rb := rank(a), rank(b); ra != rb {
+			return ra - rb
+		}
+		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
+	})
+}
+
+// settle takes each order as far as it goes now.
+func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
+	out := map[key]outcome{}
+	for _, k := range p.keys() {
+		o, err := p.settleOne(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k, err)
+		}
+		out[k] = o
+	}
+	return out, nil
+}
+
+func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
+	logger := klog.FromContext(ctx)
+	for range maxSteps {
+		f, err := p.facts(k)
+		if err != nil {
+			return outcome{}, err
+		}
+		d := decide(f)
+		if d.verb != verbRest {
+			logger.V(2).Info("Step", "module", k.String(), "verb", d.verb)
+		}
+		if d.verb == verbRest || ctx.Err() != nil {
+			p.wakeAt(d)
+			live := f.loaded != nil && f.loaded.Complete && (f.loaded.BuiltIn || f.mainLive())
+			return outcome{loaded: f.loaded, live: live, report: d.report}, nil
+		}
+		if err := p.step(context.WithoutCancel(ctx), f, d); err != nil {
+			return outcome{}, fmt.Errorf("%s: %w", d.verb, err)
+		}
+	}
+	return outcome{}, fmt.Errorf("no end after %d steps", maxSteps)
+}
+
+// step does what was decided. Failures of the order are remembered, not returned: an error means the agent's own means
+// (state directory, /proc) failed.
+func (p *pass) step(ctx context.Context, f facts, d decision) error {
+	switch d.verb {
+	case verbImport:
+		return p.importDelivery(ctx, f)
+	case verbResolve:
+		return p.resolve(ctx, f)
+	case verbLoad:
+		return p.load(ctx, f, d.drifted)
+	case verbUnload:
+		return p.unload(ctx, f)
+	case verbRefresh:
+		return p.refresh(f)
+	case verbForget:
+		return p.forget(f.key)
+	case verbRest:
+	}
+	return nil
+}
+
+// facts reads what a decision about one order depends on.
+func (p *pass) facts(k key) (facts, error) {
+	f := facts{
+		key: k, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
+		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[k], retry: p.retries[k], now: p.o.Clock.Now(),
+	}
+	var names []string
+	if f.order != nil {
+		_, f.held = p.held[deliveryID(f.order)]
+		names = append(names, f.mainName())
+		names = append(names, f.inTree()...)
+	}
+	if f.loaded != nil {
+		for _, m := range f.loaded.Modules {
+			names = append(names, m.Name)
+		}
+	}
+	if f.plan != nil {
+		for _, s := range f.plan.Steps {
+			names = append(names, s.Name)
+		}
+	}
+	var err error
+	f.live, err = p.see(names)
+	return f, err
+}
+
+// see reads the facts of those modules that the kernel holds.
+func (p *pass) see(names []string) (map[string]host.Module, error) {
+	if p.present == nil {
+		present, err := p.o.Host.Modules()
+		if err != nil {
+			return nil, err
+		}
+		p.present = present
+	}
+	live := map[string]host.Module{}
+	for _, n := range names {
+		n = kmod.NormalizeName(n)
+		if _, seen := live[n]; seen || p.present[n] == "" {
+			continue
+		}
+		m, ok, err := p.o.Host.Module(n)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			live[n] = m
+		}
+	}
+	return live, nil
+}
+
+func (p *pass) wakeAt(d decision) {
+	p.poll = p.poll || d.poll
+	if !d.wake.IsZero() && (p.wake.IsZero() || d.wake.Before(p.wake)) {
+		p.wake = d.wake
+	}
+}
+
+// needed are the deliveries to keep: wanted, in use, and one step back, of every order that stands.
+func (p *pass) needed() map[string]string {
+	need := map[string]string{}
+	keep := func(id string) {
+		if digest, ok := p.held[id]; ok {
+			need[id] = digest
+		}
+	}
+	for k, o := range p.orders {
+		keep(deliveryID(o))
+		for _, id := range p.journal.Deliveries[k] {
+			keep(id)
+		}
+	}
+	for _, l := range p.journal.Loaded {
+		keep(l.DeliveryID)
+	}
+	return need
+}

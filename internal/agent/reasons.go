@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+)
+
+// loadReport turns the error of a load into what is reported. Where one errno has several causes, the kernel's own
+// lines decide.
+func loadReport(err error) report {
+	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}
+	var call *host.CallError
+	switch {
+	case errors.Is(err, host.ErrTimeout):
+		r.Reason = v1beta1.ReasonTimeout
+		r.Message = fmt.Sprintf("Loading did not return in time (%v); nothing else is loaded in its place before the node's next boot.", err)
+		return r
+	case !errors.As(err, &call):
+		r.Message = fmt.Sprintf("Loading failed: %v.", err)
+		return r
+	}
+	why := loadReason(*call)
+	r.Reason = why.reason
+	r.Message = fmt.Sprintf("The kernel refused %s (%s): %s.", call.Module, call.Errno, why.text)
+	r.Message = withLog(r.Message, call.Log)
+	return r
+}
+
+type why struct {
+	reason, text string
+}
+
+// loadReason follows init_module(2) and the kernel's kernel/module/main.c.
+func loadReason(e host.CallError) why {
+	log := strings.ToLower(strings.Join(e.Log, "\n"))
+	says := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(log, w) {
+				return true
+			}
+		}
+		return false
+	}
+	symbol := why{v1beta1.ReasonUnknownSymbol, "a symbol is missing or has another CRC; build it for this kernel, or load what exports the symbol"}
+	parameter := why{v1beta1.ReasonInvalidParameter, "a parameter is unknown or has an invalid value"}
+	signature := why{v1beta1.ReasonSignatureRejected, "its signature is missing, or its key is in no keyring of this kernel"}
+	switch e.Errno {
+	case "ENOEXEC":
+		switch {
+		case says("version magic"):
+			return why{v1beta1.ReasonVermagicMismatch, "it was built for another kernel; build it for this one"}
+		case says("unknown symbol", "disagrees about version"):
+			return symbol
+		}
+		return why{v1beta1.ReasonVermagicMismatch, "it does not fit this kernel; build it for this one"}
+	case "ENOENT":
+		if says("unknown parameter") {
+			return parameter
+		}
+		return symbol
+	case "EKEYREJECTED", "ENOKEY", "EBADMSG", "ENOPKG":
+		return signature
+	case "EPERM":
+		if says("modules_disabled", "modules are disabled") {
+			return why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}
+		}
+		return why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}
+	case "EINVAL":
+		switch {
+		case says("unknown symbol", "disagrees about version"):
+			return symbol
+		case says("invalid for parameter", "unknown parameter", "parameter"):
+			return parameter
+		}
+		return why{v1beta1.ReasonLoadFailed, "the module's own code, or the kernel, calls something invalid; see the kernel log"}
+	case "ERANGE":
+		return parameter
+	case "ENODEV", "ENXIO":
+		return why{v1beta1.ReasonNoSuchDevice, "the module found no device to drive on this node"}
+	case "ENOMEM":
+		return why{v1beta1.ReasonLoadFailed, "the node has too little memory for it"}
+	}
+	return why{v1beta1.ReasonLoadFailed, "see the kernel log"}
+}
+
+// unloadReport turns the error of an unload into what is reported. m are the facts of the moment.
+func unloadReport(err error, m host.Module) report {
+	if busy(err) {
+		return inUse(m)
+	}
+	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonUnloadFailed, Message: fmt.Sprintf("Unloading failed: %v.", err)}
+	var call *host.CallError
+	switch {
+	case errors.Is(err, host.ErrTimeout):
+		r.Reason = v1beta1.ReasonTimeout
+	case errors.As(err, &call):
+		if call.Errno == "EPERM" {
+			r.Message = "The kernel refuses to unload (EPERM): modules are disabled, or the agent lacks the privilege."
+		}
+		r.Message = withLog(r.Message, call.Log)
+	}
+	return r
+}
+
+func inUse(m host.Module) report {
+	r := report{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}
+	switch {
+	case len(m.Holders) > 0:
+		r.Message = fmt.Sprintf("Module %s is used by the modules %s; unload them first.", m.Name, strings.Join(m.Holders, ", "))
+	default:
+		r.Message = fmt.Sprintf("Module %s is in use: a process has its device open, or a device is bound to it; stop the user.", m.Name)
+	}
+	return r
+}
+
+// busy tells "in use" from other refusals to unload.
+func busy(err error) bool {
+	return errors.Is(err, host.Errno("EBUSY")) || errors.Is(err, host.Errno("EAGAIN"))
+}
+
+// withLog appends kernel lines after the headline, at most 1 KiB of them.
+func withLog(message string, lines []string) string {
+	const limit = 1024
+	size := 0
+	for _, l := range lines {
+		if size += len(l) + 1; size > limit {
+			break
+		}
+		message += "\n" + l
+	}
+	return message
+}

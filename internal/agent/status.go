@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// outcome is what stands about one order after it was decided and done.
+type outcome struct {
+	loaded *loaded
+	// live: loaded is complete and its main module is in the kernel, or built in.
+	live   bool
+	report *report
+}
+
+// statusOf computes the whole status. Times come from the journal, or from last where nothing changed since.
+func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]string, last *v1beta1.NodeModulesConfigStatus, now time.Time) *v1beta1.NodeModulesConfigStatus {
+	s := &v1beta1.NodeModulesConfigStatus{}
+	for k, o := range outcomes {
+		if o.live {
+			s.Modules = append(s.Modules, v1beta1.NodeModuleStatus{
+				ModuleItem: o.loaded.Item, Config: o.loaded.Config, BootID: bootID,
+				LastTransitionTime: o.loaded.Since, Observed: o.loaded.Observed,
+			})
+		}
+		if o.report != nil {
+			s.Attempts = append(s.Attempts, attemptOf(k, *o.report, last, now))
+		}
+	}
+	for id, digest := range artifacts {
+		s.Artifacts = append(s.Artifacts, v1beta1.NodeArtifact{ID: id, Digest: digest})
+	}
+	sortStatus(s)
+	return s
+}
+
+func attemptOf(k key, r report, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {
+	a := v1beta1.NodeModuleAttempt{
+		Namespace: k.Namespace, Name: k.Name,
+		State: r.State, Reason: r.Reason, Message: r.Message, Attempt: r.Attempt,
+		LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
+	}
+	if !r.Next.IsZero() {
+		next := metav1.NewTime(r.Next).Rfc3339Copy()
+		a.NextRetry = &next
+	}
+	for _, old := range last.Attempts {
+		if old.Namespace == k.Namespace && old.Name == k.Name && old.State == a.State && old.Reason == a.Reason {
+			a.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return a
+}
+
+// needsWrite tells whether want says anything that last does not. Counting a further failure of the same kind is not
+// news; nor is tidying: acknowledged unloads of orders that are gone, and artifacts that are held but no longer needed,
+// leave with the next write that has another cause.
+func needsWrite(last, want *v1beta1.NodeModulesConfigStatus, ordered func(key) bool, held map[string]string) bool {
+	a, b := last.DeepCopy(), want.DeepCopy()
+	a.Attempts = slices.DeleteFunc(a.Attempts, func(at v1beta1.NodeModuleAttempt) bool {
+		return at.State == v1beta1.AttemptAbsent && !ordered(key{at.Namespace, at.Name})
+	})
+	a.Artifacts = slices.DeleteFunc(a.Artifacts, func(art v1beta1.NodeArtifact) bool {
+		return held[art.ID] == art.Digest && !slices.Contains(b.Artifacts, art)
+	})
+	for _, s := range []*v1beta1.NodeModulesConfigStatus{a, b} {
+		sortStatus(s)
+		for i := range s.Attempts {
+			at := &s.Attempts[i]
+			at.Message, _, _ = strings.Cut(at.Message, "\n")
+			at.Attempt, at.NextRetry, at.LastTransitionTime = 0, nil, metav1.Time{}
+		}
+	}
+	return !apiequality.Semantic.DeepEqual(a, b)
+}
+
+func sortStatus(s *v1beta1.NodeModulesConfigStatus) {
+	slices.SortFunc(s.Modules, func(a, b v1beta1.NodeModuleStatus) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(s.Attempts, func(a, b v1beta1.NodeModuleAttempt) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(s.Artifacts, func(a, b v1beta1.NodeArtifact) int { return strings.Compare(a.ID, b.ID) })
+}
