@@ -31,7 +31,7 @@ const (
 // askServer says "reached" when the API server answers at the kubernetes
 // Service's address. It speaks plain HTTP, as busybox cannot do the server's
 // TLS: the server's refusal proves as much.
-const askServer = "busybox wget -T 3 -q -O - http://10.0.0.1:443/ 2>&1 | busybox grep -q 'HTTP.* 400' && echo reached || echo cut off"
+const askServer = `printf 'GET / HTTP/1.0\r\n\r\n' | busybox nc -w 3 10.0.0.1 443 | busybox grep -q '^HTTP.* 400' && echo reached || echo cut off`
 
 // greeting is what the data image holds.
 const greeting = "hello from an image volume"
