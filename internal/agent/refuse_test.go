@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+func TestWhatCannotBeLoadedSaysWhy(t *testing.T) {
+	inTree := func(names ...string) func(*v1beta1.NodeModuleSpec) {
+		return func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = names }
+	}
+	insmod := func(r *rig, m synth.Module) {
+		if err := r.host.Insmod(ko(m)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	cases := map[string]struct {
+		given func(r *rig) v1beta1.NodeModuleSpec
+		then  string
+		calls []string
+	}{
+		"built for another kernel": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", synth.Module{Name: "gadget", Vermagic: "5.10.0 SMP"}))
+			},
+			"Failed VermagicMismatch", []string{"finit_module gadget ENOEXEC"},
+		},
+		"dependency that is nowhere": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", synth.Module{Name: "gadget", Depends: []string{"nowhere"}}))
+			},
+			"Failed MissingDependency", nil,
+		},
+		"module that is not in the image": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("widget", r.deliver("d1", gadget))
+			},
+			"Failed MissingDependency", nil,
+		},
+		"no device": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV"})
+				return order("gadget", r.deliver("d1", gadget))
+			},
+			"Failed NoSuchDevice", []string{"finit_module gadget ENODEV"},
+		},
+		"dependencies of a failed load go again": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				r.host.Script("finit_module", "gadget", fake.Fault{Errno: "EKEYREJECTED"})
+				return order("gadget", r.deliver("d1", synth.Module{Name: "bus"}, synth.Module{Name: "gadget", Depends: []string{"bus"}}))
+			},
+			"Failed SignatureRejected", []string{"finit_module bus", "finit_module gadget EKEYREJECTED", "delete_module bus"},
+		},
+		"another build is there": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				insmod(r, gadgetV2)
+				return order("gadget", r.deliver("d1", gadget))
+			},
+			"Failed AlreadyLoadedForeign", []string{"insmod gadget"},
+		},
+		"another build is there, and the order replaces it": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				insmod(r, gadgetV2)
+				return order("gadget", r.deliver("d1", gadget), inTree("gadget"))
+			},
+			"", []string{"insmod gadget", "delete_module gadget", "finit_module gadget"},
+		},
+		"in-tree module in use": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				insmod(r, synth.Module{Name: "old_gadget"})
+				if err := r.host.Hold("old_gadget"); err != nil {
+					r.t.Fatal(err)
+				}
+				return order("gadget", r.deliver("d1", gadget), inTree("old-gadget", "not_there"))
+			},
+			"InUse InUse", []string{"insmod old_gadget", "delete_module old_gadget EAGAIN"},
+		},
+		"modprobe arguments": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) {
+					s.Config.Modprobe.Args = &v1beta1.ModprobeArgs{Load: []string{"-v"}}
+				})
+			},
+			"Failed ModprobeUnsupported", nil,
+		},
+		"empty modprobe arguments are unset": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) {
+					s.Config.Modprobe.Args = &v1beta1.ModprobeArgs{}
+				})
+			},
+			"", []string{"finit_module gadget"},
+		},
+		"order for another kernel": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) { s.Config.KernelVersion = "5.10.0" })
+			},
+			"Waiting WrongKernel", nil,
+		},
+		"a plus at the end of the kernel's name does not count": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) { s.Config.KernelVersion += "+" })
+			},
+			"", []string{"finit_module gadget"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			o := tc.given(r)
+			s := r.pass(o)
+			s = r.pass(o)
+			same(t, "attempt", tc.then, attempt(s, o.Name))
+			same(t, "calls", tc.calls, r.calls())
+			same(t, "live", tc.then == "", loadedImage(s, o.Name) != "")
+			same(t, "writes", 1, r.writes)
+		})
+	}
+}
+
+func TestFailuresAreRepeatedEverMoreRarely(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV", Log: []string{"gadget: no device"}, Times: 3})
+	o := order("gadget", r.deliver("d1", gadget))
+	tries := func() int { return len(r.host.Calls()) }
+	r.pass(o)
+	if m := r.last.Attempts[0].Message; !strings.HasSuffix(m, "\ngadget: no device") {
+		t.Errorf("message %q lacks the kernel's line", m)
+	}
+	for _, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
+		before := tries()
+		r.clock.Step(pause - time.Second)
+		r.pass(o)
+		same(t, "tries before the pause is over", before, tries())
+		r.clock.Step(time.Second)
+		r.pass(o)
+		same(t, "tries after it", before+1, tries())
+	}
+	same(t, "attempt", "", attempt(r.last, "gadget"))
+	same(t, "writes", 2, r.writes) // failed, loaded
+}
+
+func TestCallThatDoesNotComeBack(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.host.Script("finit_module", "gadget", fake.Fault{Delay: time.Hour})
+	done := make(chan struct{})
+	go func() { // lets an hour pass as soon as the call waits for it
+		defer close(done)
+		_ = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+			return r.clock.HasWaiters(), nil
+		})
+		r.clock.Step(time.Hour)
+	}()
+	s := r.pass(order("gadget", r.deliver("d1", gadget)))
+	<-done
+	same(t, "attempt", "Failed Timeout", attempt(s, "gadget"))
+	same(t, "calls", []string{"finit_module gadget timeout"}, r.calls())
+}
+
+func TestBuiltInCounts(t *testing.T) {
+	r := newRig(t, fake.Options{BuiltIn: []string{"gadget"}})
+	o := order("gadget", r.deliver("d1", gadget))
+	s := r.pass(o)
+	same(t, "built in", &v1beta1.ObservedModule{BuiltIn: true}, s.Modules[0].Observed)
+	s = r.pass(order("gadget", o.Delivery, absent))
+	same(t, "attempt", "Absent ModuleDeleted", attempt(s, "gadget"))
+	same(t, "calls", []string(nil), r.calls())
+}
+
+func TestSameBuildIsAdopted(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	if err := r.host.Insmod(ko(gadget)); err != nil {
+		t.Fatal(err)
+	}
+	s := r.pass(order("gadget", r.deliver("d1", gadget)))
+	same(t, "adopted", true, s.Modules[0].Observed.Adopted)
+	same(t, "calls", []string{"insmod gadget"}, r.calls())
+}
+
+func TestForeignBuildIsNotUnloaded(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	if err := r.host.Insmod(ko(gadgetV2)); err != nil {
+		t.Fatal(err)
+	}
+	d := r.deliver("d1", gadget)
+	r.pass(order("gadget", d))
+	s := r.pass(order("gadget", d, absent))
+	same(t, "attempt", "Absent ModuleDeleted", attempt(s, "gadget"))
+	same(t, "calls", []string{"insmod gadget"}, r.calls())
+}
+
+func TestTwoOrdersForOneModule(t *testing.T) {
+	named := func(name string) func(*v1beta1.NodeModuleSpec) {
+		return func(s *v1beta1.NodeModuleSpec) { s.Name = name }
+	}
+	t.Run("the same build is shared until nobody needs it", func(t *testing.T) {
+		r := newRig(t, fake.Options{})
+		d := r.deliver("d1", gadget)
+		a, b := order("gadget", d, named("a")), order("gadget", d, named("b"))
+		r.pass(a, b)
+		s := r.pass(order("gadget", d, named("a"), absent), b)
+		same(t, "attempt", "Absent ModuleDeleted", attempt(s, "a"))
+		same(t, "calls", []string{"finit_module gadget"}, r.calls())
+		r.pass(order("gadget", d, named("b"), absent))
+		same(t, "calls", []string{"finit_module gadget", "delete_module gadget"}, r.calls())
+	})
+	t.Run("another build is a conflict", func(t *testing.T) {
+		r := newRig(t, fake.Options{})
+		s := r.pass(order("gadget", r.deliver("d1", gadget), named("a")), order("gadget", r.deliver("d2", gadgetV2), named("b")))
+		same(t, "attempt", "Failed ModuleConflict", attempt(s, "b"))
+		same(t, "calls", []string{"finit_module gadget"}, r.calls())
+	})
+}
+
+func TestLoadReasons(t *testing.T) {
+	cases := map[string]struct {
+		given host.CallError
+		then  string
+	}{
+		"version magic":       {host.CallError{Errno: "ENOEXEC", Log: []string{"m: version magic '1' should be '2'"}}, v1beta1.ReasonVermagicMismatch},
+		"symbol version":      {host.CallError{Errno: "EINVAL", Log: []string{"m: disagrees about version of symbol module_layout"}}, v1beta1.ReasonUnknownSymbol},
+		"symbol":              {host.CallError{Errno: "ENOENT", Log: []string{"m: Unknown symbol f (err -2)"}}, v1beta1.ReasonUnknownSymbol},
+		"not an object":       {host.CallError{Errno: "ENOEXEC"}, v1beta1.ReasonVermagicMismatch},
+		"key":                 {host.CallError{Errno: "ENOKEY"}, v1beta1.ReasonSignatureRejected},
+		"rejected":            {host.CallError{Errno: "EKEYREJECTED"}, v1beta1.ReasonSignatureRejected},
+		"lockdown":            {host.CallError{Errno: "EPERM"}, v1beta1.ReasonSignatureRejected},
+		"disabled":            {host.CallError{Errno: "EPERM", Log: []string{"kernel.modules_disabled is 1"}}, v1beta1.ReasonModulesDisabled},
+		"parameter":           {host.CallError{Errno: "EINVAL", Log: []string{"m: `x' invalid for parameter `n'"}}, v1beta1.ReasonInvalidParameter},
+		"init says no":        {host.CallError{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed},
+		"no device":           {host.CallError{Errno: "ENODEV"}, v1beta1.ReasonNoSuchDevice},
+		"no such address":     {host.CallError{Errno: "ENXIO"}, v1beta1.ReasonNoSuchDevice},
+		"anything else":       {host.CallError{Errno: "EIO"}, v1beta1.ReasonLoadFailed},
+		"number out of range": {host.CallError{Errno: "ERANGE"}, v1beta1.ReasonInvalidParameter},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			same(t, "reason", tc.then, loadReport(&tc.given).Reason)
+		})
+	}
+}
