@@ -93,7 +93,7 @@ func readModulesDep(path string) (map[string][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open modules.dep: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	dependencies := map[string][]string{}
 	scanner := bufio.NewScanner(file)
 	scanner.Buffer(nil, 1<<20)

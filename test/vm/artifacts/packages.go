@@ -46,7 +46,7 @@ func EnsurePackages(ctx context.Context) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("Debian packages missing, and installing them needs root: %s", strings.Join(missing, " "))
+		return fmt.Errorf("installing missing Debian packages needs root: %s", strings.Join(missing, " "))
 	}
 	klog.FromContext(ctx).Info("Installing Debian packages", "packages", missing)
 	unlock, err := lock(filepath.Join(os.TempDir(), "drover-apt.lock"))

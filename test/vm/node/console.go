@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package node
 
 import (
@@ -30,14 +32,14 @@ var errConsoleClosed = errors.New("the console is closed: the machine has stoppe
 type Console struct {
 	conn  net.Conn
 	ready chan struct{} // closed when the guest's side first answered
+	gone  chan struct{} // closed when the machine has stopped
 
 	turn sync.Mutex // one command at a time
 	last int
 
 	mu      sync.Mutex
 	boot    string
-	answers map[int]chan<- answer
-	closed  error
+	answers map[int]chan<- answer // nil when the machine has stopped
 }
 
 // answer is what the guest sent for one command.
@@ -48,7 +50,7 @@ type answer struct {
 }
 
 func newConsole(conn net.Conn) *Console {
-	c := &Console{conn: conn, ready: make(chan struct{}), answers: map[int]chan<- answer{}}
+	c := &Console{conn: conn, ready: make(chan struct{}), gone: make(chan struct{}), answers: map[int]chan<- answer{}}
 	go c.read()
 	return c
 }
@@ -99,11 +101,14 @@ func (c *Console) Output(ctx context.Context, script string) (string, error) {
 	return strings.TrimRight(output, "\n"), nil
 }
 
-// WaitUp waits until the guest takes commands.
+// WaitUp waits until the guest takes commands. It fails at once when the
+// machine stops before that.
 func (c *Console) WaitUp(ctx context.Context) error {
 	select {
 	case <-c.ready:
 		return nil
+	case <-c.gone:
+		return errConsoleClosed
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the console: %w", ctx.Err())
 	}
@@ -119,8 +124,8 @@ func (c *Console) BootID() string {
 func (c *Console) register(received chan<- answer) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed != nil {
-		return 0, c.closed
+	if c.answers == nil {
+		return 0, errConsoleClosed
 	}
 	c.last++
 	c.answers[c.last] = received
@@ -187,15 +192,11 @@ func (c *Console) deliver(id, code, packed string) {
 func (c *Console) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = errConsoleClosed
-	for id, received := range c.answers {
-		delete(c.answers, id)
+	for _, received := range c.answers {
 		received <- answer{err: errConsoleClosed}
 	}
-	if c.boot == "" {
-		close(c.ready)
-		c.boot = "none"
-	}
+	c.answers = nil
+	close(c.gone)
 }
 
 func unpack(packed string) (string, error) {

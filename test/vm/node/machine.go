@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package node
 
 import (
@@ -44,7 +46,7 @@ func power(config Config, kernel, initrd, disk string) (*machine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create QEMU's log: %w", err), closeConns(ours))
 	}
-	defer output.Close()
+	defer closeAll([]*os.File{output})
 	cmd := exec.Command("qemu-system-x86_64", arguments(config, kernel, initrd, disk)...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.ExtraFiles = theirs

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 // Package node runs a Kubernetes node with a kernel of its own: a QEMU guest,
 // without hardware acceleration, with containerd and kubelet, that joins an API
 // server on the host's loopback. Its disk survives reboots. The guest reaches
@@ -149,12 +151,7 @@ func (n *Node) WaitUp(ctx context.Context) (bootID string, err error) {
 	if err := n.machine.console.WaitUp(ctx); err != nil {
 		return "", errors.Join(err, n.lastWords())
 	}
-	select {
-	case <-n.machine.child.Done():
-		return "", errors.Join(errConsoleClosed, n.lastWords())
-	default:
-		return n.machine.console.BootID(), nil
-	}
+	return n.machine.console.BootID(), nil
 }
 
 // Ended is closed when the machine has stopped, by itself (a panic, a reboot
@@ -275,7 +272,10 @@ func freePort() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
+	port := 0
+	if address, isTCP := listener.Addr().(*net.TCPAddr); isTCP {
+		port = address.Port
+	}
 	if err := listener.Close(); err != nil {
 		return 0, fmt.Errorf("free the port: %w", err)
 	}

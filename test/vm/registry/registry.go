@@ -55,7 +55,9 @@ func (r *Registry) Up() error {
 	if err != nil {
 		return fmt.Errorf("listen for the registry: %w", err)
 	}
-	r.port = listener.Addr().(*net.TCPAddr).Port
+	if address, isTCP := listener.Addr().(*net.TCPAddr); isTCP {
+		r.port = address.Port
+	}
 	server := &http.Server{Handler: r.handler}
 	r.server, r.ended = server, make(chan error, 1)
 	ended := r.ended

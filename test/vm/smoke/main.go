@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 // Command smoke proves that the virtual-machine tier works, without anything
 // of the product: nodes of both kernels join an embedded control plane and run
 // pods, mount images, load modules compiled here, and survive reboots. It
@@ -76,6 +78,7 @@ func (s *smoke) run(ctx context.Context) (err error) {
 		{"registry", s.startRegistry},
 		{"ready-6.1", func(ctx context.Context) error { return s.startNode(ctx, artifacts.Linux61, 0) }},
 		{"pod", s.runPod},
+		{"exec", s.execute},
 		{"imageVolume", s.mountImage},
 		{"modules", s.loadModule},
 		{"reboot", s.reboot},

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package main
 
 import (
@@ -7,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/kmodbuild"
 	"github.com/drover-project/drover/test/vm/registry"
@@ -72,6 +78,33 @@ func (s *smoke) runPod(ctx context.Context) error {
 	}
 	if output != "65532\nreached\n" {
 		return fmt.Errorf("unexpected output: %s", output)
+	}
+	return nil
+}
+
+// execute runs a command in a running pod, by kubectl as a user would: API
+// server, kubelet and containerd all have a part in the stream.
+func (s *smoke) execute(ctx context.Context) error {
+	assets, err := devcluster.Assets(ctx)
+	if err != nil {
+		return err
+	}
+	pod := shellPod("sleeper", "busybox sleep 600")
+	grace := int64(0)
+	pod.Spec.TerminationGracePeriodSeconds = &grace
+	if _, err := s.until(ctx, pod, corev1.PodRunning, corev1.PodFailed); err != nil {
+		return err
+	}
+	output, err := exec.CommandContext(ctx, filepath.Join(assets, "kubectl"), "--kubeconfig", s.cluster.Kubeconfig,
+		"exec", pod.Name, "--", "/bin/busybox", "hostname").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("exec: %w: %s", err, output)
+	}
+	if string(output) != pod.Name+"\n" {
+		return fmt.Errorf("exec gives %q", output)
+	}
+	if err := s.client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("delete pod: %w", err)
 	}
 	return nil
 }
@@ -153,8 +186,24 @@ func addImage(pod *corev1.Pod, reference string) {
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "image", MountPath: "/image", ReadOnly: true})
 }
 
-// finish runs a pod to its end, deletes it and returns its output.
+// finish runs a pod to its end and returns its output.
 func (s *smoke) finish(ctx context.Context, pod *corev1.Pod) (string, error) {
+	last, err := s.until(ctx, pod, corev1.PodSucceeded, corev1.PodFailed)
+	if err != nil {
+		return "", err
+	}
+	output, err := s.client.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read the log of pod %s: %w", pod.Name, err)
+	}
+	if last.Status.Phase != corev1.PodSucceeded {
+		return "", fmt.Errorf("pod %s failed: %s", pod.Name, output)
+	}
+	return string(output), nil
+}
+
+// until creates a pod and waits for one of the phases.
+func (s *smoke) until(ctx context.Context, pod *corev1.Pod, phases ...corev1.PodPhase) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	pods := s.client.CoreV1().Pods(namespace)
@@ -173,21 +222,14 @@ func (s *smoke) finish(ctx context.Context, pod *corev1.Pod) (string, error) {
 			return false, fmt.Errorf("get pod: %w", err)
 		}
 		last = found
-		return found.Status.Phase == corev1.PodSucceeded || found.Status.Phase == corev1.PodFailed, nil
+		return slices.Contains(phases, found.Status.Phase), nil
 	})
 	if err != nil {
 		status := corev1.PodStatus{}
 		if last != nil {
 			status = last.Status
 		}
-		return "", errors.Join(fmt.Errorf("wait for pod %s: %w: %v", pod.Name, err, status.ContainerStatuses), s.logs(s.nodes[artifacts.Linux61]))
+		return nil, errors.Join(fmt.Errorf("wait for pod %s: %w: %v", pod.Name, err, status.ContainerStatuses), s.logs(s.nodes[artifacts.Linux61]))
 	}
-	output, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
-	if err != nil {
-		return "", fmt.Errorf("read the log of pod %s: %w", pod.Name, err)
-	}
-	if last.Status.Phase != corev1.PodSucceeded {
-		return "", fmt.Errorf("pod %s failed: %s", pod.Name, output)
-	}
-	return string(output), nil
+	return last, nil
 }

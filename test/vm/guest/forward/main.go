@@ -24,29 +24,36 @@ func main() {
 }
 
 func forward(from, to string) error {
-	listener, err := net.Listen("tcp", from)
+	address, err := net.ResolveTCPAddr("tcp", from)
+	if err != nil {
+		return fmt.Errorf("read the address: %w", err)
+	}
+	target, err := net.ResolveTCPAddr("tcp", to)
+	if err != nil {
+		return fmt.Errorf("read the target: %w", err)
+	}
+	listener, err := net.ListenTCP("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	for {
-		client, err := listener.Accept()
+		client, err := listener.AcceptTCP()
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		go serve(client.(*net.TCPConn), to)
+		go serve(client, target)
 	}
 }
 
 // serve copies both ways until both sides are done. A failure shows to both
 // peers as a closed connection, which is all a TCP relay can say.
-func serve(client *net.TCPConn, to string) {
-	defer client.Close()
-	connection, err := net.Dial("tcp", to)
+func serve(client *net.TCPConn, to *net.TCPAddr) {
+	defer func() { _ = client.Close() }()
+	server, err := net.DialTCP("tcp", nil, to)
 	if err != nil {
 		return
 	}
-	server := connection.(*net.TCPConn)
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

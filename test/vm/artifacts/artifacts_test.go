@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDependsFieldTakesFirstAlternatives(t *testing.T) {
+	record := "Package: linux-headers-6.12.1+deb12-amd64\n" +
+		"Depends: linux-base (>= 4.12~), linux-image-a (= 1) | linux-image-b, linux-kbuild-6.12.1+deb12, gcc-12\n" +
+		"Description: no Depends: here\n"
+	want := []string{"linux-base", "linux-image-a", "linux-kbuild-6.12.1+deb12", "gcc-12"}
+	if diff := cmp.Diff(want, dependsField(record)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWantedModulesAreClosed(t *testing.T) {
+	dependencies := map[string][]string{
+		"kernel/drivers/media/mc/mc.ko":                 nil,
+		"kernel/drivers/media/v4l2-core/videodev.ko":    {"kernel/drivers/media/mc/mc.ko"},
+		"kernel/drivers/media/usb/au0828/au0828.ko":     {"kernel/sound/core/snd-pcm.ko", "kernel/sound/core/snd.ko"},
+		"kernel/sound/core/snd-pcm.ko":                  {"kernel/sound/core/snd.ko"},
+		"kernel/sound/core/snd.ko":                      nil,
+		"kernel/sound/pci/hda/snd-hda-intel.ko":         {"kernel/sound/core/snd-pcm.ko", "kernel/sound/core/snd.ko"},
+		"kernel/drivers/net/ethernet/intel/e1000/e1.ko": nil,
+	}
+	got := wantedModules(dependencies)
+	slices.Sort(got)
+	want := []string{
+		"kernel/drivers/media/mc/mc.ko",
+		"kernel/drivers/media/usb/au0828/au0828.ko",
+		"kernel/drivers/media/v4l2-core/videodev.ko",
+		"kernel/sound/core/snd-pcm.ko",
+		"kernel/sound/core/snd.ko",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestHeadersFindTheirCommonPartBesideThem(t *testing.T) {
+	const release = "6.12.1+deb12-amd64"
+	root := t.TempDir()
+	headers := filepath.Join(root, "usr", "src", "linux-headers-"+release)
+	common := filepath.Join(root, "usr", "src", "linux-headers-6.12.1+deb12-common")
+	for _, dir := range []string{headers, common} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, content := range map[string]string{
+		filepath.Join(headers, "Makefile"): "include /usr/src/linux-headers-6.12.1+deb12-common/Makefile\n",
+		filepath.Join(common, "Makefile"):  "modules:\n\t@echo common reached\n",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := relocateHeaders(root, release); err != nil {
+		t.Fatal(err)
+	}
+	if err := relocateHeaders(root, release); err == nil {
+		t.Error("an unknown Makefile was accepted")
+	}
+	if _, err := exec.LookPath("make"); err != nil {
+		return // what follows asks make itself
+	}
+	output, err := exec.Command("make", "-s", "-C", headers, "modules").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(output)) != "common reached" {
+		t.Errorf("make: %v: %s", err, output)
+	}
+}
+
+func TestCPIOMakesFoldersBeforeTheirFiles(t *testing.T) {
+	var out bytes.Buffer
+	files := map[string]File{"init": {Content: []byte("#!"), Mode: 0o755}, "a/b/c": {Content: []byte("xyz")}, "proc/": {}}
+	if err := WriteCPIO(&out, files); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"40755 a 0", "40755 a/b 0", "100644 a/b/c 3", "100755 init 2", "40755 proc 0", "0 TRAILER!!! 0"}
+	if diff := cmp.Diff(want, listCPIO(t, out.Bytes())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEntryIsMadeOnceAndOnlyWhole(t *testing.T) {
+	cache := &Cache{dir: t.TempDir()}
+	failure := errors.New("no network")
+	_, err := cache.Entry(context.Background(), "thing", []string{"1"}, func(_ context.Context, dir string) error {
+		return errors.Join(os.WriteFile(filepath.Join(dir, "half"), nil, 0o644), failure)
+	})
+	if !errors.Is(err, failure) {
+		t.Fatalf("error %v instead of the build's", err)
+	}
+	var builds atomic.Int32
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			dir, err := cache.Entry(context.Background(), "thing", []string{"1"}, func(_ context.Context, dir string) error {
+				builds.Add(1)
+				return os.WriteFile(filepath.Join(dir, "whole"), nil, 0o644)
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 1 || entries[0].Name() != "whole" {
+				t.Errorf("the entry holds %v, %v", entries, err)
+			}
+		})
+	}
+	group.Wait()
+	if builds.Load() != 1 {
+		t.Errorf("built %d times", builds.Load())
+	}
+}
