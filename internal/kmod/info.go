@@ -125,16 +125,17 @@ func (info *Info) set(key, value string, params *paramList) {
 	}
 }
 
-// addSoftdep reads "pre: a b post: c", what MODULE_SOFTDEP takes.
+// addSoftdep reads "pre: a b post: c", what MODULE_SOFTDEP takes. Names before the first of these words mean nothing,
+// as in modprobe: modules of the kernel (cifs) have such entries.
 func (info *Info) addSoftdep(value string) {
-	into := &info.SoftdepPre
+	var into *[]string
 	for word := range strings.FieldsSeq(value) {
-		switch word {
-		case "pre:":
+		switch {
+		case word == "pre:":
 			into = &info.SoftdepPre
-		case "post:":
+		case word == "post:":
 			into = &info.SoftdepPost
-		default:
+		case into != nil:
 			*into = append(*into, NormalizeName(word))
 		}
 	}

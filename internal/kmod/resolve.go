@@ -220,9 +220,17 @@ func (r *resolver) optional(names []string, by string) error {
 	return nil
 }
 
+// lookup returns the modules that the name in a soft dependency stands for: the module of that name, or else those that
+// have it as an alias. (A name that is built in and has aliases stands for these: crc32 is a library in the kernel and
+// an algorithm in modules.) Unlike modprobe, which reads a module's first soft dependency line only, all are honoured.
 func (r *resolver) lookup(name string) []string {
-	if modules := r.image.lookup(name); modules != nil {
+	_, inImage := r.image.Path(name)
+	_, onHost := r.host.Path(name)
+	if inImage || onHost {
+		return []string{name}
+	}
+	if modules := r.image.alias(name); modules != nil {
 		return modules
 	}
-	return r.host.lookup(name)
+	return r.host.alias(name)
 }

@@ -196,14 +196,11 @@ func (t *Tree) Info(module string) (*Info, error) {
 	return result.info, result.err
 }
 
-// lookup returns the modules that a name stands for: itself, or what modules.alias says about it.
-// Aliases with wildcards are left out; they are for devices, while dependencies name exact ones ("crypto-crc32c").
-func (t *Tree) lookup(name string) []string {
+// alias returns the modules that modules.alias gives for an exact name, in its order. Aliases with wildcards are left
+// out; they are for devices, while dependencies name exact ones ("crypto-crc32c").
+func (t *Tree) alias(name string) []string {
 	if t == nil {
 		return nil
-	}
-	if _, ok := t.Path(name); ok || t.Builtin(name) {
-		return []string{NormalizeName(name)}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -67,11 +67,10 @@ func (m Module) Bytes() []byte {
 }
 
 func (m Module) object() []byte {
-	machine := m.Machine
-	if machine == 0 {
-		machine = MachineX86_64
+	if m.Machine == 0 {
+		m.Machine = MachineX86_64
 	}
-	w := newObject(machine)
+	w := newObject(m.Machine)
 	modinfo := m.modinfo()
 	w.section(".modinfo", typeProgBits, flagAlloc, []byte(modinfo))
 	w.section(".text", typeProgBits, flagAlloc|flagExec, nil)
