@@ -87,7 +87,8 @@ type Cluster struct {
 	Seconds float64 `json:"seconds"`
 
 	cmd       *exec.Cmd
-	stdin     io.Closer
+	stdin     io.WriteCloser
+	answers   chan string
 	temporary string
 	done      chan struct{}
 	result    error
@@ -102,7 +103,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{done: make(chan struct{})}
+	c := &Cluster{done: make(chan struct{}), answers: make(chan string, 1)}
 	if o.Dir == "" {
 		if c.temporary, err = os.MkdirTemp("", "devcluster-"); err != nil {
 			return nil, fmt.Errorf("make a folder for the cluster: %w", err)
@@ -165,10 +166,11 @@ func (c *Cluster) follow(stdout io.Reader, log string, ready chan<- error) {
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "{") {
+		switch line := lines.Text(); {
+		case strings.HasPrefix(line, "{"):
 			ready <- c.read(lines.Bytes())
-			// Nothing more is of interest, but the pipe must not fill up.
-			_, _ = io.Copy(io.Discard, stdout)
+		case strings.HasPrefix(line, "DONE "), strings.HasPrefix(line, "FAILED "):
+			c.answers <- line
 		}
 	}
 	c.result = c.cmd.Wait()

@@ -105,12 +105,19 @@ func (c *Cluster) launch(o Options, s spec) error {
 	if err != nil {
 		return err
 	}
+	c.follow(p)
+	return nil
+}
+
+// follow adds a process, and tells when it ends unasked.
+func (c *Cluster) follow(p *process) {
 	c.processes = append(c.processes, p)
 	go func() {
 		<-p.done
-		c.ended <- p
+		if !p.wanted.Load() {
+			c.ended <- p
+		}
 	}()
-	return nil
 }
 
 func (c *Cluster) describe(o Options, took time.Duration) {
@@ -137,14 +144,18 @@ func (c *Cluster) describe(o Options, took time.Duration) {
 	}
 }
 
-// Wait blocks until ctx ends, which returns nil, or a component does, which
-// returns a *DiedError.
-func (c *Cluster) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case p := <-c.ended:
-		return p.died()
+// Wait blocks until ctx ends, which returns nil, or a component ends unasked,
+// which returns a *DiedError. Meanwhile it does what comes from orders.
+func (c *Cluster) Wait(ctx context.Context, orders <-chan Order) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-c.ended:
+			return p.died()
+		case order := <-orders:
+			order.Done <- c.do(ctx, order)
+		}
 	}
 }
 

@@ -67,7 +67,15 @@ func (l *layout) clean(o Options) error {
 	if o.Keep {
 		return nil
 	}
-	for _, path := range []string{l.data, l.auditLog} {
+	logs, err := filepath.Glob(filepath.Join(l.dir, "*.log"))
+	if err != nil {
+		return fmt.Errorf("find the logs of an earlier run: %w", err)
+	}
+	for _, path := range append(logs, l.data) {
+		// This program's own output may go there, opened by whoever started it.
+		if filepath.Base(path) == "devcluster.log" {
+			continue
+		}
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove what an earlier run left: %w", err)
 		}

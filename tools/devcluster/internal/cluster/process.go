@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +26,11 @@ const patience = 3 * time.Second
 type process struct {
 	name string
 	log  string
+	spec spec
 	cmd  *exec.Cmd
+	// wanted is set before the process is told to end: its end is no failure
+	// then.
+	wanted atomic.Bool
 	// done is closed when the process has ended and is reaped.
 	done chan struct{}
 	// result is how it ended; read it after done.
@@ -48,10 +53,10 @@ func launch(rope *lifeline.Rope, dir string, s spec) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the own binary: %w", err)
 	}
-	p := &process{name: s.name, log: filepath.Join(dir, s.name+".log"), done: make(chan struct{})}
-	output, err := os.Create(p.log)
+	p := &process{name: s.name, spec: s, log: filepath.Join(dir, s.name+".log"), done: make(chan struct{})}
+	output, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("make the log of %s: %w", s.name, err)
+		return nil, fmt.Errorf("open the log of %s: %w", s.name, err)
 	}
 	// The child has its own descriptor.
 	defer func() { _ = output.Close() }()
@@ -85,6 +90,7 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // terminate asks the process to end.
 func (p *process) terminate() error {
+	p.wanted.Store(true)
 	err := p.cmd.Process.Signal(syscall.SIGTERM)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.name, err)

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,10 +36,11 @@ func newStart() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			var orders <-chan cluster.Order
 			if untilEOF {
-				ctx = untilEnd(ctx, os.Stdin)
+				ctx, orders = follow(ctx, os.Stdin, cmd.OutOrStdout())
 			}
-			return start(ctx, o, cmd.OutOrStdout())
+			return start(ctx, o, cmd.OutOrStdout(), orders)
 		},
 	}
 	cmd.SetContext(context.Background())
@@ -54,7 +57,7 @@ func newStart() *cobra.Command {
 	flags.IntVar(&o.ControllerQPS, "kcm-qps", 500, "kube-controller-manager's requests per second")
 	flags.IntVar(&o.ControllerBurst, "kcm-burst", 1000, "kube-controller-manager's requests at once")
 	flags.DurationVar(&o.ReadyTimeout, "ready-timeout", time.Minute, "give up when the cluster is not ready by then")
-	flags.BoolVar(&untilEOF, "until-stdin-eof", false, "stop when standard input ends, too: ties the cluster to whoever holds the other end")
+	flags.BoolVar(&untilEOF, "until-stdin-eof", false, "stop when standard input ends, too: ties the cluster to whoever holds the other end; its lines \"stop COMPONENT\" and \"start COMPONENT\" are obeyed and answered by DONE or FAILED")
 	for flag, name := range map[string]string{
 		"etcd-arg":      component.Etcd,
 		"apiserver-arg": component.APIServer,
@@ -71,7 +74,7 @@ func newStart() *cobra.Command {
 
 // start runs a cluster until ctx ends or a component dies. It prints READY and,
 // on the next line, the cluster's Info as JSON.
-func start(ctx context.Context, o cluster.Options, out io.Writer) (err error) {
+func start(ctx context.Context, o cluster.Options, out io.Writer, orders <-chan cluster.Order) (err error) {
 	c, err := cluster.Start(ctx, o)
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -84,15 +87,43 @@ func start(ctx context.Context, o cluster.Options, out io.Writer) (err error) {
 	if _, err := fmt.Fprintf(out, "READY kubeconfig=%s\n%s\n", c.Info.Kubeconfig, info); err != nil {
 		return fmt.Errorf("print the cluster's facts: %w", err)
 	}
-	return c.Wait(ctx)
+	return c.Wait(ctx, orders)
 }
 
-// untilEnd returns a context that is cancelled when r ends.
-func untilEnd(ctx context.Context, r io.Reader) context.Context {
+// follow reads orders, one a line, from in and answers them on out. The context
+// ends when in does.
+func follow(ctx context.Context, in io.Reader, out io.Writer) (context.Context, <-chan cluster.Order) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	orders := make(chan cluster.Order)
 	go func() {
-		_, err := io.Copy(io.Discard, r)
-		cancel(errors.Join(errors.New("standard input ended"), err))
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			if err := obey(ctx, lines.Text(), orders, out); err != nil {
+				cancel(err)
+				return
+			}
+		}
+		cancel(errors.Join(errors.New("standard input ended"), lines.Err()))
 	}()
-	return ctx
+	return ctx, orders
+}
+
+// obey passes one line on as an order and prints the answer.
+func obey(ctx context.Context, line string, orders chan<- cluster.Order, out io.Writer) error {
+	order := cluster.Order{Done: make(chan error, 1)}
+	order.Verb, order.Component, _ = strings.Cut(line, " ")
+	select {
+	case orders <- order:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	answer := "DONE " + line
+	if err := <-order.Done; err != nil {
+		// One line per answer; quoting keeps a log's tail on it.
+		answer = fmt.Sprintf("FAILED %q", err)
+	}
+	if _, err := fmt.Fprintln(out, answer); err != nil {
+		return fmt.Errorf("answer an order: %w", err)
+	}
+	return nil
 }
