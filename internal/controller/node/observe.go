@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// observe gathers all that is known about a Module. What it reads belongs to the cache and is not changed.
+func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status.Module, error) {
+	var nodes corev1.NodeList
+	// Labels are written through this client all the time, and none that the labeler writes matters here.
+	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	configs, err := r.configs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plugins, deliveries, err := r.pods(ctx, module)
+	if err != nil {
+		return nil, err
+	}
+	facts := &status.Module{
+		Generation:     module.Generation,
+		Deleting:       module.DeletionTimestamp != nil,
+		Paused:         placement.Paused(module),
+		Loads:          module.Spec.ModuleLoader != nil,
+		HasPlugin:      module.Spec.DevicePlugin != nil,
+		HasDRA:         module.Spec.DRA != nil,
+		PluginProblem:  r.pluginProblem(module),
+		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
+	}
+	mapper := r.mappers.of(module)
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		entry := status.EntryOf(configs[node.Name], module.Namespace, module.Name)
+		follows := entry.Order != nil || entry.Live != nil
+		wanted := placement.Wanted(module, node, follows)
+		if !wanted && !follows {
+			continue
+		}
+		facts.Nodes = append(facts.Nodes, status.Node{
+			Name:        node.Name,
+			Ready:       placement.Ready(node),
+			Wanted:      wanted,
+			Kernel:      kernel.Trim(node.Status.NodeInfo.KernelVersion),
+			Unmapped:    mapper.problem(node.Status.NodeInfo.KernelVersion),
+			Ordered:     entry.Ordered(),
+			Live:        entry.IsLive(node),
+			Available:   entry.Available(node),
+			Attempt:     entry.Attempt,
+			Delivery:    deliveries(node.Name),
+			PluginReady: plugins[node.Name],
+		})
+	}
+	return facts, nil
+}
+
+func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {
+	var list v1beta1.NodeModulesConfigList
+	// Should an order of ours not be in the cache yet, its arrival there is an event, and this runs again.
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return nil, fmt.Errorf("list NodeModulesConfigs: %w", err)
+	}
+	configs := make(map[string]*v1beta1.NodeModulesConfig, len(list.Items))
+	for i := range list.Items {
+		configs[list.Items[i].Name] = &list.Items[i]
+	}
+	return configs, nil
+}
+
+// pods tells on which nodes the Module's device plugin is ready, and what keeps deliveries from ending well.
+func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string]bool, func(node string) *status.Problem, error) {
+	var pods corev1.PodList
+	err := r.client.List(ctx, &pods, client.InNamespace(module.Namespace),
+		client.MatchingLabels{v1beta1.ModuleNameLabel: module.Name}, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list pods: %w", err)
+	}
+	plugins, problems := map[string]bool{}, map[string]delivery.Problem{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		switch {
+		case isPlugin(pod):
+			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || podReady(pod)
+		case isCarrier(pod):
+			if p := delivery.ProblemOf(pod); p != nil {
+				problems[pod.Spec.NodeName] = *p
+			}
+		}
+	}
+	// What the board says is newer than a pod that is about to go.
+	for node, p := range r.deliveries.For(client.ObjectKeyFromObject(module)) {
+		problems[node] = p
+	}
+	return plugins, func(node string) *status.Problem {
+		p, ok := problems[node]
+		if !ok {
+			p, ok = problems[delivery.AllNodes]
+		}
+		if !ok {
+			return nil
+		}
+		return &status.Problem{Reason: p.Reason, Message: p.Message}
+	}, nil
+}
+
+// pluginProblem is why the Module's device plugin cannot be made, or nil.
+func (r *reporter) pluginProblem(module *v1beta1.Module) *status.Problem {
+	p, ok := r.plugins.For(client.ObjectKeyFromObject(module))[delivery.AllNodes]
+	if !ok {
+		return nil
+	}
+	return &status.Problem{Reason: p.Reason, Message: p.Message}
+}
+
+func isCarrier(object client.Object) bool {
+	_, ok := object.GetLabels()[v1beta1.CarrierLabel]
+	return ok
+}
+
+// mapping answers whether a kernel has an image.
+type mapping struct {
+	uid        types.UID
+	generation int64
+	mapper     *kernel.Mapper
+	err        error
+	loads      bool
+}
+
+// problem is why there is no image for a kernel, or nil.
+func (m *mapping) problem(version string) *status.Problem {
+	if !m.loads {
+		return nil
+	}
+	err := m.err
+	if err == nil {
+		var found bool
+		if _, found, err = m.mapper.For(version); err == nil && found {
+			return nil
+		}
+	}
+	problem := &status.Problem{Reason: v1beta1.ReasonNoKernelMapping}
+	if err != nil {
+		problem.Message = err.Error()
+	}
+	return problem
+}
+
+// mappers remembers the compiled mappings of every Module's current generation.
+type mappers struct {
+	mu    sync.Mutex
+	known map[types.NamespacedName]*mapping
+}
+
+func (c *mappers) of(module *v1beta1.Module) *mapping {
+	key := client.ObjectKeyFromObject(module)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.known[key]; m != nil && m.uid == module.UID && m.generation == module.Generation {
+		return m
+	}
+	m := &mapping{uid: module.UID, generation: module.Generation, loads: module.Spec.ModuleLoader != nil}
+	if m.loads {
+		m.mapper, m.err = kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
+	}
+	c.known[key] = m
+	return m
+}
+
+func (c *mappers) forget(key types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, key)
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// reporter keeps Module.status.
+type reporter struct {
+	client     client.Client
+	deliveries *delivery.Board
+	plugins    *delivery.Board
+	recorder   kube.Recorder
+	mappers    *mappers
+	now        func() time.Time
+}
+
+// Reconcile makes one Module's status right, with at most one write, and tells of conditions that changed.
+func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	module := &v1beta1.Module{}
+	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
+		if err = ignoreNotFound("get Module", err); err == nil {
+			r.mappers.forget(request.NamespacedName)
+		}
+		return reconcile.Result{}, err
+	}
+	facts, err := r.observe(ctx, module)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	before := module.Status
+	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
+	if equality.Semantic.DeepEqual(before, after) {
+		return reconcile.Result{}, nil
+	}
+	if err := r.write(ctx, module, &after); err != nil {
+		return reconcile.Result{}, ignoreNotFound("write status", err)
+	}
+	r.recorder.Changed(module, before.Conditions, after.Conditions)
+	return reconcile.Result{}, nil
+}
+
+func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus) error {
+	config, err := kube.Convert[applyv1beta1.ModuleStatusApplyConfiguration](after)
+	if err != nil {
+		return fmt.Errorf("convert the status: %w", err)
+	}
+	// The UID keeps this from speaking about a namesake that came after.
+	apply := applyv1beta1.Module(module.Name, module.Namespace).WithUID(module.UID).WithStatus(config)
+	if err := kube.ApplyStatus(ctx, r.client, kube.OwnerStatus, apply); err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+const (
+	// rolePlugin is the value of the role label on device plugin pods.
+	rolePlugin = "device-plugin"
+	// pluginNodeIndex is the index of device plugin pods by node.
+	pluginNodeIndex = "drover.dev/plugin-node"
+	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful of writes.
+	settle = time.Second
+
+	labelWorkers  = 32
+	statusWorkers = 4
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Options of both reconcilers.
+type Options struct {
+	// Deliveries holds what keeps images from nodes and is in no object.
+	Deliveries *delivery.Board
+	// Plugins holds what keeps device plugins from being made, under [delivery.AllNodes].
+	Plugins *delivery.Board
+	// Recorder emits events on Modules.
+	Recorder kube.Recorder
+	// Now is the clock of transition times; nil is the time of day.
+	Now func() time.Time
+}
+
+// SetupWithManager registers both reconcilers, their watches and an index.
+func SetupWithManager(mgr ctrl.Manager, o Options) error {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, pluginNodeIndex, pluginNode); err != nil {
+		return fmt.Errorf("index device plugin pods: %w", err)
+	}
+	l := &labeler{client: mgr.GetClient()}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("node").
+		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: labelsConcerned})).
+		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{},
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: configChanged})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPlugin),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: labelWorkers}).
+		Complete(l)
+	if err != nil {
+		return fmt.Errorf("set up the labeler: %w", err)
+	}
+	r := &reporter{
+		client: mgr.GetClient(), deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now,
+		mappers: &mappers{known: map[types.NamespacedName]*mapping{}},
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("status").
+		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
+		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: configChanged})).
+		Watches(&corev1.Node{}, soon(r.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&corev1.Pod{}, soon(moduleOfPod), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		WatchesRawSource(o.Deliveries.Source()).
+		WatchesRawSource(o.Plugins.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the reporter: %w", err)
+	}
+	return nil
+}
+
+// soon queues what modules finds in the old and in the new object, after a pause in which more may come.
+func soon(modules func(context.Context, client.Object) []types.NamespacedName) handler.Funcs {
+	add := func(ctx context.Context, q queue, object client.Object) {
+		for _, key := range modules(ctx, object) {
+			q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			add(ctx, q, e.ObjectOld)
+			add(ctx, q, e.ObjectNew)
+		},
+	}
+}
+
+// modulesOfConfig are the Modules that a NodeModulesConfig speaks of.
+func modulesOfConfig(_ context.Context, object client.Object) []types.NamespacedName {
+	nmc, ok := object.(*v1beta1.NodeModulesConfig)
+	if !ok {
+		return nil
+	}
+	var keys []types.NamespacedName
+	for i := range nmc.Spec.Modules {
+		keys = append(keys, types.NamespacedName{Namespace: nmc.Spec.Modules[i].Namespace, Name: nmc.Spec.Modules[i].Name})
+	}
+	for i := range nmc.Status.Modules {
+		keys = append(keys, types.NamespacedName{Namespace: nmc.Status.Modules[i].Namespace, Name: nmc.Status.Modules[i].Name})
+	}
+	for i := range nmc.Status.Attempts {
+		keys = append(keys, types.NamespacedName{Namespace: nmc.Status.Attempts[i].Namespace, Name: nmc.Status.Attempts[i].Name})
+	}
+	return keys
+}
+
+// modulesOfNode are the Modules that select a node.
+func (r *reporter) modulesOfNode(ctx context.Context, object client.Object) []types.NamespacedName {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	var modules v1beta1.ModuleList
+	if err := r.client.List(ctx, &modules, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		// The cache ends with the process only: there is nothing left to queue.
+		return nil
+	}
+	var keys []types.NamespacedName
+	for i := range modules.Items {
+		if placement.Selects(&modules.Items[i], node) {
+			keys = append(keys, client.ObjectKeyFromObject(&modules.Items[i]))
+		}
+	}
+	return keys
+}
+
+func moduleOfPod(_ context.Context, object client.Object) []types.NamespacedName {
+	if isPlugin(object) || isCarrier(object) {
+		return []types.NamespacedName{moduleOf(object)}
+	}
+	return nil
+}
+
+func nodeOfPlugin(_ context.Context, object client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, node := range pluginNode(object) {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
+	}
+	return requests
+}
+
+// labelsConcerned lets through what the labeler reads of a Node.
+func labelsConcerned(e event.UpdateEvent) bool {
+	before, now, ok := pair[*corev1.Node](e)
+	return ok && (before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || !sameKept(before.Labels, now.Labels))
+}
+
+// nodeChanged lets through what the reporter reads of a Node. The labels that the labeler keeps are not part of it, unless
+// a Module selects by them.
+func nodeChanged(e event.UpdateEvent) bool {
+	before, now, ok := pair[*corev1.Node](e)
+	return ok && (before.UID != now.UID || before.Status.NodeInfo != now.Status.NodeInfo ||
+		placement.Ready(before) != placement.Ready(now) ||
+		!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
+		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints))
+}
+
+func configChanged(e event.UpdateEvent) bool {
+	before, now, ok := pair[*v1beta1.NodeModulesConfig](e)
+	return ok && (before.UID != now.UID ||
+		!equality.Semantic.DeepEqual(before.Spec.Modules, now.Spec.Modules) ||
+		!equality.Semantic.DeepEqual(before.Status.Modules, now.Status.Modules) ||
+		!equality.Semantic.DeepEqual(before.Status.Attempts, now.Status.Attempts))
+}
+
+func podChanged(e event.UpdateEvent) bool {
+	before, now, ok := pair[*corev1.Pod](e)
+	return ok && (before.UID != now.UID || before.Spec.NodeName != now.Spec.NodeName || podReady(before) != podReady(now) ||
+		isCarrier(now) && !equality.Semantic.DeepEqual(delivery.ProblemOf(before), delivery.ProblemOf(now)))
+}
+
+func moduleChanged(e event.UpdateEvent) bool {
+	return e.ObjectNew.GetGeneration() != e.ObjectOld.GetGeneration() || e.ObjectNew.GetUID() != e.ObjectOld.GetUID() ||
+		(e.ObjectNew.GetDeletionTimestamp() == nil) != (e.ObjectOld.GetDeletionTimestamp() == nil) ||
+		placement.Paused(e.ObjectNew) != placement.Paused(e.ObjectOld)
+}
+
+func pair[T client.Object](e event.UpdateEvent) (before, now T, ok bool) {
+	before, okBefore := e.ObjectOld.(T)
+	now, okNow := e.ObjectNew.(T)
+	return before, now, okBefore && okNow
+}

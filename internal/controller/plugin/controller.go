@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugin runs the device plugins of Modules.
+//
+// Reads: Module, DaemonSet, ServiceAccount. Writes: one DaemonSet per Module with a device plugin, and a ServiceAccount
+// when the Module names none. Changing a device plugin touches nothing of the kernel module.
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	appsapply "k8s.io/client-go/applyconfigurations/apps/v1"
+	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules/finalizers,verbs=update
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;list;watch;create;patch;delete
+
+// controller keeps the device plugin of each Module.
+type controller struct {
+	client     client.Client
+	live       client.Reader
+	problems   *delivery.Board
+	agentImage string
+}
+
+// have is what stands in the cluster for one Module's device plugin.
+type have struct {
+	daemonSets []*appsv1.DaemonSet
+	accounts   []*corev1.ServiceAccount
+}
+
+// Reconcile makes one Module's device plugin what it shall be.
+func (c *controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	module := &v1beta1.Module{}
+	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.problems.Report(request.NamespacedName, nil) // what it owned goes with it
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
+	}
+	now, err := c.observe(ctx, module)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if module.Spec.DevicePlugin == nil || module.DeletionTimestamp != nil {
+		c.problems.Report(request.NamespacedName, nil)
+		return reconcile.Result{}, c.prune(ctx, now, nil, nil)
+	}
+	account := ServiceAccount(module)
+	daemonSet, err := DaemonSet(module, c.agentImage)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.ensure(ctx, module, now, account, daemonSet); err != nil {
+		return c.refused(request.NamespacedName, daemonSet.Name, err)
+	}
+	c.problems.Report(request.NamespacedName, nil)
+	return reconcile.Result{}, c.prune(ctx, now, account, daemonSet)
+}
+
+// observe finds what this Module controls, whatever its name.
+func (c *controller) observe(ctx context.Context, module *v1beta1.Module) (*have, error) {
+	selector := client.MatchingLabels(labelsFor(module))
+	var daemonSets appsv1.DaemonSetList
+	if err := c.client.List(ctx, &daemonSets, client.InNamespace(module.Namespace), selector); err != nil {
+		return nil, fmt.Errorf("list DaemonSets: %w", err)
+	}
+	var accounts corev1.ServiceAccountList
+	if err := c.client.List(ctx, &accounts, client.InNamespace(module.Namespace), selector); err != nil {
+		return nil, fmt.Errorf("list ServiceAccounts: %w", err)
+	}
+	now := &have{}
+	for i := range daemonSets.Items {
+		if metav1.IsControlledBy(&daemonSets.Items[i], module) {
+			now.daemonSets = append(now.daemonSets, &daemonSets.Items[i])
+		}
+	}
+	for i := range accounts.Items {
+		if metav1.IsControlledBy(&accounts.Items[i], module) {
+			now.accounts = append(now.accounts, &accounts.Items[i])
+		}
+	}
+	return now, nil
+}
+
+// ensure applies what is not right. account is nil when the Module names one.
+func (c *controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+	if account != nil && find(now.accounts, account.Name) == nil {
+		if err := c.mayTake(ctx, module, account.Name, &corev1.ServiceAccount{}); err != nil {
+			return err
+		}
+		config, err := kube.Convert[coreapply.ServiceAccountApplyConfiguration](account)
+		if err != nil {
+			return fmt.Errorf("convert the ServiceAccount: %w", err)
+		}
+		if err := kube.Apply(ctx, c.client, kube.OwnerPlugin, config); err != nil {
+			return fmt.Errorf("apply ServiceAccount %s: %w", account.Name, err)
+		}
+	}
+	current := find(now.daemonSets, daemonSet.Name)
+	if current != nil && right(daemonSet, current) {
+		return nil
+	}
+	if current == nil {
+		if err := c.mayTake(ctx, module, daemonSet.Name, &appsv1.DaemonSet{}); err != nil {
+			return err
+		}
+	}
+	config, err := kube.Convert[appsapply.DaemonSetApplyConfiguration](daemonSet)
+	if err != nil {
+		return fmt.Errorf("convert the DaemonSet: %w", err)
+	}
+	config.Status = nil
+	if err := kube.Apply(ctx, c.client, kube.OwnerPlugin, config); err != nil {
+		return fmt.Errorf("apply DaemonSet %s: %w", daemonSet.Name, err)
+	}
+	return nil
+}
+
+// right is true when the object has all that is asked for, and was last written for the same wish. Fields that nobody
+// asked for belong to the API server's defaults or to other writers.
+func right(want, got *appsv1.DaemonSet) bool {
+	return want.Annotations[hashAnnotation] == got.Annotations[hashAnnotation] &&
+		equality.Semantic.DeepDerivative(want.Labels, got.Labels) &&
+		equality.Semantic.DeepDerivative(want.Spec, got.Spec)
+}
+
+// foreignError: an object of our name is somebody else's.
+type foreignError struct{ what string }
+
+func (e foreignError) Error() string {
+	return e.what + " exists and does not belong to this Module; delete or rename it"
+}
+
+// mayTake refuses to take over an object that the Module does not control. It asks the API server: the cache holds only
+// objects with our labels.
+func (c *controller) mayTake(ctx context.Context, module *v1beta1.Module, name string, object client.Object) error {
+	err := c.live.Get(ctx, client.ObjectKey{Namespace: module.Namespace, Name: name}, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get %T %s: %w", object, name, err)
+	case !metav1.IsControlledBy(object, module):
+		kind := "DaemonSet"
+		if _, ok := object.(*corev1.ServiceAccount); ok {
+			kind = "ServiceAccount"
+		}
+		return foreignError{what: kind + " " + name}
+	}
+	return nil
+}
+
+// prune deletes what this Module controls besides the wanted ones.
+func (c *controller) prune(ctx context.Context, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+	err := kube.Prune(ctx, c.client, now.daemonSets, func(ds *appsv1.DaemonSet) bool {
+		return daemonSet != nil && ds.Name == daemonSet.Name
+	})
+	if err != nil {
+		return fmt.Errorf("prune DaemonSets: %w", err)
+	}
+	err = kube.Prune(ctx, c.client, now.accounts, func(sa *corev1.ServiceAccount) bool {
+		return account != nil && sa.Name == account.Name
+	})
+	if err != nil {
+		return fmt.Errorf("prune ServiceAccounts: %w", err)
+	}
+	return nil
+}
+
+func find[T client.Object](objects []T, name string) T {
+	var none T
+	for _, object := range objects {
+		if object.GetName() == name {
+			return object
+		}
+	}
+	return none
+}
+
+// refused reports what only a person can mend, and is tried again with the usual back-off.
+func (c *controller) refused(module types.NamespacedName, name string, err error) (reconcile.Result, error) {
+	if problem := problemOf(name, err); problem != nil {
+		c.problems.Report(module, map[string]delivery.Problem{delivery.AllNodes: *problem})
+	}
+	return reconcile.Result{}, err
+}

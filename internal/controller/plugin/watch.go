@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+)
+
+const workers = 4
+
+// Options of the controller.
+type Options struct {
+	// AgentImage holds the program of the init container that waits for the kernel module.
+	AgentImage string
+	// Problems is told what keeps a device plugin from being made, under [delivery.AllNodes].
+	Problems *delivery.Board
+}
+
+// SetupWithManager registers the controller and its watches.
+func SetupWithManager(mgr ctrl.Manager, o Options) error {
+	c := &controller{client: mgr.GetClient(), live: mgr.GetAPIReader(), problems: o.Problems, agentImage: o.AgentImage}
+	own := builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("plugin").
+		For(&v1beta1.Module{}, own).
+		Owns(&appsv1.DaemonSet{}, own).
+		Owns(&corev1.ServiceAccount{}, own).
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
+		Complete(c)
+	if err != nil {
+		return fmt.Errorf("set up the plugin controller: %w", err)
+	}
+	return nil
+}
+
+// specChanged lets through what is not a mere status.
+func specChanged(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld, e.ObjectNew
+	return before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
+		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+		!maps.Equal(before.GetLabels(), now.GetLabels()) ||
+		len(before.GetOwnerReferences()) != len(now.GetOwnerReferences())
+}
+
+// problemOf is what an error means to the Module's author, or nil for a failure that passes by itself.
+func problemOf(name string, err error) *delivery.Problem {
+	var foreign foreignError
+	if !errors.As(err, &foreign) && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
+		return nil
+	}
+	return &delivery.Problem{
+		Reason:  v1beta1.ReasonDevicesPending,
+		Message: fmt.Sprintf("DaemonSet %s cannot be made: %s", name, err),
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Compute gives a Module's status without transition times; see [Carry].
+func Compute(m *Module) v1beta1.ModuleStatus {
+	nodes := slices.SortedFunc(slices.Values(m.Nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	wanted := only(nodes, func(n *Node) bool { return n.Wanted })
+
+	result := v1beta1.ModuleStatus{
+		ObservedGeneration:            m.Generation,
+		ImageRebuildTriggerGeneration: m.RebuildTrigger,
+	}
+	if m.Loads {
+		result.ModuleLoader = v1beta1.DaemonSetStatus{
+			NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
+			DesiredNumber:               count(nodes, func(n *Node) bool { return n.Ordered }),
+			AvailableNumber:             count(nodes, func(n *Node) bool { return n.Available }),
+		}
+	}
+	if m.HasPlugin {
+		result.DevicePlugin = v1beta1.DaemonSetStatus{
+			NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
+			DesiredNumber:               count(wanted, func(*Node) bool { return true }),
+			AvailableNumber:             count(nodes, func(n *Node) bool { return n.PluginReady }),
+		}
+	}
+	covered, loaded, devices := kernelsCovered(m, wanted), loaded(m, nodes, wanted), devicesReady(m, wanted)
+	result.Conditions = []metav1.Condition{ready(covered, loaded, devices), covered, loaded, devices}
+	for i := range result.Conditions {
+		result.Conditions[i].ObservedGeneration = m.Generation
+	}
+	return result
+}
+
+// Carry gives the computed status the transition times of the one it follows, now where a condition's status changed.
+func Carry(before, after v1beta1.ModuleStatus, now metav1.Time) v1beta1.ModuleStatus {
+	old := map[string]metav1.Condition{}
+	for _, c := range before.Conditions {
+		old[c.Type] = c
+	}
+	after.Conditions = slices.Clone(after.Conditions)
+	for i := range after.Conditions {
+		c := &after.Conditions[i]
+		c.LastTransitionTime = now
+		if o, ok := old[c.Type]; ok && o.Status == c.Status {
+			c.LastTransitionTime = o.LastTransitionTime
+		}
+	}
+	return after
+}
+
+// ready is the first of the others that is not True. A failure comes before what is merely on its way.
+func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
+	order := []metav1.Condition{covered, loaded, devices}
+	if loaded.Reason != v1beta1.ReasonLoading {
+		order = []metav1.Condition{loaded, covered, devices}
+	}
+	for _, c := range order {
+		if c.Status != metav1.ConditionTrue {
+			return condition(v1beta1.ConditionReady, c.Status, c.Reason, c.Message)
+		}
+	}
+	return yes(v1beta1.ConditionReady, v1beta1.ReasonReady, "Everything asked for is there on every selected node")
+}
+
+func kernelsCovered(m *Module, wanted []Node) metav1.Condition {
+	const kind = v1beta1.ConditionKernelsCovered
+	switch {
+	case !m.Loads:
+		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no moduleLoader")
+	case len(wanted) == 0:
+		return yes(kind, v1beta1.ReasonNoNodes, noNodes)
+	}
+	var bare []Node
+	kernels := map[string]bool{}
+	for _, n := range wanted {
+		if n.Unmapped != nil {
+			bare = append(bare, n)
+			kernels[n.Kernel] = true
+		}
+	}
+	if len(bare) == 0 {
+		return yes(kind, v1beta1.ReasonAllKernelsCovered,
+			fmt.Sprintf("A kernel mapping matches the kernel of %s", quantity(len(wanted), "selected node")))
+	}
+	return no(kind, bare[0].Unmapped.Reason, fmt.Sprintf("No image for %s (%s) of %s: %s",
+		quantity(len(kernels), "kernel"), list(sortedKeys(kernels)), quantity(len(bare), "node"), namesOf(bare)+hint(bare[0].Unmapped.Message)))
+}
+
+func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
+	const kind = v1beta1.ConditionLoaded
+	switch {
+	case !m.Loads && !m.Deleting:
+		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no moduleLoader")
+	case m.Deleting:
+		return unloading(nodes)
+	case len(wanted) == 0:
+		return no(kind, v1beta1.ReasonNoNodes, noNodes)
+	}
+	desired := only(wanted, func(n *Node) bool { return n.Unmapped == nil || n.Ordered })
+	if len(desired) == 0 {
+		return no(kind, wanted[0].Unmapped.Reason, "No selected node's kernel has an image")
+	}
+	missing := only(desired, func(n *Node) bool { return !n.Available })
+	if len(missing) == 0 {
+		return yes(kind, v1beta1.ReasonLoaded, fmt.Sprintf("Live on %s", quantity(len(desired), "node")))
+	}
+	groups := group(missing, loadProblem)
+	reason := groups[0].reason
+	if m.Paused && reason == v1beta1.ReasonLoading {
+		reason = v1beta1.ReasonPaused
+	}
+	return no(kind, reason, fmt.Sprintf("Live on %d of %s; %s",
+		len(desired)-len(missing), quantity(len(desired), "node"), describe(groups)))
+}
+
+// loadProblem is why the kernel module is not live on a node that shall have it.
+func loadProblem(n *Node) Problem {
+	switch {
+	case n.Attempt != nil && troubled(n.Attempt):
+		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
+	case n.Delivery != nil:
+		return *n.Delivery
+	case !n.Ready:
+		return Problem{Reason: v1beta1.ReasonNodeNotReady}
+	default:
+		return Problem{Reason: v1beta1.ReasonLoading}
+	}
+}
+
+// troubled is true for an attempt that tells more than that the order is on its way.
+func troubled(a *v1beta1.NodeModuleAttempt) bool {
+	switch a.State {
+	case v1beta1.AttemptFailed, v1beta1.AttemptInUse:
+		return a.Reason != ""
+	case v1beta1.AttemptWaiting:
+		return a.Reason != "" && a.Reason != v1beta1.ReasonAwaitingDelivery
+	case v1beta1.AttemptAbsent, v1beta1.AttemptUnclaimed:
+	}
+	return false
+}
+
+func unloading(nodes []Node) metav1.Condition {
+	const kind = v1beta1.ConditionLoaded
+	live := only(nodes, func(n *Node) bool { return n.Live })
+	if len(live) == 0 {
+		return no(kind, v1beta1.ReasonUnloading, "The Module is being deleted and is live on no node")
+	}
+	groups := group(live, func(n *Node) Problem {
+		switch {
+		case n.Attempt != nil && troubled(n.Attempt):
+			return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
+		case !n.Ready:
+			return Problem{Reason: v1beta1.ReasonNodeNotReady}
+		default:
+			return Problem{Reason: v1beta1.ReasonUnloading}
+		}
+	})
+	return no(kind, groups[0].reason,
+		fmt.Sprintf("The Module is being deleted and is still live on %s; %s", quantity(len(live), "node"), describe(groups)))
+}
+
+func devicesReady(m *Module, wanted []Node) metav1.Condition {
+	const kind = v1beta1.ConditionDevicesReady
+	switch {
+	case m.HasDRA:
+		return no(kind, v1beta1.ReasonUnsupported, "spec.dra: this version does not start DRA drivers")
+	case !m.HasPlugin:
+		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no device plugin")
+	case m.PluginProblem != nil:
+		return no(kind, m.PluginProblem.Reason, m.PluginProblem.Message)
+	case len(wanted) == 0:
+		return no(kind, v1beta1.ReasonNoNodes, noNodes)
+	}
+	hosts := only(wanted, func(n *Node) bool { return n.Available || !m.Loads })
+	if len(hosts) == 0 {
+		return no(kind, v1beta1.ReasonDevicesPending, "The kernel module is live on no node yet")
+	}
+	pending := only(hosts, func(n *Node) bool { return !n.PluginReady })
+	if len(pending) == 0 {
+		return yes(kind, v1beta1.ReasonDevicesReady, fmt.Sprintf("The device plugin is ready on %s", quantity(len(hosts), "node")))
+	}
+	return no(kind, v1beta1.ReasonDevicesPending, fmt.Sprintf("The device plugin is ready on %d of %s; not on %s",
+		len(hosts)-len(pending), quantity(len(hosts), "node"), namesOf(pending)))
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status computes a Module's status from facts. It is the only code that decides about conditions, and it is
+// pure: the same facts give the same status, whatever the time and the order in which they came.
+package status
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Problem is why something is not as asked.
+type Problem struct {
+	// Reason of the closed set in api/kmm/v1beta1.
+	Reason string
+	// Message for people.
+	Message string
+}
+
+// Node is what is known about one Module on one node. Nodes that the Module neither selects nor is live on are left
+// out.
+type Node struct {
+	// Name of the node.
+	Name string
+	// Ready is the node's own Ready condition.
+	Ready bool
+	// Wanted: the Module belongs on the node, the mapping of its kernel aside.
+	Wanted bool
+	// Kernel is the node's kernel version.
+	Kernel string
+	// Unmapped is why no image could be found for the kernel; nil when one was found.
+	Unmapped *Problem
+	// Ordered: the node's NodeModulesConfig has an order to load this Module.
+	Ordered bool
+	// Live: the kernel module is in the kernel, in this boot, whatever build.
+	Live bool
+	// Available: live with the configuration that is ordered.
+	Available bool
+	// Attempt is what the agent says about an order that is not fulfilled, or nil.
+	Attempt *v1beta1.NodeModuleAttempt
+	// Delivery is what keeps the image from the node, or nil.
+	Delivery *Problem
+	// PluginReady: a device plugin pod of the Module is ready on the node.
+	PluginReady bool
+}
+
+// Module is what is known about one Module.
+type Module struct {
+	// Generation of the Module that the facts are about.
+	Generation int64
+	// Deleting: the Module has a deletion timestamp.
+	Deleting bool
+	// Paused by annotation.
+	Paused bool
+	// Loads, HasPlugin and HasDRA tell what the Module asks for.
+	Loads, HasPlugin, HasDRA bool
+	// PluginProblem is why the device plugin's objects cannot be made, or nil.
+	PluginProblem *Problem
+	// RebuildTrigger is spec.imageRebuildTriggerGeneration.
+	RebuildTrigger *int
+	// Nodes in any order.
+	Nodes []Node
+}
+
+// Entry is one Module's part of a NodeModulesConfig.
+type Entry struct {
+	// Order is the entry of spec.modules, or nil.
+	Order *v1beta1.NodeModuleSpec
+	// Live is the entry of status.modules, or nil.
+	Live *v1beta1.NodeModuleStatus
+	// Attempt is the entry of status.attempts, or nil.
+	Attempt *v1beta1.NodeModuleAttempt
+}
+
+// EntryOf finds a Module's part of a NodeModulesConfig, which may be nil.
+func EntryOf(nmc *v1beta1.NodeModulesConfig, namespace, name string) Entry {
+	var entry Entry
+	if nmc == nil {
+		return entry
+	}
+	for i := range nmc.Spec.Modules {
+		if m := &nmc.Spec.Modules[i]; m.Namespace == namespace && m.Name == name {
+			entry.Order = m
+		}
+	}
+	for i := range nmc.Status.Modules {
+		if m := &nmc.Status.Modules[i]; m.Namespace == namespace && m.Name == name {
+			entry.Live = m
+		}
+	}
+	for i := range nmc.Status.Attempts {
+		if m := &nmc.Status.Attempts[i]; m.Namespace == namespace && m.Name == name {
+			entry.Attempt = m
+		}
+	}
+	return entry
+}
+
+// Ordered is true when the node shall hold the Module.
+func (e Entry) Ordered() bool {
+	return e.Order != nil && e.Order.State != v1beta1.NodeModuleAbsent
+}
+
+// IsLive is true when the agent saw the kernel module in the kernel in the node's current boot.
+func (e Entry) IsLive(node *corev1.Node) bool {
+	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
+}
+
+// Available is true when what is live is what is ordered. A changed order makes it false at once, so that the device
+// plugin leaves before the agent has to unload.
+func (e Entry) Available(node *corev1.Node) bool {
+	return e.Ordered() && e.IsLive(node) && sameBuild(e.Order.Config, e.Live.Config)
+}
+
+// sameBuild compares what a reload would change; how an image is pulled is not part of it.
+func sameBuild(a, b v1beta1.ModuleConfig) bool {
+	a.ImagePullPolicy, b.ImagePullPolicy = "", ""
+	a.InsecurePull, b.InsecurePull = false, false
+	return equality.Semantic.DeepEqual(a, b)
+}

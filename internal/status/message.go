@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+const (
+	// maxNames is how many nodes a message names per reason.
+	maxNames = 3
+	// maxQuote is how much of a node's own message is quoted, in bytes.
+	maxQuote = 300
+
+	noNodes = "The selector chooses no node on which kernel modules can be managed"
+)
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+func yes(kind, reason, message string) metav1.Condition {
+	return condition(kind, metav1.ConditionTrue, reason, message)
+}
+
+func no(kind, reason, message string) metav1.Condition {
+	return condition(kind, metav1.ConditionFalse, reason, message)
+}
+
+func only(nodes []Node, keep func(*Node) bool) []Node {
+	var kept []Node
+	for i := range nodes {
+		if keep(&nodes[i]) {
+			kept = append(kept, nodes[i])
+		}
+	}
+	return kept
+}
+
+func count(nodes []Node, when func(*Node) bool) int32 {
+	var n int32
+	for i := range nodes {
+		if when(&nodes[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// cohort are nodes with the same reason.
+type cohort struct {
+	reason string
+	quote  string
+	nodes  []Node
+}
+
+// group sorts nodes by reason: failures before what is on its way, the most frequent first, then by name.
+func group(nodes []Node, problem func(*Node) Problem) []cohort {
+	byReason := map[string]*cohort{}
+	for i := range nodes {
+		p := problem(&nodes[i])
+		c := byReason[p.Reason]
+		if c == nil {
+			c = &cohort{reason: p.Reason, quote: p.Message}
+			byReason[p.Reason] = c
+		}
+		c.nodes = append(c.nodes, nodes[i])
+	}
+	cohorts := make([]cohort, 0, len(byReason))
+	for _, c := range byReason {
+		cohorts = append(cohorts, *c)
+	}
+	slices.SortFunc(cohorts, func(a, b cohort) int {
+		return cmp.Or(
+			cmp.Compare(rank(a.reason), rank(b.reason)),
+			cmp.Compare(len(b.nodes), len(a.nodes)),
+			cmp.Compare(a.reason, b.reason),
+		)
+	})
+	return cohorts
+}
+
+// rank puts what needs somebody's attention before what needs patience only.
+func rank(reason string) int {
+	switch reason {
+	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading:
+		return 2
+	case v1beta1.ReasonNodeNotReady:
+		return 1
+	default:
+		return 0
+	}
+}
+
+func describe(cohorts []cohort) string {
+	parts := make([]string, 0, len(cohorts))
+	for _, c := range cohorts {
+		parts = append(parts, fmt.Sprintf("%s on %s%s", c.reason, namesOf(c.nodes), hint(c.quote)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func hint(quote string) string {
+	if quote == "" {
+		return ""
+	}
+	return ": " + shorten(quote)
+}
+
+func namesOf(nodes []Node) string {
+	names := make([]string, 0, len(nodes))
+	for i := range nodes {
+		names = append(names, nodes[i].Name)
+	}
+	return list(names)
+}
+
+// list names the first few of a sorted list.
+func list(names []string) string {
+	if len(names) <= maxNames {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+}
+
+func quantity(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+// shorten takes the first line of a node's message: kernel lines that follow it are for the node's own object.
+func shorten(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if len(text) <= maxQuote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxQuote], "") + "…"
+}
