@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/export"
+	"github.com/drover-project/drover/internal/agent/store"
+)
+
+const (
+	// carrierWorkers is how many carriers are worked on at a time, on all nodes together.
+	carrierWorkers = 16
+	// pullBackOff is the time between a failed pull and the status that says so.
+	pullBackOff = 2 * time.Second
+)
+
+// carriers plays the kubelets' part for carrier pods, with one watch for all nodes. Other pods are somebody else's.
+type carriers struct {
+	api    *api
+	nodes  map[string]*node
+	images *images
+	pods   cache.Store
+	watch  cache.Controller
+	queue  workqueue.TypedRateLimitingInterface[string]
+
+	mu   sync.Mutex
+	seen map[types.UID]pullState
+	dirs map[string][]string // pod key → directories made for it, also for predecessors of its name
+}
+
+// pullState is how far a pod has come; the watch may lag behind it.
+type pullState int
+
+const (
+	pulling pullState = iota
+	pullFailed
+	backingOff
+	running
+)
+
+func newCarriers(a *api, nodes map[string]*node, pulled *images) *carriers {
+	c := &carriers{
+		api: a, nodes: nodes, images: pulled, seen: map[types.UID]pullState{}, dirs: map[string][]string{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+	}
+	enqueue := func(o any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
+			c.queue.Add(key)
+		}
+	}
+	c.pods, c.watch = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: a.watchPods(v1beta1.CarrierLabel), ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: enqueue, UpdateFunc: func(_, o any) { enqueue(o) }, DeleteFunc: enqueue,
+		},
+		Transform: func(o any) (any, error) {
+			if pod, ok := o.(*corev1.Pod); ok {
+				pod.ManagedFields = nil
+			}
+			return o, nil
+		},
+	})
+	return c
+}
+
+// run works until ctx ends.
+func (c *carriers) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() { c.watch.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), c.watch.HasSynced) {
+		all.Wait()
+		return nil // ended before it began
+	}
+	for range carrierWorkers {
+		all.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	all.Wait()
+	return nil
+}
+
+func (c *carriers) work(ctx context.Context) {
+	for {
+		key, end := c.queue.Get()
+		if end {
+			return
+		}
+		if err := c.sync(ctx, key); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Carrier pod", "pod", key)
+			c.queue.AddRateLimited(key)
+		} else {
+			c.queue.Forget(key)
+		}
+		c.queue.Done(key)
+	}
+}
+
+// revive looks again at the carriers of a node that has come back.
+func (c *carriers) revive(name string) {
+	for _, o := range c.pods.List() {
+		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName == name {
+			c.queue.Add(pod.Namespace + "/" + pod.Name)
+		}
+	}
+}
+
+func (c *carriers) sync(ctx context.Context, key string) error {
+	o, exists, err := c.pods.GetByKey(key)
+	if err != nil {
+		return fmt.Errorf("find pod: %w", err)
+	}
+	if !exists {
+		return c.clean(key, "")
+	}
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("watch delivered a %T", o)
+	}
+	n := c.nodes[pod.Spec.NodeName]
+	if n == nil || n.vanished() {
+		return nil
+	}
+	if pod.DeletionTimestamp != nil {
+		return errors.Join(c.clean(key, ""), c.api.finalisePod(ctx, pod))
+	}
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	if err := c.clean(key, pod.UID); err != nil {
+		return err
+	}
+	return ignoreGone(c.advance(ctx, key, n, pod))
+}
+
+// ignoreGone drops errors about a pod that has been deleted or replaced meanwhile: the watch will say so.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// advance pulls the image, runs the export and reports.
+func (c *carriers) advance(ctx context.Context, key string, n *node, pod *corev1.Pod) error {
+	switch state := c.state(pod.UID); {
+	case state == running || state == backingOff:
+		return nil
+	case !c.images.exists(reference(pod)):
+		return c.fail(ctx, key, pod, state)
+	}
+	if err := c.export(ctx, key, n, pod); err != nil {
+		return err
+	}
+	c.set(pod.UID, running)
+	if pod.Status.Phase == corev1.PodRunning {
+		return nil // this process was started again
+	}
+	return c.api.patchPodStatus(ctx, pod, runningStatus(pod))
+}
+
+// fail reports a pull that failed, and a little later that the kubelet backs off. It is never tried again: what exists
+// does not change while we run.
+func (c *carriers) fail(ctx context.Context, key string, pod *corev1.Pod, state pullState) error {
+	reason, next := "ErrImagePull", pullFailed
+	if state == pullFailed {
+		reason, next = "ImagePullBackOff", backingOff
+	}
+	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason)); err != nil {
+		return err
+	}
+	c.set(pod.UID, next)
+	if next == pullFailed {
+		c.queue.AddAfter(key, pullBackOff)
+	}
+	return nil
+}
+
+// export runs the real export from the pulled image into the pod's output volume.
+func (c *carriers) export(ctx context.Context, key string, n *node, pod *corev1.Pod) error {
+	if len(pod.Spec.Containers) == 0 || len(pod.Spec.Containers[0].Args) == 0 || pod.Spec.Containers[0].Args[0] != "export" {
+		return fmt.Errorf("pod %s does not run export", key)
+	}
+	o, err := export.Parse(pod.Spec.Containers[0].Args[1:])
+	if err != nil {
+		return err
+	}
+	if o.From, err = c.images.pull(reference(pod), o); err != nil {
+		return err
+	}
+	rel, err := store.OutputDir(pod.UID)
+	if err != nil {
+		return err
+	}
+	o.To = filepath.Join(n.podsDir(), rel)
+	if err := os.MkdirAll(o.To, 0o755); err != nil {
+		return fmt.Errorf("make volume: %w", err)
+	}
+	c.mu.Lock()
+	c.dirs[key] = append(c.dirs[key], filepath.Join(n.podsDir(), string(pod.UID)))
+	c.mu.Unlock()
+	return export.Run(klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", n.name).V(1)), o)
+}
+
+// clean removes the directories of a pod's name, but for the one of the pod that has the name now.
+func (c *carriers) clean(key string, now types.UID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var kept []string
+	var all []error
+	for _, dir := range c.dirs[key] {
+		if now != "" && filepath.Base(dir) == string(now) {
+			kept = append(kept, dir)
+			continue
+		}
+		delete(c.seen, types.UID(filepath.Base(dir)))
+		all = append(all, os.RemoveAll(dir))
+	}
+	if c.dirs[key] = kept; len(kept) == 0 {
+		delete(c.dirs, key)
+	}
+	return errors.Join(all...)
+}
+
+func (c *carriers) state(uid types.UID) pullState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[uid]
+}
+
+func (c *carriers) set(uid types.UID, state pullState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[uid] = state
+}
+
+// reference is the kernel module image: the image volume's, or the init container's where volumes are not used.
+func reference(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Image != nil {
+			return v.Image.Reference
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		return c.Image
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/internal/agent/host/fake"
+)
+
+// journalLength is how many calls of each node's journal are shown.
+const journalLength = 20
+
+// truth is what one fake kernel knows.
+type truth struct {
+	Name   string `json:"name"`
+	Kernel string `json:"kernel"`
+	BootID string `json:"bootID"`
+	Boots  int    `json:"boots"`
+	// Vanished nodes do not run.
+	Vanished bool     `json:"vanished"`
+	Loaded   []loaded `json:"loaded"`
+	// Loads and Unloads count the calls that the kernel granted, in all boots; Refused those that it did not.
+	Loads   int `json:"loads"`
+	Unloads int `json:"unloads"`
+	Refused int `json:"refused"`
+	// ByHand counts what was done to the kernel past the agent.
+	ByHand int `json:"byHand"`
+	// Journal has the last calls.
+	Journal []fake.Call `json:"journal"`
+}
+
+type loaded struct {
+	Name    string            `json:"name"`
+	BuildID string            `json:"buildID"`
+	Params  map[string]string `json:"params"`
+}
+
+func (n *node) truth() (truth, error) {
+	boot, err := n.kernel.BootID()
+	if err != nil {
+		return truth{}, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	t := truth{Name: n.name, Kernel: n.kernel.Release(), BootID: boot, Boots: n.kernel.Boots(), Vanished: n.vanished(), Loaded: []loaded{}}
+	params := map[string][]string{} // what each module was loaded with
+	calls := n.kernel.Calls()
+	for _, c := range calls {
+		t.count(c)
+		if c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
+			params[c.Module] = c.Params
+		}
+	}
+	t.Journal = calls[max(len(calls)-journalLength, 0):]
+	for name, id := range n.kernel.Live() {
+		m := loaded{Name: name, BuildID: id, Params: map[string]string{}}
+		for _, p := range params[name] {
+			key, value, _ := strings.Cut(p, "=")
+			m.Params[key] = value
+		}
+		t.Loaded = append(t.Loaded, m)
+	}
+	slices.SortFunc(t.Loaded, func(a, b loaded) int { return cmp.Compare(a.Name, b.Name) })
+	return t, nil
+}
+
+func (t *truth) count(c fake.Call) {
+	switch {
+	case c.Call == "insmod" || c.Call == "rmmod":
+		t.ByHand++
+	case c.Result != "":
+		t.Refused++
+	case c.Call == "finit_module":
+		t.Loads++
+	case c.Call == "delete_module":
+		t.Unloads++
+	}
+}
+
+// serve answers on the debug address until ctx ends. It is for loopback: there is no authentication.
+func (f *fleet) serve(ctx context.Context) error {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", f.o.DebugAddress)
+	if err != nil {
+		return fmt.Errorf("serve the truth: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /nodes", f.showNodes)
+	f.verb(ctx, mux, "reboot", func(n *node, r *http.Request) error { return n.reboot(ctx, r.FormValue("kernel")) })
+	f.verb(ctx, mux, "vanish", func(n *node, _ *http.Request) error { n.vanish(); return nil })
+	f.verb(ctx, mux, "return", func(n *node, _ *http.Request) error { return f.comeBack(ctx, n) })
+	f.verb(ctx, mux, "rmmod", func(n *node, r *http.Request) error { return n.kernel.Rmmod(r.FormValue("module")) })
+	f.verb(ctx, mux, "hold", func(n *node, r *http.Request) error { return n.kernel.Hold(r.FormValue("module")) })
+	f.verb(ctx, mux, "unhold", func(n *node, r *http.Request) error { return n.kernel.Unhold(r.FormValue("module")) })
+	f.verb(ctx, mux, "fault", func(n *node, r *http.Request) error { return n.fault(r.FormValue("fault")) })
+	f.verb(ctx, mux, "mend", func(n *node, _ *http.Request) error { n.kernel.Mend(); return nil })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it ends with the process
+	defer stop()
+	klog.FromContext(ctx).Info("Serving what the fake kernels hold", "address", l.Addr().String())
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the truth: %w", err)
+	}
+	return nil
+}
+
+func (f *fleet) comeBack(ctx context.Context, n *node) error {
+	if err := n.comeBack(ctx); err != nil {
+		return err
+	}
+	f.carriers.revive(n.name)
+	return nil
+}
+
+// verb serves /<name>?node=<name>: something that happens to one node.
+func (f *fleet) verb(ctx context.Context, mux *http.ServeMux, name string, do func(n *node, r *http.Request) error) {
+	mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, r *http.Request) {
+		n := f.byName[r.FormValue("node")]
+		if n == nil {
+			http.Error(w, fmt.Sprintf("no node %q", r.FormValue("node")), http.StatusNotFound)
+			return
+		}
+		if err := do(n, r); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		klog.FromContext(ctx).Info("Done to a hollow node", "what", name, "node", n.name)
+	})
+}
+
+func (f *fleet) showNodes(w http.ResponseWriter, r *http.Request) {
+	all := make([]truth, 0, len(f.nodes))
+	for _, n := range f.nodes {
+		t, err := n.truth()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		all = append(all, t)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(all); err != nil {
+		klog.FromContext(r.Context()).V(1).Info("Reader of the truth went away", "error", err.Error())
+	}
+}

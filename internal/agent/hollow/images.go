@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"crypto/sha1" //nolint:gosec // a GNU build ID is a SHA-1 by format; nothing is protected by it
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/drover-project/drover/internal/agent/export"
+	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+// images plays the registry and the node's image store: an image has exactly what its carrier is told to take.
+type images struct {
+	dir     string
+	pattern *regexp.Regexp
+	params  []string
+
+	mu    sync.Mutex
+	ready map[string]string // key → directory
+}
+
+func newImages(dir string, pattern *regexp.Regexp, params []string) *images {
+	return &images{dir: dir, pattern: pattern, params: params, ready: map[string]string{}}
+}
+
+// exists tells whether a pull of the reference would succeed.
+func (i *images) exists(reference string) bool { return i.pattern.MatchString(reference) }
+
+// pull returns the directory at which the image would be mounted.
+func (i *images) pull(reference string, want export.Options) (string, error) {
+	want.From, want.To = "", ""
+	key := hash(reference, fmt.Sprintf("%+v", want))
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if dir, ok := i.ready[key]; ok {
+		return dir, nil
+	}
+	dir := filepath.Join(i.dir, key)
+	for name, content := range i.content(reference, want) {
+		name = filepath.Join(dir, filepath.Clean("/"+name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return "", fmt.Errorf("make image %s: %w", reference, err)
+		}
+		if err := os.WriteFile(name, content, 0o644); err != nil {
+			return "", fmt.Errorf("make image %s: %w", reference, err)
+		}
+	}
+	i.ready[key] = dir
+	return dir, nil
+}
+
+// content is the image's files: the module, what the load order puts below it, the indexes, firmware.
+func (i *images) content(reference string, want export.Options) map[string][]byte {
+	dir := want.DirName + "/lib/modules/" + want.Kernel + "/"
+	chain := want.LoadOrder
+	if !slices.Contains(chain, want.Module) {
+		chain = append([]string{want.Module}, chain...)
+	}
+	files := map[string][]byte{}
+	var index strings.Builder
+	for at, name := range chain {
+		var needs []string
+		if at+1 < len(chain) {
+			needs = chain[at+1 : at+2]
+		}
+		files[dir+"extra/"+name+".ko"] = i.module(reference, want.Kernel, name, needs)
+		fmt.Fprintf(&index, "extra/%s.ko:", name)
+		for _, need := range needs {
+			fmt.Fprintf(&index, " extra/%s.ko", need)
+		}
+		index.WriteByte('\n')
+	}
+	files[dir+"modules.dep"] = []byte(index.String())
+	if want.FirmwarePath != "" {
+		files[want.FirmwarePath+"/"+want.Module+".bin"] = []byte("firmware of " + reference + "\n")
+	}
+	return files
+}
+
+// module makes a module file. Its build ID follows from reference, name and kernel, as a build's would from its sources.
+func (i *images) module(reference, kernel, name string, needs []string) []byte {
+	id := sha1.Sum([]byte(strings.Join([]string{reference, kernel, name}, "\x00"))) //nolint:gosec // see above
+	m := synth.Module{
+		Name: name, Depends: needs, BuildID: hex.EncodeToString(id[:]),
+		Vermagic: kernel + " SMP preempt mod_unload modversions ",
+	}
+	for _, p := range i.params {
+		m.Params = append(m.Params, kmod.Param{Name: p, Type: "charp"})
+	}
+	return m.Bytes()
+}
+
+// remove deletes all images.
+func (i *images) remove() error {
+	if err := os.RemoveAll(i.dir); err != nil {
+		return fmt.Errorf("remove images: %w", err)
+	}
+	return nil
+}
+
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Like the kubelet's.
+const (
+	leaseSeconds = int32(40)
+	leasePeriod  = 10 * time.Second
+)
+
+const (
+	// slots is how many portions a leasePeriod is cut into, so that renewals spread.
+	slots = 50
+	// beatTimeout bounds one renewal; one that takes longer is made up for in the next period.
+	beatTimeout = 5 * time.Second
+	// beatParallel is how many renewals of one slot run at a time.
+	beatParallel = 16
+	// missed is a gap between renewals after which the cluster may have called the node unknown.
+	missed = 25 * time.Second
+)
+
+// beat keeps all nodes alive until ctx ends: one wheel for all of them.
+func (f *fleet) beat(ctx context.Context) {
+	wheel := time.NewTicker(leasePeriod / slots)
+	defer wheel.Stop()
+	for slot := 0; ; slot = (slot + 1) % slots {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wheel.C:
+		}
+		var some errgroup.Group
+		some.SetLimit(beatParallel)
+		for i := slot; i < len(f.nodes); i += slots {
+			some.Go(func() error {
+				f.nodes[i].pulse(ctx, f.o.StatusInterval)
+				return nil
+			})
+		}
+		_ = some.Wait() // pulse logs
+	}
+}
+
+// pulse renews the lease, and writes the status when it is due or when the cluster may have doubts.
+func (n *node) pulse(ctx context.Context, interval time.Duration) {
+	if n.vanished() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	n.mu.Lock()
+	doubts, wrote := time.Since(n.beat) > missed, n.wrote
+	n.mu.Unlock()
+	err := n.renew(ctx)
+	if err == nil && (doubts || interval > 0 && time.Since(wrote) > interval) {
+		err = n.writeStatus(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Node could not report", "node", n.name)
+	}
+}
+
+func (n *node) writeStatus(ctx context.Context) error {
+	status, err := n.status()
+	if err != nil {
+		return err
+	}
+	if _, err := n.api.patchNode(ctx, n.name, "status", map[string]any{"status": status}); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.wrote = time.Now()
+	n.mu.Unlock()
+	return nil
+}
+
+// renew writes the lease's time, and the whole lease where there is none.
+func (n *node) renew(ctx context.Context) error {
+	now := metav1.NowMicro()
+	err := n.api.renewLease(ctx, n.name, now)
+	if apierrors.IsNotFound(err) {
+		err = n.api.createLease(ctx, n.lease(now))
+	}
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.beat = now.Time
+	n.mu.Unlock()
+	return nil
+}
+
+func (n *node) lease(now metav1.MicroTime) *coordinationv1.Lease {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	seconds := leaseSeconds
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.name, Namespace: leaseNamespace,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.name, UID: n.uid}},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	}
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/store"
+)
+
+// HollowLabel is on every hollow node.
+const HollowLabel = "drover.dev/hollow"
+
+// What a hollow node says it runs: new enough for image volumes.
+const (
+	kubeletVersion = "v1.36.3"
+	runtimeVersion = "containerd://2.4.2"
+	osImage        = "Hollow Linux"
+)
+
+// restartDelay is how long a failed agent waits for its next start, as after a kubelet's first back-off.
+const restartDelay = time.Second
+
+// node is one hollow node.
+type node struct {
+	name   string
+	dir    string
+	labels map[string]string
+	api    *api
+	kernel *fake.Host
+	// config is how this node's agent reaches the API server.
+	config *rest.Config
+	token  *boundToken
+	off    bool // fault agent-off
+	since  metav1.Time
+
+	// life serialises reboot, vanish and comeBack; mu guards the fields below.
+	life  sync.Mutex
+	mu    sync.Mutex
+	uid   types.UID
+	gone  bool      // vanished
+	beat  time.Time // last renewal of the lease that succeeded
+	wrote time.Time // last write of the status
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
+func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
+	name := o.Prefix + strconv.Itoa(i)
+	n := &node{
+		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, since: metav1.Now(),
+		kernel: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)]}),
+		labels: map[string]string{
+			HollowLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		},
+	}
+	maps.Copy(n.labels, o.Labels)
+	// Volumes of an earlier run are of no use: carriers that still live are exported again.
+	if err := errors.Join(os.RemoveAll(n.podsDir()), os.MkdirAll(n.podsDir(), 0o755)); err != nil {
+		return nil, fmt.Errorf("make node %s: %w", name, err)
+	}
+	n.token = &boundToken{node: n}
+	n.config = n.token.config(config)
+	return n, nil
+}
+
+// podsDir is the node's /var/lib/kubelet/pods.
+func (n *node) podsDir() string { return filepath.Join(n.dir, "pods") }
+
+// register creates the Node, or brings one that is there already up to date.
+func (n *node) register(ctx context.Context) error {
+	status, err := n.status()
+	if err != nil {
+		return err
+	}
+	object, err := n.api.createNode(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: n.labels}, Status: status})
+	if apierrors.IsAlreadyExists(err) {
+		meta := map[string]any{"metadata": map[string]any{"labels": n.labels}}
+		if _, err = n.api.patchNode(ctx, n.name, "", meta); err == nil {
+			object, err = n.api.patchNode(ctx, n.name, "status", map[string]any{"status": status})
+		}
+	}
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.uid, n.wrote = object.UID, time.Now()
+	n.mu.Unlock()
+	n.token.reset()
+	return n.renew(ctx)
+}
+
+// status is what the kubelet would say now.
+func (n *node) status() (corev1.NodeStatus, error) {
+	boot, err := n.kernel.BootID()
+	if err != nil {
+		return corev1.NodeStatus{}, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	machine := strings.ReplaceAll(boot, "-", "")
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	return corev1.NodeStatus{
+		Capacity: room, Allocatable: room, Conditions: conditions(metav1.Now(), n.since),
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name}},
+		NodeInfo: corev1.NodeSystemInfo{
+			MachineID: machine, SystemUUID: boot, BootID: boot, KernelVersion: n.kernel.Release(), OSImage: osImage,
+			ContainerRuntimeVersion: runtimeVersion, KubeletVersion: kubeletVersion,
+			OperatingSystem: "linux", Architecture: "amd64",
+		},
+	}, nil
+}
+
+// conditions of a healthy node.
+func conditions(now, since metav1.Time) []corev1.NodeCondition {
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{
+			Type: kind, Status: status, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: since,
+		}
+	}
+	return []corev1.NodeCondition{
+		condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"),
+		condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+		condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+		condition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+	}
+}
+
+// startAgent runs the real agent until ctx ends or stop is called, and starts it again when it fails.
+func (n *node) startAgent(ctx context.Context) error {
+	if n.off {
+		return nil
+	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", n.name))
+	state := filepath.Join(n.dir, "state")
+	held, err := store.New(ctx, filepath.Join(state, "store"), store.Options{PodsDir: n.podsDir(), NoSync: true})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	n.mu.Lock()
+	n.end, n.ended = cancel, ended
+	n.mu.Unlock()
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := n.runAgent(ctx, state, held); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Agent ended, starting it again")
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(restartDelay):
+			}
+		}
+	}()
+	return nil
+}
+
+func (n *node) runAgent(ctx context.Context, state string, held *store.Store) error {
+	a, err := agent.New(agent.Options{NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Store: held})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// stop ends the agent and waits until it has.
+func (n *node) stop() {
+	n.mu.Lock()
+	end, ended := n.end, n.ended
+	n.end, n.ended = nil, nil
+	n.mu.Unlock()
+	if end != nil {
+		end()
+		<-ended
+	}
+}
+
+// reboot ends the agent, empties the kernel and starts both again, with another kernel version if one is given.
+func (n *node) reboot(ctx context.Context, release string) error {
+	n.life.Lock()
+	defer n.life.Unlock()
+	n.stop()
+	n.kernel.Reboot(release)
+	if n.vanished() {
+		return nil // it comes up when it comes back
+	}
+	return n.comeUp(ctx)
+}
+
+func (n *node) comeUp(ctx context.Context) error {
+	return errors.Join(n.register(ctx), n.startAgent(ctx))
+}
+
+// vanish is a cut power cord: no agent, no lease, no kubelet.
+func (n *node) vanish() {
+	n.life.Lock()
+	defer n.life.Unlock()
+	n.mu.Lock()
+	n.gone = true
+	n.mu.Unlock()
+	n.stop()
+}
+
+// comeBack ends vanish. The kernel is a new one, as after a power cut.
+func (n *node) comeBack(ctx context.Context) error {
+	n.life.Lock()
+	defer n.life.Unlock()
+	if !n.vanished() {
+		return nil
+	}
+	n.kernel.Reboot("")
+	n.mu.Lock()
+	n.gone = false
+	n.mu.Unlock()
+	return n.comeUp(ctx)
+}
+
+func (n *node) vanished() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gone
+}

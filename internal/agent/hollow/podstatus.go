@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// runningStatus is what a kubelet says about a carrier at work.
+func runningStatus(pod *corev1.Pod) corev1.PodStatus {
+	now := metav1.Now()
+	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionTrue)}
+	for _, c := range pod.Spec.InitContainers {
+		done := &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}
+		status.InitContainerStatuses = append(status.InitContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: true, State: corev1.ContainerState{Terminated: done},
+		})
+	}
+	started := true
+	for _, c := range pod.Spec.Containers {
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: true, Started: &started,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		})
+	}
+	return status
+}
+
+// waitingStatus is what a kubelet says about a carrier whose image cannot be pulled. The kubelet reports a failed image
+// volume on the container that mounts it, and a failed init container's image on that.
+func waitingStatus(pod *corev1.Pod, reason string) corev1.PodStatus {
+	now := metav1.Now()
+	if pod.Status.StartTime != nil {
+		now = *pod.Status.StartTime
+	}
+	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionFalse)}
+	ref := reference(pod)
+	message := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", ref, ref, ref)
+	if reason == "ImagePullBackOff" {
+		message = fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", ref, message)
+	}
+	failed := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	initialising := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	for _, c := range pod.Spec.InitContainers {
+		status.InitContainerStatuses = append(status.InitContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: failed})
+	}
+	for _, c := range pod.Spec.Containers {
+		state := failed
+		if len(pod.Spec.InitContainers) > 0 {
+			state = initialising
+		}
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: state})
+	}
+	return status
+}
+
+func podConditions(now metav1.Time, ready corev1.ConditionStatus) []corev1.PodCondition {
+	condition := func(kind corev1.PodConditionType, status corev1.ConditionStatus) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: status, LastTransitionTime: now}
+	}
+	return []corev1.PodCondition{
+		condition(corev1.PodScheduled, corev1.ConditionTrue), condition(corev1.PodInitialized, ready),
+		condition(corev1.ContainersReady, ready), condition(corev1.PodReady, ready),
+	}
+}
