@@ -38,6 +38,8 @@ const release = "6.1.0-1-test"
 type rig struct {
 	t     *testing.T
 	dir   string
+	node  string
+	api   *rest.Config
 	host  *fake.Host
 	clock *clocktesting.FakeClock
 	agent *Agent
@@ -49,7 +51,7 @@ type rig struct {
 
 func newRig(t *testing.T, o fake.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), last: &v1beta1.NodeModulesConfigStatus{}}
+	r := &rig{t: t, dir: t.TempDir(), node: "node-1", api: &rest.Config{Host: "127.0.0.1:1"}, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), last: &v1beta1.NodeModulesConfigStatus{}}
 	o.Release, o.Clock = release, r.clock
 	r.host = fake.New(o)
 	if err := os.MkdirAll(filepath.Join(r.dir, "pods"), 0o755); err != nil {
@@ -67,7 +69,7 @@ func (r *rig) restart(h host.Host) {
 		r.t.Fatal(err)
 	}
 	r.agent, err = New(Options{
-		NodeName: "node-1", StateDir: filepath.Join(r.dir, "state"), Config: &rest.Config{Host: "127.0.0.1:1"},
+		NodeName: r.node, StateDir: filepath.Join(r.dir, "state"), Config: r.api,
 		Host: h, Store: st, Clock: r.clock,
 	})
 	if err != nil {

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+// cluster is a rig whose agent talks to a real API server under its own role, with its token bound to its node.
+type cluster struct {
+	*rig
+	env   *env.Env
+	admin client.WithWatch
+	mark  env.Mark
+	stop  func()
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	e := env.Get(t)
+	c := &cluster{rig: newRig(t, fake.Options{}), env: e, admin: e.Admin(t)}
+	c.node = strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	if err := c.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.node}}); err != nil {
+		t.Fatal(err)
+	}
+	c.api = e.AgentConfig(t, c.node)
+	c.host = fake.New(fake.Options{Release: release})
+	c.mark = e.Mark(t)
+	return c
+}
+
+// start runs an agent on real time until stop or the test's end.
+func (c *cluster) start() {
+	c.t.Helper()
+	_, ctx := ktesting.NewTestContext(c.t)
+	st, err := store.New(ctx, filepath.Join(c.dir, "store"), store.Options{PodsDir: filepath.Join(c.dir, "pods"), NoSync: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a, err := New(Options{
+		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.api, Host: c.host, Store: st,
+		Clock: clock.RealClock{}, Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	stopped := false
+	c.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Errorf("the agent ended with %v", err)
+		}
+	}
+	c.t.Cleanup(c.stop)
+}
+
+// order makes these the node's orders, as the operator would.
+func (c *cluster) order(orders ...v1beta1.NodeModuleSpec) {
+	c.t.Helper()
+	n := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: c.node}}
+	err := c.admin.Get(c.t.Context(), client.ObjectKeyFromObject(n), n)
+	n.Spec.Modules = orders
+	switch {
+	case apierrors.IsNotFound(err):
+		err = c.admin.Create(c.t.Context(), n)
+	case err == nil:
+		err = c.admin.Update(c.t.Context(), n)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// until waits for a status.
+func (c *cluster) until(what string, ok func(*v1beta1.NodeModulesConfigStatus) bool) {
+	c.t.Helper()
+	n := &v1beta1.NodeModulesConfig{}
+	err := wait.PollUntilContextTimeout(c.t.Context(), 10*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := c.admin.Get(ctx, client.ObjectKey{Name: c.node}, n)
+		return err == nil && ok(&n.Status), client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		c.t.Fatalf("%s: %v; status is %+v, calls %v", what, err, n.Status, c.calls())
+	}
+}
+
+// writes are what the agent wrote so far.
+func (c *cluster) writes() int {
+	c.t.Helper()
+	n := 0
+	for _, r := range c.env.Requests(c.t, c.mark) {
+		if r.UserAgent == "drover-agent/test" && r.IsWrite() && r.ObjectRef.Name == c.node {
+			n++
+			if r.ResponseStatus.Code >= 400 && r.ResponseStatus.Code != 404 {
+				c.t.Errorf("a write was answered with %d", r.ResponseStatus.Code)
+			}
+		}
+	}
+	return n
+}
+
+func TestLoadAndUnloadThroughTheAPI(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	o := order("gadget", c.deliver("d1", gadget))
+	c.order(o)
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return loadedImage(s, "gadget") != "" && len(s.Artifacts) == 1
+	})
+	same(t, "writes to load", 1, c.writes())
+
+	c.order(order("gadget", o.Delivery, absent))
+	c.until("unload", func(s *v1beta1.NodeModulesConfigStatus) bool { return attempt(s, "gadget") == "Absent ModuleDeleted" })
+	same(t, "in the kernel", map[string]string{}, c.host.Live())
+	same(t, "writes to unload", 2, c.writes())
+
+	// Ordered again before the entry left: the old acknowledgement goes first, then the module loads.
+	c.order(o)
+	c.until("load again", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return loadedImage(s, "gadget") != "" && attempt(s, "gadget") == ""
+	})
+	same(t, "writes to load again", 4, c.writes())
+	c.env.AssertNoMasters(t)
+}
+
+func TestObjectDeletedByHand(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	o := order("gadget", c.deliver("d1", gadget))
+	c.order(o)
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	if err := c.admin.Delete(t.Context(), &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: c.node}}); err != nil {
+		t.Fatal(err)
+	}
+	// It comes back with another Module's entry first, as it does when each Module applies its own.
+	c.order(order("widget", nil))
+	c.until("report", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return attempt(s, "gadget") == "Unclaimed Unclaimed" && loadedImage(s, "gadget") != ""
+	})
+	c.order(order("widget", nil), o)
+	c.until("whole again", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return attempt(s, "gadget") == "" && loadedImage(s, "gadget") != "" && len(s.Artifacts) == 1
+	})
+	same(t, "calls", []string{"finit_module gadget"}, c.calls())
+}
+
+func TestRestartsWriteNothing(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	c.order(order("gadget", c.deliver("d1", gadget)))
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	c.stop()
+	c.start()
+	// The second agent is up as soon as it repairs something.
+	if err := c.host.Rmmod("gadget"); err != nil {
+		t.Fatal(err)
+	}
+	c.untilLive("gadget")
+	c.until("report", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	if n := c.writes(); n > 2 {
+		t.Errorf("%d writes for a load and a repair, want at most 2", n)
+	}
+}
+
+func TestBootWithoutTheAPIServer(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	c.order(order("gadget", c.deliver("d1", gadget)))
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	c.stop()
+	c.host.Reboot("")
+	reachable := c.api
+	c.api = &rest.Config{Host: "127.0.0.1:1"}
+	c.start()
+	c.untilLive("gadget")
+	c.stop()
+
+	// Another node's record is not used.
+	c.host.Reboot("")
+	c.node += "-renamed"
+	c.start()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(filepath.Join(c.dir, "state", recordFile+".foreign"))
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Errorf("the record was not moved aside: %v", err)
+	}
+	c.stop()
+	same(t, "in the kernel", map[string]string{}, c.host.Live())
+	c.api = reachable
+}
+
+func (c *cluster) untilLive(name string) {
+	c.t.Helper()
+	err := wait.PollUntilContextTimeout(c.t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		return c.host.Live()[name] != "", nil
+	})
+	if err != nil {
+		c.t.Fatalf("%s did not become live: %v; calls %v", name, err, c.calls())
+	}
+}
+
+func TestRecordOfAnotherCluster(t *testing.T) {
+	dir := t.TempDir()
+	w := recorder{dir: dir}
+	if err := w.write(record{Schema: recordSchema, NodeName: "n", ClusterUID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := readRecord(dir, "n", "a"); err != nil || r == nil {
+		t.Fatalf("own record: %v, %v", r, err)
+	}
+	if r, err := readRecord(dir, "n", "b"); !errors.Is(err, errRecordForeign) || r != nil {
+		t.Fatalf("foreign record: %v, %v", r, err)
+	}
+	if r, err := readRecord(dir, "n", "b"); err != nil || r != nil {
+		t.Fatalf("after it was moved aside: %v, %v", r, err)
+	}
+}
