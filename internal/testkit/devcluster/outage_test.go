@@ -4,6 +4,7 @@ package devcluster_test
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -17,6 +18,7 @@ func TestOutageKeepsData(t *testing.T) {
 	set := client(t, c, func(*rest.Config) {})
 	createNode(t, set, "kept", nil)
 	for _, component := range []string{devcluster.APIServer, devcluster.Etcd} {
+		begin := time.Now()
 		if err := c.StopComponent(t.Context(), component); err != nil {
 			t.Fatal(err)
 		}
@@ -29,6 +31,7 @@ func TestOutageKeepsData(t *testing.T) {
 		if err := c.StartComponent(t.Context(), component); err != nil {
 			t.Fatal(err)
 		}
+		t.Logf("outage of %s: %s", component, time.Since(begin))
 	}
 	if _, err := set.CoreV1().Nodes().Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the outages: %v", err)
