@@ -50,7 +50,11 @@ func newObject(machine uint16) *object {
 }
 
 func (o *object) section(name string, kind uint32, flags uint64, content []byte) {
-	o.sections = append(o.sections, section{name: name, kind: kind, flags: flags, content: content, align: 8})
+	align := uint64(8)
+	if kind == typeNote {
+		align = 4 // readers take 8 for another layout of notes
+	}
+	o.sections = append(o.sections, section{name: name, kind: kind, flags: flags, content: content, align: align})
 }
 
 // index returns a section's number; 0 when there is none.
