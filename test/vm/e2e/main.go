@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command e2e proves Drover's main job on real kernels: nodes in QEMU with containerd and a kubelet join an embedded control plane,
+// the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
+// API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
+//
+// It ends with one line RESULT: a boolean per step. BREAK=image asks for an image that does not exist, so that the result is red.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// overall bounds a run, first builds included.
+const overall = 30 * time.Minute
+
+// maxSeconds bounds the steps, first builds not included.
+const maxSeconds = 900
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, overall)
+	err := run(ctx)
+	cancel()
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e-kernel:", err)
+		os.Exit(1)
+	}
+}
+
+// step is one thing to prove. Its letter is the key in the result; several may share one.
+type step struct {
+	letter, says string
+	do           func(context.Context) error
+}
+
+func run(ctx context.Context) (err error) {
+	s := &suite{breaks: os.Getenv("BREAK"), proved: map[string]bool{}}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	s.begin = time.Now()
+	steps := []step{
+		{"", "control plane, registry, operator and the first node", s.start},
+		{"a", "a Module loads a module of ours with its parameters", s.loadModule},
+		{"d", "the carrier ran under Pod Security restricted and is gone", s.carrierGone},
+		{"d", "nobody with the role edit can make, change or enter a carrier", s.carrierSealed},
+		{"d", "without the sealing policy nothing is delivered", s.withoutPolicy},
+		{"d", "without image volumes the init container delivers", s.initContainer},
+		{"b", "the device plugin registers and an unprivileged pod reads the device", s.devicePlugin},
+		{"c", "a new device plugin image replaces only its pod", s.replacePlugin},
+		{"e", "a deleted NodeModulesConfig unloads nothing and comes back whole", s.configDeleted},
+		{"e", "a deleted Module leaves the kernel, the labels and the API", s.moduleDeleted},
+		{"f", "third-party code loads with its in-tree dependency", s.thirdParty},
+		{"f", "a second kernel, with compressed modules and a + in its name", s.secondKernel},
+	}
+	failed := s.all(ctx, steps)
+	return errors.Join(failed, s.report(failed))
+}
+
+// all runs the steps in order and ends at the first that fails, for the later ones stand on it.
+func (s *suite) all(ctx context.Context, steps []step) error {
+	for _, step := range steps {
+		if step.letter != "" {
+			s.proved[step.letter] = false
+		}
+	}
+	ok := map[string]bool{}
+	for i, step := range steps {
+		begin := time.Now()
+		if err := step.do(ctx); err != nil {
+			s.say("FAILED %s: %s", step.letter, step.says)
+			return errors.Join(fmt.Errorf("step %s (%s): %w", step.letter, step.says, err), s.explain())
+		}
+		s.say("%-1s  %s (%.1f s)", step.letter, step.says, time.Since(begin).Seconds())
+		ok[step.letter] = true
+		if step.letter != "" && (i+1 == len(steps) || steps[i+1].letter != step.letter) {
+			s.proved[step.letter] = ok[step.letter]
+		}
+	}
+	return nil
+}
+
+func (s *suite) report(failed error) error {
+	seconds := time.Since(s.begin).Round(100 * time.Millisecond).Seconds()
+	result := map[string]any{"kernels": s.kernels, "bootIDs": s.boots, "seconds": seconds}
+	if s.breaks != "" {
+		result["break"] = s.breaks
+	}
+	for letter, proved := range s.proved {
+		result[letter] = proved
+	}
+	line, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	fmt.Printf("RESULT %s\n", line)
+	if failed == nil && seconds > maxSeconds {
+		return fmt.Errorf("%.0f s are more than %d", seconds, maxSeconds)
+	}
+	return nil
+}

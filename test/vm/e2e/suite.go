@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/images"
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/node"
+	"github.com/drover-project/drover/test/vm/registry"
+)
+
+const (
+	operatorNamespace = "drover-system"
+	// patience is how long one expectation may take on a busy machine.
+	patience = 90 * time.Second
+)
+
+// suite is one run.
+type suite struct {
+	breaks  string
+	begin   time.Time
+	proved  map[string]bool
+	kernels []string
+	boots   []string
+
+	cache    *artifacts.Cache
+	images   *artifacts.Images
+	assets   string
+	dir      string
+	cluster  *devcluster.Cluster
+	registry *registry.Registry
+	config   *rest.Config
+	client   client.Client
+	core     kubernetes.Interface
+	nodes    map[artifacts.Series]*node.Node
+}
+
+// say prints one line of progress.
+func (s *suite) say(format string, args ...any) {
+	fmt.Printf("[%6.1fs] "+format+"\n", append([]any{time.Since(s.begin).Seconds()}, args...)...)
+}
+
+// prepare makes everything that is made once and kept: binaries, kernels, images of the root file system.
+func (s *suite) prepare(ctx context.Context) (err error) {
+	s.begin = time.Now()
+	s.say("preparing binaries, kernels and the root file system (the first time takes about 12 minutes)")
+	if s.cache, err = artifacts.Open(""); err != nil {
+		return err
+	}
+	if s.images, err = s.cache.Images(ctx); err != nil {
+		return err
+	}
+	if s.assets, err = devcluster.Assets(ctx); err != nil {
+		return err
+	}
+	s.dir, err = os.MkdirTemp("", "drover-e2e-")
+	return err
+}
+
+func nodeName(series artifacts.Series) string { return "vm-" + string(series) }
+
+func (s *suite) start(ctx context.Context) (err error) {
+	names := []string{nodeName(artifacts.Linux61), nodeName(artifacts.Linux612)}
+	s.cluster, err = devcluster.Start(ctx, devcluster.Options{
+		Dir: filepath.Join(s.dir, "cluster"), AdvertiseAddress: node.Gateway, ExtraSANs: []string{node.Gateway},
+		NodeHostAliases: names, NodeTokens: names,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.connect(); err != nil {
+		return err
+	}
+	if s.registry, err = registry.Start(); err != nil {
+		return err
+	}
+	if err := s.registry.PushPause(ctx, s.images.Pause); err != nil {
+		return err
+	}
+	for _, name := range []string{"drover-operator", "drover-agent", "sample-device-plugin", "sample-reader"} {
+		if err := s.pushProgram(ctx, name); err != nil {
+			return err
+		}
+	}
+	if _, err := s.kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(s.cache.Repository(), "config/default")); err != nil {
+		return err
+	}
+	if err := s.startNode(ctx, artifacts.Linux61, 0); err != nil {
+		return err
+	}
+	return s.eventually(ctx, "operator and agent are ready", func(ctx context.Context) error {
+		if _, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=1s", "deployment/drover-operator"); err != nil {
+			return err
+		}
+		_, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=1s", "daemonset/drover-agent")
+		return err
+	})
+}
+
+func (s *suite) connect() (err error) {
+	if s.config, err = s.cluster.RESTConfig(); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	if s.client, err = client.New(s.config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	s.core, err = kubernetes.NewForConfig(s.config)
+	return err
+}
+
+func (s *suite) pushProgram(ctx context.Context, name string) error {
+	program, err := images.Find(name)
+	if err != nil {
+		return err
+	}
+	builder := images.Builder{Repository: s.cache.Repository(), Output: filepath.Join(s.cache.Repository(), "bin", "images"), Version: "dev"}
+	image, err := builder.Image(ctx, program, "amd64")
+	if err != nil {
+		return err
+	}
+	_, _, err = s.registry.Push(ctx, "drover/"+name+":dev", image)
+	return err
+}
+
+func (s *suite) startNode(ctx context.Context, series artifacts.Series, index int) error {
+	ca, err := os.ReadFile(s.cluster.CA)
+	if err != nil {
+		return err
+	}
+	name := nodeName(series)
+	n, err := node.Start(ctx, s.images, node.Config{
+		Name: name, Index: index, Kernel: series, Dir: filepath.Join(s.dir, name),
+		Server: s.cluster.Server, CA: ca, Token: s.cluster.NodeTokens[name], RegistryPort: s.registry.Port(),
+	})
+	if err != nil {
+		return err
+	}
+	if s.nodes == nil {
+		s.nodes = map[artifacts.Series]*node.Node{}
+	}
+	s.nodes[series] = n
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	found, err := n.WaitReady(ctx, s.core)
+	if err != nil {
+		return err
+	}
+	s.kernels = append(s.kernels, found.Status.NodeInfo.KernelVersion)
+	s.boots = append(s.boots, found.Status.NodeInfo.BootID)
+	return nil
+}
+
+// eventually repeats a check until it holds. What did not hold last is the error.
+func (s *suite) eventually(ctx context.Context, what string, check func(context.Context) error) error {
+	limit := patience
+	if s.breaks != "" {
+		limit = patience / 3
+	}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s, within %s: %w", what, limit, errors.Join(last, err))
+	}
+	return nil
+}
+
+// throughout checks that something holds for a while, again and again.
+func (s *suite) throughout(ctx context.Context, duration time.Duration, check func(context.Context) error) error {
+	err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, duration, true, func(ctx context.Context) (bool, error) {
+		return false, check(ctx)
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// kubectl runs kubectl as the administrator.
+func (s *suite) kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.assets, "kubectl"), append([]string{"--kubeconfig", s.cluster.Kubeconfig}, args...)...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(output), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, output)
+	}
+	return string(output), nil
+}
+
+func (s *suite) namespace(ctx context.Context, name, podSecurity string) error {
+	return s.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": podSecurity},
+	}})
+}
+
+// explain collects what somebody needs who looks at a failed step.
+func (s *suite) explain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	var facts []error
+	for _, args := range [][]string{
+		{"get", "nodes,modules,nmc,pods,daemonsets", "-A", "-o", "wide"},
+		{"get", "modules", "-A", "-o", "yaml"},
+		{"get", "nmc", "-o", "yaml"},
+		{"-n", operatorNamespace, "logs", "deployment/drover-operator", "--tail=40"},
+		{"-n", operatorNamespace, "logs", "daemonset/drover-agent", "--tail=40"},
+		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
+	} {
+		output, err := s.kubectl(ctx, args...)
+		facts = append(facts, fmt.Errorf("\n$ kubectl %s\n%s", strings.Join(args, " "), output))
+		if err != nil {
+			facts = append(facts, err)
+		}
+	}
+	for _, n := range s.nodes {
+		output, _, err := n.Run(ctx, "dmesg | tail -n 25; tail -n 10 /var/log/kubelet.log")
+		facts = append(facts, fmt.Errorf("\n$ dmesg on %s\n%s", n.Name(), output), err)
+	}
+	return errors.Join(facts...)
+}
+
+func (s *suite) stop() error {
+	var errs []error
+	for _, n := range s.nodes {
+		errs = append(errs, n.Stop())
+	}
+	if s.registry != nil {
+		errs = append(errs, s.registry.Down())
+	}
+	if s.cluster != nil {
+		errs = append(errs, s.cluster.Stop())
+	}
+	if os.Getenv("KEEP") == "" && s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
+}
