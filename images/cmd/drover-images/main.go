@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.arch, "arch", "amd64,arm64", "processors, separated by commas")
 	flags.StringVar(&o.only, "only", "", "images to make, separated by commas; all without it")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // It has told the user already.
+		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))

@@ -40,7 +40,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // It has told the user already.
+		return err
 	}
 	if *kernel == "" || *reference == "" || flags.NArg() == 0 {
 		return errors.New("--kernel, --image and at least one module are needed")

@@ -122,9 +122,9 @@ func watchDevices(ctx context.Context, options Options, devices *inventory) {
 // when the kubelet has restarted or ctx ends.
 func session(ctx context.Context, options Options, devices *inventory) error {
 	logger := klog.FromContext(ctx)
-	kubelet, err := waitForSocket(ctx, options)
-	if err != nil {
-		return nil //nolint:nilerr // Only the end of ctx ends the wait.
+	kubelet, found := waitForSocket(ctx, options)
+	if !found {
+		return nil
 	}
 	listener, own, err := listen(ctx, options.ownSocket())
 	if err != nil {
@@ -138,6 +138,9 @@ func session(ctx context.Context, options Options, devices *inventory) error {
 	defer server.Stop()
 
 	if err := register(ctx, options); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop while registering: no failure
+		}
 		return err
 	}
 	logger.Info("Registered with the kubelet", "resource", options.Resource)
@@ -159,25 +162,22 @@ func session(ctx context.Context, options Options, devices *inventory) error {
 	}
 }
 
-// waitForSocket returns the kubelet's socket once it is there.
-func waitForSocket(ctx context.Context, options Options) (socket, error) {
+// waitForSocket returns the kubelet's socket once it is there, and false when
+// ctx ends first.
+func waitForSocket(ctx context.Context, options Options) (socket, bool) {
 	var kubelet socket
 	err := wait.PollUntilContextCancel(ctx, options.Poll, true, func(context.Context) (bool, error) {
 		found, err := observe(options.kubeletSocket())
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
+		if err == nil {
+			kubelet = found
+			return true, nil
 		}
-		if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Error(err, "Cannot see the kubelet's socket")
-			return false, nil
 		}
-		kubelet = found
-		return true, nil
+		return false, nil
 	})
-	if err != nil {
-		return socket{}, fmt.Errorf("wait for the kubelet's socket: %w", err)
-	}
-	return kubelet, nil
+	return kubelet, err == nil
 }
 
 // listen makes this plugin's socket, in place of one that an earlier life left.

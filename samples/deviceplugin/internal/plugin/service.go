@@ -30,7 +30,7 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServ
 	for {
 		devices, changed := s.devices.list()
 		if err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: devices}); err != nil {
-			return err //nolint:wrapcheck // gRPC reads the status code from this very error.
+			return err
 		}
 		select {
 		case <-changed:
