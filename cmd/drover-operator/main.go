@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command drover-operator runs Drover's cluster-side controllers.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/operator"
+)
+
+func main() {
+	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		_, _ = fmt.Fprintln(os.Stderr, operator.Name+":", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	options, err := operator.ParseFlags(args)
+	if err != nil {
+		return err
+	}
+	klog.SetLogger(options.Log)
+	ctrl.SetLogger(options.Log)
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	mgr, err := operator.NewManager(config, options)
+	if err != nil {
+		return err
+	}
+	board := &delivery.Board{}
+	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
+		"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), board, module.Options{
+			AgentImage:          options.AgentImage,
+			DeliveryMode:        options.DeliveryMode,
+			DeliveryMaxInFlight: options.DeliveryMaxInFlight,
+			Parallelism:         options.Parallelism,
+		}),
+	})
+}

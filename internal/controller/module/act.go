@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	kmmac "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// perform does one node's step. Nodes are independent of each other: it runs for many at a time.
+func (c *Controller) perform(ctx context.Context, s step) error {
+	for _, pod := range s.discard {
+		if err := kube.Delete(ctx, c.client, pod); err != nil {
+			return err
+		}
+	}
+	if s.failed != nil {
+		c.ledger.fail(s.key, s.view.name, s.image, *s.failed)
+	}
+	if s.request != nil {
+		carrier, err := c.create(ctx, s)
+		if carrier == nil || err != nil {
+			return err
+		}
+		s.write.Delivery.CarrierUID = carrier.UID
+	}
+	switch {
+	case s.write != nil:
+		return c.apply(ctx, s.view, s.write)
+	case s.remove:
+		return c.remove(ctx, s)
+	}
+	return nil
+}
+
+// create makes a carrier. A refusal is not an error: it is remembered, reported and tried again later.
+func (c *Controller) create(ctx context.Context, s step) (*corev1.Pod, error) {
+	pod := delivery.Carrier(s.request)
+	err := c.client.Create(ctx, pod, kube.OwnerCarrier)
+	switch {
+	case err == nil:
+		c.ledger.create(s.key, pod.UID)
+		return pod, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+		c.ledger.fail(s.key, s.view.name, s.image, delivery.Problem{
+			Reason: v1beta1.ReasonDeliveryRefused, Message: err.Error(),
+		})
+		log.FromContext(ctx).V(2).Info("Carrier refused", "node", s.view.name, "reason", err.Error())
+		return nil, nil
+	}
+	return nil, fmt.Errorf("create carrier pod %s/%s: %w", pod.Namespace, pod.Name, err)
+}
+
+// apply writes the Module's entry and nothing else. Every apply carries the owner reference, so that it does not leave
+// with the Module that happened to create the object, and the object's UID once there is one: a delete in between is a
+// conflict then, not a new object that only one Module knows of.
+func (c *Controller) apply(ctx context.Context, v *view, entry *v1beta1.NodeModuleSpec) error {
+	spec, err := kube.Convert[kmmac.NodeModuleSpecApplyConfiguration](entry)
+	if err != nil {
+		return err
+	}
+	config := c.applied(v).WithSpec(kmmac.NodeModulesConfigSpec().WithModules(spec))
+	return kube.Apply(ctx, c.client, kube.ModuleOwner(entry.Namespace, entry.Name), config)
+}
+
+// remove takes the entry out. When nothing else stands in the object, the object goes instead, as it was read: another
+// Module's entry that came since is a conflict.
+func (c *Controller) remove(ctx context.Context, s step) error {
+	if len(s.view.config.Status.Modules) == 0 && lastEntry(s.view) {
+		return kube.DeleteUnchanged(ctx, c.client, s.view.config)
+	}
+	return kube.Apply(ctx, c.client, kube.ModuleOwner(s.key.Namespace, s.key.Name), c.applied(s.view))
+}
+
+// lastEntry reports whether the object holds no entry but the view's.
+func lastEntry(v *view) bool {
+	if v.entry == nil {
+		return len(v.config.Spec.Modules) == 0
+	}
+	return len(v.config.Spec.Modules) == 1
+}
+
+func (c *Controller) applied(v *view) *kmmac.NodeModulesConfigApplyConfiguration {
+	config := kmmac.NodeModulesConfig(v.name).WithOwnerReferences(metaac.OwnerReference().
+		WithAPIVersion("v1").WithKind("Node").WithName(v.node.Name).WithUID(v.node.UID))
+	if v.config != nil {
+		config.WithUID(v.config.UID)
+	}
+	return config
+}

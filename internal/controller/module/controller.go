@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package module turns Modules into orders for nodes.
+//
+// Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policy that seals carriers, and whether the CRDs
+// are being deleted. Writes: this Module's entry in NodeModulesConfig.spec, carrier pods, the Module's finalizer.
+// Nothing else, and never a status.
+//
+// A pass is observe, plan, act. The plan is pure; what is already right is not written. The client waits until its cache
+// has seen its own writes (controller-runtime's read-your-writes consistency), so a pass never repeats the one before.
+//
+// An unload is an order, never an absence. An entry leaves in two steps:
+//
+//	wanted ──► state: Absent + reason ──► agent unloads, reports attempt Absent ──► entry removed ──► empty: object deleted
+//	   ▲                  │
+//	   └── wanted again ──┘
+//
+// The ready label goes off before the kernel module does, so that device plugin pods leave first: the controller of
+// node labels takes it off when it sees the order. The order does not wait for that. Should the agent come first, it
+// finds the module in use, says so and tries again, which ends the same way without a controller that waits for another.
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+const (
+	// staleDelay is the pause after a write was refused because its base had changed: the cache needs a moment.
+	staleDelay = 100 * time.Millisecond
+	// slotDelay is how often a Module asks again for delivery slots that other Modules hold.
+	slotDelay = 5 * time.Second
+)
+
+// Options of the controller.
+type Options struct {
+	// AgentImage is the image of carrier pods, the one that the admission policy expects.
+	AgentImage string
+	// DeliveryMode chooses how carriers read images.
+	DeliveryMode delivery.Mode
+	// DeliveryMaxInFlight bounds carriers at work in the cluster. 0 is 100.
+	DeliveryMaxInFlight int
+	// Parallelism bounds writes at the same time, per Module. 0 is 32.
+	Parallelism int
+	// Now is the clock; nil is the time of day.
+	Now func() time.Time
+}
+
+func (o *Options) setDefaults() {
+	if o.DeliveryMaxInFlight <= 0 {
+		o.DeliveryMaxInFlight = 100
+	}
+	if o.Parallelism <= 0 {
+		o.Parallelism = 32
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// Controller reconciles Modules into NodeModulesConfigs.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	board   *delivery.Board
+	options Options
+	ledger  *ledger
+	mapping *mappings
+}
+
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server. Refusals that
+// no object shows are reported on board.
+func New(c client.Client, live client.Reader, board *delivery.Board, options Options) *Controller {
+	options.setDefaults()
+	return &Controller{
+		client:  c,
+		live:    live,
+		board:   board,
+		options: options,
+		ledger:  newLedger(options.DeliveryMaxInFlight, options.Now),
+		mapping: newMappings(),
+	}
+}
+
+// Reconcile makes the orders for one Module what they shall be, as far as they can be now.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	snap, err := c.observe(ctx, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if snap.crdsLeaving {
+		return ctrl.Result{}, c.release(ctx, snap.module)
+	}
+	if m := snap.module; m != nil && m.DeletionTimestamp == nil {
+		if err := kube.AddFinalizer(ctx, c.client, m, v1beta1.ModuleFinalizer); err != nil {
+			return ended(err, reconcile.Result{})
+		}
+	}
+	p := c.plan(snap)
+	if p.unloadsAll && len(p.steps) > 0 {
+		// The CRDs' deletion deletes the Modules too, and this cache may show the second before the first.
+		if leaving, err := c.crdsLeavingNow(ctx); err != nil || leaving {
+			return reconcile.Result{RequeueAfter: staleDelay}, err
+		}
+	}
+	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
+	err = kube.Each(ctx, c.options.Parallelism, p.steps, c.perform)
+	c.board.Report(snap.key, c.ledger.problems(snap.key, p.blocked))
+	if err == nil && p.remaining == 0 {
+		err = c.release(ctx, snap.module)
+	}
+	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
+}
+
+// release lets a Module go that is being deleted. Its bookkeeping goes with it.
+func (c *Controller) release(ctx context.Context, m *v1beta1.Module) error {
+	if m == nil || m.DeletionTimestamp == nil {
+		return nil
+	}
+	if err := kube.RemoveFinalizer(ctx, c.client, m, v1beta1.ModuleFinalizer); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// again is when the next pass is due without an event; 0 is never.
+func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
+	next := c.ledger.nextRetry(key)
+	if p.queued > 0 && (next == 0 || next > slotDelay) {
+		next = slotDelay
+	}
+	return next
+}
+
+// ended turns the end of a pass into a result: what is only outdated is tried again soon and is nobody's concern.
+func ended(err error, result reconcile.Result) (reconcile.Result, error) {
+	if err == nil {
+		return result, nil
+	}
+	if onlyOutdated(err) {
+		return reconcile.Result{RequeueAfter: staleDelay}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// onlyOutdated looks through joined errors: one that is more than outdated must be seen.
+func onlyOutdated(err error) bool {
+	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+		if joined, ok := cause.(interface{ Unwrap() []error }); ok {
+			for _, each := range joined.Unwrap() {
+				if !onlyOutdated(each) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/internal/delivery"
+)
+
+const (
+	firstRest = 10 * time.Second
+	longRest  = 5 * time.Minute
+)
+
+// ledger is what the operator knows of deliveries that no API object tells: which carriers this process created, what
+// failed where and until when it rests, and how many slots each Module holds. All of it is lost with the process, and a
+// new process starts well without it: carriers it does not know and no entry names are made again.
+type ledger struct {
+	mu      sync.Mutex
+	max     int
+	now     func() time.Time
+	modules map[types.NamespacedName]*account
+}
+
+type account struct {
+	carriers map[types.UID]bool
+	held     int
+	failures map[place]failure
+}
+
+// place is where a delivery failed: another image on the same node starts afresh.
+type place struct{ node, image string }
+
+type failure struct {
+	problem delivery.Problem
+	rest    time.Duration
+	until   time.Time
+}
+
+func newLedger(slots int, now func() time.Time) *ledger {
+	return &ledger{max: slots, now: now, modules: map[types.NamespacedName]*account{}}
+}
+
+// at returns a Module's account. The lock must be held.
+func (l *ledger) at(key types.NamespacedName) *account {
+	if l.modules[key] == nil {
+		l.modules[key] = &account{carriers: map[types.UID]bool{}, failures: map[place]failure{}}
+	}
+	return l.modules[key]
+}
+
+// create notes a carrier that this process created.
+func (l *ledger) create(key types.NamespacedName, uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at(key).carriers[uid] = true
+}
+
+// created reports whether this process created the carrier.
+func (l *ledger) created(key types.NamespacedName, uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at(key).carriers[uid]
+}
+
+// keep forgets all carriers but those that the pass sees.
+func (l *ledger) keep(key types.NamespacedName, views []view) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.at(key).carriers
+	seen := make(map[types.UID]bool, len(known))
+	for i := range views {
+		for _, pod := range views[i].carriers {
+			if known[pod.UID] {
+				seen[pod.UID] = true
+			}
+		}
+	}
+	l.at(key).carriers = seen
+}
+
+// hold sets how many slots the Module holds and returns how many more it may take.
+func (l *ledger) hold(key types.NamespacedName, slots int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at(key).held = slots
+	free := l.max
+	for _, a := range l.modules {
+		free -= a.held
+	}
+	return max(free, 0)
+}
+
+// fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long each time, up to 5 min.
+func (l *ledger) fail(key types.NamespacedName, node, image string, problem delivery.Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := place{node, image}
+	f := l.at(key).failures[at]
+	f.problem = problem
+	f.rest = min(max(2*f.rest, firstRest), longRest)
+	f.until = l.now().Add(f.rest)
+	l.at(key).failures[at] = f
+}
+
+// resting reports whether the delivery failed too recently to try again.
+func (l *ledger) resting(key types.NamespacedName, node, image string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, ok := l.at(key).failures[place{node, image}]
+	return ok && l.now().Before(f.until)
+}
+
+// retain forgets a node's failures with any image but the one it needs now; "" is none.
+func (l *ledger) retain(key types.NamespacedName, node, image string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.at(key); len(a.failures) > 0 {
+		maps.DeleteFunc(a.failures, func(at place, _ failure) bool { return at.node == node && at.image != image })
+	}
+}
+
+// nextRetry is the time until the first delivery that rests may be tried again; 0 when none rests.
+func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next time.Duration
+	for _, f := range l.at(key).failures {
+		if left := f.until.Sub(l.now()); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+// problems are a Module's open failures by node, and under delivery.AllNodes the one that blocks all.
+func (l *ledger) problems(key types.NamespacedName, blocked *delivery.Problem) map[string]delivery.Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]delivery.Problem{}
+	for at, f := range l.at(key).failures {
+		all[at.node] = f.problem
+	}
+	if blocked != nil {
+		all[delivery.AllNodes] = *blocked
+	}
+	return all
+}
+
+// forget drops a Module that is leaving.
+func (l *ledger) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.modules, key)
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kernel"
+)
+
+// orders are the entries that one generation of a Module asks for, by kernel. They are computed once per kernel: nodes
+// are many, kernels few.
+type orders struct {
+	uid        types.UID
+	generation int64
+	module     *v1beta1.Module
+	mapper     *kernel.Mapper
+	err        error
+	byKernel   map[string]order
+}
+
+// order is what to load on one kernel.
+type order struct {
+	// entry with the delivery's id, without a carrier. Shared: copy before changing.
+	entry *v1beta1.NodeModuleSpec
+	// found is false when no mapping matches the kernel.
+	found bool
+	// err is set when the Module cannot be resolved for this kernel. What the node has is kept then.
+	err error
+}
+
+// mappings remembers the orders of every Module's current generation.
+type mappings struct {
+	mu    sync.Mutex
+	known map[types.NamespacedName]*orders
+}
+
+func newMappings() *mappings { return &mappings{known: map[types.NamespacedName]*orders{}} }
+
+// of returns the orders of a Module, compiling its mappings when its generation is new. m must have a moduleLoader.
+// Only the pass of that Module uses the result.
+func (c *mappings) of(m *v1beta1.Module) *orders {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
+	if o := c.known[key]; o != nil && o.uid == m.UID && o.generation == m.Generation {
+		return o
+	}
+	o := &orders{uid: m.UID, generation: m.Generation, module: m.DeepCopy(), byKernel: map[string]order{}}
+	o.mapper, o.err = kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
+	c.known[key] = o
+	return o
+}
+
+func (c *mappings) forget(key types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, key)
+}
+
+// on returns the order for a kernel, by the version that the node reports.
+func (o *orders) on(version string) order {
+	if o.err != nil {
+		return order{err: o.err}
+	}
+	known, ok := o.byKernel[version]
+	if !ok {
+		known = o.resolve(version)
+		o.byKernel[version] = known
+	}
+	return known
+}
+
+func (o *orders) resolve(version string) order {
+	resolved, found, err := o.mapper.For(version)
+	if err != nil {
+		return order{err: fmt.Errorf("resolve for kernel %s: %w", version, err)}
+	}
+	if !found {
+		return order{}
+	}
+	id, err := delivery.ID(o.module, &resolved.Config)
+	if err != nil {
+		return order{err: err}
+	}
+	m := o.module
+	return order{found: true, entry: &v1beta1.NodeModuleSpec{
+		ModuleItem: v1beta1.ModuleItem{
+			Namespace:          m.Namespace,
+			Name:               m.Name,
+			ServiceAccountName: delivery.ServiceAccount(m),
+			ImageRepoSecret:    m.Spec.ImageRepoSecret,
+			Tolerations:        m.Spec.Tolerations,
+			Version:            m.Spec.ModuleLoader.Container.Version,
+		},
+		Config:   resolved.Config,
+		Delivery: &v1beta1.Delivery{ID: id},
+	}}
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+)
+
+// SealPolicy is the name of the ValidatingAdmissionPolicy, and of its binding, that seals carrier pods.
+const SealPolicy = "drover-carriers"
+
+// crdNames are the definitions whose deletion must not unload anything.
+var crdNames = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
+
+// snapshot is what one pass sees. Objects belong to the cache: nobody may change them.
+type snapshot struct {
+	key types.NamespacedName
+	// module is nil when there is none of that name.
+	module *v1beta1.Module
+	// nodes are all nodes that matter, by name in order: those of the cluster, and those that only a
+	// NodeModulesConfig or a carrier speaks of.
+	nodes []view
+	// unsealed says why nothing may be delivered; nil when carriers are sealed.
+	unsealed *delivery.Problem
+	// crdsLeaving is true while one of our CRDs is being deleted.
+	crdsLeaving bool
+}
+
+// view is one node as far as the Module of the pass is concerned. What is not there is nil.
+type view struct {
+	name     string
+	node     *corev1.Node
+	config   *v1beta1.NodeModulesConfig
+	entry    *v1beta1.NodeModuleSpec
+	live     *v1beta1.NodeModuleStatus
+	attempt  *v1beta1.NodeModuleAttempt
+	carriers []*corev1.Pod
+}
+
+// follows reports whether the node has an order of this Module or holds its kernel module.
+func (v *view) follows() bool { return v.entry != nil || v.live != nil }
+
+// observe is every read of a pass.
+func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*snapshot, error) {
+	snap := &snapshot{key: key}
+	m := &v1beta1.Module{}
+	switch err := c.client.Get(ctx, key, m); {
+	case err == nil:
+		snap.module = m
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get Module: %w", err)
+	}
+	var err error
+	if snap.crdsLeaving, err = leaving(ctx, c.client); err != nil {
+		return nil, err
+	}
+	if snap.unsealed, err = c.unsealed(ctx); err != nil {
+		return nil, err
+	}
+	snap.nodes, err = c.views(ctx, key)
+	return snap, err
+}
+
+func (c *Controller) views(ctx context.Context, key types.NamespacedName) ([]view, error) {
+	// Lists are not copied: they are read only, and a copy of every node per pass is what a pass would mostly cost.
+	var nodes corev1.NodeList
+	// Labels of nodes are written through the same client by another controller; nothing here depends on those.
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	var configs v1beta1.NodeModulesConfigList
+	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodeModulesConfigs: %w", err)
+	}
+	var pods corev1.PodList
+	err := c.client.List(ctx, &pods, client.InNamespace(key.Namespace), client.HasLabels{v1beta1.CarrierLabel}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list carrier pods: %w", err)
+	}
+	return join(key, nodes.Items, configs.Items, pods.Items), nil
+}
+
+// join brings together by node name what concerns the Module.
+func join(key types.NamespacedName, nodes []corev1.Node, configs []v1beta1.NodeModulesConfig, pods []corev1.Pod) []view {
+	byName := make(map[string]*view, len(nodes))
+	at := func(name string) *view {
+		if byName[name] == nil {
+			byName[name] = &view{name: name}
+		}
+		return byName[name]
+	}
+	for i := range nodes {
+		at(nodes[i].Name).node = &nodes[i]
+	}
+	for i := range configs {
+		at(configs[i].Name).addConfig(key, &configs[i])
+	}
+	for i := range pods {
+		if carrierOf(&pods[i]) == key {
+			v := at(pods[i].Spec.NodeName)
+			v.carriers = append(v.carriers, &pods[i])
+		}
+	}
+	views := make([]view, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		views = append(views, *byName[name])
+	}
+	return views
+}
+
+func (v *view) addConfig(key types.NamespacedName, config *v1beta1.NodeModulesConfig) {
+	v.config = config
+	for i := range config.Spec.Modules {
+		if e := &config.Spec.Modules[i]; e.Namespace == key.Namespace && e.Name == key.Name {
+			v.entry = e
+		}
+	}
+	for i := range config.Status.Modules {
+		if s := &config.Status.Modules[i]; s.Namespace == key.Namespace && s.Name == key.Name {
+			v.live = s
+		}
+	}
+	for i := range config.Status.Attempts {
+		if a := &config.Status.Attempts[i]; a.Namespace == key.Namespace && a.Name == key.Name {
+			v.attempt = a
+		}
+	}
+}
+
+// carrierOf is the Module that a carrier pod delivers for. Carriers live in their Module's namespace, so that a pod
+// elsewhere that claims otherwise is nobody's.
+func carrierOf(pod client.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetAnnotations()[v1beta1.ModuleNameAnnotation]}
+}
+
+// unsealed says why carriers are not sealed: the policy and its binding must be there and must deny. Without them
+// anybody who may change pods could put code into a kernel.
+func (c *Controller) unsealed(ctx context.Context) (*delivery.Problem, error) {
+	refused := func(what string) *delivery.Problem {
+		return &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "nothing is delivered: " + what + ": apply config/policies"}
+	}
+	policy := &admissionv1.ValidatingAdmissionPolicy{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: SealPolicy}, policy); apierrors.IsNotFound(err) {
+		return refused("the admission policy " + SealPolicy + " is missing"), nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get the admission policy of carriers: %w", err)
+	}
+	// Unset means Fail.
+	if fail := policy.Spec.FailurePolicy; policy.DeletionTimestamp != nil || fail != nil && *fail != admissionv1.Fail {
+		return refused("the admission policy " + SealPolicy + " does not have failurePolicy Fail"), nil
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: SealPolicy}, binding); apierrors.IsNotFound(err) {
+		return refused("the binding of the admission policy " + SealPolicy + " is missing"), nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get the binding of the admission policy of carriers: %w", err)
+	}
+	if !denies(binding) {
+		return refused("the binding of the admission policy " + SealPolicy + " does not deny everywhere"), nil
+	}
+	return nil, nil
+}
+
+func denies(binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+	return binding.DeletionTimestamp == nil && binding.Spec.PolicyName == SealPolicy && binding.Spec.MatchResources == nil &&
+		slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny)
+}
+
+// crdsLeavingNow asks the API server itself.
+func (c *Controller) crdsLeavingNow(ctx context.Context) (bool, error) { return leaving(ctx, c.live) }
+
+func leaving(ctx context.Context, reader client.Reader) (bool, error) {
+	for _, name := range crdNames {
+		crd := definition()
+		switch err := reader.Get(ctx, client.ObjectKey{Name: name}, crd); {
+		case apierrors.IsNotFound(err):
+			// Gone altogether. Whoever brings it back brings new objects, which are read then.
+			return true, nil
+		case err != nil:
+			return false, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)
+		case crd.DeletionTimestamp != nil:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// definition is an empty CustomResourceDefinition of which only the metadata is read.
+func definition() *metav1.PartialObjectMetadata {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	return crd
+}

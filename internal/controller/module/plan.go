@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+// Reasons of orders to unload, as they stand in a NodeModulesConfig.
+const (
+	// ReasonDeleted: the Module is being deleted, or is gone.
+	ReasonDeleted = "Deleted"
+	// ReasonDeselected: the Module's selector no longer chooses the node.
+	ReasonDeselected = "Deselected"
+	// ReasonMappingLost: no kernel mapping matches the node's kernel any more.
+	ReasonMappingLost = "MappingLost"
+	// ReasonLoaderRemoved: the Module has no moduleLoader any more.
+	ReasonLoaderRemoved = "LoaderRemoved"
+)
+
+// plan is what a pass does.
+type plan struct {
+	// steps are the nodes where something is to do.
+	steps []step
+	// remaining counts nodes that have, or will have after this pass, an entry or the live kernel module.
+	remaining int
+	// granted counts new carriers, queued those that wait for a slot.
+	granted, queued int
+	// unloadsAll is true when the Module is leaving altogether.
+	unloadsAll bool
+	// blocked is why nothing may be delivered although something should.
+	blocked *delivery.Problem
+}
+
+// step is what to do for one node, in the order of its fields.
+type step struct {
+	key  types.NamespacedName
+	view *view
+	// discard are carriers to delete.
+	discard []*corev1.Pod
+	// failed is why the carrier among them ended without delivering.
+	failed *delivery.Problem
+	// request is a carrier to create. Its UID goes into write.
+	request *delivery.Request
+	// write is the entry to apply.
+	write *v1beta1.NodeModuleSpec
+	// remove takes the entry out.
+	remove bool
+	// image that the node needs delivered, or nothing: failures with any other are history.
+	image string
+}
+
+func (s *step) empty() bool {
+	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove
+}
+
+// aim is what a Module wants of a node.
+type aim struct {
+	// order to follow; nil: none.
+	order *v1beta1.NodeModuleSpec
+	// leave is the reason why there is none.
+	leave string
+	// keep: change nothing.
+	keep bool
+}
+
+// planner is the input of a plan besides the node at hand.
+type planner struct {
+	snap    *snapshot
+	options *Options
+	orders  *orders // nil without a moduleLoader
+	// trusted reports whether this process created the carrier with that UID.
+	trusted func(types.UID) bool
+	// resting reports whether a delivery has failed there so recently that it is not tried yet.
+	resting func(node, image string) bool
+	// blocked is set when something should be delivered and nothing may be.
+	blocked *delivery.Problem
+}
+
+// plan looks at every node once.
+func (c *Controller) plan(snap *snapshot) *plan {
+	pl := &planner{
+		snap:    snap,
+		options: &c.options,
+		trusted: func(uid types.UID) bool { return c.ledger.created(snap.key, uid) },
+		resting: func(node, image string) bool { return c.ledger.resting(snap.key, node, image) },
+	}
+	if m := snap.module; m != nil && m.Spec.ModuleLoader != nil {
+		pl.orders = c.mapping.of(m)
+	} else {
+		c.mapping.forget(snap.key)
+	}
+	c.ledger.keep(snap.key, snap.nodes)
+	steps, working := pl.decideAll()
+	p := pl.admit(steps, c.ledger.hold(snap.key, working))
+	c.ledger.hold(snap.key, working+p.granted)
+	for i := range steps {
+		c.ledger.retain(snap.key, steps[i].view.name, steps[i].image)
+	}
+	if p.unloadsAll {
+		c.ledger.forget(snap.key)
+	}
+	return p
+}
+
+// admit keeps the steps that do something, with no more new carriers than there are free slots.
+func (pl *planner) admit(steps []step, free int) *plan {
+	m := pl.snap.module
+	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked}
+	for _, s := range steps {
+		switch {
+		case s.request == nil:
+		case p.granted < free:
+			p.granted++
+		default:
+			s.request, s.write = nil, nil
+			p.queued++
+		}
+		if v := s.view; v.node != nil && !s.remove && (v.follows() || s.write != nil) {
+			p.remaining++
+		}
+		if !s.empty() {
+			p.steps = append(p.steps, s)
+		}
+	}
+	return p
+}
+
+// decideAll returns a step for every node, and how many carriers are at work.
+func (pl *planner) decideAll() (steps []step, working int) {
+	steps = make([]step, 0, len(pl.snap.nodes))
+	for i := range pl.snap.nodes {
+		v := &pl.snap.nodes[i]
+		s := step{key: pl.snap.key, view: v}
+		switch a := pl.aim(v); {
+		case v.node == nil:
+			// The object of a node that is gone goes by its owner reference; nobody is left to unload anything.
+			s.discard = standing(v.carriers)
+		case a.keep:
+		case a.order == nil:
+			absent(&s, a.leave)
+		case pl.present(&s, a.order):
+			working++
+		}
+		steps = append(steps, s)
+	}
+	return steps, working
+}
+
+// aim decides what the Module wants of a node.
+func (pl *planner) aim(v *view) aim {
+	m := pl.snap.module
+	if v.node == nil {
+		return aim{}
+	}
+	if placement.Paused(v.node) || m != nil && placement.Paused(m) {
+		return aim{keep: true}
+	}
+	switch {
+	case m == nil || m.DeletionTimestamp != nil:
+		return aim{leave: ReasonDeleted}
+	case m.Spec.ModuleLoader == nil:
+		return aim{leave: ReasonLoaderRemoved}
+	case !placement.Wanted(m, v.node, v.follows()):
+		return aim{leave: ReasonDeselected}
+	}
+	o := pl.orders.on(v.node.Status.NodeInfo.KernelVersion)
+	switch {
+	case o.err != nil:
+		return aim{keep: true}
+	case !o.found:
+		return aim{leave: ReasonMappingLost}
+	}
+	return aim{order: o.entry}
+}
+
+// absent leads an entry out: order, wait for the answer, remove.
+func absent(s *step, reason string) {
+	v := s.view
+	s.discard = standing(v.carriers)
+	acknowledged := v.live == nil && v.attempt != nil && v.attempt.State == v1beta1.AttemptAbsent
+	switch {
+	case v.entry == nil && v.live != nil:
+		// Unclaimed: loaded by us, and no order names it. It leaves by an order like any other.
+		s.write = &v1beta1.NodeModuleSpec{
+			ModuleItem: v.live.ModuleItem, Config: v.live.Config, State: v1beta1.NodeModuleAbsent, Reason: reason,
+		}
+	case v.entry == nil:
+		// Left over when two Modules left at the same time.
+		s.remove = v.config != nil && v.attempt != nil && bare(v.config)
+	case v.entry.State != v1beta1.NodeModuleAbsent:
+		s.write = v.entry.DeepCopy()
+		s.write.State, s.write.Reason = v1beta1.NodeModuleAbsent, reason
+	case acknowledged:
+		s.remove = true
+	}
+}
+
+// present leads an entry to the order, delivering the image first. It reports whether a carrier is at work.
+func (pl *planner) present(s *step, order *v1beta1.NodeModuleSpec) (working bool) {
+	v, id := s.view, order.Delivery.ID
+	if holds(v.config, id) {
+		s.discard = standing(v.carriers)
+		s.writeUnlessRight(order, v.carrierUID(id))
+		return false
+	}
+	s.image = order.Config.ContainerImage
+	var current *corev1.Pod
+	for _, pod := range v.carriers {
+		if pod.Annotations[v1beta1.DeliveryAnnotation] == id {
+			current = pod
+		} else {
+			s.discard = append(s.discard, standing([]*corev1.Pod{pod})...)
+		}
+	}
+	switch {
+	case current == nil:
+		pl.deliver(s, order)
+		return false
+	case current.DeletionTimestamp != nil:
+		return false
+	case delivery.Ended(current):
+		s.discard, s.failed = append(s.discard, current), problemOf(current)
+		return false
+	case current.UID != v.carrierUID(id) && !pl.trusted(current.UID):
+		// Nobody here remembers having created it: its content is not trusted.
+		s.discard = append(s.discard, current)
+		return false
+	}
+	s.writeUnlessRight(order, current.UID)
+	failed := v.attempt != nil && v.attempt.State == v1beta1.AttemptFailed && v.carrierUID(id) == current.UID
+	return !failed && delivery.ProblemOf(current) == nil
+}
+
+// deliver asks for a carrier, unless the node cannot run one now.
+func (pl *planner) deliver(s *step, order *v1beta1.NodeModuleSpec) {
+	node := s.view.node
+	if !placement.Ready(node) || pl.resting(node.Name, order.Config.ContainerImage) {
+		return
+	}
+	if pl.snap.unsealed != nil {
+		pl.blocked = pl.snap.unsealed
+		return
+	}
+	s.request = &delivery.Request{
+		Module:     pl.snap.module,
+		Config:     &order.Config,
+		ID:         order.Delivery.ID,
+		Node:       node.Name,
+		Mode:       pl.options.DeliveryMode.For(&node.Status.NodeInfo),
+		AgentImage: pl.options.AgentImage,
+	}
+	s.write = order.DeepCopy()
+}
+
+// writeUnlessRight applies the order with the carrier's UID unless the entry, and the object's owner, are so already.
+func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec, carrier types.UID) {
+	want := *order
+	want.Delivery = &v1beta1.Delivery{ID: order.Delivery.ID, CarrierUID: carrier}
+	if v := s.view; v.entry != nil && owned(v.config, v.node.UID) && equality.Semantic.DeepEqual(v.entry, &want) {
+		return
+	}
+	s.write = want.DeepCopy()
+}
+
+// carrierUID is the carrier that the entry names for a delivery.
+func (v *view) carrierUID(id string) types.UID {
+	if v.entry == nil || v.entry.Delivery == nil || v.entry.Delivery.ID != id {
+		return ""
+	}
+	return v.entry.Delivery.CarrierUID
+}
+
+// problemOf is why a carrier ended.
+func problemOf(pod *corev1.Pod) *delivery.Problem {
+	if p := delivery.ProblemOf(pod); p != nil {
+		return p
+	}
+	return &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "carrier pod " + pod.Name + " ended before its content was taken"}
+}
+
+func holds(config *v1beta1.NodeModulesConfig, id string) bool {
+	if config == nil {
+		return false
+	}
+	for i := range config.Status.Artifacts {
+		if config.Status.Artifacts[i].ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// bare reports whether nothing in the object is worth keeping: no order, and nothing that is live.
+func bare(config *v1beta1.NodeModulesConfig) bool {
+	return len(config.Spec.Modules) == 0 && len(config.Status.Modules) == 0
+}
+
+func owned(config *v1beta1.NodeModulesConfig, node types.UID) bool {
+	for i := range config.OwnerReferences {
+		if config.OwnerReferences[i].UID == node {
+			return true
+		}
+	}
+	return false
+}
+
+// standing are the pods that are not being deleted yet.
+func standing(pods []*corev1.Pod) []*corev1.Pod {
+	var kept []*corev1.Pod
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil {
+			kept = append(kept, pod)
+		}
+	}
+	return kept
+}

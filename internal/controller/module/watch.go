@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+const (
+	// settle is how long an event waits for others like it: a pass looks at all nodes, so that a burst of N changes
+	// should cost a few passes, not N.
+	settle = 200 * time.Millisecond
+	// firstBackoff and longBackoff bound the pause after a pass that failed.
+	firstBackoff = 50 * time.Millisecond
+	longBackoff  = 30 * time.Second
+	// passTimeout ends a pass that hangs, for example on a cache that has lost its API server.
+	passTimeout = 5 * time.Minute
+	// workers is how many Modules are worked on at the same time.
+	workers = 4
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// SetupWithManager registers the controller and its watches.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("module").
+		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
+		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.nodeCreated, UpdateFunc: c.nodeUpdated, DeleteFunc: c.nodeDeleted}).
+		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{CreateFunc: configCreated, UpdateFunc: configUpdated, DeleteFunc: c.configDeleted}).
+		Watches(&corev1.Pod{}, handler.Funcs{CreateFunc: carrierCreated, UpdateFunc: carrierUpdated, DeleteFunc: carrierDeleted}).
+		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
+		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
+		Watches(definition(), handler.EnqueueRequestsFromMapFunc(c.modulesOfDefinition)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			ReconciliationTimeout:   passTimeout,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, longBackoff),
+		}).
+		Complete(c)
+	if err != nil {
+		return fmt.Errorf("set up the module controller: %w", err)
+	}
+	return nil
+}
+
+// moduleChanged lets a Module's own wish through, not its status.
+func moduleChanged(e event.UpdateEvent) bool {
+	return e.ObjectNew.GetGeneration() != e.ObjectOld.GetGeneration() ||
+		e.ObjectNew.GetUID() != e.ObjectOld.GetUID() ||
+		(e.ObjectNew.GetDeletionTimestamp() == nil) != (e.ObjectOld.GetDeletionTimestamp() == nil) ||
+		placement.Paused(e.ObjectNew) != placement.Paused(e.ObjectOld)
+}
+
+func (c *Controller) nodeCreated(ctx context.Context, e event.CreateEvent, q queue) {
+	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return nodeConcerns(m, e.Object) })
+}
+
+func (c *Controller) nodeDeleted(ctx context.Context, e event.DeleteEvent, q queue) {
+	// A Module that is leaving may wait for exactly this node.
+	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return m.DeletionTimestamp != nil || nodeConcerns(m, e.Object) })
+}
+
+func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q queue) {
+	before, okBefore := e.ObjectOld.(*corev1.Node)
+	now, okNow := e.ObjectNew.(*corev1.Node)
+	if !okBefore || !okNow {
+		return
+	}
+	if !nodeFactsEqual(before, now) {
+		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool {
+			return m.DeletionTimestamp != nil || placement.Selects(m, before) || placement.Selects(m, now)
+		})
+		return
+	}
+	if !equality.Semantic.DeepEqual(before.Labels, now.Labels) {
+		// Most label changes are our own ready labels: only who gains or loses the node is concerned.
+		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return placement.Eligible(m, before) != placement.Eligible(m, now) })
+	}
+}
+
+// nodeFactsEqual compares what a plan reads of a node, labels aside.
+func nodeFactsEqual(a, b *corev1.Node) bool {
+	return a.UID == b.UID &&
+		a.Status.NodeInfo == b.Status.NodeInfo &&
+		placement.Ready(a) == placement.Ready(b) &&
+		placement.Paused(a) == placement.Paused(b) &&
+		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
+}
+
+func nodeConcerns(m *v1beta1.Module, object client.Object) bool {
+	node, ok := object.(*corev1.Node)
+	return ok && placement.Selects(m, node)
+}
+
+func configCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueNamed(q, e.Object) }
+
+func configUpdated(_ context.Context, e event.UpdateEvent, q queue) {
+	enqueueNamed(q, e.ObjectOld, e.ObjectNew)
+}
+
+// configDeleted brings the entries of all Modules back: of those that it named and of those that select its node.
+func (c *Controller) configDeleted(ctx context.Context, e event.DeleteEvent, q queue) {
+	enqueueNamed(q, e.Object)
+	node := &corev1.Node{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: e.Object.GetName()}, node, client.DisableReadYourWritesConsistency); err != nil {
+		// No such node: nothing to bring back. Anything else is read again with the node's next event.
+		return
+	}
+	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return placement.Selects(m, node) })
+}
+
+// enqueueNamed queues every Module that the objects speak of.
+func enqueueNamed(q queue, objects ...client.Object) {
+	keys := map[types.NamespacedName]bool{}
+	for _, object := range objects {
+		config, ok := object.(*v1beta1.NodeModulesConfig)
+		if !ok {
+			continue
+		}
+		for i := range config.Spec.Modules {
+			keys[types.NamespacedName{Namespace: config.Spec.Modules[i].Namespace, Name: config.Spec.Modules[i].Name}] = true
+		}
+		for i := range config.Status.Modules {
+			keys[types.NamespacedName{Namespace: config.Status.Modules[i].Namespace, Name: config.Status.Modules[i].Name}] = true
+		}
+		for i := range config.Status.Attempts {
+			keys[types.NamespacedName{Namespace: config.Status.Attempts[i].Namespace, Name: config.Status.Attempts[i].Name}] = true
+		}
+	}
+	for key := range keys {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+	}
+}
+
+func carrierCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueCarrier(q, e.Object) }
+func carrierDeleted(_ context.Context, e event.DeleteEvent, q queue) { enqueueCarrier(q, e.Object) }
+
+// carrierUpdated lets through what changes a plan: a carrier that begins to go, ends, or gains or loses a problem.
+func carrierUpdated(_ context.Context, e event.UpdateEvent, q queue) {
+	before, okBefore := e.ObjectOld.(*corev1.Pod)
+	now, okNow := e.ObjectNew.(*corev1.Pod)
+	if !okBefore || !okNow {
+		return
+	}
+	if (before.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) ||
+		delivery.Ended(before) != delivery.Ended(now) ||
+		(delivery.ProblemOf(before) == nil) != (delivery.ProblemOf(now) == nil) {
+		enqueueCarrier(q, now)
+	}
+}
+
+func enqueueCarrier(q queue, pod client.Object) {
+	if _, ok := pod.GetLabels()[v1beta1.CarrierLabel]; ok {
+		q.AddAfter(reconcile.Request{NamespacedName: carrierOf(pod)}, settle)
+	}
+}
+
+// everyModule is for what concerns all: the policy that seals carriers.
+func (c *Controller) everyModule(ctx context.Context, _ client.Object) []reconcile.Request {
+	return c.requests(ctx, func(*v1beta1.Module) bool { return true })
+}
+
+// modulesOfDefinition is for our own CRDs only.
+func (c *Controller) modulesOfDefinition(ctx context.Context, crd client.Object) []reconcile.Request {
+	for _, name := range crdNames {
+		if crd.GetName() == name {
+			return c.everyModule(ctx, crd)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) enqueueModules(ctx context.Context, q queue, concerned func(*v1beta1.Module) bool) {
+	for _, request := range c.requests(ctx, concerned) {
+		q.AddAfter(request, settle)
+	}
+}
+
+func (c *Controller) requests(ctx context.Context, concerned func(*v1beta1.Module) bool) []reconcile.Request {
+	var modules v1beta1.ModuleList
+	if err := c.client.List(ctx, &modules, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		// A handler has nobody to return to. The cache fails only when the process ends.
+		log.FromContext(ctx).Error(err, "List Modules for an event")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range modules.Items {
+		if concerned(&modules.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&modules.Items[i])})
+		}
+	}
+	return requests
+}

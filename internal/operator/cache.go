@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"fmt"
+	"maps"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/controller/module"
+)
+
+// cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and few of the pods.
+// Secrets and ConfigMaps are never read.
+func cacheOptions() (cache.Options, error) {
+	ofModules, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)
+	}
+	made := labels.NewSelector().Add(*ofModules)
+	// By name, so that the rights to these can be by name, too.
+	seal := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, module.SealPolicy)}
+	return cache.Options{
+		DefaultTransform: slim,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}:                                  {Transform: slimNode},
+			&corev1.Pod{}:                                   {Label: made, Transform: slimPod},
+			&appsv1.DaemonSet{}:                             {Label: made},
+			&corev1.ServiceAccount{}:                        {Label: made},
+			&admissionv1.ValidatingAdmissionPolicy{}:        seal,
+			&admissionv1.ValidatingAdmissionPolicyBinding{}: seal,
+		},
+	}, nil
+}
+
+// slim drops what is only there for other writers. Managed fields can be half of an object.
+func slim(object any) (any, error) {
+	if meta, ok := object.(metav1.Object); ok {
+		meta.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// slimNode keeps what placement and delivery look at.
+func slimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return slim(object)
+	}
+	kept := &corev1.Node{
+		TypeMeta: node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              node.Name,
+			UID:               node.UID,
+			ResourceVersion:   node.ResourceVersion,
+			CreationTimestamp: node.CreationTimestamp,
+			DeletionTimestamp: node.DeletionTimestamp,
+			Labels:            node.Labels,
+			Annotations:       maps.Clone(node.Annotations),
+		},
+		Spec:   corev1.NodeSpec{Taints: node.Spec.Taints},
+		Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo},
+	}
+	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool { return key != v1beta1.PausedAnnotation })
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			// The heartbeat in it changes all the time, the rest does not.
+			kept.Status.Conditions = []corev1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
+		}
+	}
+	return kept, nil
+}
+
+// slimPod keeps a pod's identity, its node, and its status; what it runs is known from what it was made for.
+func slimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return slim(object)
+	}
+	pod.ManagedFields = nil
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	return pod, nil
+}

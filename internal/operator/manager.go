@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/version"
+)
+
+// gracePeriod is how long controllers may finish their passes after a signal.
+const gracePeriod = 10 * time.Second
+
+// Controller is one of the operator's controllers.
+type Controller interface {
+	SetupWithManager(ctrl.Manager) error
+}
+
+// NewManager makes the manager that runs the controllers. It changes config: the operator's user agent, and no limit on
+// the client's side; the API server's own priority and fairness knows better what it can bear.
+func NewManager(config *rest.Config, o *Options) (ctrl.Manager, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = version.UserAgent(Name)
+	config.QPS = -1
+	config.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the built-in kinds: %w", err)
+	}
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register our kinds: %w", err)
+	}
+	cached, err := cacheOptions()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme,
+		Cache:  cached,
+		// Reads wait until the cache has seen our own writes. Every controller relies on it: what it has just written
+		// is never written again.
+		Client:                        client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+		Logger:                        o.Log,
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.ProbeAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              Name,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true, // the process ends with the manager
+		GracefulShutdownTimeout:       ptr.To(gracePeriod),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
+		if err := add("ping", healthz.Ping); err != nil {
+			return nil, fmt.Errorf("add %s: %w", name, err)
+		}
+	}
+	return mgr, nil
+}
+
+// Run starts the controllers that the options enable and returns when ctx ends or the manager fails.
+func Run(ctx context.Context, mgr ctrl.Manager, o *Options, controllers map[string]Controller) error {
+	for name, controller := range controllers {
+		if !o.enabled(name) {
+			continue
+		}
+		if err := controller.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("set up controller %s: %w", name, err)
+		}
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the controllers: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operator sets up the process around the operator's controllers: flags, logging, the manager, and what its
+// cache holds.
+package operator
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2/textlogger"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/drover-project/drover/internal/delivery"
+)
+
+// Name is the operator's name: its user agent's beginning, its Lease, its ServiceAccount.
+const Name = "drover-operator"
+
+const (
+	namespaceVariable = "OPERATOR_NAMESPACE"
+	defaultNamespace  = "drover-system"
+)
+
+// Options are the operator's flags.
+type Options struct {
+	// Namespace the operator runs in. The leader's Lease is there.
+	Namespace string
+	// AgentImage is the image of carrier pods and of the plugin pods' waiting container.
+	AgentImage string
+	// DeliveryMode says how carriers read kernel module images.
+	DeliveryMode delivery.Mode
+	// DeliveryMaxInFlight bounds carriers at work in the cluster.
+	DeliveryMaxInFlight int
+	// Parallelism bounds concurrent writes per Module.
+	Parallelism int
+	// Controllers lists the controllers to run: "*" is all, a leading "-" takes one out.
+	Controllers []string
+	// MetricsAddress serves metrics; "0" is off.
+	MetricsAddress string
+	// ProbeAddress serves /healthz and /readyz; "0" is off.
+	ProbeAddress string
+	// LeaderElect lets several operators stand by for each other.
+	LeaderElect bool
+	// Log is the process's logger.
+	Log logr.Logger
+}
+
+// ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help was asked for.
+func ParseFlags(args []string) (*Options, error) {
+	o := &Options{}
+	var mode, controllers string
+	set := flag.NewFlagSet(Name, flag.ContinueOnError)
+	ctrlconfig.RegisterFlags(set)
+	logging := textlogger.NewConfig()
+	logging.AddFlags(set)
+	set.StringVar(&o.Namespace, "namespace", envOr(namespaceVariable, defaultNamespace),
+		"namespace of the operator; default from $"+namespaceVariable)
+	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required)")
+	set.StringVar(&mode, "delivery-mode", string(delivery.ModeAuto),
+		"how the pods that deliver read an image: imageVolume, initContainer, or auto to choose per node")
+	set.IntVar(&o.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
+	set.IntVar(&o.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
+	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all, -name leaves one out")
+	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
+	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
+	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
+	if err := set.Parse(args); err != nil {
+		return nil, fmt.Errorf("parse flags: %w", err)
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	o.Log = textlogger.NewLogger(logging)
+	o.Controllers = strings.Split(controllers, ",")
+	var err error
+	if o.DeliveryMode, err = delivery.ParseMode(mode); err != nil {
+		return nil, fmt.Errorf("--delivery-mode: %w", err)
+	}
+	return o, o.validate()
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	if o.AgentImage == "" {
+		errs = append(errs, errors.New("--agent-image must be set"))
+	}
+	if o.DeliveryMaxInFlight < 1 {
+		errs = append(errs, errors.New("--delivery-max-in-flight must be at least 1"))
+	}
+	if o.Parallelism < 1 {
+		errs = append(errs, errors.New("--parallelism must be at least 1"))
+	}
+	return errors.Join(errs...)
+}
+
+// enabled reports whether a controller shall run. The last mention of a name wins over "*".
+func (o *Options) enabled(name string) bool {
+	on := slices.Contains(o.Controllers, "*")
+	for _, item := range o.Controllers {
+		switch strings.TrimSpace(item) {
+		case name:
+			on = true
+		case "-" + name:
+			on = false
+		}
+	}
+	return on
+}
+
+func envOr(variable, otherwise string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return otherwise
+}
