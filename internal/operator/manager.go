@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -29,13 +30,13 @@ type Controller interface {
 	SetupWithManager(ctrl.Manager) error
 }
 
-// NewManager makes the manager that runs the controllers. It changes config: the operator's user agent, and no limit on
+// NewManager makes the manager that runs the controllers. Its clients differ from base in the operator's user agent, and have no limit on
 // the client's side; the API server's own priority and fairness knows better what it can bear.
-func NewManager(config *rest.Config, o *Options) (ctrl.Manager, error) {
-	config = rest.CopyConfig(config)
-	config.UserAgent = version.UserAgent(Name)
-	config.QPS = -1
-	config.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
+	clients := rest.CopyConfig(base)
+	clients.UserAgent = version.UserAgent(Name)
+	clients.QPS = -1
+	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register the built-in kinds: %w", err)
@@ -47,12 +48,14 @@ func NewManager(config *rest.Config, o *Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	mgr, err := ctrl.NewManager(clients, ctrl.Options{
 		Scheme: scheme,
 		Cache:  cached,
 		// Reads wait until the cache has seen our own writes. Every controller relies on it: what it has just written
 		// is never written again.
-		Client:                        client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+		// Names are apart by themselves: they are constants, one per controller. Tests run several managers in a process.
+		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)},
 		Logger:                        o.Log,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.ProbeAddress,

@@ -52,15 +52,32 @@ type Options struct {
 	Now func() time.Time
 }
 
-// SetupWithManager registers both reconcilers, their watches and an index.
-func SetupWithManager(mgr ctrl.Manager, o Options) error {
+// Controller is both reconcilers.
+type Controller struct {
+	client  client.Client
+	options Options
+}
+
+// New makes the controller. c reads from a cache that shows c's own writes.
+func New(c client.Client, o Options) *Controller {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	return &Controller{client: c, options: o}
+}
+
+// SetupWithManager registers both reconcilers, their watches and an index.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, pluginNodeIndex, pluginNode); err != nil {
 		return fmt.Errorf("index device plugin pods: %w", err)
 	}
-	l := &labeler{client: mgr.GetClient()}
+	if err := c.setupLabeler(mgr); err != nil {
+		return err
+	}
+	return c.setupReporter(mgr)
+}
+
+func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: labelsConcerned})).
@@ -69,15 +86,20 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPlugin),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: labelWorkers}).
-		Complete(l)
+		Complete(&labeler{client: c.client})
 	if err != nil {
 		return fmt.Errorf("set up the labeler: %w", err)
 	}
+	return nil
+}
+
+func (c *Controller) setupReporter(mgr ctrl.Manager) error {
+	o := c.options
 	r := &reporter{
-		client: mgr.GetClient(), deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now,
+		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now,
 		mappers: &mappers{known: map[types.NamespacedName]*mapping{}},
 	}
-	err = ctrl.NewControllerManagedBy(mgr).
+	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),

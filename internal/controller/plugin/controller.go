@@ -31,8 +31,8 @@ import (
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;list;watch;create;patch;delete
 
-// controller keeps the device plugin of each Module.
-type controller struct {
+// Controller keeps the device plugin of each Module.
+type Controller struct {
 	client     client.Client
 	live       client.Reader
 	problems   *delivery.Board
@@ -46,7 +46,7 @@ type have struct {
 }
 
 // Reconcile makes one Module's device plugin what it shall be.
-func (c *controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	module := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -76,7 +76,7 @@ func (c *controller) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // observe finds what this Module controls, whatever its name.
-func (c *controller) observe(ctx context.Context, module *v1beta1.Module) (*have, error) {
+func (c *Controller) observe(ctx context.Context, module *v1beta1.Module) (*have, error) {
 	selector := client.MatchingLabels(labelsFor(module))
 	var daemonSets appsv1.DaemonSetList
 	if err := c.client.List(ctx, &daemonSets, client.InNamespace(module.Namespace), selector); err != nil {
@@ -101,7 +101,7 @@ func (c *controller) observe(ctx context.Context, module *v1beta1.Module) (*have
 }
 
 // ensure applies what is not right. account is nil when the Module names one.
-func (c *controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
 	if account != nil && find(now.accounts, account.Name) == nil {
 		if err := c.mayTake(ctx, module, account.Name, &corev1.ServiceAccount{}); err != nil {
 			return err
@@ -151,7 +151,7 @@ func (e foreignError) Error() string {
 
 // mayTake refuses to take over an object that the Module does not control. It asks the API server: the cache holds only
 // objects with our labels.
-func (c *controller) mayTake(ctx context.Context, module *v1beta1.Module, name string, object client.Object) error {
+func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name string, object client.Object) error {
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: module.Namespace, Name: name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -169,7 +169,7 @@ func (c *controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 }
 
 // prune deletes what this Module controls besides the wanted ones.
-func (c *controller) prune(ctx context.Context, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+func (c *Controller) prune(ctx context.Context, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
 	err := kube.Prune(ctx, c.client, now.daemonSets, func(ds *appsv1.DaemonSet) bool {
 		return daemonSet != nil && ds.Name == daemonSet.Name
 	})
@@ -196,7 +196,7 @@ func find[T client.Object](objects []T, name string) T {
 }
 
 // refused reports what only a person can mend, and is tried again with the usual back-off.
-func (c *controller) refused(module types.NamespacedName, name string, err error) (reconcile.Result, error) {
+func (c *Controller) refused(module types.NamespacedName, name string, err error) (reconcile.Result, error) {
 	if problem := problemOf(name, err); problem != nil {
 		c.problems.Report(module, map[string]delivery.Problem{delivery.AllNodes: *problem})
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -30,9 +31,13 @@ type Options struct {
 	Problems *delivery.Board
 }
 
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+func New(c client.Client, live client.Reader, o Options) *Controller {
+	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage}
+}
+
 // SetupWithManager registers the controller and its watches.
-func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	c := &controller{client: mgr.GetClient(), live: mgr.GetAPIReader(), problems: o.Problems, agentImage: o.AgentImage}
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	own := builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin").

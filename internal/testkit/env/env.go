@@ -22,8 +22,10 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
@@ -71,6 +73,7 @@ var shared struct {
 //	func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 func Main(m *testing.M) int {
 	shared.main = true
+	log.SetLogger(klog.Background()) // controller-runtime wants to be told; tests of controllers pass their own logger
 	code := m.Run()
 	if shared.env == nil {
 		return code

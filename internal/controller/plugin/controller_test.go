@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/controller/plugin"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+// start runs the controller as the operator until the test ends.
+func start(t *testing.T, e *env.Env) *delivery.Board {
+	t.Helper()
+	options := &operator.Options{
+		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: testr.New(t),
+	}
+	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems := &delivery.Board{}
+	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, Problems: problems})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{t.Name(): controller})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the operator ended: %v", err)
+		}
+	})
+	return problems
+}
+
+func eventually(t *testing.T, what string, done func(context.Context) (bool, error)) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, done); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// exists waits until the object is there, or is gone.
+func exists(t *testing.T, c client.Client, object client.Object, want bool) {
+	t.Helper()
+	eventually(t, "wait for "+object.GetName(), func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(object), object)
+		return (err == nil) == want, client.IgnoreNotFound(err)
+	})
+}
+
+func TestDevicePluginLifecycle(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	start(t, e)
+	m := module()
+	m.Namespace, m.UID = e.Namespace(t), ""
+	if err := admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	meta := metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}
+	daemonSet, account := &appsv1.DaemonSet{ObjectMeta: meta}, &corev1.ServiceAccount{ObjectMeta: meta}
+	exists(t, admin, daemonSet, true)
+	exists(t, admin, account, true)
+	for _, object := range []client.Object{daemonSet, account} {
+		if !metav1.IsControlledBy(object, m) {
+			t.Errorf("%T is not controlled by the Module", object)
+		}
+	}
+
+	// An edit by hand is undone; what the edit shows is that a pass ran, so nothing else was written before it.
+	mark := e.Mark(t)
+	edited := daemonSet.DeepCopy()
+	edited.Spec.Template.Spec.PriorityClassName = ""
+	edited.Spec.Template.Spec.Containers[0].Image = "example.com/somebody:else"
+	if err := admin.Update(t.Context(), edited); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the edit is undone", func(ctx context.Context) (bool, error) {
+		err := admin.Get(ctx, client.ObjectKeyFromObject(daemonSet), daemonSet)
+		spec := &daemonSet.Spec.Template.Spec
+		return spec.Containers[0].Image == "example.com/plugin:v1" && spec.PriorityClassName == "system-node-critical", err
+	})
+	want := map[env.Write]int{{Agent: "drover-operator", Verb: "patch", Resource: "daemonsets"}: 1}
+	if diff := cmp.Diff(want, e.Writes(t, mark)); diff != "" {
+		t.Errorf("writes for one edit (-want +got):\n%s", diff)
+	}
+
+	// A field that is no longer asked for goes away.
+	change(t, admin, m, func() { m.Spec.DevicePlugin.Container.Args = []string{"--once"} })
+	eventually(t, "args appear", func(ctx context.Context) (bool, error) {
+		err := admin.Get(ctx, client.ObjectKeyFromObject(daemonSet), daemonSet)
+		return len(daemonSet.Spec.Template.Spec.Containers[0].Args) == 1, err
+	})
+	change(t, admin, m, func() { m.Spec.DevicePlugin.Container.Args = nil })
+	eventually(t, "args go", func(ctx context.Context) (bool, error) {
+		err := admin.Get(ctx, client.ObjectKeyFromObject(daemonSet), daemonSet)
+		return len(daemonSet.Spec.Template.Spec.Containers[0].Args) == 0, err
+	})
+
+	// A ServiceAccount of the user's own replaces the one made here.
+	change(t, admin, m, func() { m.Spec.DevicePlugin.ServiceAccountName = "own" })
+	exists(t, admin, account, false)
+	change(t, admin, m, func() { m.Spec.DevicePlugin.ServiceAccountName = "" })
+	exists(t, admin, account, true)
+
+	change(t, admin, m, func() { m.Spec.DevicePlugin = nil })
+	exists(t, admin, daemonSet, false)
+	exists(t, admin, account, false)
+	e.AssertNoMasters(t)
+}
+
+func TestSecondPassWritesNothing(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	m := module(everything)
+	m.Namespace, m.UID = e.Namespace(t), ""
+	if err := admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("first", func(t *testing.T) {
+		start(t, e)
+		exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}, true)
+	})
+	mark := e.Mark(t)
+	t.Run("second", func(t *testing.T) {
+		start(t, e)
+		// Another Module, made now, is served after or beside the old one, whose pass began with the start.
+		other := module()
+		other.Namespace, other.Name, other.UID = m.Namespace, "other", ""
+		if err := admin.Create(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "other-device-plugin"}}, true)
+	})
+	for _, request := range e.Requests(t, mark) {
+		if request.Ours() && request.IsWrite() && request.ObjectRef.Namespace == m.Namespace && !strings.HasPrefix(request.ObjectRef.Name, "other") {
+			t.Errorf("a second pass wrote: %s %s", request.Verb, request.RequestURI)
+		}
+	}
+}
+
+func TestForeignObjectsAreNotTaken(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	problems := start(t, e)
+	m := module()
+	m.Namespace, m.UID = e.Namespace(t), ""
+	foreign := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}
+	if err := admin.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the problem is reported", func(context.Context) (bool, error) {
+		problem := problems.For(client.ObjectKeyFromObject(m))[delivery.AllNodes]
+		return strings.Contains(problem.Message, "ServiceAccount nic-device-plugin exists and does not belong to this Module"), nil
+	})
+	if err := admin.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}, true)
+}
+
+// change updates the Module, again when somebody else has written it meanwhile.
+func change(t *testing.T, admin client.Client, m *kmmv1beta1.Module, edit func()) {
+	t.Helper()
+	eventually(t, "update the Module", func(ctx context.Context) (bool, error) {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return false, err
+		}
+		edit()
+		err := admin.Update(ctx, m)
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/controller/plugin"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const agentImage = "example.com/drover-agent:v1"
+
+func module(change ...func(*kmmv1beta1.Module)) *kmmv1beta1.Module {
+	m := &kmmv1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic", UID: "module-uid"},
+		Spec: kmmv1beta1.ModuleSpec{
+			Selector: map[string]string{"example.com/nic": "yes"},
+			ModuleLoader: &kmmv1beta1.ModuleLoaderSpec{Container: kmmv1beta1.ModuleLoaderContainerSpec{
+				ContainerImage: "example.com/nic:$KERNEL_VERSION",
+				KernelMappings: []kmmv1beta1.KernelMapping{{Regexp: ".+"}},
+				Modprobe:       kmmv1beta1.ModprobeSpec{ModuleName: "nic_kmod"},
+			}},
+			DevicePlugin: &kmmv1beta1.DevicePluginSpec{
+				Container: kmmv1beta1.WorkloadContainer{Image: "example.com/plugin:v1"},
+			},
+		},
+	}
+	for _, f := range change {
+		f(m)
+	}
+	return m
+}
+
+func everything(m *kmmv1beta1.Module) {
+	m.Spec.ImageRepoSecret = &corev1.LocalObjectReference{Name: "registry"}
+	m.Spec.Tolerations = []corev1.Toleration{{Key: "example.com/nic", Operator: corev1.TolerationOpExists}}
+	m.Spec.DevicePlugin = &kmmv1beta1.DevicePluginSpec{
+		ServiceAccountName:           "own",
+		AutomountServiceAccountToken: ptr.To(false),
+		Volumes: []corev1.Volume{{
+			Name: "config", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		}},
+		InitContainer: &kmmv1beta1.WorkloadContainer{Image: "example.com/init:v1", Command: []string{"/prepare"}},
+		Container: kmmv1beta1.WorkloadContainer{
+			Image:           "example.com/plugin:v2",
+			ImagePullPolicy: corev1.PullAlways,
+			Command:         []string{"/plugin"},
+			Args:            []string{"--verbose"},
+			Env:             []corev1.EnvVar{{Name: "MODE", Value: "fast"}},
+			VolumeMounts:    []corev1.VolumeMount{{Name: "config", MountPath: "/config"}},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false)},
+		},
+	}
+}
+
+func TestDaemonSetGolden(t *testing.T) {
+	cases := map[string]*kmmv1beta1.Module{
+		"minimal":    module(),
+		"everything": module(everything),
+		"no-loader":  module(func(m *kmmv1beta1.Module) { m.Spec.ModuleLoader = nil }),
+	}
+	for name, given := range cases {
+		t.Run(name, func(t *testing.T) {
+			daemonSet, err := plugin.DaemonSet(given, agentImage)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := yaml.Marshal(daemonSet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", name+".yaml")
+			if *update {
+				if err := os.WriteFile(file, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("DaemonSet (-want +got); -update rewrites:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSocketMountIsWritable(t *testing.T) {
+	daemonSet, err := plugin.DaemonSet(module(everything), agentImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []corev1.VolumeMount{
+		{Name: plugin.SocketVolume, MountPath: "/var/lib/kubelet/device-plugins"},
+		{Name: "config", MountPath: "/config"},
+	}
+	if diff := cmp.Diff(want, daemonSet.Spec.Template.Spec.Containers[0].VolumeMounts); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+}
+
+func TestPrivilegedOnlyWithoutSecurityContext(t *testing.T) {
+	cases := map[string]struct {
+		given *corev1.SecurityContext
+		then  *corev1.SecurityContext
+	}{
+		"unset": {nil, &corev1.SecurityContext{Privileged: ptr.To(true)}},
+		"empty": {&corev1.SecurityContext{}, &corev1.SecurityContext{}},
+		"set":   {&corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}, &corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			daemonSet, err := plugin.DaemonSet(module(func(m *kmmv1beta1.Module) {
+				m.Spec.DevicePlugin.Container.SecurityContext = tc.given
+			}), agentImage)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.then, daemonSet.Spec.Template.Spec.Containers[0].SecurityContext); diff != "" {
+				t.Errorf("securityContext (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestName(t *testing.T) {
+	long := plugin.Name(strings.Repeat("m", 60))
+	if len(long) != 63 || long == plugin.Name(strings.Repeat("m", 61)) {
+		t.Errorf("name of a long Module: %q", long)
+	}
+	if got := plugin.Name("nic"); got != "nic-device-plugin" {
+		t.Errorf("got %q", got)
+	}
+}
