@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"regexp"
+	"strings"
+)
+
+const (
+	maxLogLines = 10
+	maxLogBytes = 1024
+)
+
+var (
+	// logPrefix is what syslog(2) puts before a line: the level, and the time with, on some kernels, the caller.
+	logPrefix = regexp.MustCompile(`^(<\d+>)?(\[ *\d+\.\d+\] ?)?(\[ *[TC]\d+\] ?)?`)
+	// address is a pointer, or what the kernel prints in its place.
+	address = regexp.MustCompile(`\b(0x)?[0-9a-f]{16}\b|\(____ptrval____\)`)
+)
+
+// newLines are the last lines that after has and before has not, without what differs from time to time (timestamps,
+// addresses), so that equal failures give equal lines. The buffer may have wrapped in between.
+func newLines(before, after string) []string {
+	added := after
+	if last := lastLine(before); last != "" {
+		if i := strings.LastIndex(after, last); i >= 0 {
+			added = after[i+len(last):]
+		}
+	}
+	var lines []string
+	for line := range strings.Lines(added) {
+		line = strings.TrimRight(line, "\n")
+		line = line[len(logPrefix.FindString(line)):]
+		line = address.ReplaceAllString(strings.ToValidUTF8(line, "?"), "<address>")
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) > maxLogLines {
+		lines = lines[len(lines)-maxLogLines:]
+	}
+	for size := 0; len(lines) > 0; lines = lines[1:] {
+		size = len(strings.Join(lines, "\n"))
+		if size <= maxLogBytes {
+			break
+		}
+	}
+	return lines
+}
+
+// lastLine is the last whole line of a log, with its timestamp, which makes it unique.
+func lastLine(log string) string {
+	log = strings.TrimRight(log, "\n")
+	if log == "" {
+		return ""
+	}
+	return log[strings.LastIndex(log, "\n")+1:] + "\n"
+}

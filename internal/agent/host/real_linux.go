@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/drover-project/drover/internal/agent/kcall"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// Options of the real host.
+type Options struct {
+	// Root is where the host's proc, sys and lib/modules are mounted: "/host" in a pod.
+	Root string
+	// Command runs this binary's kcall, for example {"/proc/self/exe", "kcall"}.
+	Command []string
+	// Deadline of one kernel call.
+	Deadline time.Duration
+}
+
+// Real is the node this process runs on.
+type Real struct {
+	root    string
+	release string
+	caller  *kcall.Caller
+	hints   *hub
+}
+
+var _ Host = (*Real)(nil)
+
+// New looks at the host below root.
+func New(o Options) (*Real, error) {
+	release, err := os.ReadFile(filepath.Join(o.Root, "proc/sys/kernel/osrelease"))
+	if err != nil {
+		return nil, fmt.Errorf("host: kernel release: %w", err)
+	}
+	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hub{}}
+	r.caller = &kcall.Caller{
+		Command: o.Command, Deadline: o.Deadline,
+		Returned: func(string) { r.hints.tell() },
+	}
+	return r, nil
+}
+
+// Release implements Host.
+func (r *Real) Release() string { return r.release }
+
+// BootID implements Host.
+func (r *Real) BootID() (string, error) {
+	id, err := os.ReadFile(filepath.Join(r.root, "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("host: boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
+}
+
+// Modules implements Host.
+func (r *Real) Modules() (map[string]State, error) {
+	data, err := os.ReadFile(filepath.Join(r.root, "proc/modules"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]State{}, nil // a kernel without modules
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host: modules: %w", err)
+	}
+	return parseModules(string(data)), nil
+}
+
+// Module implements Host.
+func (r *Real) Module(name string) (Module, bool, error) {
+	return readModule(filepath.Join(r.root, "sys/module"), kmod.NormalizeName(name))
+}
+
+// BuiltIn implements Host. A built-in module with parameters has a directory in /sys/module without initstate; all of
+// them are in modules.builtin.
+func (r *Real) BuiltIn(name string) (bool, error) {
+	name = kmod.NormalizeName(name)
+	dir := filepath.Join(r.root, "sys/module", name)
+	if _, err := os.Stat(dir); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "initstate")); errors.Is(err, fs.ErrNotExist) {
+			return true, nil
+		}
+		return false, nil
+	}
+	list, err := os.ReadFile(filepath.Join(r.modulesDir(), "modules.builtin"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("host: built-in modules: %w", err)
+	}
+	for line := range strings.Lines(string(list)) {
+		if n, ok := kmod.ModuleName(strings.TrimSpace(line)); ok && n == name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Tree implements Host.
+func (r *Real) Tree() (fs.FS, error) { return os.DirFS(r.modulesDir()), nil }
+
+// modulesDir is lib/modules/<release>. A pod mounts the host's /lib/modules, which the kubelet has resolved where /lib
+// is a link; on a host itself both names lead there.
+func (r *Real) modulesDir() string {
+	dir := filepath.Join(r.root, "lib/modules", r.release)
+	if _, err := os.Stat(dir); err != nil {
+		if usr := filepath.Join(r.root, "usr/lib/modules", r.release); isDir(usr) {
+			return usr
+		}
+	}
+	return dir
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+// Load implements Host.
+func (r *Real) Load(_ context.Context, req LoadRequest) error {
+	file, ok := req.File.(*os.File)
+	if !ok {
+		return fmt.Errorf("host: load %s: the file is not on disk", req.Name)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("host: load %s: %w", req.Name, err)
+	}
+	return r.call("finit_module", req.Name, kcall.Request{Load: &kcall.Load{
+		Name: req.Name, Params: req.Params, KernelDecompresses: r.kernelDecompresses(),
+	}}, file)
+}
+
+// Unload implements Host.
+func (r *Real) Unload(_ context.Context, req UnloadRequest) error {
+	return r.call("delete_module", req.Name, kcall.Request{Unload: kmod.NormalizeName(req.Name)}, nil)
+}
+
+func (r *Real) call(call, module string, request kcall.Request, file *os.File) error {
+	before := r.log()
+	answer, err := r.caller.Call(module, request, file)
+	switch {
+	case errors.Is(err, kcall.ErrLeftBehind):
+		return fmt.Errorf("%s %s: %w", call, module, ErrTimeout)
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", call, module, err)
+	case answer.Errno == "":
+		return nil
+	}
+	lines := newLines(before, r.log())
+	if answer.Errno == "EPERM" && r.modulesDisabled() {
+		lines = append([]string{"kernel.modules_disabled is 1"}, lines...)
+	}
+	return &CallError{Call: call, Module: module, Errno: answer.Errno, Log: lines}
+}
+
+func (r *Real) kernelDecompresses() string {
+	kind, err := os.ReadFile(filepath.Join(r.root, "sys/module/compression"))
+	if err != nil {
+		return "" // the kernel cannot, and then kcall does
+	}
+	return strings.TrimSpace(string(kind))
+}
+
+func (r *Real) modulesDisabled() bool {
+	v, err := os.ReadFile(filepath.Join(r.root, "proc/sys/kernel/modules_disabled"))
+	return err == nil && strings.TrimSpace(string(v)) == "1"
+}
+
+// log is the kernel's ring buffer, or nothing without the privilege to read it: its lines only explain.
+func (r *Real) log() string {
+	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
+	if err != nil || size <= 0 {
+		return ""
+	}
+	buffer := make([]byte, size)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buffer)
+	if err != nil {
+		return ""
+	}
+	return string(buffer[:n])
+}

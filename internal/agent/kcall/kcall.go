@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kcall makes one system call that inserts or removes a kernel module, in a process of its own: an oops kills
+// that process and not the agent, and a call that hangs can be left behind.
+//
+// The agent runs its own binary as `drover-agent kcall`, with a Request as JSON on standard input, the module's file as
+// descriptor 3, and reads an Answer as JSON from standard output.
+package kcall
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// FileDescriptor is where the child finds the module's file.
+const FileDescriptor = 3
+
+// maxMessage bounds a request or an answer, in bytes.
+const maxMessage = 1 << 20
+
+// Request is one call.
+type Request struct {
+	// Load is the module to insert, or Unload the one to remove; exactly one is set.
+	Load *Load `json:"load,omitempty"`
+	// Unload is the name of the module to remove.
+	Unload string `json:"unload,omitempty"`
+}
+
+// Load is finit_module(2) on the inherited file.
+type Load struct {
+	// Name for messages; the kernel takes it from the file.
+	Name string `json:"name"`
+	// Params as key=value, in order.
+	Params []string `json:"params,omitempty"`
+	// KernelDecompresses is what /sys/module/compression says ("gzip", "xz", "zstd"), empty on kernels that cannot.
+	KernelDecompresses string `json:"kernelDecompresses,omitempty"`
+}
+
+// Answer is what became of it.
+type Answer struct {
+	// Errno is the error's symbolic name; empty: the call succeeded.
+	Errno string `json:"errno,omitempty"`
+	// Message is set when the call could not even be made.
+	Message string `json:"message,omitempty"`
+}
+
+// Run is the child: it reads one request, makes the call and writes the answer.
+func Run(in io.Reader, out io.Writer) error {
+	var r Request
+	if err := json.NewDecoder(io.LimitReader(in, maxMessage)).Decode(&r); err != nil {
+		return fmt.Errorf("kcall: read the request: %w", err)
+	}
+	var answer Answer
+	switch {
+	case r.Load != nil && r.Unload == "":
+		answer = load(*r.Load)
+	case r.Load == nil && r.Unload != "":
+		answer = unload(r.Unload)
+	default:
+		answer.Message = "exactly one of load and unload must be set"
+	}
+	if err := json.NewEncoder(out).Encode(answer); err != nil {
+		return fmt.Errorf("kcall: write the answer: %w", err)
+	}
+	return nil
+}
+
+// commandLine joins parameters as the kernel parses them: separated by blanks, values with blanks in double quotes.
+func commandLine(params []string) string {
+	quoted := make([]string, len(params))
+	for i, p := range params {
+		name, value, ok := strings.Cut(p, "=")
+		if ok && strings.ContainsAny(value, " \t\n") && !strings.HasPrefix(value, `"`) {
+			p = name + `="` + value + `"`
+		}
+		quoted[i] = p
+	}
+	return strings.Join(quoted, " ")
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kcall
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// compressed are the first bytes of what kernels may decompress, under the names of /sys/module/compression.
+var compressed = map[string][]byte{
+	"gzip": {0x1f, 0x8b},
+	"xz":   {0xfd, '7', 'z', 'X', 'Z', 0},
+	"zstd": {0x28, 0xb5, 0x2f, 0xfd},
+}
+
+func load(l Load) Answer {
+	file := os.NewFile(FileDescriptor, l.Name)
+	if file == nil {
+		return Answer{Message: "the module's file was not handed over"}
+	}
+	flags := 0
+	kind, err := compression(file)
+	if err != nil {
+		return Answer{Message: err.Error()}
+	}
+	switch {
+	case kind == "":
+	case kind == l.KernelDecompresses:
+		flags = unix.MODULE_INIT_COMPRESSED_FILE
+	default:
+		if file, err = decompress(file, l.Name); err != nil {
+			return Answer{Message: err.Error()}
+		}
+	}
+	err = unix.FinitModule(int(file.Fd()), commandLine(l.Params), flags)
+	if flags != 0 && errors.Is(err, unix.EOPNOTSUPP) {
+		if file, err = decompress(file, l.Name); err != nil {
+			return Answer{Message: err.Error()}
+		}
+		err = unix.FinitModule(int(file.Fd()), commandLine(l.Params), 0)
+	}
+	return answerOf(err)
+}
+
+func unload(name string) Answer {
+	return answerOf(unix.DeleteModule(name, unix.O_NONBLOCK))
+}
+
+func answerOf(err error) Answer {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return Answer{}
+	case errors.As(err, &errno):
+		if name := unix.ErrnoName(errno); name != "" {
+			return Answer{Errno: name}
+		}
+		return Answer{Errno: fmt.Sprintf("E%d", int(errno))}
+	}
+	return Answer{Message: err.Error()}
+}
+
+// compression names the file's compression by its first bytes; empty for a plain ELF file.
+func compression(file *os.File) (string, error) {
+	head := make([]byte, 6)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the module's file: %w", err)
+	}
+	for kind, magic := range compressed {
+		if bytes.HasPrefix(head[:n], magic) {
+			return kind, nil
+		}
+	}
+	return "", nil
+}
+
+// decompress gives the kernel a plain file in memory. An appended signature is part of what was compressed.
+func decompress(file *os.File, name string) (*os.File, error) {
+	packed, err := io.ReadAll(io.NewSectionReader(file, 0, kmod.MaxSize))
+	if err != nil {
+		return nil, fmt.Errorf("read the module's file: %w", err)
+	}
+	plain, err := kmod.Decompress(packed)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory for the decompressed module: %w", err)
+	}
+	memory := os.NewFile(uintptr(fd), name)
+	if _, err := memory.Write(plain); err != nil {
+		return nil, fmt.Errorf("memory for the decompressed module: %w", err)
+	}
+	return readOnly(memory)
+}
+
+// readOnly opens a file in memory again for reading: finit_module refuses a file that somebody may write.
+func readOnly(memory *os.File) (*os.File, error) {
+	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("open the decompressed module: %w", err)
+	}
+	if err := memory.Close(); err != nil {
+		return nil, fmt.Errorf("close the decompressed module: %w", err)
+	}
+	return again, nil
+}
