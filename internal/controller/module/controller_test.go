@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+func operatorWrites(finalizers, creates, applies, podDeletes, configDeletes int) map[env.Write]int {
+	writes := map[env.Write]int{}
+	for write, n := range map[env.Write]int{
+		{Agent: env.Operator, Verb: "patch", Resource: "modules"}:             finalizers,
+		{Agent: env.Operator, Verb: "create", Resource: "pods"}:               creates,
+		{Agent: env.Operator, Verb: "patch", Resource: "nodemodulesconfigs"}:  applies,
+		{Agent: env.Operator, Verb: "delete", Resource: "pods"}:               podDeletes,
+		{Agent: env.Operator, Verb: "delete", Resource: "nodemodulesconfigs"}: configDeletes,
+	} {
+		if n > 0 {
+			writes[write] = n
+		}
+	}
+	return writes
+}
+
+func TestAModuleBecomesACarrierAndAnOrder(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+
+	mark := w.env.Mark(t)
+	w.pass(m)
+	carriers := w.carriers(m)
+	if len(carriers) != 1 {
+		t.Fatalf("%d carriers, want 1", len(carriers))
+	}
+	entry := w.ordered(node, m)
+	want := &v1beta1.NodeModuleSpec{
+		ModuleItem: v1beta1.ModuleItem{Namespace: w.namespace, Name: "nic", ServiceAccountName: "default"},
+		Config: v1beta1.ModuleConfig{
+			KernelVersion: kernelVersion, ContainerImage: "registry.example/nic:" + kernelVersion,
+			ImagePullPolicy: corev1.PullIfNotPresent, Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt"},
+		},
+		Delivery: &v1beta1.Delivery{ID: carriers[0].Annotations[v1beta1.DeliveryAnnotation], CarrierUID: carriers[0].UID},
+	}
+	if diff := cmp.Diff(want, entry); diff != "" {
+		t.Errorf("entry (-want +got):\n%s", diff)
+	}
+	if refs := w.config(node).OwnerReferences; len(refs) != 1 || refs[0].UID != node.UID {
+		t.Errorf("owner references %v, want the node", refs)
+	}
+	w.quiet(m)
+
+	w.agent(node, loaded(entry))
+	w.pass(m)
+	if left := w.carriers(m); len(left) != 0 {
+		t.Errorf("%d carriers are left after the delivery", len(left))
+	}
+	w.quiet(m)
+	w.reap()
+	w.quiet(m)
+	writes := w.env.Writes(t, mark)
+	delete(writes, env.Write{Agent: env.Agent, Verb: "patch", Resource: "nodemodulesconfigs/status"})
+	if diff := cmp.Diff(operatorWrites(1, 1, 1, 1, 0), writes); diff != "" {
+		t.Errorf("writes for one load (-want +got):\n%s", diff)
+	}
+}
+
+func TestARestartWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.use(w.operator)
+	w.quiet(m)
+}
+
+func TestARestartKeepsTheCarrierThatAnEntryNames(t *testing.T) {
+	w := newWorld(t)
+	w.node("a")
+	m := w.module("nic")
+	w.pass(m)
+	w.use(w.operator)
+	w.quiet(m)
+}
+
+func TestACarrierThatNobodyRemembersIsMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	failing := interceptor.NewClient(w.operator, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return apierrors.NewInternalError(errors.New("the operator dies here"))
+		},
+	})
+	w.use(failing)
+	if _, err := w.control.Reconcile(t.Context(), request(m)); err == nil {
+		t.Fatal("an error of the API server is returned")
+	}
+	lost := w.carriers(m)[0].UID
+
+	w.use(w.operator)
+	w.pass(m)
+	if left := w.carriers(m); len(left) != 0 {
+		t.Fatal("a carrier that is in no entry and no memory is deleted")
+	}
+	if w.entry(node, m) != nil {
+		t.Fatal("and never named in an entry")
+	}
+	w.reap()
+	w.pass(m)
+	if got := w.ordered(node, m).Delivery.CarrierUID; got == lost || got != w.carriers(m)[0].UID {
+		t.Errorf("the entry names carrier %q, want the new one", got)
+	}
+}
+
+func TestADeletedModuleLeavesInTwoSteps(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.must(w.admin.Delete(t.Context(), m))
+
+	w.pass(m)
+	entry := w.ordered(node, m)
+	if entry.State != v1beta1.NodeModuleAbsent || entry.Reason != module.ReasonDeleted || entry.Config.ContainerImage == "" {
+		t.Errorf("entry %+v, want an order to unload that keeps its config", entry)
+	}
+	if !w.exists(m) {
+		t.Fatal("the Module stays until its kernel module is out")
+	}
+	w.quiet(m)
+
+	mark := w.env.Mark(t)
+	w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
+	w.pass(m)
+	if nmc := w.config(node); nmc != nil {
+		t.Errorf("the object of a node without orders is left: %v", nmc.Spec)
+	}
+	if w.exists(m) {
+		t.Error("the finalizer is released once the agent has answered")
+	}
+	writes := w.env.Writes(t, mark)
+	delete(writes, env.Write{Agent: env.Agent, Verb: "patch", Resource: "nodemodulesconfigs/status"})
+	if diff := cmp.Diff(operatorWrites(1, 0, 0, 0, 1), writes); diff != "" {
+		t.Errorf("writes for the end (-want +got):\n%s", diff)
+	}
+	w.quiet(m)
+}
+
+func TestADeselectedNodeLeavesAndComesBack(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	relabel := func(value string) {
+		t.Helper()
+		patch := client.MergeFrom(node.DeepCopy())
+		node.Labels["test"] = value
+		w.must(w.admin.Patch(t.Context(), node, patch))
+	}
+	relabel("other")
+	w.pass(m)
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
+		t.Errorf("state %s, reason %s", e.State, e.Reason)
+	}
+	relabel(w.namespace)
+	w.pass(m)
+	if e := w.ordered(node, m); e.State != "" || e.Reason != "" {
+		t.Errorf("state %s, reason %s: the order to unload is taken back", e.State, e.Reason)
+	}
+	if len(w.carriers(m)) != 0 {
+		t.Error("what the node holds is not delivered again")
+	}
+	w.quiet(m)
+}
+
+func TestTaintsDecideOnTheFirstLoadOnly(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	for _, n := range []*corev1.Node{node, w.node("b")} {
+		patch := client.MergeFrom(n.DeepCopy())
+		n.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoExecute}}
+		n.Spec.Unschedulable = true
+		w.must(w.admin.Patch(t.Context(), n, patch))
+	}
+	w.quiet(m)
+}
+
+func TestADeletedNodeModulesConfigComesBackWhole(t *testing.T) {
+	w := newWorld(t)
+	node, first, second := w.node("a"), w.module("nic"), w.module("fs")
+	w.pass(first)
+	w.pass(second)
+	w.must(w.admin.Delete(t.Context(), w.config(node)))
+	w.pass(first)
+	w.pass(second)
+	for _, m := range []*v1beta1.Module{first, second} {
+		if e := w.ordered(node, m); e.State != "" {
+			t.Errorf("Module %s: state %s", m.Name, e.State)
+		}
+		w.quiet(m)
+	}
+}
+
+func TestTwoModulesShareANode(t *testing.T) {
+	w := newWorld(t)
+	node, first, second := w.node("a"), w.module("nic"), w.module("fs")
+	w.pass(first)
+	w.pass(second)
+	w.agent(node, loaded(w.ordered(node, first), w.ordered(node, second)))
+	kept := w.ordered(node, second).DeepCopy()
+
+	w.must(w.admin.Delete(t.Context(), first))
+	w.pass(first)
+	w.agent(node, gone(loaded(kept), first))
+	w.pass(first)
+	if w.entry(node, first) != nil || w.exists(first) {
+		t.Error("the first Module is gone")
+	}
+	if diff := cmp.Diff(kept, w.ordered(node, second)); diff != "" {
+		t.Errorf("the second's entry (-before +after):\n%s", diff)
+	}
+	if refs := w.config(node).OwnerReferences; len(refs) != 1 || refs[0].UID != node.UID {
+		t.Errorf("owner references %v: the node's stays with whoever is left", refs)
+	}
+}
+
+func TestAnUnclaimedModuleLeavesByAnOrder(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	status := loaded(w.ordered(node, m))
+	// The Module went by force, and its entry with it.
+	w.must(w.admin.Delete(t.Context(), m))
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+	m.Finalizers = nil
+	w.must(w.admin.Update(t.Context(), m))
+	nmc := w.config(node)
+	nmc.Spec.Modules = nil
+	w.must(w.admin.Update(t.Context(), nmc))
+	status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptUnclaimed}}
+	w.agent(node, status)
+
+	w.pass(m)
+	e := w.ordered(node, m)
+	if e.State != v1beta1.NodeModuleAbsent || e.Config.ContainerImage != status.Modules[0].Config.ContainerImage {
+		t.Errorf("entry %+v, want an order to unload what is live", e)
+	}
+	w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
+	w.pass(m)
+	if w.config(node) != nil {
+		t.Error("nothing is left")
+	}
+}
+
+func TestANodeThatIsGoneHoldsNobodyUp(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.must(w.admin.Delete(t.Context(), node))
+	w.must(w.admin.Delete(t.Context(), m))
+	w.pass(m)
+	if w.exists(m) {
+		t.Error("the finalizer waits for a node that does not exist")
+	}
+	w.must(w.admin.Delete(t.Context(), w.config(node))) // the garbage collector's part
+}
+
+func TestNothingIsDeliveredUnsealed(t *testing.T) {
+	missing := func(what string) error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: what}, module.SealPolicy)
+	}
+	ignore := admissionv1.Ignore
+	cases := map[string]struct {
+		get  func(client.Object) error
+		says string
+	}{
+		"no policy": {says: "the admission policy drover-carriers is missing: apply config/policies", get: func(o client.Object) error {
+			if _, ok := o.(*admissionv1.ValidatingAdmissionPolicy); ok {
+				return missing("validatingadmissionpolicies")
+			}
+			return nil
+		}},
+		"no binding": {says: "the binding of the admission policy drover-carriers is missing", get: func(o client.Object) error {
+			if _, ok := o.(*admissionv1.ValidatingAdmissionPolicyBinding); ok {
+				return missing("validatingadmissionpolicybindings")
+			}
+			return nil
+		}},
+		"a policy that may fail open": {says: "does not have failurePolicy Fail", get: func(o client.Object) error {
+			if p, ok := o.(*admissionv1.ValidatingAdmissionPolicy); ok {
+				p.Spec.FailurePolicy = &ignore
+			}
+			return nil
+		}},
+		"a binding that only warns": {says: "does not deny everywhere", get: func(o client.Object) error {
+			if b, ok := o.(*admissionv1.ValidatingAdmissionPolicyBinding); ok {
+				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+			}
+			return nil
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node, m := w.node("a"), w.module("nic")
+			w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if err := c.Get(ctx, key, o, opts...); err != nil {
+						return err
+					}
+					return tc.get(o)
+				},
+			}))
+			w.pass(m)
+			if len(w.carriers(m)) != 0 || w.config(node) != nil {
+				t.Error("something was delivered without a seal")
+			}
+			p := w.board.For(client.ObjectKeyFromObject(m))[delivery.AllNodes]
+			if p.Reason != v1beta1.ReasonDeliveryRefused || !strings.Contains(p.Message, tc.says) {
+				t.Errorf("problem %+v, want %q", p, tc.says)
+			}
+			w.use(w.operator)
+			w.pass(m)
+			if len(w.carriers(m)) != 1 || len(w.board.For(client.ObjectKeyFromObject(m))) != 0 {
+				t.Error("delivered once sealed")
+			}
+		})
+	}
+}
+
+func TestARefusedCarrierIsReportedAndRests(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	tries := 0
+	w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			tries++
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota: pods"))
+		},
+	}))
+	for range 3 {
+		if after := w.pass(m).RequeueAfter; after <= 0 {
+			t.Errorf("requeue after %s: nothing else would try again", after)
+		}
+	}
+	if tries != 1 {
+		t.Errorf("%d tries, want 1 in the first 10 seconds", tries)
+	}
+	p := w.board.For(client.ObjectKeyFromObject(m))[node.Name]
+	if p.Reason != v1beta1.ReasonDeliveryRefused || !strings.Contains(p.Message, "exceeded quota") {
+		t.Errorf("problem %+v, want the words of the refusal", p)
+	}
+	if w.config(node) != nil {
+		t.Error("no order without a carrier")
+	}
+}
+
+func TestErrorsOfTheAPIServer(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodemodulesconfigs"}, "x", errors.New("uid mismatch"))
+	cases := map[string]struct {
+		err     error
+		returns bool
+	}{
+		"a conflict is tried again in silence": {err: conflict},
+		"an overloaded server is an error":     {err: apierrors.NewTooManyRequestsError("slow down"), returns: true},
+		"a timeout is an error":                {err: apierrors.NewTimeoutError("etcd", 1), returns: true},
+		"so is anything unknown":               {err: apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", schema.GroupResource{}, "x", "", 0, true), returns: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node, m := w.node("a"), w.module("nic")
+			w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+				Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+					return tc.err
+				},
+			}))
+			result, err := w.control.Reconcile(t.Context(), request(m))
+			if (err != nil) != tc.returns {
+				t.Errorf("error %v, want one: %t", err, tc.returns)
+			}
+			if err == nil && result.RequeueAfter == 0 {
+				t.Error("nothing would try again")
+			}
+			w.use(w.operator)
+			w.pass(m)
+			w.reap()
+			w.pass(m)
+			w.ordered(node, m)
+		})
+	}
+}
+
+func TestNothingIsUnloadedWhileTheCRDsLeave(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.must(w.admin.Delete(t.Context(), m))
+	live := interceptor.NewClient(w.operator, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, o, opts...)
+			if crd, ok := o.(*metav1.PartialObjectMetadata); ok && err == nil {
+				now := metav1.Now()
+				crd.DeletionTimestamp = &now
+			}
+			return err
+		},
+	})
+	// The cache does not show it yet, the API server does.
+	w.control = module.New(w.operator, live, w.board, module.Options{AgentImage: env.AgentImage})
+	w.quiet(m)
+	// Now the cache does, too.
+	w.use(live)
+	w.pass(m)
+	if e := w.ordered(node, m); e.State != "" {
+		t.Errorf("state %s: deleting the CRDs must not unload", e.State)
+	}
+	if w.exists(m) {
+		t.Error("the finalizer would keep the CRDs from going")
+	}
+}
+
+func TestPausedIsNotTouched(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+	m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""}
+	m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"}
+	w.must(w.admin.Update(t.Context(), m))
+	w.quiet(m)
+	m.Annotations = nil
+	w.must(w.admin.Update(t.Context(), m))
+	w.pass(m)
+	if got := w.ordered(node, m).Config.Modprobe.Parameters; len(got) != 1 {
+		t.Errorf("parameters %v: the change is made once the pause ends", got)
+	}
+	if len(w.carriers(m)) != 0 {
+		t.Error("parameters need no delivery")
+	}
+}
+
+func TestAllRequestsHadTheOperatorsRole(t *testing.T) {
+	w := newWorld(t)
+	w.node("a")
+	w.pass(w.module("nic"))
+	w.env.AssertNoMasters(t)
+}
+
+func request(m *v1beta1.Module) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)}
+}
