@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+const boot = "boot-2"
+
+func entry(change ...func(*v1beta1.NodeModulesConfig)) *v1beta1.NodeModulesConfig {
+	item := v1beta1.ModuleItem{Namespace: "team", Name: "nic", ServiceAccountName: "default"}
+	config := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "example.com/nic:1"}
+	nmc := &v1beta1.NodeModulesConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
+		Spec:       v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{{ModuleItem: item, Config: config}}},
+		Status: v1beta1.NodeModulesConfigStatus{
+			Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item, Config: config, BootID: boot}},
+		},
+	}
+	for _, f := range change {
+		f(nmc)
+	}
+	return nmc
+}
+
+func TestWantedLabels(t *testing.T) {
+	const (
+		ready   = "kmm.node.kubernetes.io/team.nic.ready"
+		version = "kmm.node.kubernetes.io/team.nic.version.ready"
+		plugin  = "kmm.node.kubernetes.io/team.nic.device-plugin-ready"
+	)
+	cases := map[string]struct {
+		given   *v1beta1.NodeModulesConfig
+		plugins []types.NamespacedName
+		then    map[string]string
+	}{
+		"live in this boot": {given: entry(), then: map[string]string{ready: ""}},
+		"with a version": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Status.Modules[0].Version = "v2" }),
+			then:  map[string]string{ready: "", version: "v2"},
+		},
+		"live in an earlier boot": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Status.Modules[0].BootID = "boot-1" }),
+			then:  map[string]string{},
+		},
+		"ordered to leave": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Spec.Modules[0].State = v1beta1.NodeModuleAbsent }),
+			then:  map[string]string{},
+		},
+		"another build is ordered": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Spec.Modules[0].Config.ContainerImage = "example.com/nic:2" }),
+			then:  map[string]string{},
+		},
+		"only the pull policy differs": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Spec.Modules[0].Config.ImagePullPolicy = corev1.PullAlways }),
+			then:  map[string]string{ready: ""},
+		},
+		"no order": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Spec.Modules = nil }),
+			then:  map[string]string{},
+		},
+		"not live": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Status.Modules = nil }),
+			then:  map[string]string{},
+		},
+		"no object": {then: map[string]string{}},
+		"a plugin without a loader": {
+			plugins: []types.NamespacedName{{Namespace: "team", Name: "nic"}},
+			then:    map[string]string{plugin: ""},
+		},
+		"all": {
+			given:   entry(),
+			plugins: []types.NamespacedName{{Namespace: "team", Name: "nic"}},
+			then:    map[string]string{ready: "", plugin: ""},
+		},
+	}
+	node := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: boot}}}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.then, wantedLabels(node, tc.given, tc.plugins)); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLabelPatch(t *testing.T) {
+	const d = "kmm.node.kubernetes.io/"
+	cases := map[string]struct {
+		have, want map[string]string
+		then       map[string]any
+	}{
+		"right":             {map[string]string{d + "a.b.ready": "", "x": "y"}, map[string]string{d + "a.b.ready": ""}, nil},
+		"nothing":           {nil, nil, nil},
+		"on":                {nil, map[string]string{d + "a.b.ready": ""}, map[string]any{d + "a.b.ready": ""}},
+		"off":               {map[string]string{d + "a.b.ready": ""}, nil, map[string]any{d + "a.b.ready": nil}},
+		"another version":   {map[string]string{d + "a.b.version.ready": "1"}, map[string]string{d + "a.b.version.ready": "2"}, map[string]any{d + "a.b.version.ready": "2"}},
+		"deprecated":        {map[string]string{d + "b.ready": ""}, nil, map[string]any{d + "b.ready": nil}},
+		"plugin off":        {map[string]string{d + "a.b.device-plugin-ready": ""}, nil, map[string]any{d + "a.b.device-plugin-ready": nil}},
+		"the user's labels": {map[string]string{d + "version-module.a.b": "1", "example.com/x.ready": ""}, nil, nil},
+		"several at once": {
+			map[string]string{d + "a.b.ready": ""}, map[string]string{d + "a.c.ready": "", d + "a.c.version.ready": "3"},
+			map[string]any{d + "a.b.ready": nil, d + "a.c.ready": "", d + "a.c.version.ready": "3"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			patch, err := labelPatch(tc.have, tc.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got struct {
+				Metadata struct {
+					Labels map[string]any `json:"labels"`
+				} `json:"metadata"`
+			}
+			if patch != nil {
+				if err := json.Unmarshal(patch, &got); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(tc.then, got.Metadata.Labels); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
