@@ -19,6 +19,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
 
+// defaultDirName is the API's default for dirName; an empty one means the same.
+const defaultDirName = "/opt"
+
 // Options say what is wanted, and from where to where.
 type Options struct {
 	// From is the root of the image, To the output directory.
@@ -46,6 +49,7 @@ type Options struct {
 func Run(ctx context.Context, o Options) error {
 	o.MaxBytes = cmp.Or(o.MaxBytes, manifest.DefaultMaxBytes)
 	o.MaxFiles = cmp.Or(o.MaxFiles, manifest.MaxFiles)
+	o.DirName = cmp.Or(o.DirName, defaultDirName)
 	out, err := os.OpenRoot(o.To)
 	if err != nil {
 		return fmt.Errorf("open output: %w", err)

@@ -14,7 +14,7 @@ import (
 // AddFlags binds the options to the flags that the operator writes into a carrier.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kernel, "kernel", "", "kernel version of the node")
-	flags.StringVar(&o.DirName, "dir-name", "/opt", "directory in the image that holds lib/modules")
+	flags.StringVar(&o.DirName, "dir-name", defaultDirName, "directory in the image that holds lib/modules")
 	flags.StringVar(&o.Module, "module", "", "kernel module to be loaded")
 	flags.StringSliceVar(&o.LoadOrder, "load-order", nil, "kernel modules from the topmost to the deepest, each needing the next")
 	flags.StringVar(&o.FirmwarePath, "firmware-path", "", "directory in the image with firmware")

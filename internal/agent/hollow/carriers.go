@@ -40,9 +40,16 @@ type carriers struct {
 	watch  cache.Controller
 	queue  workqueue.TypedRateLimitingInterface[string]
 
-	mu   sync.Mutex
-	seen map[types.UID]pullState
-	dirs map[string][]string // pod key → directories made for it, also for predecessors of its name
+	mu    sync.Mutex
+	known map[string]*carrier // by the pod's key
+}
+
+// carrier is one carrier pod. The queue never hands one key to two workers, so its fields need no lock.
+type carrier struct {
+	uid    types.UID
+	state  pullState
+	failed time.Time // when the pull failed
+	dir    string    // the pod's directory below the kubelet's; empty until there is one
 }
 
 // pullState is how far a pod has come; the watch may lag behind it.
@@ -57,7 +64,7 @@ const (
 
 func newCarriers(a *api, nodes map[string]*node, pulled *images) *carriers {
 	c := &carriers{
-		api: a, nodes: nodes, images: pulled, seen: map[types.UID]pullState{}, dirs: map[string][]string{},
+		api: a, nodes: nodes, images: pulled, known: map[string]*carrier{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
 	}
 	enqueue := func(o any) {
@@ -128,7 +135,7 @@ func (c *carriers) sync(ctx context.Context, key string) error {
 		return fmt.Errorf("find pod: %w", err)
 	}
 	if !exists {
-		return c.clean(key, "")
+		return c.forget(key)
 	}
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -139,15 +146,16 @@ func (c *carriers) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if pod.DeletionTimestamp != nil {
-		return errors.Join(c.clean(key, ""), c.api.finalisePod(ctx, pod))
+		return errors.Join(c.forget(key), c.api.finalisePod(ctx, pod))
 	}
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	if err := c.clean(key, pod.UID); err != nil {
+	now, err := c.enter(key, pod.UID)
+	if err != nil {
 		return err
 	}
-	return ignoreGone(c.advance(ctx, key, n, pod))
+	return ignoreGone(c.advance(ctx, now, n, pod))
 }
 
 // ignoreGone drops errors about a pod that has been deleted or replaced meanwhile: the watch will say so.
@@ -159,17 +167,17 @@ func ignoreGone(err error) error {
 }
 
 // advance pulls the image, runs the export and reports.
-func (c *carriers) advance(ctx context.Context, key string, n *node, pod *corev1.Pod) error {
-	switch state := c.state(pod.UID); {
-	case state == running || state == backingOff:
+func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *corev1.Pod) error {
+	switch {
+	case now.state == running || now.state == backingOff:
 		return nil
 	case !c.images.exists(reference(pod)):
-		return c.fail(ctx, key, pod, state)
+		return c.fail(ctx, now, pod)
 	}
-	if err := c.export(ctx, key, n, pod); err != nil {
+	if err := c.export(ctx, now, n, pod); err != nil {
 		return err
 	}
-	c.set(pod.UID, running)
+	now.state = running
 	if pod.Status.Phase == corev1.PodRunning {
 		return nil // this process was started again
 	}
@@ -178,25 +186,29 @@ func (c *carriers) advance(ctx context.Context, key string, n *node, pod *corev1
 
 // fail reports a pull that failed, and a little later that the kubelet backs off. It is never tried again: what exists
 // does not change while we run.
-func (c *carriers) fail(ctx context.Context, key string, pod *corev1.Pod, state pullState) error {
+func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod) error {
 	reason, next := "ErrImagePull", pullFailed
-	if state == pullFailed {
+	if now.state == pullFailed {
+		if time.Since(now.failed) < pullBackOff {
+			return nil // the watch shows our own write; the queue has the pod for later
+		}
 		reason, next = "ImagePullBackOff", backingOff
 	}
 	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason)); err != nil {
 		return err
 	}
-	c.set(pod.UID, next)
+	now.state = next
 	if next == pullFailed {
-		c.queue.AddAfter(key, pullBackOff)
+		now.failed = time.Now()
+		c.queue.AddAfter(pod.Namespace+"/"+pod.Name, pullBackOff)
 	}
 	return nil
 }
 
 // export runs the real export from the pulled image into the pod's output volume.
-func (c *carriers) export(ctx context.Context, key string, n *node, pod *corev1.Pod) error {
+func (c *carriers) export(ctx context.Context, now *carrier, n *node, pod *corev1.Pod) error {
 	if len(pod.Spec.Containers) == 0 || len(pod.Spec.Containers[0].Args) == 0 || pod.Spec.Containers[0].Args[0] != "export" {
-		return fmt.Errorf("pod %s does not run export", key)
+		return errors.New("the pod does not run export")
 	}
 	o, err := export.Parse(pod.Spec.Containers[0].Args[1:])
 	if err != nil {
@@ -210,45 +222,44 @@ func (c *carriers) export(ctx context.Context, key string, n *node, pod *corev1.
 		return err
 	}
 	o.To = filepath.Join(n.podsDir(), rel)
+	now.dir = filepath.Join(n.podsDir(), string(pod.UID))
 	if err := os.MkdirAll(o.To, 0o755); err != nil {
 		return fmt.Errorf("make volume: %w", err)
 	}
-	c.mu.Lock()
-	c.dirs[key] = append(c.dirs[key], filepath.Join(n.podsDir(), string(pod.UID)))
-	c.mu.Unlock()
 	return export.Run(klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", n.name).V(1)), o)
 }
 
-// clean removes the directories of a pod's name, but for the one of the pod that has the name now.
-func (c *carriers) clean(key string, now types.UID) error {
+// enter returns what is known about a pod; a predecessor of the same name is forgotten.
+func (c *carriers) enter(key string, uid types.UID) (*carrier, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	var kept []string
-	var all []error
-	for _, dir := range c.dirs[key] {
-		if now != "" && filepath.Base(dir) == string(now) {
-			kept = append(kept, dir)
-			continue
-		}
-		delete(c.seen, types.UID(filepath.Base(dir)))
-		all = append(all, os.RemoveAll(dir))
+	now := c.known[key]
+	c.mu.Unlock()
+	if now != nil && now.uid == uid {
+		return now, nil
 	}
-	if c.dirs[key] = kept; len(kept) == 0 {
-		delete(c.dirs, key)
+	if err := c.forget(key); err != nil {
+		return nil, err
 	}
-	return errors.Join(all...)
+	now = &carrier{uid: uid}
+	c.mu.Lock()
+	c.known[key] = now
+	c.mu.Unlock()
+	return now, nil
 }
 
-func (c *carriers) state(uid types.UID) pullState {
+// forget removes a pod's directory.
+func (c *carriers) forget(key string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.seen[uid]
-}
-
-func (c *carriers) set(uid types.UID, state pullState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen[uid] = state
+	now := c.known[key]
+	delete(c.known, key)
+	c.mu.Unlock()
+	if now == nil || now.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(now.dir); err != nil {
+		return fmt.Errorf("remove volumes: %w", err)
+	}
+	return nil
 }
 
 // reference is the kernel module image: the image volume's, or the init container's where volumes are not used.

@@ -151,7 +151,6 @@ func (n *node) startAgent(ctx context.Context) error {
 	if n.off {
 		return nil
 	}
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", n.name))
 	state := filepath.Join(n.dir, "state")
 	held, err := store.New(ctx, filepath.Join(state, "store"), store.Options{PodsDir: n.podsDir(), NoSync: true})
 	if err != nil {
@@ -166,7 +165,7 @@ func (n *node) startAgent(ctx context.Context) error {
 		defer close(ended)
 		for ctx.Err() == nil {
 			if err := n.runAgent(ctx, state, held); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Agent ended, starting it again")
+				klog.FromContext(ctx).Error(err, "Agent ended, starting it again", "node", n.name)
 			}
 			select {
 			case <-ctx.Done():
