@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -127,5 +128,36 @@ func TestEntryIsMadeOnceAndOnlyWhole(t *testing.T) {
 	group.Wait()
 	if builds.Load() != 1 {
 		t.Errorf("built %d times", builds.Load())
+	}
+}
+
+func TestPruneKeepsWhatIsUsed(t *testing.T) {
+	cache := &Cache{dir: t.TempDir()}
+	entry := func(name, input string) string {
+		dir, err := cache.Entry(t.Context(), name, []string{input}, func(context.Context, string) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	age := func(dir string) {
+		old := time.Now().Add(-2 * keepUnused)
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unused, used, other := entry("root", "1"), entry("root", "2"), entry("root-other", "1")
+	for _, dir := range []string{unused, used, other} {
+		age(dir)
+	}
+	entry("root", "2")
+	fresh := entry("root", "3")
+	if exists(unused) {
+		t.Error("an unused entry was kept")
+	}
+	for _, dir := range []string{used, other, fresh} {
+		if !exists(dir) {
+			t.Errorf("%s was removed", dir)
+		}
 	}
 }

@@ -4,12 +4,10 @@ package artifacts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
@@ -73,8 +71,8 @@ var binarySets = []binarySet{
 	{
 		name:     "guest",
 		module:   ".",
-		packages: []string{"./test/vm/guest/forward", "./test/vm/guest/pause"},
-		sources:  []string{"test/vm/guest"},
+		packages: []string{"./test/vm/guest/forward", "./images/pause"},
+		sources:  []string{"test/vm/guest", "images/pause"},
 		flags:    []string{"-ldflags", stripped},
 	},
 }
@@ -133,19 +131,4 @@ func (c *Cache) build(ctx context.Context, set binarySet) (string, error) {
 		}
 		return nil
 	})
-}
-
-// Program compiles one main package of the repository's own module for use in
-// a test image: static, Linux, this machine's architecture. The package is a
-// path from the repository's root, such as "cmd/drover-agent". The Go build
-// cache makes repetitions cheap, so nothing is kept here.
-func (c *Cache) Program(ctx context.Context, pkg, target string) error {
-	if strings.HasPrefix(pkg, "/") || strings.HasPrefix(pkg, ".") {
-		return errors.New("the package must be a path from the repository's root")
-	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", stripped, "-o", target, "./" + pkg}
-	if _, err := (command{dir: c.repo, name: "go", args: args, env: []string{"CGO_ENABLED=0", "GOOS=linux"}}).run(ctx); err != nil {
-		return fmt.Errorf("compile %s: %w", pkg, err)
-	}
-	return nil
 }

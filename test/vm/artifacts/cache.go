@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -65,7 +66,7 @@ func (c *Cache) Repository() string { return c.repo }
 func (c *Cache) Entry(ctx context.Context, name string, inputs []string, build func(ctx context.Context, dir string) error) (string, error) {
 	final := filepath.Join(c.dir, name+"-"+digest(inputs...))
 	if exists(final) {
-		return final, nil
+		return final, markUsed(final)
 	}
 	unlock, err := lock(final + ".lock")
 	if err != nil {
@@ -91,8 +92,44 @@ func (c *Cache) Entry(ctx context.Context, name string, inputs []string, build f
 	if err := os.Rename(work, final); err != nil {
 		return "", fmt.Errorf("name the finished artifact: %w", err)
 	}
+	// What was unpacked may have brought a time of its own.
+	if err := markUsed(final); err != nil {
+		return "", err
+	}
 	log.Info("Made artifact", "seconds", time.Since(start).Round(100*time.Millisecond).Seconds())
-	return final, nil
+	return final, c.prune(name, filepath.Base(final))
+}
+
+// keepUnused is how long an entry that nobody asks for is kept after another
+// of its name took its place. No run is as long.
+const keepUnused = 24 * time.Hour
+
+// markUsed sets the time that prune goes by.
+func markUsed(entry string) error {
+	now := time.Now()
+	if err := os.Chtimes(entry, now, now); err != nil {
+		return fmt.Errorf("mark the artifact as used: %w", err)
+	}
+	return nil
+}
+
+// prune removes entries of this name that were made from other inputs and have
+// not been used for long. Their lock files stay: they are empty.
+func (c *Cache) prune(name, current string) error {
+	others, err := filepath.Glob(filepath.Join(c.dir, name+"-"+strings.Repeat("[0-9a-f]", digestLength)))
+	if err != nil {
+		return fmt.Errorf("list artifacts: %w", err)
+	}
+	for _, other := range others {
+		info, err := os.Stat(other)
+		if err != nil || filepath.Base(other) == current || time.Since(info.ModTime()) < keepUnused {
+			continue
+		}
+		if err := os.RemoveAll(other); err != nil {
+			return fmt.Errorf("remove an unused artifact: %w", err)
+		}
+	}
+	return nil
 }
 
 // lock takes an exclusive lock on a file; the lock also ends with the process.
@@ -113,6 +150,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// digestLength is the number of digits that tell entries apart.
+const digestLength = 16
+
 // digest is a short name for a list of strings; the parts cannot run into each
 // other.
 func digest(parts ...string) string {
@@ -120,7 +160,7 @@ func digest(parts ...string) string {
 	for _, part := range parts {
 		fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
-	return hex.EncodeToString(hash.Sum(nil))[:16]
+	return hex.EncodeToString(hash.Sum(nil))[:digestLength]
 }
 
 // Digest is the digest of files' names and contents; a folder stands for
