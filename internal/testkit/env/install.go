@@ -23,8 +23,8 @@ import (
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// installed are the directories below config/ whose manifests a cluster gets besides the CRDs.
-var installed = []string{"rbac", "policies"}
+// installed are the manifests below config/ that a cluster gets besides the CRDs.
+var installed = []string{"rbac/*.yaml", "policies/*.yaml", "operator/images.yaml"}
 
 // install creates the operator's namespace, the roles, their bindings and the admission policies, and returns when
 // the policies are enforced.
@@ -37,8 +37,8 @@ func (e *Env) install(ctx context.Context, root string) error {
 	if err := admin.Create(ctx, namespace); err != nil {
 		return fmt.Errorf("create namespace %s: %w", OperatorNamespace, err)
 	}
-	for _, dir := range installed {
-		objects, err := manifests(filepath.Join(root, "config", dir))
+	for _, pattern := range installed {
+		objects, err := manifests(filepath.Join(root, "config", pattern))
 		if err != nil {
 			return err
 		}
@@ -48,21 +48,17 @@ func (e *Env) install(ctx context.Context, root string) error {
 			}
 		}
 	}
-	image := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: "drover-images"},
-		Data:       map[string]string{"agent": AgentImage},
-	}
-	if err := admin.Create(ctx, image); err != nil {
-		return fmt.Errorf("install the ConfigMap of images: %w", err)
-	}
 	return awaitPolicies(ctx, admin)
 }
 
-// manifests reads all objects from the YAML files of dir but kustomization.yaml.
-func manifests(dir string) ([]*unstructured.Unstructured, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+// manifests reads all objects from the YAML files that match pattern, but kustomization.yaml.
+func manifests(pattern string) ([]*unstructured.Unstructured, error) {
+	files, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", dir, err)
+		return nil, fmt.Errorf("list %s: %w", pattern, err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no file matches %s", pattern)
 	}
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
