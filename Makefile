@@ -34,7 +34,7 @@ $(addprefix bin/,$(BINARIES)): bin/%:
 
 .PHONY: docker-build
 docker-build: ## Build the container images into dist/ (no Docker daemon needed); load one with `docker load -i`
-	go run ./images/cmd/drover-images --tarball-dir dist --version $(VERSION)
+	go run ./images/cmd/drover-images --version $(VERSION) --tarball-dir dist --layout-dir dist/oci
 
 .PHONY: vendor
 vendor: ## Make vendor/ for offline builds (not committed)

@@ -70,8 +70,12 @@ func watch(ctx context.Context, f *fleet.Fleet, s *screen, deadline time.Time, f
 	var last view
 	err := wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if fault == "unload" {
-			if err := f.Debug(ctx, "/remove?module="+kernelName); err != nil {
-				return false, err
+			for _, n := range last.nodes {
+				if n.live {
+					if err := f.Debug(ctx, "/rmmod?node="+n.name+"&module="+kernelName); err != nil {
+						return false, err
+					}
+				}
 			}
 		}
 		v, err := look(ctx, f)

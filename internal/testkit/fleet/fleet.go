@@ -229,6 +229,8 @@ type NodeTruth struct {
 	// Loads and Unloads count the calls that the kernel granted since it was started.
 	Loads   int `json:"loads"`
 	Unloads int `json:"unloads"`
+	// ByHand counts what was done to the kernel past the agent.
+	ByHand int `json:"byHand"`
 }
 
 // LoadedModule is one module of a fake kernel.

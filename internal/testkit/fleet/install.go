@@ -45,6 +45,9 @@ func (f *Fleet) install(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := f.Kubectl(ctx, "apply", "--server-side", "-f", "config/operator/images.yaml"); err != nil {
+		return err
+	}
 	if _, err := f.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd/modules.kmm.sigs.x-k8s.io", "crd/nodemodulesconfigs.kmm.sigs.x-k8s.io"); err != nil {
 		return err
 	}

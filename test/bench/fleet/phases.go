@@ -219,18 +219,21 @@ func (b *bench) restart(ctx context.Context) error {
 
 // kernels asks the fake kernels whether anything was unloaded.
 func (b *bench) kernels(ctx context.Context) error {
-	if os.Getenv("BREAK") == "unload" {
-		if err := b.f.Debug(ctx, "/remove?module="+kernelName); err != nil {
-			return err
-		}
-	}
 	truth, err := b.f.Truth(ctx)
 	if err != nil {
 		return err
 	}
+	if os.Getenv("BREAK") == "unload" {
+		if err := b.f.Debug(ctx, "/rmmod?node="+truth[0].Name+"&module="+kernelName); err != nil {
+			return err
+		}
+		if truth, err = b.f.Truth(ctx); err != nil {
+			return err
+		}
+	}
 	missing := 0
 	for _, n := range truth {
-		b.result.UnaskedUnloads += n.Unloads
+		b.result.UnaskedUnloads += n.Unloads + n.ByHand
 		if !n.Has(kernelName) {
 			missing++
 		}
