@@ -14,7 +14,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/controller/node"
+	"github.com/drover-project/drover/internal/controller/plugin"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
 )
 
@@ -40,13 +43,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	board := &delivery.Board{}
+	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
-		"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), board, module.Options{
-			AgentImage:          options.AgentImage,
-			DeliveryMode:        options.DeliveryMode,
-			DeliveryMaxInFlight: options.DeliveryMaxInFlight,
-			Parallelism:         options.Parallelism,
+		"module": module.New(c, live, deliveries, options.Module()),
+		"node": node.New(c, node.Options{
+			Deliveries: deliveries, Plugins: plugins, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.Name)),
 		}),
+		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins}),
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
 )
 
@@ -97,6 +98,16 @@ func (o *Options) validate() error {
 		errs = append(errs, errors.New("--parallelism must be at least 1"))
 	}
 	return errors.Join(errs...)
+}
+
+// Module are the options of the controller that gives orders to nodes.
+func (o *Options) Module() module.Options {
+	return module.Options{
+		AgentImage:          o.AgentImage,
+		DeliveryMode:        o.DeliveryMode,
+		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
+		Parallelism:         o.Parallelism,
+	}
 }
 
 // enabled reports whether a controller shall run. The last mention of a name wins over "*".
