@@ -32,7 +32,8 @@ func root() *cobra.Command {
 	logs := textlogger.NewConfig()
 	c := &cobra.Command{
 		Use: "drover-agent", Short: "Drover's node agent",
-		SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		SilenceUsage:      true, SilenceErrors: true,
 		PersistentPreRun: func(c *cobra.Command, _ []string) {
 			logger := textlogger.NewLogger(logs)
 			klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
@@ -40,9 +41,12 @@ type Options struct {
 	Store Store
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
+	// NoSync leaves the record to the operating system's own time. For nodes that are thrown away.
+	NoSync bool
 	// Resync is how often the kernel is looked at without a hint. Default 15 s.
 	Resync time.Duration
-	// DeliveryPoll is how often a carrier that is awaited is looked at. Default 250 ms.
+	// DeliveryPoll is how often a carrier that is awaited is looked at, at first; one that takes long is looked at ever
+	// more rarely, down to every 5 s. Default 250 ms.
 	DeliveryPoll time.Duration
 }
 
@@ -53,6 +57,7 @@ type Agent struct {
 	want    *want
 	journal *journal
 	retries map[key]*retry
+	awaited map[string]time.Time // carriers that have not delivered, since when
 
 	record   *recorder
 	recorded *record // what the record said at start; nil: nothing to work from
@@ -61,6 +66,7 @@ type Agent struct {
 
 	// applied is the object as the last status write left it: newer than the watch for a moment.
 	applied     *v1beta1.NodeModulesConfig
+	reportedTo  types.UID
 	writeAfter  time.Time
 	writeFailed int
 }
@@ -91,7 +97,8 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return &Agent{
-		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, record: &recorder{dir: o.StateDir},
+		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
+		awaited: map[string]time.Time{},
 	}, nil
 }
 
@@ -171,6 +178,9 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		return 0, err
 	}
 	if object != nil {
+		if a.reportedTo != object.UID { // what was tried on another object says nothing about this one
+			a.reportedTo, a.writeAfter, a.writeFailed = object.UID, time.Time{}, 0
+		}
 		if err := p.restore(a.lastStatus(object)); err != nil {
 			return 0, err
 		}
@@ -186,15 +196,31 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		}
 	}
 	next := resync
-	if p.poll {
-		next = min(next, a.o.DeliveryPoll)
-	}
+	next = min(next, a.awaitCarriers(p))
 	for _, at := range []time.Time{p.wake, a.writeAfter} {
 		if in := at.Sub(a.o.Clock.Now()); !at.IsZero() && in < next {
 			next = max(in, time.Millisecond)
 		}
 	}
 	return next, nil
+}
+
+// awaitCarriers returns when to look at carriers again: soon at first, and after a tenth of the time already waited.
+func (a *Agent) awaitCarriers(p *pass) time.Duration {
+	const rarely = 5 * time.Second
+	now, next := a.o.Clock.Now(), time.Duration(math.MaxInt64)
+	still := map[string]time.Time{}
+	for k := range p.looked {
+		carrier := string(p.orders[k].Delivery.CarrierUID)
+		since, ok := a.awaited[carrier]
+		if !ok {
+			since = now
+		}
+		still[carrier] = since
+		next = min(next, max(a.o.DeliveryPoll, min(now.Sub(since)/10, rarely)))
+	}
+	a.awaited = still
+	return next
 }
 
 // accept records what is ordered. The cluster's identity is asked for once; until it is known the record names none.

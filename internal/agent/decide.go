@@ -65,8 +65,6 @@ type decision struct {
 	report *report
 	// wake is when to decide again without a hint; zero: no such time.
 	wake time.Time
-	// poll: decide again after the delivery interval.
-	poll bool
 	// drifted: the load repairs a module that went away.
 	drifted bool
 }
@@ -141,6 +139,12 @@ func decidePresent(f facts) decision {
 	if d, wait := f.backOff(f.orderHash(), f.carrierHash()); wait {
 		return d
 	}
+	if m, ok := f.live[f.mainName()]; ok && m.State != host.StateLive {
+		return decision{verb: verbRest, wake: f.now.Add(time.Second), report: &report{
+			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonTimeout,
+			Message: fmt.Sprintf("Module %s is in the kernel and its init or exit function has not returned.", m.Name),
+		}}
+	}
 	if !f.held {
 		return decideDelivery(f)
 	}
@@ -156,7 +160,7 @@ func decideDelivery(f facts) decision {
 	case f.order.Delivery == nil, f.order.Delivery.CarrierUID == "":
 		return decision{verb: verbRest}
 	case f.looked:
-		return decision{verb: verbRest, poll: true}
+		return decision{verb: verbRest} // and look again soon
 	}
 	return decision{verb: verbImport}
 }

@@ -17,6 +17,8 @@ import (
 const (
 	retryFirst = 5 * time.Second
 	retryMax   = 5 * time.Minute
+	// retryMaxInUse: asking the kernel again is cheap, and somebody waits for the end of a Module.
+	retryMaxInUse = 30 * time.Second
 	// retryForget is how long a module must stay after a repair until the next repair counts as the first again.
 	retryForget = 10 * time.Minute
 )
@@ -35,8 +37,11 @@ func (r *retry) next(hash string, now time.Time, failed report) *retry {
 		failed.Attempt = r.report.Attempt + 1
 	}
 	pause := retryMax
+	if failed.State == v1beta1.AttemptInUse {
+		pause = retryMaxInUse
+	}
 	if shift := failed.Attempt - 1; shift < 7 {
-		pause = min(retryFirst<<shift, retryMax)
+		pause = min(retryFirst<<shift, pause)
 	}
 	failed.Next = now.Add(pause)
 	return &retry{hash: hash, report: failed}

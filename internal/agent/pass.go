@@ -31,7 +31,6 @@ type pass struct {
 	looked  map[key]bool
 	// wake is the earliest time at which some order has to be decided again.
 	wake time.Time
-	poll bool
 }
 
 // newPass begins a pass over the orders of spec.
@@ -188,7 +187,6 @@ func (p *pass) see(names []string) (map[string]host.Module, error) {
 }
 
 func (p *pass) wakeAt(d decision) {
-	p.poll = p.poll || d.poll
 	if !d.wake.IsZero() && (p.wake.IsZero() || d.wake.Before(p.wake)) {
 		p.wake = d.wake
 	}

@@ -60,8 +60,9 @@ func (r *record) fits(nodeName string, clusterUID types.UID) bool {
 
 // recorder writes the record when it changed.
 type recorder struct {
-	dir  string
-	last []byte
+	dir     string
+	durable bool
+	last    []byte
 }
 
 func (w *recorder) write(r record) error {
@@ -72,7 +73,7 @@ func (w *recorder) write(r record) error {
 	if bytes.Equal(data, w.last) {
 		return nil
 	}
-	if err := replaceFile(filepath.Join(w.dir, recordFile), data, true); err != nil {
+	if err := replaceFile(filepath.Join(w.dir, recordFile), data, w.durable); err != nil {
 		return err
 	}
 	w.last = data

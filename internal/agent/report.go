@@ -90,15 +90,13 @@ func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.Node
 	}
 }
 
-// restore takes up what the last status says was loaded in this boot, where the journal was lost and there is no order
-// to load it: so that it can still be unloaded by order, and is reported as long as it has none.
+// restore takes up what the last status says was loaded in this boot and still is, where the journal was lost: so that
+// it stays reported, and an order to unload it can be carried out.
 func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 	for _, m := range last.Modules {
 		k := key{m.Namespace, m.Name}
-		order := p.orders[k]
 		main := kmod.NormalizeName(m.Config.Modprobe.ModuleName)
-		if p.journal.Loaded[k] != nil || order != nil && order.State != v1beta1.NodeModuleAbsent ||
-			m.BootID != p.bootID || m.Observed == nil || m.Observed.BuiltIn {
+		if p.journal.Loaded[k] != nil || m.BootID != p.bootID || m.Observed == nil || m.Observed.BuiltIn {
 			continue
 		}
 		live, err := p.see([]string{main})

@@ -40,11 +40,8 @@ func newLines(before, after string) []string {
 	if len(lines) > maxLogLines {
 		lines = lines[len(lines)-maxLogLines:]
 	}
-	for size := 0; len(lines) > 0; lines = lines[1:] {
-		size = len(strings.Join(lines, "\n"))
-		if size <= maxLogBytes {
-			break
-		}
+	for len(lines) > 0 && len(strings.Join(lines, "\n")) > maxLogBytes {
+		lines = lines[1:]
 	}
 	return lines
 }

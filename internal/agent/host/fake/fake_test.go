@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"errors"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+func load(t *testing.T, h *Host, m synth.Module) error {
+	t.Helper()
+	if m.Vermagic == "" {
+		m.Vermagic = h.Release() + " SMP"
+	}
+	file, err := fstest.MapFS{"m.ko": &fstest.MapFile{Data: m.Bytes(), Mode: 0o600}}.Open("m.ko")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Load(t.Context(), host.LoadRequest{Name: m.Name, File: file, Params: []string{"known=1", "unknown=2"}, For: "ns/m"})
+}
+
+func TestKernelRules(t *testing.T) {
+	h := New(Options{Release: "6.1.0", BuiltIn: []string{"rtc-core"}})
+	steps := []struct {
+		what string
+		err  error
+		want string
+	}{
+		{"unknown dependency", load(t, h, synth.Module{Name: "top", Depends: []string{"base"}}), "ENOENT"},
+		{"base", load(t, h, synth.Module{Name: "base", Depends: []string{"rtc_core"}}), ""},
+		{"top", load(t, h, synth.Module{Name: "top", Depends: []string{"base"}}), ""},
+		{"twice", load(t, h, synth.Module{Name: "top"}), "EEXIST"},
+		{"another kernel", load(t, h, synth.Module{Name: "odd", Vermagic: "5.4.0 SMP"}), "ENOEXEC"},
+		{"another kernel, but with CRCs", load(t, h, synth.Module{Name: "crc", Vermagic: "5.4.0 SMP", ModVersions: true}), ""},
+		{"held", h.Unload(t.Context(), host.UnloadRequest{Name: "base"}), "EAGAIN"},
+		{"not there", h.Unload(t.Context(), host.UnloadRequest{Name: "nothing"}), "ENOENT"},
+		{"top goes", h.Unload(t.Context(), host.UnloadRequest{Name: "top"}), ""},
+		{"base goes", h.Unload(t.Context(), host.UnloadRequest{Name: "base"}), ""},
+	}
+	var results []string
+	for _, s := range steps {
+		var refused *host.CallError
+		got := ""
+		if errors.As(s.err, &refused) {
+			got = refused.Errno
+		}
+		if got != s.want || (s.err != nil && got == "") {
+			t.Errorf("%s: %v, want %q", s.what, s.err, s.want)
+		}
+		results = append(results, s.want)
+	}
+	var journal []string
+	for _, c := range h.Calls() {
+		journal = append(journal, c.Result)
+		if c.For == "" && c.Call == "finit_module" {
+			t.Errorf("%s: the journal does not say who asked", c.Module)
+		}
+	}
+	if diff := cmp.Diff(results, journal); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRebootEmptiesTheKernel(t *testing.T) {
+	h := New(Options{Release: "6.1.0"})
+	if err := load(t, h, synth.Module{Name: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := h.BootID()
+	h.Reboot("6.12.0")
+	after, _ := h.BootID()
+	if before == after || h.Release() != "6.12.0" || len(h.Live()) != 0 || h.Boots() != 2 {
+		t.Errorf("boot %s then %s, release %s, live %v, boots %d", before, after, h.Release(), h.Live(), h.Boots())
+	}
+}
+
+func TestWatchersHearOfEachChange(t *testing.T) {
+	h := New(Options{Release: "6.1.0"})
+	changes, err := h.Changes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := load(t, h, synth.Module{Name: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	<-changes
+	if err := h.Rmmod("m"); err != nil {
+		t.Fatal(err)
+	}
+	<-changes
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kcall
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestCommandLine(t *testing.T) {
+	cases := map[string]struct {
+		given []string
+		then  string
+	}{
+		"none":             {nil, ""},
+		"plain":            {[]string{"a=1", "b"}, "a=1 b"},
+		"blanks":           {[]string{"text=a b"}, `text="a b"`},
+		"quoted by a user": {[]string{`text="a b"`}, `text="a b"`},
+	}
+	for name, tc := range cases {
+		if got := commandLine(tc.given); got != tc.then {
+			t.Errorf("%s: %q, want %q", name, got, tc.then)
+		}
+	}
+}
+
+func TestRunWantsOneCall(t *testing.T) {
+	for _, request := range []string{`{}`, `{"unload":"m","load":{"name":"m"}}`} {
+		var out bytes.Buffer
+		if err := Run(strings.NewReader(request), &out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "exactly one") {
+			t.Errorf("%s: %s", request, out.String())
+		}
+	}
+	if err := Run(strings.NewReader("no JSON"), &bytes.Buffer{}); err == nil {
+		t.Error("junk was taken for a request")
+	}
+}
