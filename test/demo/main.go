@@ -20,7 +20,6 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 
@@ -56,13 +55,14 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	if _, err := devcluster.Build(ctx); err != nil {
-		return err
-	}
 	begin := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Printf("[%5.1fs] "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}
+	if _, err := fleet.Build(ctx, say); err != nil {
+		return err
+	}
+	begin = time.Now() // what has to be built is built
 	f, err := fleet.Start(ctx, options(os.Getenv("BREAK"), say))
 	if err != nil {
 		return err

@@ -19,9 +19,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
@@ -86,15 +88,8 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 			return f, fmt.Errorf("make a folder for the fleet: %w", err)
 		}
 	}
-	binary, err := devcluster.Build(ctx)
-	if err != nil {
+	if f.bin, err = Build(ctx, o.Say); err != nil {
 		return f, err
-	}
-	f.bin = filepath.Dir(binary)
-	for _, name := range []string{"drover-operator", "drover-agent"} {
-		if err := f.build(ctx, name); err != nil {
-			return f, err
-		}
 	}
 	o.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
 	f.Cluster, err = devcluster.Start(ctx, devcluster.Options{
@@ -128,18 +123,29 @@ func (f *Fleet) Binary(name string) string {
 	return filepath.Join(f.bin, name)
 }
 
-func (f *Fleet) build(ctx context.Context, name string) error {
-	begin := time.Now()
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", f.Binary(name), "github.com/drover-project/drover/cmd/"+name)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	cmd.Dir = filepath.Dir(f.bin)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", name, err, out)
+// Build makes every binary that a fleet needs and returns their folder. It is quick when they are there.
+func Build(ctx context.Context, say func(format string, args ...any)) (string, error) {
+	binary, err := devcluster.Build(ctx)
+	if err != nil {
+		return "", err
 	}
-	if took := time.Since(begin); took > 5*time.Second {
-		f.o.Say("built %s in %.0f s", name, took.Seconds())
+	if _, err := devcluster.Assets(ctx); err != nil {
+		return "", err
 	}
-	return nil
+	bin := filepath.Dir(binary)
+	for _, name := range []string{"drover-operator", "drover-agent"} {
+		begin := time.Now()
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(bin, name), "github.com/drover-project/drover/cmd/"+name)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Dir = filepath.Dir(bin)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			say("built %s in %.0f s", name, took.Seconds())
+		}
+	}
+	return bin, nil
 }
 
 func (f *Fleet) connect() error {
@@ -149,6 +155,7 @@ func (f *Fleet) connect() error {
 	}
 	config.QPS, config.UserAgent = -1, "fleet-admin"
 	f.AdminConfig = config
+	log.SetLogger(logr.Discard()) // controller-runtime complains otherwise; the fleet speaks for itself
 	scheme := runtimeScheme()
 	f.Admin, err = client.New(config, client.Options{Scheme: scheme})
 	if err != nil {

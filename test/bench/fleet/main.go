@@ -20,7 +20,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 
@@ -92,13 +91,14 @@ func main() {
 }
 
 func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
-	if _, err := devcluster.Build(ctx); err != nil {
-		return err
-	}
 	begin := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Printf("[%5.1fs] "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}
+	if _, err := fleet.Build(ctx, say); err != nil {
+		return err
+	}
+	begin = time.Now() // what has to be built is built
 	o := fleet.Options{
 		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say,
 		NodeLabels:   map[string]string{"drover.dev/sample-device": "true"},
