@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+)
+
+const (
+	running = "6.1.0-37-amd64"
+	ours    = types.UID("carrier-1")
+)
+
+// noon is the time of all plans.
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func given() *v1beta1.Module {
+	return &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic", UID: "m", Generation: 1, Finalizers: []string{v1beta1.ModuleFinalizer}},
+		Spec: v1beta1.ModuleSpec{
+			Selector: map[string]string{"nic": "yes"},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe:       v1beta1.ModprobeSpec{ModuleName: "nic"},
+				KernelMappings: []v1beta1.KernelMapping{{Literal: running, ContainerImage: "r/nic:1"}},
+			}},
+		},
+	}
+}
+
+// wish is the order that given makes for the running kernel.
+func wish(t *testing.T) *v1beta1.NodeModuleSpec {
+	t.Helper()
+	o := newMappings().of(given()).on(running)
+	if !o.found || o.err != nil {
+		t.Fatalf("order %+v", o)
+	}
+	return o.entry
+}
+
+// scene is one node and what is known about it.
+type scene struct {
+	module *v1beta1.Module
+	view   view
+	// memory of the process
+	trusted, resting bool
+	unsealed         bool
+}
+
+// outcome is what a plan does with the node, in words.
+type outcome struct {
+	Creates, Discards, Writes, Removes, Failed, Working bool
+	Remaining                                           int
+	State                                               v1beta1.NodeModuleState
+	Reason                                              string
+	Carrier                                             types.UID
+	Blocked                                             bool
+}
+
+func TestPlanForANode(t *testing.T) {
+	order := wish(t)
+	id := order.Delivery.ID
+	other := func(change func(*v1beta1.Module)) func(*scene) {
+		return func(s *scene) { change(s.module) }
+	}
+	deleting := other(func(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: noon} })
+	entry := func(carrier types.UID, change ...func(*v1beta1.NodeModuleSpec)) func(*scene) {
+		return func(s *scene) {
+			e := order.DeepCopy()
+			e.Delivery.CarrierUID = carrier
+			for _, c := range change {
+				c(e)
+			}
+			s.view.config.Spec.Modules = append(s.view.config.Spec.Modules, *e)
+		}
+	}
+	absentEntry := func(e *v1beta1.NodeModuleSpec) { e.State, e.Reason = v1beta1.NodeModuleAbsent, "Deleted" }
+	neighbour := func(s *scene) {
+		s.view.config.Spec.Modules = append(s.view.config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "fs"}})
+	}
+	live := func(s *scene) {
+		s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{ModuleItem: order.ModuleItem, Config: order.Config}}
+	}
+	holding := func(s *scene) { s.view.config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: id}} }
+	attempt := func(state v1beta1.AttemptState) func(*scene) {
+		return func(s *scene) {
+			s.view.config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: state}}
+		}
+	}
+	carrier := func(uid types.UID, change ...func(*corev1.Pod)) func(*scene) {
+		return func(s *scene) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Annotations: map[string]string{v1beta1.DeliveryAnnotation: id}}}
+			for _, c := range change {
+				c(pod)
+			}
+			s.view.carriers = append(s.view.carriers, pod)
+		}
+	}
+	trusted := func(s *scene) { s.trusted = true }
+	noConfig := func(s *scene) { s.view.config = nil }
+	cases := map[string]struct {
+		given []func(*scene)
+		then  outcome
+	}{
+		"a new node gets a carrier and an order": {
+			given: []func(*scene){noConfig}, then: outcome{Creates: true, Writes: true, Remaining: 1},
+		},
+		"nothing is delivered to a node that is not Ready": {
+			given: []func(*scene){noConfig, func(s *scene) { s.view.node.Status.Conditions = nil }},
+		},
+		"nor while the last failure rests": {given: []func(*scene){noConfig, func(s *scene) { s.resting = true }}},
+		"nor unsealed":                     {given: []func(*scene){noConfig, func(s *scene) { s.unsealed = true }}, then: outcome{Blocked: true}},
+		"nor to a node that nobody selects": {
+			given: []func(*scene){noConfig, other(func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{"nic": "no"} })},
+		},
+		"nor to a node whose taint is not tolerated": {
+			given: []func(*scene){noConfig, func(s *scene) {
+				s.view.node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+			}},
+		},
+		"nor to a node whose kernel has no mapping": {
+			given: []func(*scene){noConfig, func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }},
+		},
+		"nor without a moduleLoader": {
+			given: []func(*scene){noConfig, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })},
+		},
+		"nor to a paused node": {
+			given: []func(*scene){noConfig, func(s *scene) { s.view.node.Annotations = map[string]string{v1beta1.PausedAnnotation: "no"} }},
+		},
+		"a node that holds the image needs no carrier": {given: []func(*scene){holding}, then: outcome{Writes: true, Remaining: 1}},
+		"a carrier of ours at work is waited for": {
+			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1},
+		},
+		"a carrier of ours that no entry names yet is named": {
+			given: []func(*scene){noConfig, carrier(ours), trusted}, then: outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1},
+		},
+		"a carrier that nobody remembers is not named": {
+			given: []func(*scene){noConfig, carrier("stranger")}, then: outcome{Discards: true},
+		},
+		"a carrier in the place of the one that an entry names is not trusted": {
+			given: []func(*scene){entry(ours), carrier("stranger")}, then: outcome{Discards: true, Remaining: 1},
+		},
+		"a carrier that is going is waited for": {
+			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} })},
+			then:  outcome{Remaining: 1},
+		},
+		"a carrier that failed is taken away, and rests": {
+			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })},
+			then:  outcome{Discards: true, Failed: true, Remaining: 1},
+		},
+		"a carrier that cannot pull holds no slot": {
+			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+					Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"},
+				}}}
+			})},
+			then: outcome{Remaining: 1},
+		},
+		"nor does one whose content the agent refused": {
+			given: []func(*scene){entry(ours), carrier(ours), attempt(v1beta1.AttemptFailed)}, then: outcome{Remaining: 1},
+		},
+		"the carrier of another delivery goes, a new one comes": {
+			given: []func(*scene){entry("old", func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), carrier("old", func(p *corev1.Pod) {
+				p.Annotations[v1beta1.DeliveryAnnotation] = "old"
+			})},
+			then: outcome{Discards: true, Creates: true, Writes: true, Remaining: 1},
+		},
+		"delivered: the carrier goes, the entry stays as it is": {
+			given: []func(*scene){entry(ours), holding, live, carrier(ours)}, then: outcome{Discards: true, Remaining: 1},
+		},
+		"at rest nothing happens": {given: []func(*scene){entry(ours), holding, live}, then: outcome{Remaining: 1}},
+		"a taint on a node that has it": {given: []func(*scene){entry(ours), holding, live, func(s *scene) {
+			s.view.node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}}
+		}}, then: outcome{Remaining: 1}},
+		"a node that is not Ready any more":   {given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.Conditions = nil }}, then: outcome{Remaining: 1}},
+		"changed parameters need no delivery": {given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"} })}, then: outcome{Writes: true, Carrier: ours, Remaining: 1}},
+		"a changed image is delivered with the order, not after it": {
+			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
+			then:  outcome{Creates: true, Writes: true, Remaining: 1},
+		},
+		"a changed image while the node is away changes nothing yet": {
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.Conditions = nil }, other(func(m *v1beta1.Module) {
+				m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2"
+			})},
+			then: outcome{Remaining: 1},
+		},
+		"a Module that cannot be resolved keeps what there is": {
+			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) {
+				m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:${NOPE}"
+			})},
+			then: outcome{Remaining: 1},
+		},
+		"an owner reference to the node before it was made anew is renewed": {
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.config.OwnerReferences[0].UID = "before" }},
+			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
+		},
+		"an entry that somebody changed is put right": {
+			given: []func(*scene){entry(ours, func(e *v1beta1.NodeModuleSpec) { e.Config.ContainerImage = "r/evil:1" }), holding, live},
+			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
+		},
+		"wanted again before it left": {
+			given: []func(*scene){entry(ours, absentEntry), holding, live}, then: outcome{Writes: true, Carrier: ours, Remaining: 1},
+		},
+
+		"deleted: ordered to leave": {
+			given: []func(*scene){entry(ours), holding, live, deleting},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"deleted while it was delivered": {
+			given: []func(*scene){entry(ours), carrier(ours), deleting},
+			then:  outcome{Discards: true, Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"gone without a word": {
+			given: []func(*scene){entry(ours), live, func(s *scene) { s.module = nil }},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"deselected": {
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Labels = nil }},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeselected, Carrier: ours, Remaining: 1},
+		},
+		"mapping lost": {
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonMappingLost, Carrier: ours, Remaining: 1},
+		},
+		"loader removed": {
+			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonLoaderRemoved, Carrier: ours, Remaining: 1},
+		},
+		"paused while being deleted waits": {
+			given: []func(*scene){entry(ours), live, deleting, other(func(m *v1beta1.Module) { m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""} })},
+			then:  outcome{Remaining: 1},
+		},
+		"leaving: no answer yet":        {given: []func(*scene){entry(ours, absentEntry), live, deleting}, then: outcome{Remaining: 1}},
+		"leaving: in use":               {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptInUse)}, then: outcome{Remaining: 1}},
+		"leaving: an answer of before":  {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Remaining: 1}},
+		"left: the entry goes":          {given: []func(*scene){entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
+		"left: beside another's entry":  {given: []func(*scene){neighbour, entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
+		"left: two at the same time":    {given: []func(*scene){deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
+		"left: another's entry remains": {given: []func(*scene){neighbour, deleting, attempt(v1beta1.AttemptAbsent)}},
+		"unclaimed leaves by an order": {
+			given: []func(*scene){live, attempt(v1beta1.AttemptUnclaimed), func(s *scene) { s.module = nil }},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Remaining: 1},
+		},
+		"unclaimed and wanted is claimed": {
+			given: []func(*scene){live, holding, attempt(v1beta1.AttemptUnclaimed)}, then: outcome{Writes: true, Remaining: 1},
+		},
+		"a node that is gone waits for nobody": {
+			given: []func(*scene){entry(ours), live, deleting, carrier(ours), func(s *scene) { s.view.node = nil }}, then: outcome{Discards: true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &scene{module: given(), view: emptyView()}
+			for _, change := range tc.given {
+				change(s)
+			}
+			if diff := cmp.Diff(tc.then, s.play(t)); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func emptyView() view {
+	return view{
+		name: "n",
+		node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n1", Labels: map[string]string{"nic": "yes"}},
+			Status: corev1.NodeStatus{
+				NodeInfo:   corev1.NodeSystemInfo{KernelVersion: running},
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			},
+		},
+		config: &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{
+			Name: "n", UID: "c1", OwnerReferences: []metav1.OwnerReference{{UID: "n1"}},
+		}},
+	}
+}
+
+func (s *scene) play(t *testing.T) outcome {
+	t.Helper()
+	key := types.NamespacedName{Namespace: "team", Name: "nic"}
+	if s.view.config != nil {
+		s.view.addConfig(key, s.view.config)
+	}
+	pl := &planner{
+		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}},
+		options: &Options{AgentImage: "agent:1"},
+		trusted: func(types.UID) bool { return s.trusted },
+		resting: func(string, string) bool { return s.resting },
+	}
+	if s.unsealed {
+		pl.snap.unsealed = &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused}
+	}
+	if s.module != nil && s.module.Spec.ModuleLoader != nil {
+		pl.orders = newMappings().of(s.module)
+	}
+	steps, working := pl.decideAll()
+	p := pl.admit(steps, 1)
+	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: working > 0}
+	for i := range p.steps {
+		st := &p.steps[i]
+		out.Creates, out.Discards, out.Removes, out.Failed = st.request != nil, len(st.discard) > 0, st.remove, st.failed != nil
+		if st.write != nil {
+			out.Writes, out.State, out.Reason = true, st.write.State, st.write.Reason
+			if st.write.Delivery != nil {
+				out.Carrier = st.write.Delivery.CarrierUID
+			}
+		}
+	}
+	return out
+}
+
+func TestSlotsBoundNewCarriers(t *testing.T) {
+	key := types.NamespacedName{Namespace: "team", Name: "nic"}
+	l := newLedger(3, func() time.Time { return noon })
+	if free := l.hold(types.NamespacedName{Name: "other"}, 1); free != 2 {
+		t.Fatalf("%d slots free, want 2", free)
+	}
+	pl := &planner{
+		snap: &snapshot{key: key, module: given()}, options: &Options{}, orders: newMappings().of(given()),
+		trusted: func(types.UID) bool { return false }, resting: func(string, string) bool { return false },
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		v := emptyView()
+		v.name, v.node.Name, v.config = name, name, nil
+		pl.snap.nodes = append(pl.snap.nodes, v)
+	}
+	steps, working := pl.decideAll()
+	p := pl.admit(steps, l.hold(key, working))
+	if p.granted != 2 || p.queued != 2 || len(p.steps) != 2 {
+		t.Errorf("granted %d, queued %d, steps %d; want 2, 2, 2", p.granted, p.queued, len(p.steps))
+	}
+	if p.steps[0].view.name != "a" || p.steps[1].view.name != "b" {
+		t.Error("nodes are served in order of their names, so that the same ones wait")
+	}
+}
+
+func TestFailuresRestLongerEachTime(t *testing.T) {
+	now := noon
+	l := newLedger(1, func() time.Time { return now })
+	key := types.NamespacedName{Namespace: "team", Name: "nic"}
+	problem := delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
+	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
+		l.fail(key, "n", "r/nic:1", problem)
+		if got := l.nextRetry(key); got != want {
+			t.Errorf("rests %s, want %s", got, want)
+		}
+		now = now.Add(want - time.Millisecond)
+		if !l.resting(key, "n", "r/nic:1") {
+			t.Error("tried too early")
+		}
+		now = now.Add(time.Millisecond)
+		if l.resting(key, "n", "r/nic:1") {
+			t.Error("rests too long")
+		}
+	}
+	if l.resting(key, "n", "r/nic:2") || l.resting(key, "m", "r/nic:1") {
+		t.Error("another image or another node does not rest")
+	}
+	if got := l.problems(key, nil)["n"]; got != problem {
+		t.Errorf("problem %+v is shown until the delivery is made", got)
+	}
+	l.retain(key, "n", "r/nic:2")
+	if len(l.problems(key, nil)) != 0 {
+		t.Error("with another image the old failure is history")
+	}
+}
+
+func TestTheLedgerForgets(t *testing.T) {
+	l := newLedger(1, func() time.Time { return noon })
+	key := types.NamespacedName{Namespace: "team", Name: "nic"}
+	l.create(key, "a")
+	l.create(key, "b")
+	l.keep(key, []view{{carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
+	if l.created(key, "a") || !l.created(key, "b") {
+		t.Error("what no longer stands is forgotten, the rest is not")
+	}
+	l.forget(key)
+	if l.created(key, "b") {
+		t.Error("a Module that left is forgotten")
+	}
+}
