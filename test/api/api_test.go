@@ -179,7 +179,9 @@ func inTreeCases() map[string]moduleCase {
 
 func modprobeCases() map[string]moduleCase {
 	const in = "spec.moduleLoader.container.modprobe"
-	raw := func(load, unload []string) *v1beta1.ModprobeArgs { return &v1beta1.ModprobeArgs{Load: load, Unload: unload} }
+	raw := func(load, unload []string) *v1beta1.ModprobeArgs {
+		return &v1beta1.ModprobeArgs{Load: load, Unload: unload}
+	}
 	given := func(change func(*v1beta1.ModprobeSpec)) func(*v1beta1.Module) {
 		return func(m *v1beta1.Module) { change(&container(m).Modprobe) }
 	}
@@ -296,8 +298,10 @@ func policyCases() map[string]moduleCase {
 			then:  []string{in + ".containerImage", "unknown template variable"},
 		},
 		"unknown variable in a mapping": {
-			given: func(m *v1beta1.Module) { container(m).KernelMappings[1].ContainerImage = "example.com/nic:$KERNEL_VERSIO" },
-			then:  []string{in + ".kernelMappings[1].containerImage", "unknown template variable"},
+			given: func(m *v1beta1.Module) {
+				container(m).KernelMappings[1].ContainerImage = "example.com/nic:$KERNEL_VERSIO"
+			},
+			then: []string{in + ".kernelMappings[1].containerImage", "unknown template variable"},
 		},
 		"an image in terms of itself": {
 			given: func(m *v1beta1.Module) { container(m).KernelMappings[1].ContainerImage = "${CONTAINER_IMAGE}:1" },

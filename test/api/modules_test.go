@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+// TestVariablesAgreeWithTheProgram: the policy admits exactly the templates that the operator can substitute.
+func TestVariablesAgreeWithTheProgram(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	images := []string{
+		"i:1", "i:$", "i:$1", "i:a$-b", "i:$$KERNEL_XYZ", "i:$$NOT_KNOWN", "i:${", "i:${}", "i:${KERNEL_XYZ", "i:${KERNEL_XYZ-x}",
+		"i:$MOD_NAMESPACE-$MOD_NAME$KERNEL_X", "i:$MOD_NAME$NOT_KNOWN", "i:$KERNEL_XYZA", "i:$KERNEL_XYZ_1", "i:$kernel_xyz", "i:${MOD_NAME}x",
+	}
+	for _, name := range kernel.VariableNames() {
+		images = append(images, "i:$"+name, "i:${"+name+"}", "i:x-$"+name+"-y", "i:${"+name+"}x", "i:$"+name+"x")
+	}
+	for _, image := range images {
+		m := valid(func(m *v1beta1.Module) { container(m).KernelMappings[1].ContainerImage = image })
+		m.Namespace = namespace
+		_, want := kernel.NewMapper(m.Spec.ModuleLoader, namespace, m.Name)
+		got := admin.Create(t.Context(), m, client.DryRunAll)
+		if (want == nil) != (got == nil) {
+			t.Errorf("image %q: the program says %v, the policy %v", image, want, got)
+		}
+	}
+}
+
+func TestNamesHaveToFitLabels(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	for length, then := range map[int][]string{
+		41 - len(namespace): nil,
+		42 - len(namespace): {"metadata.name", "41 characters", "have 42"},
+	} {
+		m := valid()
+		m.Namespace, m.Name = namespace, strings.Repeat("m", length)
+		check(t, admin.Create(t.Context(), m), then...)
+	}
+}
+
+func TestVersionCannotAppearOrVanish(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	cases := []struct {
+		before, after string
+		then          []string
+	}{
+		{"", "1", []string{"spec.moduleLoader.container", "version"}},
+		{"1", "", []string{"spec.moduleLoader.container", "version"}},
+		{"1", "2", nil},
+	}
+	for i, tc := range cases {
+		m := valid(func(m *v1beta1.Module) { container(m).Version = tc.before })
+		m.Namespace, m.Name = namespace, fmt.Sprintf("v%d", i)
+		if err := admin.Create(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		container(m).Version = tc.after
+		check(t, admin.Update(t.Context(), m), tc.then...)
+	}
+}
+
+// TestClientsInGo: upstream's Go types have fields without omitempty, and vendors' operators set empty values. Empty
+// means unset.
+func TestClientsInGo(t *testing.T) {
+	e := env.Get(t)
+	const text = `{
+	  "apiVersion": "kmm.sigs.x-k8s.io/v1beta1", "kind": "Module", "metadata": {"name": "from-go", "creationTimestamp": null},
+	  "spec": {
+	    "selector": {}, "tolerations": [],
+	    "moduleLoader": {
+	      "serviceAccountName": "",
+	      "container": {
+	        "registryTLS": {}, "inTreeModulesToRemove": [], "inTreeModuleToRemove": "", "version": "",
+	        "containerImage": "example.com/nic:1",
+	        "kernelMappings": [{
+	          "build": null, "sign": null, "containerImage": "", "literal": "6.1.0", "regexp": "", "registryTLS": null,
+	          "inTreeModuleToRemove": "", "inTreeModulesToRemove": []
+	        }, {"literal": "", "regexp": ".+", "containerImage": "example.com/nic:2"}],
+	        "modprobe": {
+	          "moduleName": "nic", "dirName": "", "firmwarePath": "", "parameters": [],
+	          "args": {}, "rawArgs": {}, "modulesLoadingOrder": []
+	        }
+	      }
+	    }
+	  },
+	  "status": {"devicePlugin": {}, "dra": {}, "moduleLoader": {}}
+	}`
+	object := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	object.SetNamespace(e.Namespace(t))
+	check(t, e.Admin(t).Create(t.Context(), object))
+}
+
+// TestLargestModule: the rules' cost must not refuse the largest Module that the schema allows.
+func TestLargestModule(t *testing.T) {
+	e := env.Get(t)
+	m := valid(func(m *v1beta1.Module) {
+		mappings := make([]v1beta1.KernelMapping, 512)
+		for i := range mappings {
+			mappings[i] = v1beta1.KernelMapping{
+				Literal: fmt.Sprintf("6.1.%d-generic", i),
+				// As long as such references are, of the 512 characters that are allowed.
+				ContainerImage: "registry.example.com/" + strings.Repeat("vendor/", 10) + "nic:${KERNEL_FULL_VERSION}-${MOD_NAMESPACE}-$MOD_NAME",
+			}
+		}
+		container(m).KernelMappings = mappings
+	})
+	m.Namespace = e.Namespace(t)
+	check(t, e.Admin(t).Create(t.Context(), m))
+}
+
+// TestFinalizerOfAnInvalidModuleCanBeRemoved: a Module that an older policy let in can still be labelled, and deleted.
+func TestFinalizerOfAnInvalidModuleCanBeRemoved(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	m := valid(func(m *v1beta1.Module) {
+		container(m).KernelMappings[0].ContainerImage = "example.com/nic:$OLD_VARIABLE"
+	})
+	m.Namespace, m.Finalizers = e.Namespace(t), []string{v1beta1.ModuleFinalizer}
+
+	// The binding goes for a moment, which is what an older policy would have been like.
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: "drover-modules"}, binding); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Delete(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the policy is off", func(ctx context.Context) (bool, error) {
+		return admin.Create(ctx, m) == nil, nil
+	})
+	again := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, Spec: binding.Spec}
+	if err := admin.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	other := m.DeepCopy()
+	other.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: "other"}
+	eventually(t, "the policy is on again", func(ctx context.Context) (bool, error) {
+		return admin.Create(ctx, other.DeepCopy(), client.DryRunAll) != nil, nil
+	})
+
+	m.Labels = map[string]string{"example.com/owner": "me"}
+	check(t, admin.Update(t.Context(), m))
+	m.Spec.Selector = map[string]string{"another": "one"}
+	check(t, admin.Update(t.Context(), m), "spec.moduleLoader.container.kernelMappings[0].containerImage")
+	if err := admin.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+		t.Fatal(err)
+	}
+	m.Finalizers = nil
+	check(t, admin.Update(t.Context(), m))
+}
+
+func eventually(t *testing.T, what string, done func(context.Context) (bool, error)) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, done); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
