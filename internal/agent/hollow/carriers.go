@@ -60,6 +60,7 @@ const (
 	pullFailed
 	backingOff
 	running
+	finalised
 )
 
 func newCarriers(a *api, nodes map[string]*node, pulled *images) *carriers {
@@ -146,7 +147,7 @@ func (c *carriers) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if pod.DeletionTimestamp != nil {
-		return errors.Join(c.forget(key), c.api.finalisePod(ctx, pod))
+		return c.finalise(ctx, key, pod)
 	}
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
@@ -156,6 +157,19 @@ func (c *carriers) sync(ctx context.Context, key string) error {
 		return err
 	}
 	return ignoreGone(c.advance(ctx, now, n, pod))
+}
+
+// finalise ends a terminating pod, once.
+func (c *carriers) finalise(ctx context.Context, key string, pod *corev1.Pod) error {
+	now, err := c.enter(key, pod.UID)
+	if err != nil || now.state == finalised {
+		return err
+	}
+	if err := errors.Join(now.removeDir(), c.api.finalisePod(ctx, pod)); err != nil {
+		return err
+	}
+	now.state = finalised
+	return nil
 }
 
 // ignoreGone drops errors about a pod that has been deleted or replaced meanwhile: the watch will say so.
@@ -169,7 +183,7 @@ func ignoreGone(err error) error {
 // advance pulls the image, runs the export and reports.
 func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *corev1.Pod) error {
 	switch {
-	case now.state == running || now.state == backingOff:
+	case now.state >= backingOff:
 		return nil
 	case !c.images.exists(reference(pod)):
 		return c.fail(ctx, now, pod)
@@ -253,12 +267,21 @@ func (c *carriers) forget(key string) error {
 	now := c.known[key]
 	delete(c.known, key)
 	c.mu.Unlock()
-	if now == nil || now.dir == "" {
+	if now == nil {
 		return nil
 	}
-	if err := os.RemoveAll(now.dir); err != nil {
+	return now.removeDir()
+}
+
+// removeDir removes what the kubelet keeps for a pod.
+func (p *carrier) removeDir() error {
+	if p.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(p.dir); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
+	p.dir = ""
 	return nil
 }
 

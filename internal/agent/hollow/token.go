@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/drover-project/drover/internal/version"
 )
 
 // boundToken authenticates one node's agent with a ServiceAccount token that is bound to the Node, as the kubelet would
@@ -26,6 +28,7 @@ type boundToken struct {
 // nodes one transport: a few HTTP/2 connections instead of one per node.
 func (b *boundToken) config(base *rest.Config) *rest.Config {
 	c := rest.AnonymousClientConfig(base)
+	c.UserAgent = version.UserAgent("drover-agent")
 	c.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return &tokenTransport{token: b, next: next} }
 	return c
 }
