@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,7 +81,27 @@ func (b *bench) openForFloor(ctx context.Context, c client.Client) error {
 	if err := c.Delete(ctx, binding); err != nil {
 		return fmt.Errorf("take away the policy drover-agent-status: %w", err)
 	}
+	probe := fleet.NodeTruth{Name: "probe"}
+	if err := applyRaw(ctx, c, probe.Name, floorOrder(probe), ""); err != nil {
+		return err
+	}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = applyRaw(ctx, c, probe.Name, floorStatus(probe), "status")
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the policy drover-agent-status is gone: %w: %w", err, last)
+	}
 	return nil
+}
+
+func floorOrder(n fleet.NodeTruth) string {
+	return fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"spec":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","config":{"kernelVersion":%q,"containerImage":"floor:1","insecurePull":false,"modprobe":{"moduleName":"m"}}}]}}`, n.Name, n.Kernel)
+}
+
+func floorStatus(n fleet.NodeTruth) string {
+	return fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"status":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","bootId":%q}]}}`, n.Name, n.BootID)
 }
 
 func writeAll(ctx context.Context, c client.Client, nodes []fleet.NodeTruth) error {
@@ -100,12 +121,10 @@ func writeNode(ctx context.Context, c client.Client, n fleet.NodeTruth) error {
 	if err := c.Create(ctx, pod); err != nil {
 		return fmt.Errorf("create a pod: %w", err)
 	}
-	config := fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"spec":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","config":{"kernelVersion":%q,"containerImage":"floor:1","insecurePull":false,"modprobe":{"moduleName":"m"}}}]}}`, n.Name, n.Kernel)
-	if err := applyRaw(ctx, c, n.Name, config, ""); err != nil {
+	if err := applyRaw(ctx, c, n.Name, floorOrder(n), ""); err != nil {
 		return err
 	}
-	status := fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"status":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","bootId":%q}]}}`, n.Name, n.BootID)
-	if err := applyRaw(ctx, c, n.Name, status, "status"); err != nil {
+	if err := applyRaw(ctx, c, n.Name, floorStatus(n), "status"); err != nil {
 		return err
 	}
 	if err := label(ctx, c, n.Name, floorReady); err != nil {
