@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// nodes makes n wanted, ready nodes a, b, … with an order.
+func nodes(n int, change ...func(int, *status.Node)) []status.Node {
+	made := make([]status.Node, 0, n)
+	for i := range n {
+		node := status.Node{Name: string(rune('a' + i)), Ready: true, Wanted: true, Ordered: true, Kernel: "6.1.0"}
+		for _, f := range change {
+			f(i, &node)
+		}
+		made = append(made, node)
+	}
+	return made
+}
+
+func live(_ int, n *status.Node) { n.Live, n.Available = true, true }
+
+func attempt(state v1beta1.AttemptState, reason, message string) *v1beta1.NodeModuleAttempt {
+	return &v1beta1.NodeModuleAttempt{State: state, Reason: reason, Message: message}
+}
+
+// line is a condition in one line.
+func line(conditions []metav1.Condition, kind string) string {
+	c := meta.FindStatusCondition(conditions, kind)
+	if c == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+}
+
+func TestConditions(t *testing.T) {
+	const (
+		ready, covered, loaded, devices = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded, v1beta1.ConditionDevicesReady
+	)
+	unmapped := &status.Problem{Reason: v1beta1.ReasonNoKernelMapping}
+	cases := map[string]struct {
+		given status.Module
+		then  map[string]string
+	}{
+		"all is well": {
+			given: status.Module{Loads: true, Nodes: nodes(2, live)},
+			then: map[string]string{
+				ready:   "True Ready: Everything asked for is there on every selected node",
+				covered: "True AllKernelsCovered: A kernel mapping matches the kernel of 2 selected nodes",
+				loaded:  "True Loaded: Live on 2 nodes",
+				devices: "True NotRequested: The Module has no device plugin",
+			},
+		},
+		"no node": {
+			given: status.Module{Loads: true},
+			then: map[string]string{
+				ready:   "False NoNodes: The selector chooses no node on which kernel modules can be managed",
+				covered: "True NoNodes: The selector chooses no node on which kernel modules can be managed",
+				loaded:  "False NoNodes: The selector chooses no node on which kernel modules can be managed",
+			},
+		},
+		"on the way": {
+			given: status.Module{Loads: true, Nodes: nodes(5, func(i int, n *status.Node) {
+				if i == 2 {
+					live(i, n)
+				}
+				n.Attempt = attempt(v1beta1.AttemptWaiting, v1beta1.ReasonAwaitingDelivery, "")
+			})},
+			then: map[string]string{
+				ready:  "False Loading: Live on 1 of 5 nodes; Loading on a, b, d and 1 more",
+				loaded: "False Loading: Live on 1 of 5 nodes; Loading on a, b, d and 1 more",
+			},
+		},
+		"failures before patience, the most frequent first": {
+			given: status.Module{Loads: true, Nodes: nodes(6, func(i int, n *status.Node) {
+				switch i {
+				case 0:
+					n.Delivery = &status.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "no such image"}
+				case 1, 2:
+					n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonNoSuchDevice, "no device\n[ 12.3] kernel line")
+				case 3:
+					n.Ready = false
+				}
+			})},
+			then: map[string]string{
+				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device; ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
+			},
+		},
+		"a node without a mapping": {
+			given: status.Module{Loads: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
+				if i == 1 {
+					*n = status.Node{Name: n.Name, Ready: true, Wanted: true, Kernel: "5.4.0", Unmapped: unmapped}
+				}
+			})},
+			then: map[string]string{
+				ready:   "False NoKernelMapping: No image for 1 kernel (5.4.0) of 1 node: b",
+				covered: "False NoKernelMapping: No image for 1 kernel (5.4.0) of 1 node: b",
+				loaded:  "True Loaded: Live on 2 nodes",
+			},
+		},
+		"no node with a mapping": {
+			given: status.Module{Loads: true, Nodes: []status.Node{{Name: "a", Ready: true, Wanted: true, Kernel: "5.4.0", Unmapped: unmapped}}},
+			then:  map[string]string{loaded: "False NoKernelMapping: No selected node's kernel has an image"},
+		},
+		"a node that left is not missed": {
+			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
+				if i == 1 {
+					n.Wanted, n.Ordered, n.Available = false, false, false
+				}
+			})},
+			then: map[string]string{loaded: "True Loaded: Live on 1 node"},
+		},
+		"paused": {
+			given: status.Module{Loads: true, Paused: true, Nodes: nodes(1)},
+			then:  map[string]string{loaded: "False Paused: Live on 0 of 1 node; Loading on a"},
+		},
+		"leaving": {
+			given: status.Module{Loads: true, Deleting: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
+				if i == 1 {
+					n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "used by process 7")
+				}
+			})},
+			then: map[string]string{
+				ready:  "False InUse: The Module is being deleted and is still live on 3 nodes; InUse on b: used by process 7; Unloading on a, c",
+				loaded: "False InUse: The Module is being deleted and is still live on 3 nodes; InUse on b: used by process 7; Unloading on a, c",
+			},
+		},
+		"a plugin on the way": {
+			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(3, func(i int, n *status.Node) {
+				if i < 2 {
+					live(i, n)
+				}
+				n.PluginReady = i == 0
+			})},
+			then: map[string]string{devices: "False DevicesPending: The device plugin is ready on 1 of 2 nodes; not on b"},
+		},
+		"a plugin without a loader": {
+			given: status.Module{HasPlugin: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.PluginReady = true })},
+			then: map[string]string{
+				ready:   "True Ready: Everything asked for is there on every selected node",
+				covered: "True NotRequested: The Module has no moduleLoader",
+				loaded:  "True NotRequested: The Module has no moduleLoader",
+				devices: "True DevicesReady: The device plugin is ready on 1 node",
+			},
+		},
+		"a plugin that cannot be made": {
+			given: status.Module{HasPlugin: true, Nodes: nodes(1), PluginProblem: &status.Problem{Reason: v1beta1.ReasonDevicesPending, Message: "refused"}},
+			then:  map[string]string{devices: "False DevicesPending: refused"},
+		},
+		"DRA": {
+			given: status.Module{HasDRA: true, Nodes: nodes(1)},
+			then:  map[string]string{ready: "False Unsupported: spec.dra: this version does not start DRA drivers"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := status.Compute(&tc.given)
+			for kind, want := range tc.then {
+				if diff := cmp.Diff(want, line(got.Conditions, kind)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", kind, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestNumbersOfUpstream(t *testing.T) {
+	module := status.Module{Loads: true, HasPlugin: true, Generation: 7, Nodes: nodes(4, func(i int, n *status.Node) {
+		n.Ordered = i < 3
+		n.Available = i < 2
+		n.PluginReady = i < 1
+	})}
+	got := status.Compute(&module)
+	want := v1beta1.ModuleStatus{
+		ObservedGeneration: 7,
+		ModuleLoader:       v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 4, DesiredNumber: 3, AvailableNumber: 2},
+		DevicePlugin:       v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 4, DesiredNumber: 4, AvailableNumber: 1},
+	}
+	got.Conditions = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+// TestOrderOfFactsDoesNotMatter: the cache lists in any order, and a status must not change for that.
+func TestOrderOfFactsDoesNotMatter(t *testing.T) {
+	reasons := []string{v1beta1.ReasonNoSuchDevice, v1beta1.ReasonUnknownSymbol, v1beta1.ReasonTimeout}
+	given := status.Module{Loads: true, HasPlugin: true, Nodes: nodes(12, func(i int, n *status.Node) {
+		n.Attempt = attempt(v1beta1.AttemptFailed, reasons[i%3], "on "+n.Name)
+	})}
+	want := status.Compute(&given)
+	source := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		source.Shuffle(len(given.Nodes), func(i, j int) { given.Nodes[i], given.Nodes[j] = given.Nodes[j], given.Nodes[i] })
+		if diff := cmp.Diff(want, status.Compute(&given)); diff != "" {
+			t.Fatalf("another order gives another status:\n%s", diff)
+		}
+	}
+}
+
+func TestCarryKeepsTransitionTimes(t *testing.T) {
+	earlier, later := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
+	module := status.Module{Loads: true, Nodes: nodes(2)}
+	first := status.Carry(v1beta1.ModuleStatus{}, status.Compute(&module), earlier)
+	if diff := cmp.Diff(first, status.Carry(first, status.Compute(&module), later)); diff != "" {
+		t.Errorf("nothing changed, and yet:\n%s", diff)
+	}
+	module.Nodes = nodes(2, live)
+	second := status.Carry(first, status.Compute(&module), later)
+	times := map[string]metav1.Time{}
+	for _, c := range second.Conditions {
+		times[c.Type] = c.LastTransitionTime
+	}
+	want := map[string]metav1.Time{
+		v1beta1.ConditionReady: later, v1beta1.ConditionLoaded: later,
+		v1beta1.ConditionKernelsCovered: earlier, v1beta1.ConditionDevicesReady: earlier,
+	}
+	if diff := cmp.Diff(want, times); diff != "" {
+		t.Errorf("times (-want +got):\n%s", diff)
+	}
+}
+
+func TestLongMessagesAreCut(t *testing.T) {
+	module := status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) {
+		n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonLoadFailed, strings.Repeat("ä", 1000))
+	})}
+	message := meta.FindStatusCondition(status.Compute(&module).Conditions, v1beta1.ConditionLoaded).Message
+	if len(message) > 400 || !strings.HasSuffix(message, "…") || slices.Contains([]rune(message), '\uFFFD') {
+		t.Errorf("message: %q", message)
+	}
+}
