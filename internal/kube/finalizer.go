@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
@@ -18,7 +19,11 @@ func AddFinalizer(ctx context.Context, c client.Client, object client.Object, fi
 
 // RemoveFinalizer takes a finalizer off, on the same terms. An object that is gone is no error.
 func RemoveFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
-	return client.IgnoreNotFound(patchFinalizer(ctx, c, object, finalizer, controllerutil.RemoveFinalizer))
+	err := patchFinalizer(ctx, c, object, finalizer, controllerutil.RemoveFinalizer)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 func patchFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string, change func(client.Object, string) bool) error {

@@ -7,9 +7,9 @@
 package placement
 
 import (
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -98,7 +98,8 @@ func Tolerated(tolerations []corev1.Toleration, node *corev1.Node) bool {
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	for i := range tolerations {
 		// Comparison operators (Lt, Gt) are off: they are behind a feature gate of the cluster that is not known here.
-		if tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
+		// The logger is for those alone.
+		if tolerations[i].ToleratesTaint(logr.Discard(), taint, false) {
 			return true
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -54,8 +55,8 @@ type Options struct {
 	DeliveryMaxInFlight int
 	// Parallelism bounds writes at the same time, per Module. 0 is 32.
 	Parallelism int
-	// Now is the clock; nil is the time of day.
-	Now func() time.Time
+	// Clock is for back-off; nil is the time of day.
+	Clock clock.PassiveClock
 }
 
 func (o *Options) setDefaults() {
@@ -65,8 +66,8 @@ func (o *Options) setDefaults() {
 	if o.Parallelism <= 0 {
 		o.Parallelism = 32
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 }
 
@@ -89,7 +90,7 @@ func New(c client.Client, live client.Reader, board *delivery.Board, options Opt
 		live:    live,
 		board:   board,
 		options: options,
-		ledger:  newLedger(options.DeliveryMaxInFlight, options.Now),
+		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
 		mapping: newMappings(),
 	}
 }

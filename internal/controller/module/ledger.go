@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/delivery"
 )
@@ -23,7 +24,7 @@ const (
 type ledger struct {
 	mu      sync.Mutex
 	max     int
-	now     func() time.Time
+	clock   clock.PassiveClock
 	modules map[types.NamespacedName]*account
 }
 
@@ -42,8 +43,8 @@ type failure struct {
 	until   time.Time
 }
 
-func newLedger(slots int, now func() time.Time) *ledger {
-	return &ledger{max: slots, now: now, modules: map[types.NamespacedName]*account{}}
+func newLedger(slots int, clock clock.PassiveClock) *ledger {
+	return &ledger{max: slots, clock: clock, modules: map[types.NamespacedName]*account{}}
 }
 
 // at returns a Module's account. The lock must be held.
@@ -104,7 +105,7 @@ func (l *ledger) fail(key types.NamespacedName, node, image string, problem deli
 	f := l.at(key).failures[at]
 	f.problem = problem
 	f.rest = min(max(2*f.rest, firstRest), longRest)
-	f.until = l.now().Add(f.rest)
+	f.until = l.clock.Now().Add(f.rest)
 	l.at(key).failures[at] = f
 }
 
@@ -113,7 +114,7 @@ func (l *ledger) resting(key types.NamespacedName, node, image string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f, ok := l.at(key).failures[place{node, image}]
-	return ok && l.now().Before(f.until)
+	return ok && l.clock.Now().Before(f.until)
 }
 
 // retain forgets a node's failures with any image but the one it needs now; "" is none.
@@ -131,7 +132,7 @@ func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
 	defer l.mu.Unlock()
 	var next time.Duration
 	for _, f := range l.at(key).failures {
-		if left := f.until.Sub(l.now()); left > 0 && (next == 0 || left < next) {
+		if left := f.until.Sub(l.clock.Now()); left > 0 && (next == 0 || left < next) {
 			next = left
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
@@ -321,7 +322,7 @@ func (s *scene) play(t *testing.T) outcome {
 
 func TestSlotsBoundNewCarriers(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
-	l := newLedger(3, func() time.Time { return noon })
+	l := newLedger(3, clocktesting.NewFakePassiveClock(noon))
 	if free := l.hold(types.NamespacedName{Name: "other"}, 1); free != 2 {
 		t.Fatalf("%d slots free, want 2", free)
 	}
@@ -345,8 +346,8 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 }
 
 func TestFailuresRestLongerEachTime(t *testing.T) {
-	now := noon
-	l := newLedger(1, func() time.Time { return now })
+	now := clocktesting.NewFakePassiveClock(noon)
+	l := newLedger(1, now)
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	problem := delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
@@ -354,11 +355,11 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 		if got := l.nextRetry(key); got != want {
 			t.Errorf("rests %s, want %s", got, want)
 		}
-		now = now.Add(want - time.Millisecond)
+		now.SetTime(now.Now().Add(want - time.Millisecond))
 		if !l.resting(key, "n", "r/nic:1") {
 			t.Error("tried too early")
 		}
-		now = now.Add(time.Millisecond)
+		now.SetTime(now.Now().Add(time.Millisecond))
 		if l.resting(key, "n", "r/nic:1") {
 			t.Error("rests too long")
 		}
@@ -376,7 +377,7 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 }
 
 func TestTheLedgerForgets(t *testing.T) {
-	l := newLedger(1, func() time.Time { return noon })
+	l := newLedger(1, clocktesting.NewFakePassiveClock(noon))
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	l.create(key, "a")
 	l.create(key, "b")
