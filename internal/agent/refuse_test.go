@@ -119,8 +119,8 @@ func TestWhatCannotBeLoadedSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, fake.Options{})
 			o := tc.given(r)
+			r.pass(o)
 			s := r.pass(o)
-			s = r.pass(o)
 			same(t, "attempt", tc.then, attempt(s, o.Name))
 			same(t, "calls", tc.calls, r.calls())
 			same(t, "live", tc.then == "", loadedImage(s, o.Name) != "")

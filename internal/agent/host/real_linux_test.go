@@ -85,7 +85,7 @@ func TestRealCallIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() { _ = file.Close() })
 	for call, err := range map[string]error{
 		"finit_module":  h.Load(t.Context(), LoadRequest{Name: "junk", File: file}),
 		"delete_module": h.Unload(t.Context(), UnloadRequest{Name: "no-such-module-anywhere"}),

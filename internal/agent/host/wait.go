@@ -34,7 +34,10 @@ func AwaitLive(ctx context.Context, sys, name string) error {
 			}
 			return err == nil, nil
 		}
-		return strings.TrimSpace(string(state)) == string(StateLive), err
+		if err != nil {
+			return false, fmt.Errorf("state of module %s: %w", name, err)
+		}
+		return strings.TrimSpace(string(state)) == string(StateLive), nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait for module %s: %w", name, err)

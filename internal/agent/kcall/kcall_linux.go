@@ -32,9 +32,9 @@ func load(l Load) Answer {
 	if err != nil {
 		return Answer{Message: err.Error()}
 	}
-	switch {
-	case kind == "":
-	case kind == l.KernelDecompresses:
+	switch kind {
+	case "":
+	case l.KernelDecompresses:
 		flags = unix.MODULE_INIT_COMPRESSED_FILE
 	default:
 		if file, err = decompress(file, l.Name); err != nil {

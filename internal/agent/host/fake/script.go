@@ -163,6 +163,7 @@ func (h *Host) end(c Call, err error) error {
 // emptyTree is a directory that does not exist.
 type emptyTree struct{}
 
+// Open finds nothing.
 func (emptyTree) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
