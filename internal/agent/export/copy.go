@@ -32,7 +32,7 @@ func (c *copier) copy(f file) (manifest.Entry, error) {
 	if err != nil {
 		return manifest.Entry{}, err
 	}
-	defer from.Close()
+	defer func() { _ = from.Close() }()
 	to := manifest.TreeDir + "/" + f.to
 	if err := c.mkdir(path.Dir(to)); err != nil {
 		return manifest.Entry{}, err

@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("open output: %w", err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	if _, err := out.Lstat(manifest.File); err == nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func export(ctx context.Context, o Options, out *os.Root) (manifest.Manifest, er
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("open image: %w", err)
 	}
-	defer img.Close()
+	defer func() { _ = img.Close() }()
 	files, err := choose(ctx, image{img}, o)
 	if err != nil {
 		return manifest.Manifest{}, err

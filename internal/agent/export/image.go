@@ -68,7 +68,7 @@ func (i image) list(name string, limit int) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, unreadable(name, err)
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	var all []fs.DirEntry
 	for {
 		some, err := dir.ReadDir(256)

@@ -13,11 +13,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/export"
@@ -36,6 +38,7 @@ type carriers struct {
 	api    *api
 	nodes  map[string]*node
 	images *images
+	clock  clock.PassiveClock
 	pods   cache.Store
 	watch  cache.Controller
 	queue  workqueue.TypedRateLimitingInterface[string]
@@ -63,9 +66,9 @@ const (
 	finalised
 )
 
-func newCarriers(a *api, nodes map[string]*node, pulled *images) *carriers {
+func newCarriers(a *api, nodes map[string]*node, pulled *images, now clock.PassiveClock) *carriers {
 	c := &carriers{
-		api: a, nodes: nodes, images: pulled, known: map[string]*carrier{},
+		api: a, nodes: nodes, images: pulled, clock: now, known: map[string]*carrier{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
 	}
 	enqueue := func(o any) {
@@ -195,7 +198,7 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 	if pod.Status.Phase == corev1.PodRunning {
 		return nil // this process was started again
 	}
-	return c.api.patchPodStatus(ctx, pod, runningStatus(pod))
+	return c.api.patchPodStatus(ctx, pod, runningStatus(pod, metav1.NewTime(c.clock.Now())))
 }
 
 // fail reports a pull that failed, and a little later that the kubelet backs off. It is never tried again: what exists
@@ -203,17 +206,17 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod) error {
 	reason, next := "ErrImagePull", pullFailed
 	if now.state == pullFailed {
-		if time.Since(now.failed) < pullBackOff {
+		if c.clock.Since(now.failed) < pullBackOff {
 			return nil // the watch shows our own write; the queue has the pod for later
 		}
 		reason, next = "ImagePullBackOff", backingOff
 	}
-	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason)); err != nil {
+	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason, metav1.NewTime(c.clock.Now()))); err != nil {
 		return err
 	}
 	now.state = next
 	if next == pullFailed {
-		now.failed = time.Now()
+		now.failed = c.clock.Now()
 		c.queue.AddAfter(pod.Namespace+"/"+pod.Name, pullBackOff)
 	}
 	return nil

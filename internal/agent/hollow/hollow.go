@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // registrations is how many nodes are registered at a time.
@@ -48,6 +49,8 @@ type Options struct {
 	StatusInterval time.Duration
 	// DebugAddress is where the truth is served; empty for nowhere.
 	DebugAddress string
+	// Clock is the real one unless set.
+	Clock clock.WithTicker
 }
 
 // AddFlags binds the options.
@@ -89,6 +92,9 @@ type fleet struct {
 
 // Run works until ctx ends. Progress goes to out, one plain line each; "HOLLOW READY nodes=N" when all are registered.
 func Run(ctx context.Context, config *rest.Config, o Options, out io.Writer) (err error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	pattern, err := o.validate()
 	if err != nil {
 		return err
@@ -108,7 +114,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, out io.Writer) (er
 	}
 	pulled := newImages(filepath.Join(o.Dir, "images"), pattern, o.ModuleParams)
 	defer func() { err = errors.Join(err, pulled.remove()) }()
-	f.carriers = newCarriers(f.api, f.byName, pulled)
+	f.carriers = newCarriers(f.api, f.byName, pulled, o.Clock)
 	return f.run(ctx, out)
 }
 

@@ -99,7 +99,7 @@ func freeAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
 
@@ -147,7 +147,7 @@ func (r *running) truth(ctx context.Context, node string) (truth, error) {
 	if err != nil {
 		return truth{}, err
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	var all []truth
 	if err := json.NewDecoder(answer.Body).Decode(&all); err != nil {
 		return truth{}, err
@@ -166,7 +166,7 @@ func (r *running) do(verb string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(answer.Body)
 		r.t.Fatalf("%s: %s: %s", verb, answer.Status, body)

@@ -33,13 +33,13 @@ const (
 
 // beat keeps all nodes alive until ctx ends: one wheel for all of them.
 func (f *fleet) beat(ctx context.Context) {
-	wheel := time.NewTicker(leasePeriod / slots)
+	wheel := f.o.Clock.NewTicker(leasePeriod / slots)
 	defer wheel.Stop()
 	for slot := 0; ; slot = (slot + 1) % slots {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wheel.C:
+		case <-wheel.C():
 		}
 		var some errgroup.Group
 		some.SetLimit(beatParallel)
@@ -61,10 +61,10 @@ func (n *node) pulse(ctx context.Context, interval time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	n.mu.Lock()
-	doubts, wrote := time.Since(n.beat) > missed, n.wrote
+	doubts, wrote := n.clock.Since(n.beat) > missed, n.wrote
 	n.mu.Unlock()
 	err := n.renew(ctx)
-	if err == nil && (doubts || interval > 0 && time.Since(wrote) > interval) {
+	if err == nil && (doubts || interval > 0 && n.clock.Since(wrote) > interval) {
 		err = n.writeStatus(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -81,14 +81,14 @@ func (n *node) writeStatus(ctx context.Context) error {
 		return err
 	}
 	n.mu.Lock()
-	n.wrote = time.Now()
+	n.wrote = n.clock.Now()
 	n.mu.Unlock()
 	return nil
 }
 
 // renew writes the lease's time, and the whole lease where there is none.
 func (n *node) renew(ctx context.Context) error {
-	now := metav1.NowMicro()
+	now := metav1.NewMicroTime(n.clock.Now())
 	err := n.api.renewLease(ctx, n.name, now)
 	if apierrors.IsNotFound(err) {
 		err = n.api.createLease(ctx, n.lease(now))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/host/fake"
@@ -46,6 +47,7 @@ type node struct {
 	dir    string
 	labels map[string]string
 	api    *api
+	clock  clock.WithTicker
 	kernel *fake.Host
 	// config is how this node's agent reaches the API server.
 	config *rest.Config
@@ -67,8 +69,8 @@ type node struct {
 func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 	name := o.Prefix + strconv.Itoa(i)
 	n := &node{
-		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, since: metav1.Now(),
-		kernel: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)]}),
+		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, clock: o.Clock, since: metav1.NewTime(o.Clock.Now()),
+		kernel: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)], Clock: o.Clock}),
 		labels: map[string]string{
 			HollowLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		},
@@ -103,7 +105,7 @@ func (n *node) register(ctx context.Context) error {
 		return err
 	}
 	n.mu.Lock()
-	n.uid, n.wrote = object.UID, time.Now()
+	n.uid, n.wrote = object.UID, n.clock.Now()
 	n.mu.Unlock()
 	n.token.reset()
 	return n.renew(ctx)
@@ -121,7 +123,7 @@ func (n *node) status() (corev1.NodeStatus, error) {
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("110"),
 	}
 	return corev1.NodeStatus{
-		Capacity: room, Allocatable: room, Conditions: conditions(metav1.Now(), n.since),
+		Capacity: room, Allocatable: room, Conditions: conditions(metav1.NewTime(n.clock.Now()), n.since),
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name}},
 		NodeInfo: corev1.NodeSystemInfo{
 			MachineID: machine, SystemUUID: boot, BootID: boot, KernelVersion: n.kernel.Release(), OSImage: osImage,
@@ -152,7 +154,7 @@ func (n *node) startAgent(ctx context.Context) error {
 		return nil
 	}
 	state := filepath.Join(n.dir, "state")
-	held, err := store.New(ctx, filepath.Join(state, "store"), store.Options{PodsDir: n.podsDir(), NoSync: true})
+	held, err := store.New(ctx, filepath.Join(state, "store"), store.Options{PodsDir: n.podsDir(), NoSync: true, Clock: n.clock})
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
@@ -169,7 +171,7 @@ func (n *node) startAgent(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(restartDelay):
+			case <-n.clock.After(restartDelay):
 			}
 		}
 	}()
@@ -177,7 +179,7 @@ func (n *node) startAgent(ctx context.Context) error {
 }
 
 func (n *node) runAgent(ctx context.Context, state string, held *store.Store) error {
-	a, err := agent.New(agent.Options{NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Store: held, NoSync: true})
+	a, err := agent.New(agent.Options{NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Store: held, NoSync: true, Clock: n.clock})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,7 @@ import (
 )
 
 // runningStatus is what a kubelet says about a carrier at work.
-func runningStatus(pod *corev1.Pod) corev1.PodStatus {
-	now := metav1.Now()
+func runningStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionTrue)}
 	for _, c := range pod.Spec.InitContainers {
 		done := &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}
@@ -31,8 +30,7 @@ func runningStatus(pod *corev1.Pod) corev1.PodStatus {
 
 // waitingStatus is what a kubelet says about a carrier whose image cannot be pulled. The kubelet reports a failed image
 // volume on the container that mounts it, and a failed init container's image on that.
-func waitingStatus(pod *corev1.Pod, reason string) corev1.PodStatus {
-	now := metav1.Now()
+func waitingStatus(pod *corev1.Pod, reason string, now metav1.Time) corev1.PodStatus {
 	if pod.Status.StartTime != nil {
 		now = *pod.Status.StartTime
 	}

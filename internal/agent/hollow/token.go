@@ -43,7 +43,7 @@ func (b *boundToken) reset() {
 func (b *boundToken) get(ctx context.Context) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.token != "" && time.Now().Before(b.renew) {
+	if b.token != "" && b.node.clock.Now().Before(b.renew) {
 		return b.token, nil
 	}
 	b.node.mu.Lock()
@@ -53,7 +53,8 @@ func (b *boundToken) get(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b.token, b.renew = answer.Token, time.Now().Add(time.Until(answer.ExpirationTimestamp.Time)*4/5)
+	now := b.node.clock.Now()
+	b.token, b.renew = answer.Token, now.Add(answer.ExpirationTimestamp.Sub(now)*4/5)
 	return b.token, nil
 }
 

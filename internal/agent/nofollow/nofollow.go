@@ -169,7 +169,7 @@ func (w *walker) names(dir *os.Root, at string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", at, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var all []string
 	for {
 		some, err := f.Readdirnames(256)

@@ -38,7 +38,7 @@ func TestSwapsAreNeverFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	read, refusedCount := 0, 0
 	for range 3000 {
 		content, err := readOwn(root)
@@ -64,12 +64,12 @@ func readOwn(root *os.Root) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer sub.Close()
+	defer func() { _ = sub.Close() }()
 	f, err := nofollow.OpenFile(sub, "own")
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(f)
 	return string(data), err
 }

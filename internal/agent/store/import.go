@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -59,7 +58,7 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	if err != nil {
 		return "", err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	m, err := readManifest(out)
 	if err != nil {
 		return "", err
@@ -68,7 +67,7 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	if err != nil {
 		return "", fmt.Errorf("import: %w", err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // what stays is removed when the store is opened next
 	if err := s.copyTree(ctx, out, m, tmp); err != nil {
 		return "", err
 	}
@@ -92,7 +91,7 @@ func (s *Store) openOutput(carrier types.UID) (*os.Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the kubelet's pods directory: %v", err) //nolint:errorlint // its absence must not read as "not ready yet"
 	}
-	defer pods.Close()
+	defer func() { _ = pods.Close() }()
 	out, err := nofollow.OpenDir(pods, rel)
 	return out, classify(rel, err)
 }
@@ -126,7 +125,7 @@ func readSmall(root *os.Root, name string) ([]byte, error) {
 	if err != nil {
 		return nil, classify(name, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxEncodedBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -172,7 +171,7 @@ func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest,
 	if err != nil {
 		return classify(manifest.TreeDir, err)
 	}
-	defer tree.Close()
+	defer func() { _ = tree.Close() }()
 	limits := nofollow.Limits{Entries: 2*s.opt.MaxFiles + 1, Depth: manifest.MaxDepth}
 	err = nofollow.Walk(ctx, tree, limits, func(name string, f *os.File) error {
 		e, listed := want[name]
@@ -253,7 +252,7 @@ func (s *Store) settle(ctx context.Context, id string, m manifest.Manifest, tmp 
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("import: %w", err)
 	}
-	return digest, s.write(record{ID: id, Digest: digest, Kernel: m.Kernel, Imported: time.Now().UTC()})
+	return digest, s.write(record{ID: id, Digest: digest, Kernel: m.Kernel, Imported: s.opt.Clock.Now().UTC()})
 }
 
 // digestOf covers path, size and content of every file; entries are sorted by path.

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
@@ -54,6 +55,8 @@ type Options struct {
 	MaxBytes int64
 	// NoSync skips fsync. For throw-away stores: a power cut may then leave a damaged tree (which Open finds).
 	NoSync bool
+	// Clock is the real one unless set.
+	Clock clock.PassiveClock
 }
 
 // Store is one node's store, what package agent calls its Store. Its methods may be called concurrently.
@@ -78,6 +81,9 @@ type record struct {
 func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 	opt.MaxFiles = cmp.Or(opt.MaxFiles, manifest.MaxFiles)
 	opt.MaxBytes = cmp.Or(opt.MaxBytes, manifest.DefaultMaxBytes)
+	if opt.Clock == nil {
+		opt.Clock = clock.RealClock{}
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)

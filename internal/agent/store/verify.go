@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
@@ -60,7 +59,7 @@ func (s *Store) rehash(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("open: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	var entries []manifest.Entry
 	limits := nofollow.Limits{Entries: 2*s.opt.MaxFiles + 1, Depth: manifest.MaxDepth}
 	err = nofollow.Walk(ctx, root, limits, func(name string, f *os.File) error {
@@ -101,7 +100,7 @@ func (s *Store) forget(digest string) error {
 
 // setAside renames a damaged thing out of the way and bounds how many of those stay.
 func (s *Store) setAside(name string) error {
-	to := filepath.Join(s.path(damagedDir), strconv.FormatInt(time.Now().UnixNano(), 36)+"-"+filepath.Base(name))
+	to := filepath.Join(s.path(damagedDir), strconv.FormatInt(s.opt.Clock.Now().UnixNano(), 36)+"-"+filepath.Base(name))
 	if err := os.Rename(name, to); err != nil {
 		return fmt.Errorf("move aside: %w", err)
 	}
