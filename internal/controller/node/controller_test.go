@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,6 +278,37 @@ func TestBurstCostsAHandfulOfStatusWrites(t *testing.T) {
 	got, most := writes[env.Write{Agent: "drover-operator", Verb: "patch", Resource: "modules/status"}], int(time.Since(began).Seconds())+2
 	if got > most {
 		t.Errorf("%d status writes in %s, want at most %d", got, time.Since(began), most)
+	}
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	s := newScene(t, 2)
+	t.Run("first", func(t *testing.T) {
+		start(t, s.Env)
+		for _, name := range s.nodes {
+			s.order(t, name)
+			s.report(t, name, s.live("boot-1"))
+		}
+		s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)
+		for _, name := range s.nodes {
+			s.awaitLabel(t, name, v1beta1.ReadyLabel(s.namespace, "nic"), true)
+		}
+	})
+	mark := s.Mark(t)
+	t.Run("second", func(t *testing.T) {
+		start(t, s.Env)
+		// A Module that comes now is served after the first pass over what was there, and after its pause.
+		other := newScene(t, 1)
+		other.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonLoading)
+		other.order(t, other.nodes[0])
+		other.report(t, other.nodes[0], other.live("boot-1"))
+		other.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)
+	})
+	for _, request := range s.Requests(t, mark) {
+		ofScene := request.ObjectRef.Namespace == s.namespace || slices.Contains(s.nodes, request.ObjectRef.Name)
+		if request.Ours() && request.IsWrite() && ofScene {
+			t.Errorf("written after a restart: %s %s", request.Verb, request.RequestURI)
+		}
 	}
 }
 

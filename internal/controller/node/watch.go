@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,7 +62,7 @@ type Controller struct {
 // New makes the controller. c reads from a cache that shows c's own writes.
 func New(c client.Client, o Options) *Controller {
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = clock.RealClock{}.Now
 	}
 	return &Controller{client: c, options: o}
 }

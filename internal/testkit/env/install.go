@@ -91,25 +91,28 @@ func manifests(pattern string) ([]*unstructured.Unstructured, error) {
 // about a second.
 func awaitPolicies(ctx context.Context, admin client.Client) error {
 	name := "policy-probe"
-	probes := map[string]client.Object{
-		"drover-carriers": &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: kmmv1beta1.CarrierPrefix + name},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}},
+	pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}}
+	probes := map[string]func() client.Object{
+		"drover-carriers": func() client.Object {
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: kmmv1beta1.CarrierPrefix + name},
+				Spec:       pod,
+			}
 		},
-		"drover-carrier-image": &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: OperatorNamespace, Name: name, Labels: map[string]string{kmmv1beta1.CarrierLabel: ""},
-			},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}},
+		"drover-carrier-image": func() client.Object {
+			labels := map[string]string{kmmv1beta1.CarrierLabel: ""}
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: name, Labels: labels}, Spec: pod}
 		},
-		"drover-modules": &kmmv1beta1.Module{
-			ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: strings.Repeat("m", 63)},
-			Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
+		"drover-modules": func() client.Object {
+			return &kmmv1beta1.Module{
+				ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: strings.Repeat("m", 63)},
+				Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
+			}
 		},
 	}
 	for policy, probe := range probes {
 		err := awaitRefusal(ctx, policy, func(ctx context.Context) error {
-			return admin.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll)
+			return admin.Create(ctx, probe(), client.DryRunAll)
 		})
 		if err != nil {
 			return err
@@ -165,7 +168,7 @@ func awaitRefusal(ctx context.Context, policy string, try func(context.Context) 
 		return refusedBy(policy, last), nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until policy %s is enforced, a request ended with %v: %w", policy, last, err)
+		return fmt.Errorf("wait until policy %s is enforced: %w", policy, errors.Join(err, last))
 	}
 	return nil
 }
