@@ -59,10 +59,11 @@ type Agent struct {
 	retries map[key]*retry
 	awaited map[string]time.Time // carriers that have not delivered, since when
 
-	record   *recorder
-	recorded *record // what the record said at start; nil: nothing to work from
-	cluster  types.UID
-	started  time.Time
+	record     *recorder
+	recorded   *record   // what the record said at start; nil: nothing to work from
+	cluster    types.UID // empty until known; asked for again at askCluster
+	askCluster time.Time
+	started    time.Time
 
 	// applied is the object as the last status write left it: newer than the watch for a moment.
 	applied     *v1beta1.NodeModulesConfig
@@ -223,10 +224,11 @@ func (a *Agent) awaitCarriers(p *pass) time.Duration {
 	return next
 }
 
-// accept records what is ordered. The cluster's identity is asked for once; until it is known the record names none.
+// accept records what is ordered. As long as the cluster's identity is not known, the record names none.
 func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
 	logger := klog.FromContext(ctx)
-	if a.cluster == "" {
+	if now := a.o.Clock.Now(); a.cluster == "" && !now.Before(a.askCluster) {
+		a.askCluster = now.Add(time.Minute)
 		uid, err := a.api.clusterUID(ctx)
 		if err != nil {
 			logger.Error(err, "The record will not name the cluster yet")

@@ -127,9 +127,6 @@ func decidePresent(f facts) decision {
 		}
 		return decision{verb: verbRest}
 	}
-	if r := f.unsupported(); r != nil {
-		return decision{verb: verbRest, report: r}
-	}
 	if !sameKernel(f.order.Config.KernelVersion, f.release) {
 		return decision{verb: verbRest, report: &report{
 			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonWrongKernel,
@@ -147,6 +144,9 @@ func decidePresent(f facts) decision {
 	}
 	if !f.held {
 		return decideDelivery(f)
+	}
+	if r := f.unsupported(); r != nil { // only now: its carrier has done its work and may go
+		return decision{verb: verbRest, report: r}
 	}
 	if f.plan == nil {
 		return decision{verb: verbResolve}

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,17 +77,18 @@ func (p *pass) keys() []key {
 	})
 }
 
-// settle takes each order as far as it goes now.
+// settle takes each order as far as it goes now. After an error the outcomes are not whole and must not be reported.
 func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 	out := map[key]outcome{}
+	var failed []error
 	for _, k := range p.keys() {
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k, err)
+			failed = append(failed, fmt.Errorf("%s: %w", k, err))
 		}
 		out[k] = o
 	}
-	return out, nil
+	return out, errors.Join(failed...)
 }
 
 func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
