@@ -30,7 +30,6 @@ const (
 	restricted = "e2e-restricted"
 	sample     = "drover_sample"
 	sampleTag  = "kmods/drover-sample:1.0-"
-	selector   = "e2e.drover.dev/node"
 )
 
 var (
@@ -96,13 +95,7 @@ func (s *suite) loadModule(ctx context.Context) error {
 
 // carrierGone: what the API server's event says was created is not there any more.
 func (s *suite) carrierGone(ctx context.Context) error {
-	if err := s.eventually(ctx, "no carrier is left", func(ctx context.Context) error {
-		pods, err := s.carriers(ctx, restricted)
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("carrier %s is still there", pods[0].Name)
-		}
-		return err
-	}); err != nil {
+	if err := s.carrierFree(ctx); err != nil {
 		return err
 	}
 	// It did run, in this namespace: its containers' start is among the events.
@@ -116,6 +109,17 @@ func (s *suite) carrierGone(ctx context.Context) error {
 		}
 	}
 	return errors.New("no event tells of a carrier that started")
+}
+
+// carrierFree waits until no carrier is left.
+func (s *suite) carrierFree(ctx context.Context) error {
+	return s.eventually(ctx, "no carrier is left", func(ctx context.Context) error {
+		pods, err := s.carriers(ctx, restricted)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("carrier %s is still there", pods[0].Name)
+		}
+		return err
+	})
 }
 
 // carrierSealed keeps a carrier in place, by an image that does not exist, and attacks it as a user with the stock role edit.
@@ -151,7 +155,10 @@ func (s *suite) carrierSealed(ctx context.Context) error {
 	if err := s.attack(ctx, mallory, config, &carrier); err != nil {
 		return err
 	}
-	return s.client.Delete(ctx, module(missing, "", "x:1", "none"))
+	if err := s.client.Delete(ctx, module(missing, "", "x:1", "none")); err != nil {
+		return err
+	}
+	return s.carrierFree(ctx)
 }
 
 // attack tries what the role edit allows on other pods. Each must be refused by the sealing policy, by its name.
