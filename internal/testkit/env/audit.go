@@ -19,6 +19,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
 // auditPolicy records every request but those for Leases, without bodies.
@@ -35,48 +37,16 @@ rules:
 
 // Request is one request as the API server's audit log has it.
 type Request struct {
+	audit.Request
+	// RequestURI is the path with the query.
 	RequestURI string `json:"requestURI"`
-	Verb       string `json:"verb"`
-	User       struct {
-		Username string   `json:"username"`
-		Groups   []string `json:"groups"`
-	} `json:"user"`
-	UserAgent string `json:"userAgent"`
-	ObjectRef struct {
-		Resource    string `json:"resource"`
-		Subresource string `json:"subresource"`
-		Namespace   string `json:"namespace"`
-		Name        string `json:"name"`
-	} `json:"objectRef"`
-	ResponseStatus struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
-}
-
-// Resource is the plural name with the subresource, as in "nodemodulesconfigs/status".
-func (r Request) Resource() string {
-	if r.ObjectRef.Subresource == "" {
-		return r.ObjectRef.Resource
-	}
-	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
 // IsWrite is true for requests that change, or try to change, an object that is kept: not for dry runs, and not for
 // reviews and tokens, which are created but not kept.
 func (r Request) IsWrite() bool {
-	if !slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb) {
-		return false
-	}
-	if strings.HasSuffix(r.ObjectRef.Resource, "reviews") || r.ObjectRef.Subresource == "token" {
-		return false
-	}
 	uri, err := url.Parse(r.RequestURI)
-	return err == nil && !uri.Query().Has("dryRun")
-}
-
-// Ours is true for requests that the operator or an agent made, by their user agents.
-func (r Request) Ours() bool {
-	return strings.HasPrefix(r.UserAgent, Operator+"/") || strings.HasPrefix(r.UserAgent, Agent+"/")
+	return err == nil && !uri.Query().Has("dryRun") && !strings.HasSuffix(r.ObjectRef.Resource, "reviews") && r.Request.IsWrite()
 }
 
 // Write names a kind of write.
