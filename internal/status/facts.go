@@ -108,10 +108,12 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
 }
 
-// Available is true when what is live is what is ordered. A changed order makes it false at once, so that the device
-// plugin leaves before the agent has to unload.
+// Available is true when what is live is what is ordered, and is to stay. A changed order makes it false at once, so
+// that the device plugin leaves before the agent has to unload. An image that changed under its name is not seen in the
+// order: then the agent says that what has to go is in use.
 func (e Entry) Available(node *corev1.Node) bool {
-	return e.Ordered() && e.IsLive(node) && sameBuild(e.Order.Config, e.Live.Config)
+	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
+	return e.Ordered() && e.IsLive(node) && !leaving && sameBuild(e.Order.Config, e.Live.Config)
 }
 
 // sameBuild compares what a reload would change; how an image is pulled is not part of it.

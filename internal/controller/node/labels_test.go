@@ -64,6 +64,18 @@ func TestWantedLabels(t *testing.T) {
 			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Spec.Modules[0].Config.ImagePullPolicy = corev1.PullAlways }),
 			then:  map[string]string{ready: ""},
 		},
+		"to be reloaded, and in use": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) {
+				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}}
+			}),
+			then: map[string]string{},
+		},
+		"another order failed": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) {
+				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "other", State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonTimeout}}
+			}),
+			then: map[string]string{ready: ""},
+		},
 		"no order": {
 			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Spec.Modules = nil }),
 			then:  map[string]string{},
