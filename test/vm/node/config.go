@@ -44,7 +44,8 @@ type Config struct {
 	KernelArgs []string
 	// MemMB is the machine's memory, MiB; 0 stands for 1280.
 	MemMB int
-	// SMP is the number of processors; 0 stands for 2.
+	// SMP is the number of processors; 0 stands for 1. Emulated processors that
+	// wait for each other, while the host runs them in turn, only lose time.
 	SMP int
 	// Dir holds the disk, logs and configuration. Required; kept at the end.
 	// A disk of an earlier machine in it is used again.
@@ -86,7 +87,7 @@ func (c *Config) complete() error {
 		c.MemMB = 1280
 	}
 	if c.SMP == 0 {
-		c.SMP = 2
+		c.SMP = 1
 	}
 	if c.ServiceIP == "" {
 		c.ServiceIP = "10.0.0.1"

@@ -6,6 +6,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,7 +46,7 @@ func (n *Node) WaitReady(ctx context.Context, client kubernetes.Interface) (*cor
 		return found.Status.NodeInfo.BootID == boot && isReady(found), nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("wait until node %s is ready: %w", n.config.Name, err)
+		return nil, errors.Join(fmt.Errorf("wait until node %s is ready: %w", n.config.Name, err), n.lastWords())
 	}
 	return node, nil
 }
