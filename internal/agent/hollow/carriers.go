@@ -62,6 +62,7 @@ const (
 	pulling pullState = iota
 	pullFailed
 	backingOff
+	exported
 	running
 	finalised
 )
@@ -126,11 +127,25 @@ func (c *carriers) work(ctx context.Context) {
 
 // revive looks again at the carriers of a node that has come back.
 func (c *carriers) revive(name string) {
+	c.again(func(pod *corev1.Pod) bool { return pod.Spec.NodeName == name })
+}
+
+// again looks at carriers without a change in the API.
+func (c *carriers) again(which func(*corev1.Pod) bool) {
 	for _, o := range c.pods.List() {
-		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName == name {
+		if pod, ok := o.(*corev1.Pod); ok && which(pod) {
 			c.queue.Add(pod.Namespace + "/" + pod.Name)
 		}
 	}
+}
+
+// serve says which images exist from now on. Pulls that failed are tried again at once: a registry that is back.
+func (c *carriers) serve(pattern string) error {
+	if err := c.images.serve(pattern); err != nil {
+		return err
+	}
+	c.again(func(*corev1.Pod) bool { return true })
+	return nil
 }
 
 func (c *carriers) sync(ctx context.Context, key string) error {
@@ -186,26 +201,34 @@ func ignoreGone(err error) error {
 // advance pulls the image, runs the export and reports.
 func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *corev1.Pod) error {
 	switch {
-	case now.state >= backingOff:
+	case now.state >= running:
 		return nil
-	case !c.images.exists(reference(pod)):
+	case now.state < exported && !c.images.exists(reference(pod)):
 		return c.fail(ctx, now, pod)
 	}
-	if err := c.export(ctx, now, n, pod); err != nil {
-		return err
+	if now.state < exported {
+		if err := c.export(ctx, now, n, pod); err != nil {
+			return err
+		}
+		now.state = exported // the API server may be away; the volume is written all the same
+	}
+	if pod.Status.Phase != corev1.PodRunning { // else this process was started again
+		if err := c.api.patchPodStatus(ctx, pod, runningStatus(pod, metav1.NewTime(c.clock.Now()))); err != nil {
+			return err
+		}
 	}
 	now.state = running
-	if pod.Status.Phase == corev1.PodRunning {
-		return nil // this process was started again
-	}
-	return c.api.patchPodStatus(ctx, pod, runningStatus(pod, metav1.NewTime(c.clock.Now())))
+	return nil
 }
 
-// fail reports a pull that failed, and a little later that the kubelet backs off. It is never tried again: what exists
-// does not change while we run.
+// fail reports a pull that failed, and a little later that the kubelet backs off. It is tried again when other images
+// exist.
 func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod) error {
 	reason, next := "ErrImagePull", pullFailed
-	if now.state == pullFailed {
+	switch now.state {
+	case backingOff:
+		return nil
+	case pullFailed:
 		if c.clock.Since(now.failed) < pullBackOff {
 			return nil // the watch shows our own write; the queue has the pod for later
 		}

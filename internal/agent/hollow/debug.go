@@ -96,6 +96,8 @@ func (f *fleet) serve(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /nodes", f.showNodes)
+	mux.HandleFunc("GET /journal", f.showJournals)
+	mux.HandleFunc("POST /images", f.serveImages)
 	f.verb(ctx, mux, "reboot", func(n *node, r *http.Request) error { return n.reboot(ctx, r.FormValue("kernel")) })
 	f.verb(ctx, mux, "vanish", func(n *node, _ *http.Request) error { n.vanish(); return nil })
 	f.verb(ctx, mux, "return", func(n *node, _ *http.Request) error { return f.comeBack(ctx, n) })
@@ -138,6 +140,22 @@ func (f *fleet) verb(ctx context.Context, mux *http.ServeMux, name string, do fu
 	})
 }
 
+// serveImages is POST /images?pattern=<regexp>: which images exist from now on; an empty pattern is all.
+func (f *fleet) serveImages(w http.ResponseWriter, r *http.Request) {
+	if err := f.carriers.serve(r.FormValue("pattern")); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+// showJournals shows every call that every kernel got, by node.
+func (f *fleet) showJournals(w http.ResponseWriter, r *http.Request) {
+	all := make(map[string][]fake.Call, len(f.nodes))
+	for _, n := range f.nodes {
+		all[n.name] = n.kernel.Calls()
+	}
+	reply(w, r, all)
+}
+
 func (f *fleet) showNodes(w http.ResponseWriter, r *http.Request) {
 	all := make([]truth, 0, len(f.nodes))
 	for _, n := range f.nodes {
@@ -148,8 +166,12 @@ func (f *fleet) showNodes(w http.ResponseWriter, r *http.Request) {
 		}
 		all = append(all, t)
 	}
+	reply(w, r, all)
+}
+
+func reply(w http.ResponseWriter, r *http.Request, content any) {
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(all); err != nil {
+	if err := json.NewEncoder(w).Encode(content); err != nil {
 		klog.FromContext(r.Context()).V(1).Info("Reader of the truth went away", "error", err.Error())
 	}
 }

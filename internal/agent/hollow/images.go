@@ -21,12 +21,12 @@ import (
 
 // images plays the registry and the node's image store: an image has exactly what its carrier is told to take.
 type images struct {
-	dir     string
-	pattern *regexp.Regexp
-	params  []string
+	dir    string
+	params []string
 
-	mu    sync.Mutex
-	ready map[string]string // key → directory
+	mu      sync.Mutex
+	pattern *regexp.Regexp
+	ready   map[string]string // key → directory
 }
 
 func newImages(dir string, pattern *regexp.Regexp, params []string) *images {
@@ -34,7 +34,23 @@ func newImages(dir string, pattern *regexp.Regexp, params []string) *images {
 }
 
 // exists tells whether a pull of the reference would succeed.
-func (i *images) exists(reference string) bool { return i.pattern.MatchString(reference) }
+func (i *images) exists(reference string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.pattern.MatchString(reference)
+}
+
+// serve makes all images that match exist, and no others. What nodes have pulled they keep.
+func (i *images) serve(pattern string) error {
+	compiled, err := regexp.Compile(pattern)
+	if err != nil {
+		return fmt.Errorf("pattern of images: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.pattern = compiled
+	return nil
+}
 
 // pull returns the directory at which the image would be mounted.
 func (i *images) pull(reference string, want export.Options) (string, error) {

@@ -4,6 +4,7 @@ package hollow
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -67,8 +68,20 @@ func (n *node) pulse(ctx context.Context, interval time.Duration) {
 	if err == nil && (doubts || interval > 0 && n.clock.Since(wrote) > interval) {
 		err = n.writeStatus(ctx)
 	}
-	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Node could not report", "node", n.name)
+	n.note(ctx, err)
+}
+
+// note logs the first of several failures to report, and the success that ends them.
+func (n *node) note(ctx context.Context, err error) {
+	n.mu.Lock()
+	before := n.silent
+	n.silent = err != nil
+	n.mu.Unlock()
+	switch {
+	case err != nil && !before && !errors.Is(err, context.Canceled):
+		klog.FromContext(ctx).Error(err, "Node cannot report, trying on", "node", n.name)
+	case err == nil && before:
+		klog.FromContext(ctx).Info("Node reports again", "node", n.name)
 	}
 }
 

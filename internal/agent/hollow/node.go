@@ -56,14 +56,16 @@ type node struct {
 	since  metav1.Time
 
 	// life serialises reboot, vanish and comeBack; mu guards the fields below.
-	life  sync.Mutex
-	mu    sync.Mutex
-	uid   types.UID
-	gone  bool      // vanished
-	beat  time.Time // last renewal of the lease that succeeded
-	wrote time.Time // last write of the status
-	end   context.CancelFunc
-	ended chan struct{}
+	life sync.Mutex
+	mu   sync.Mutex
+	uid  types.UID
+	// silent is true while reports fail.
+	silent bool
+	gone   bool      // vanished
+	beat   time.Time // last renewal of the lease that succeeded
+	wrote  time.Time // last write of the status
+	end    context.CancelFunc
+	ended  chan struct{}
 }
 
 func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {

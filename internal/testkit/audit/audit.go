@@ -69,6 +69,9 @@ func Open(path string) (*Log, error) {
 	return &Log{path: path, offset: info.Size()}, nil
 }
 
+// Whole starts reading at the beginning of the file.
+func Whole(path string) *Log { return &Log{path: path} }
+
 // Next returns the requests that were logged since the last call. A line that is still being written is left for the next call.
 func (l *Log) Next() ([]Request, error) {
 	f, err := os.Open(l.path)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
 
@@ -259,20 +260,32 @@ func (n NodeTruth) Has(module string) bool {
 
 // Truth asks the fake kernels.
 func (f *Fleet) Truth(ctx context.Context) ([]NodeTruth, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.debug+"/nodes", nil)
+	var nodes []NodeTruth
+	err := f.ask(ctx, "/nodes", &nodes)
+	return nodes, err
+}
+
+// Journal is every call that every fake kernel got, oldest first, by node. It spans boots.
+func (f *Fleet) Journal(ctx context.Context) (map[string][]fake.Call, error) {
+	var journal map[string][]fake.Call
+	err := f.ask(ctx, "/journal", &journal)
+	return journal, err
+}
+
+func (f *Fleet) ask(ctx context.Context, path string, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.debug+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask the fake kernels: %w", err)
+		return fmt.Errorf("ask the fake kernels: %w", err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask the fake kernels: %w", err)
+		return fmt.Errorf("ask the fake kernels: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var nodes []NodeTruth
-	if err := json.NewDecoder(resp.Body).Decode(&nodes); err != nil {
-		return nil, fmt.Errorf("read what the fake kernels say: %w", err)
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return fmt.Errorf("read what the fake kernels say: %w", err)
 	}
-	return nodes, nil
+	return nil
 }
 
 // Debug calls a verb of the hollow nodes' debug address, for example "/reboot?node=hollow-0".
