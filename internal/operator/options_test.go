@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+func TestEnabled(t *testing.T) {
+	cases := map[string]struct{ module, plugin bool }{
+		"*":                 {true, true},
+		"*,-plugin":         {true, false},
+		"module":            {true, false},
+		"*, -plugin ,-node": {true, false},
+		"-plugin,*":         {true, false},
+		"plugin,-plugin":    {false, false},
+		"somebody-elses":    {false, false},
+	}
+	for flag, then := range cases {
+		t.Run(flag, func(t *testing.T) {
+			o := &Options{Controllers: strings.Split(flag, ",")}
+			if got := o.enabled("module"); got != then.module {
+				t.Errorf("module runs: %t", got)
+			}
+			if got := o.enabled("plugin"); got != then.plugin {
+				t.Errorf("plugin runs: %t", got)
+			}
+		})
+	}
+}
+
+func TestTheCacheKeepsLittleOfANode(t *testing.T) {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{}},
+			Annotations: map[string]string{v1beta1.PausedAnnotation: "", "other": "large"},
+		},
+		Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "x"}}},
+		Status: corev1.NodeStatus{
+			NodeInfo: corev1.NodeSystemInfo{KernelVersion: "6"},
+			Images:   []corev1.ContainerImage{{Names: []string{"large"}}},
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeMemoryPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+			},
+		},
+	}
+	got, err := slimNode(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{v1beta1.PausedAnnotation: ""},
+		},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "x"}}},
+		Status: corev1.NodeStatus{
+			NodeInfo:   corev1.NodeSystemInfo{KernelVersion: "6"},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
