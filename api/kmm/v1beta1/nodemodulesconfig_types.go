@@ -206,15 +206,15 @@ type ObservedModule struct {
 type AttemptState string
 
 const (
-	// AttemptWaiting: the agent waits for the delivery or for something else to end.
+	// AttemptWaiting says: the agent waits for the delivery or for something else to end.
 	AttemptWaiting AttemptState = "Waiting"
-	// AttemptFailed: the last try failed; it is repeated at nextRetry.
+	// AttemptFailed says: the last try failed; it is repeated at nextRetry.
 	AttemptFailed AttemptState = "Failed"
-	// AttemptInUse: the module shall go, but somebody uses it.
+	// AttemptInUse says: the module shall go, but somebody uses it.
 	AttemptInUse AttemptState = "InUse"
 	// AttemptAbsent acknowledges an unload order: the module is not in the kernel.
 	AttemptAbsent AttemptState = "Absent"
-	// AttemptUnclaimed: loaded by the agent, live, and no order names it. It is kept.
+	// AttemptUnclaimed says: loaded by the agent, live, and no order names it. It is kept.
 	AttemptUnclaimed AttemptState = "Unclaimed"
 )
 
