@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drover-project/drover/internal/agent/store"
+)
+
+func TestOpenFindsDamage(t *testing.T) {
+	const ko = "lib/modules/6.1.0-t/extra/a.ko"
+	for name, damage := range map[string]func(dir string) error{
+		"changed":   func(dir string) error { return os.WriteFile(filepath.Join(dir, ko), []byte("bbb"), 0o600) },
+		"truncated": func(dir string) error { return os.Truncate(filepath.Join(dir, ko), 0) },
+		"removed":   func(dir string) error { return os.Remove(filepath.Join(dir, ko)) },
+		"added":     func(dir string) error { return os.WriteFile(filepath.Join(dir, "evil.ko"), nil, 0o600) },
+		"link":      func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "evil.ko")) },
+		"all gone":  os.RemoveAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, store.Options{})
+			n.deliver(good)
+			digest := n.imported("id1")
+			n.imported("id2")
+			if err := damage(filepath.Join(n.state, "sha256", digest)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := n.store.Open("id1"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("open: %v, want fs.ErrNotExist", err)
+			}
+			if held, err := n.store.Held(); err != nil || len(held) != 0 {
+				t.Errorf("still held: %v %v", held, err)
+			}
+			// A new delivery mends it.
+			if again := n.imported("id1"); again != digest {
+				t.Errorf("digest %s, want %s", again, digest)
+			}
+			if diff := cmp.Diff(good, n.read("id1")); diff != "" {
+				t.Errorf("tree (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSettleReplacesDamagedTwin(t *testing.T) {
+	n := newNode(t, store.Options{})
+	n.deliver(good)
+	digest := n.imported("id1")
+	if err := os.WriteFile(filepath.Join(n.state, "sha256", digest, "firmware/a.bin"), []byte("??"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.imported("id2")
+	if diff := cmp.Diff(good, n.read("id2")); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+}
+
+func TestDamagedRecordIsMovedAside(t *testing.T) {
+	for name, content := range map[string]string{"empty": "", "foreign id": `{"id":"other","digest":"00"}`, "climbing digest": `{"id":"id1","digest":"../../etc"}`} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, store.Options{})
+			n.deliver(good)
+			n.imported("id1")
+			if err := os.WriteFile(filepath.Join(n.state, "deliveries", "id1.json"), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if held, err := n.store.Held(); err != nil || len(held) != 0 {
+				t.Errorf("held %v %v, want nothing", held, err)
+			}
+			if aside, err := os.ReadDir(filepath.Join(n.state, "damaged")); err != nil || len(aside) != 1 {
+				t.Errorf("moved aside: %v %v, want one file", aside, err)
+			}
+			n.imported("id1")
+		})
+	}
+}
+
+func TestRetain(t *testing.T) {
+	n := newNode(t, store.Options{})
+	n.deliver(good)
+	digest := n.imported("a1")
+	n.imported("a2")
+	n.file("tree/firmware/a.bin", "other")
+	more := maps.Clone(good)
+	more["firmware/a.bin"] = "other"
+	n.manifest(more)
+	n.imported("b1")
+	if err := n.store.Retain([]string{"a2", "unknown"}); err != nil {
+		t.Fatal(err)
+	}
+	held, err := n.store.Held()
+	if diff := cmp.Diff(map[string]string{"a2": digest}, held); diff != "" || err != nil {
+		t.Errorf("held: %v\n%s", err, diff)
+	}
+	if diff := cmp.Diff([]string{"sha256/" + digest, "deliveries/a2.json"}, n.stray()); diff != "" {
+		t.Errorf("on disk (-want +got):\n%s", diff)
+	}
+	if err := n.store.Retain(nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := n.stray(); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestImportEndsWithItsContext(t *testing.T) {
+	n := newNode(t, store.Options{})
+	n.deliver(good)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.store.Import(ctx, "id1", carrier); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want cancelled", err)
+	}
+	if left := n.stray(); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
