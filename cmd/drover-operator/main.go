@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if options.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
+		return err
+	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	return operator.Run(ctx, mgr, options, map[string]operator.Controller{

@@ -22,6 +22,7 @@ const (
 	outVolume   = "out"
 	imageDir    = "/image"
 	outDir      = "/out"
+	copyName    = "copy"
 
 	defaultServiceAccount = "default"
 
@@ -51,6 +52,10 @@ type Request struct {
 	Node string
 	// Mode is ModeImageVolume or ModeInitContainer.
 	Mode Mode
+	// User is the numeric user of the pod when the image itself runs in it. Most kernel module images name no user, which
+	// is root, and the kubelet starts no such container in a pod that must not run as root. Nil leaves it to the cluster:
+	// OpenShift chooses from a range per namespace and refuses others.
+	User *int64
 	// AgentImage holds the program that exports the image's content.
 	AgentImage string
 }
@@ -86,6 +91,7 @@ func Carrier(r *Request) *corev1.Pod {
 	}
 	if r.Mode == ModeInitContainer {
 		pod.Spec.InitContainers = []corev1.Container{copyContainer(r)}
+		pod.Spec.SecurityContext.RunAsUser = r.User
 	}
 	return pod
 }
@@ -166,7 +172,7 @@ func copyContainer(r *Request) corev1.Container {
 		args = append(args, path.Join("/", modprobe.FirmwarePath))
 	}
 	return corev1.Container{
-		Name:            "copy",
+		Name:            copyName,
 		Image:           r.Config.ContainerImage,
 		ImagePullPolicy: r.Config.ImagePullPolicy,
 		Command:         []string{"/bin/sh", "-c"},
@@ -191,7 +197,7 @@ func emptyDir() corev1.VolumeSource {
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(sizeLimit)}}
 }
 
-// restricted names no user on purpose: OpenShift's ranges refuse a fixed one, and the images name theirs.
+// restricted names no user on purpose: our images name theirs, and OpenShift's ranges refuse a fixed one.
 func restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: ptr.To(false),

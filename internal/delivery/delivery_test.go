@@ -147,12 +147,16 @@ func TestCarrier(t *testing.T) {
 	withSecret.Spec.ModuleLoader.ServiceAccountName = "loader"
 	cases := map[string]delivery.Request{
 		"image-volume":   {Module: module(), Config: config(), Mode: delivery.ModeImageVolume},
-		"init-container": {Module: withSecret, Config: full, Mode: delivery.ModeInitContainer},
+		"init-container": {Module: withSecret, Config: full, Mode: delivery.ModeInitContainer, User: ptr.To[int64](65532)},
 	}
 	for name, request := range cases {
 		t.Run(name, func(t *testing.T) {
 			request.ID, request.Node, request.AgentImage = "0123456789abcdef0123456789abcdef", "node-1", "registry.example/drover-agent:v1"
-			got, err := yaml.Marshal(delivery.Carrier(&request))
+			carrier := delivery.Carrier(&request)
+			if got := delivery.ModeOf(carrier); got != request.Mode {
+				t.Errorf("the mode is read as %s", got)
+			}
+			got, err := yaml.Marshal(carrier)
 			if err != nil {
 				t.Fatal(err)
 			}

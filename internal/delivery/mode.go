@@ -40,6 +40,16 @@ var (
 	oldestCRIO       = version.MustParseGeneric("1.31.0")
 )
 
+// ModeOf is the mode of a carrier that exists.
+func ModeOf(carrier *corev1.Pod) Mode {
+	for i := range carrier.Spec.InitContainers {
+		if carrier.Spec.InitContainers[i].Name == copyName {
+			return ModeInitContainer
+		}
+	}
+	return ModeImageVolume
+}
+
 // For is the mode to use on a node. It is a property of the node, not of the cluster: the API server accepts image
 // volumes for kubelets and runtimes that can never start such a pod.
 func (m Mode) For(info *corev1.NodeSystemInfo) Mode {

@@ -81,13 +81,18 @@ func slimNode(object any) (any, error) {
 	return kept, nil
 }
 
-// slimPod keeps a pod's identity, its node, and its status; what it runs is known from what it was made for.
+// slimPod keeps a pod's identity, its node, its status and the names of its init containers, which tell how a carrier
+// delivers; the rest of what it runs is known from what it was made for.
 func slimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return slim(object)
 	}
 	pod.ManagedFields = nil
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	kept := corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	for i := range pod.Spec.InitContainers {
+		kept.InitContainers = append(kept.InitContainers, corev1.Container{Name: pod.Spec.InitContainers[i].Name})
+	}
+	pod.Spec = kept
 	return pod, nil
 }

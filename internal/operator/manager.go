@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -74,6 +76,22 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		}
 	}
 	return mgr, nil
+}
+
+// carrierUser is nobody in particular: the user of our own images.
+const carrierUser = 65532
+
+// CarrierUser is the user of carriers that run a kernel module image, or nil where the cluster assigns users itself: OpenShift gives
+// every namespace a range, and refuses others.
+func CarrierUser(mapper meta.RESTMapper) (*int64, error) {
+	_, err := mapper.ResourceFor(schema.GroupVersionResource{Group: "security.openshift.io", Resource: "securitycontextconstraints"})
+	switch {
+	case meta.IsNoMatchError(err):
+		return ptr.To[int64](carrierUser), nil
+	case err != nil:
+		return nil, fmt.Errorf("find out whether the cluster assigns users: %w", err)
+	}
+	return nil, nil
 }
 
 // Run starts the controllers that the options enable and returns when ctx ends or the manager fails.

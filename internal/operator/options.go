@@ -36,6 +36,8 @@ type Options struct {
 	AgentImage string
 	// DeliveryMode says how carriers read kernel module images.
 	DeliveryMode delivery.Mode
+	// CarrierUser is found out, not given: see CarrierUser.
+	CarrierUser *int64
 	// DeliveryMaxInFlight bounds carriers at work in the cluster.
 	DeliveryMaxInFlight int
 	// Parallelism bounds concurrent writes per Module.
@@ -105,6 +107,7 @@ func (o *Options) Module() module.Options {
 	return module.Options{
 		AgentImage:          o.AgentImage,
 		DeliveryMode:        o.DeliveryMode,
+		CarrierUser:         o.CarrierUser,
 		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
 		Parallelism:         o.Parallelism,
 	}

@@ -8,7 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -67,5 +70,31 @@ func TestTheCacheKeepsLittleOfANode(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
+func TestCarrierUser(t *testing.T) {
+	openshift := schema.GroupVersion{Group: "security.openshift.io", Version: "v1"}
+	cases := map[string]struct {
+		given []schema.GroupVersionKind
+		then  *int64
+	}{
+		"plain Kubernetes": {then: ptr.To[int64](carrierUser)},
+		"OpenShift":        {given: []schema.GroupVersionKind{openshift.WithKind("SecurityContextConstraints")}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{openshift})
+			for _, kind := range tc.given {
+				mapper.AddSpecific(kind, openshift.WithResource("securitycontextconstraints"), openshift.WithResource("securitycontextconstraint"), meta.RESTScopeRoot)
+			}
+			got, err := CarrierUser(mapper)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.then, got); diff != "" {
+				t.Errorf("user (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -101,7 +101,6 @@ var silent logr.Logger
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	for i := range tolerations {
 		// Comparison operators (Lt, Gt) are off: they are behind a feature gate of the cluster that is not known here.
-		//nolint:forbidigo // the API package insists on a logger for what is switched off here
 		if tolerations[i].ToleratesTaint(silent, taint, false) {
 			return true
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -213,12 +212,18 @@ func outOfKernels(ctx context.Context, kernelModule string) error {
 	return nil
 }
 
-// converged waits until the Module is Ready, its label stands on these nodes and no others, no carrier is left, and the
-// kernels were asked exactly so often.
+// converged waits until the Module is Ready, its label stands where it is to be live and nowhere else, no carrier is left,
+// and the kernels were asked exactly so often.
 func (s *scenario) converged(want map[string]tally) {
 	s.Helper()
+	var live []string
+	for node, n := range want {
+		if n.Live {
+			live = append(live, node)
+		}
+	}
 	s.eventually("everything has converged", func(ctx context.Context) error {
-		return errors.Join(s.ready(ctx), s.labelled(ctx, slices.Collect(maps.Keys(want))), noCarriers(ctx, s.key.Namespace), kernels(ctx, s.kernelModule, want))
+		return errors.Join(s.ready(ctx), s.labelled(ctx, live), noCarriers(ctx, s.key.Namespace), kernels(ctx, s.kernelModule, want))
 	})
 	s.journalIs(want)
 }

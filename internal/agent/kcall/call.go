@@ -78,7 +78,7 @@ func (c *Caller) leave(module string, ended <-chan error) {
 	}
 	c.left[module] = true
 	go func() {
-		_ = <-ended // nobody waits for its answer any more
+		<-ended //nolint:errcheck // nobody waits for its answer any more
 		c.mu.Lock()
 		delete(c.left, module)
 		c.mu.Unlock()

@@ -51,6 +51,8 @@ type Options struct {
 	AgentImage string
 	// DeliveryMode chooses how carriers read images.
 	DeliveryMode delivery.Mode
+	// CarrierUser is the numeric user of carriers that run the kernel module image itself; nil lets the cluster choose.
+	CarrierUser *int64
 	// DeliveryMaxInFlight bounds carriers at work in the cluster. 0 is 100.
 	DeliveryMaxInFlight int
 	// Parallelism bounds writes at the same time, per Module. 0 is 32.

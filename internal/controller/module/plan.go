@@ -228,6 +228,10 @@ func (pl *planner) present(s *step, order *v1beta1.NodeModuleSpec) (working bool
 	case delivery.Ended(current):
 		s.discard, s.failed = append(s.discard, current), problemOf(current)
 		return false
+	case delivery.ModeOf(current) != pl.options.DeliveryMode.For(&v.node.Status.NodeInfo):
+		// Made before the operator's setting or the node's software changed, and perhaps stuck for that very reason.
+		s.discard = append(s.discard, current)
+		return false
 	case current.UID != v.carrierUID(id) && !pl.trusted(current.UID):
 		// Nobody here remembers having created it: its content is not trusted.
 		s.discard = append(s.discard, current)
@@ -254,6 +258,7 @@ func (pl *planner) deliver(s *step, order *v1beta1.NodeModuleSpec) {
 		ID:         order.Delivery.ID,
 		Node:       node.Name,
 		Mode:       pl.options.DeliveryMode.For(&node.Status.NodeInfo),
+		User:       pl.options.CarrierUser,
 		AgentImage: pl.options.AgentImage,
 	}
 	s.write = order.DeepCopy()

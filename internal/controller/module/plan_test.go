@@ -149,6 +149,10 @@ func TestPlanForANode(t *testing.T) {
 		"a carrier in the place of the one that an entry names is not trusted": {
 			given: []func(*scene){entry(ours), carrier("stranger")}, then: outcome{Discards: true, Remaining: 1},
 		},
+		"a carrier of another mode is made again": {
+			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "copy"}} })},
+			then:  outcome{Discards: true, Remaining: 1},
+		},
 		"a carrier that is going is waited for": {
 			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} })},
 			then:  outcome{Remaining: 1},
@@ -294,7 +298,7 @@ func (s *scene) play(t *testing.T) outcome {
 	}
 	pl := &planner{
 		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}},
-		options: &Options{AgentImage: "agent:1"},
+		options: &Options{AgentImage: "agent:1", DeliveryMode: delivery.ModeImageVolume},
 		trusted: func(types.UID) bool { return s.trusted },
 		resting: func(string, string) bool { return s.resting },
 	}
@@ -327,7 +331,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 		t.Fatalf("%d slots free, want 2", free)
 	}
 	pl := &planner{
-		snap: &snapshot{key: key, module: given()}, options: &Options{}, orders: newMappings().of(given()),
+		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, orders: newMappings().of(given()),
 		trusted: func(types.UID) bool { return false }, resting: func(string, string) bool { return false },
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {

@@ -59,6 +59,13 @@ func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1b
 	if err != nil {
 		return fmt.Errorf("convert the status: %w", err)
 	}
+	for counts, of := range map[*v1beta1.DaemonSetStatus]**applyv1beta1.DaemonSetStatusApplyConfiguration{
+		&after.ModuleLoader: &config.ModuleLoader, &after.DevicePlugin: &config.DevicePlugin,
+	} {
+		// Zeros are written out: taking away all fields of an object by apply leaves null, which the schema refuses.
+		*of = applyv1beta1.DaemonSetStatus().WithNodesMatchingSelectorNumber(counts.NodesMatchingSelectorNumber).
+			WithDesiredNumber(counts.DesiredNumber).WithAvailableNumber(counts.AvailableNumber)
+	}
 	// The UID keeps this from speaking about a namesake that came after.
 	apply := applyv1beta1.Module(module.Name, module.Namespace).WithUID(module.UID).WithStatus(config)
 	if err := kube.ApplyStatus(ctx, r.client, kube.OwnerStatus, apply); err != nil {

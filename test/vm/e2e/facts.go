@@ -128,6 +128,7 @@ func (s *suite) pushModules(ctx context.Context, series artifacts.Series, source
 	return tagged, err
 }
 
+// pushWithTools pushes an image as most builders leave it: it names no user, which is root.
 func (s *suite) pushWithTools(ctx context.Context, files map[string]string, repository string, more map[string]registry.File) (string, error) {
 	all := maps.Clone(more)
 	for target, path := range files {
@@ -137,7 +138,7 @@ func (s *suite) pushWithTools(ctx context.Context, files map[string]string, repo
 		}
 		all[target] = registry.File{Content: content}
 	}
-	image, err := registry.Image(registry.Spec{Files: all, User: "65532", Env: []string{"PATH=/bin"}})
+	image, err := registry.Image(registry.Spec{Files: all, Env: []string{"PATH=/bin"}})
 	if err != nil {
 		return "", err
 	}

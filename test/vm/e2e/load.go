@@ -307,6 +307,15 @@ func (s *suite) deliveryMode(ctx context.Context, mode string) error {
 	if _, err := s.kubectl(ctx, "-n", operatorNamespace, "patch", "deployment", "drover-operator", "--type=json", "-p", patch); err != nil {
 		return err
 	}
-	_, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=90s", "deployment/drover-operator")
-	return err
+	if _, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=90s", "deployment/drover-operator"); err != nil {
+		return err
+	}
+	return s.eventually(ctx, "the operator before has ended", func(ctx context.Context) error {
+		var pods corev1.PodList
+		err := s.client.List(ctx, &pods, client.InNamespace(operatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "drover-operator"})
+		if err == nil && len(pods.Items) != 1 {
+			err = fmt.Errorf("there are %d operators", len(pods.Items))
+		}
+		return err
+	})
 }
