@@ -43,6 +43,7 @@ const (
 type suite struct {
 	breaks  string
 	begin   time.Time
+	started bool // what is broken on purpose comes after the start
 	proved  map[string]bool
 	kernels []string
 	boots   []string
@@ -112,13 +113,15 @@ func (s *suite) start(ctx context.Context) (err error) {
 	if err := s.startNode(ctx, artifacts.Linux61, 0); err != nil {
 		return err
 	}
-	return s.eventually(ctx, "operator and agent are ready", func(ctx context.Context) error {
+	err = s.eventually(ctx, "operator and agent are ready", func(ctx context.Context) error {
 		if _, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=1s", "deployment/drover-operator"); err != nil {
 			return err
 		}
 		_, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=1s", "daemonset/drover-agent")
 		return err
 	})
+	s.started = err == nil
+	return err
 }
 
 func (s *suite) connect() (err error) {
@@ -182,7 +185,7 @@ func (s *suite) startNode(ctx context.Context, series artifacts.Series, index in
 // eventually repeats a check until it holds. What did not hold last is the error.
 func (s *suite) eventually(ctx context.Context, what string, check func(context.Context) error) error {
 	limit := patience
-	if s.breaks != "" {
+	if s.breaks != "" && s.started {
 		limit = patience / 3
 	}
 	var last error
