@@ -100,6 +100,10 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
+.PHONY: graph
+graph: ## Compare what is loaded for each module of Debian's amd64 and arm64 kernels with modprobe (linux/amd64 with apt-get)
+	@go run ./test/vm/graph
+
 .PHONY: bench-fleet
 bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run
 	@go run ./test/bench/fleet --nodes $(NODES)

@@ -68,6 +68,7 @@ const (
 // parseModinfo reads NUL-separated key=value entries.
 func (info *Info) parseModinfo(section []byte) error {
 	params := paramList{index: map[string]int{}}
+	softdeps := 0
 	rest := string(section)
 	for entries := 0; rest != ""; {
 		var entry string
@@ -81,6 +82,11 @@ func (info *Info) parseModinfo(section []byte) error {
 		key, value, ok := strings.Cut(entry, "=")
 		if !ok {
 			return fmt.Errorf("%w: .modinfo entry without '='", ErrMalformed)
+		}
+		if key == "softdep" {
+			if softdeps++; softdeps > 1 {
+				continue // of several (btrfs, ksmbd), modprobe takes the first, whatever it says
+			}
 		}
 		info.set(key, value, &params)
 	}
@@ -125,8 +131,8 @@ func (info *Info) set(key, value string, params *paramList) {
 	}
 }
 
-// addSoftdep reads "pre: a b post: c", what MODULE_SOFTDEP takes. Names before the first of these words mean nothing,
-// as in modprobe: modules of the kernel (cifs) have such entries.
+// addSoftdep reads "pre: a b post: c", what MODULE_SOFTDEP takes. As in modprobe, names before the first of these words
+// mean nothing: modules of the kernel (cifs) have such entries.
 func (info *Info) addSoftdep(value string) {
 	var into *[]string
 	for word := range strings.FieldsSeq(value) {

@@ -105,14 +105,28 @@ func TestRead(t *testing.T) {
 	})
 }
 
-func TestReadSoftdepWithoutDirection(t *testing.T) {
-	module := synth.Module{Name: "a", License: "GPL\x00softdep=gcm\x00softdep=pre: b post: c pre: d"}
-	info, err := kmod.Read(module.Bytes())
-	if err != nil {
-		t.Fatal(err)
+// What counts is read off modprobe; `make graph` compares with it on whole kernels.
+func TestReadSoftdep(t *testing.T) {
+	cases := map[string]struct {
+		given     string
+		pre, post []string
+	}{
+		"directions":              {given: "pre: b post: c pre: d", pre: []string{"b", "d"}, post: []string{"c"}},
+		"the first of several":    {given: "pre: b\x00softdep=pre: c", pre: []string{"b"}},
+		"the first says nothing":  {given: "gcm\x00softdep=pre: b"},
+		"names before directions": {given: "gcm pre: b", pre: []string{"b"}},
 	}
-	if diff := cmp.Diff([][]string{{"b", "d"}, {"c"}}, [][]string{info.SoftdepPre, info.SoftdepPost}); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			module := synth.Module{Name: "a", License: "GPL\x00softdep=" + tc.given}
+			info, err := kmod.Read(module.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([][]string{tc.pre, tc.post}, [][]string{info.SoftdepPre, info.SoftdepPost}); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -222,7 +222,7 @@ func (r *resolver) optional(names []string, by string) error {
 
 // lookup returns the modules that the name in a soft dependency stands for: the module of that name, or else those that
 // have it as an alias. (A name that is built in and has aliases stands for these: crc32 is a library in the kernel and
-// an algorithm in modules.) Unlike modprobe, which reads a module's first soft dependency line only, all are honoured.
+// an algorithm in modules.)
 func (r *resolver) lookup(name string) []string {
 	_, inImage := r.image.Path(name)
 	_, onHost := r.host.Path(name)

@@ -79,12 +79,13 @@ func (c *Cache) Kernel(ctx context.Context, series Series) (Kernel, error) {
 }
 
 func fetchKernel(ctx context.Context, dir, meta string) error {
-	names, err := packageDependencies(ctx, meta)
+	var debian packages
+	names, err := debian.dependencies(ctx, meta)
 	if err != nil {
-		if err := updatePackageLists(ctx); err != nil {
+		if err := debian.update(ctx); err != nil {
 			return err
 		}
-		if names, err = packageDependencies(ctx, meta); err != nil {
+		if names, err = debian.dependencies(ctx, meta); err != nil {
 			return err
 		}
 	}
@@ -94,17 +95,17 @@ func fetchKernel(ctx context.Context, dir, meta string) error {
 		return fmt.Errorf("%s depends on %s, not on a kernel image", meta, image)
 	}
 	headers := "linux-headers-" + release
-	parts, err := packageDependencies(ctx, headers)
+	parts, err := debian.dependencies(ctx, headers)
 	if err != nil {
 		return err
 	}
-	packages := []string{image, headers}
+	wanted := []string{image, headers}
 	for _, name := range parts {
 		if strings.HasPrefix(name, "linux-headers-") || strings.HasPrefix(name, "linux-kbuild-") {
-			packages = append(packages, name)
+			wanted = append(wanted, name)
 		}
 	}
-	if err := unpackPackages(ctx, dir, packages...); err != nil {
+	if err := debian.unpack(ctx, dir, wanted...); err != nil {
 		return err
 	}
 	if err := relocateHeaders(dir, release); err != nil {
@@ -140,7 +141,7 @@ func relocateHeaders(dir, release string) error {
 // third party's code that needs the in-tree module videodev.
 func (c *Cache) V4L2Loopback(ctx context.Context) (string, error) {
 	dir, err := c.Entry(ctx, "v4l2loopback", []string{"1"}, func(ctx context.Context, dir string) error {
-		return unpackPackages(ctx, dir, "v4l2loopback-dkms")
+		return packages{}.unpack(ctx, dir, "v4l2loopback-dkms")
 	})
 	if err != nil {
 		return "", err

@@ -54,7 +54,7 @@ func EnsurePackages(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if err := updatePackageLists(ctx); err != nil {
+	if err := (packages{}).update(ctx); err != nil {
 		return err
 	}
 	install := append([]string{"-o", "DPkg::Lock::Timeout=300", "install", "-y", "-q", "--no-install-recommends"}, missing...)
@@ -64,17 +64,23 @@ func EnsurePackages(ctx context.Context) error {
 	return nil
 }
 
-func updatePackageLists(ctx context.Context) error {
-	if _, err := (command{name: "apt-get", args: []string{"-q", "update"}}).run(ctx); err != nil {
+// packages is a set of package lists: the machine's own as the zero value.
+type packages struct {
+	// env makes apt use other lists.
+	env []string
+}
+
+func (p packages) update(ctx context.Context) error {
+	if _, err := (command{name: "apt-get", args: []string{"-q", "update"}, env: p.env}).run(ctx); err != nil {
 		return fmt.Errorf("update the package lists: %w", err)
 	}
 	return nil
 }
 
-// packageDependencies are the names in a package's Depends field, first
-// alternatives only.
-func packageDependencies(ctx context.Context, name string) ([]string, error) {
-	shown, err := command{name: "apt-cache", args: []string{"show", "--no-all-versions", name}}.run(ctx)
+// dependencies are the names in a package's Depends field, first alternatives
+// only.
+func (p packages) dependencies(ctx context.Context, name string) ([]string, error) {
+	shown, err := command{name: "apt-cache", args: []string{"show", "--no-all-versions", name}, env: p.env}.run(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look up package %s: %w", name, err)
 	}
@@ -104,18 +110,18 @@ func dependsField(record string) []string {
 	return names
 }
 
-// unpackPackages downloads Debian packages and unpacks them into dir, without
-// installing anything.
-func unpackPackages(ctx context.Context, dir string, names ...string) error {
+// unpack downloads Debian packages and unpacks them into dir, without installing
+// anything.
+func (p packages) unpack(ctx context.Context, dir string, names ...string) error {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "debs-")
 	if err != nil {
 		return fmt.Errorf("make a download folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	download := command{dir: work, name: "apt-get", args: append([]string{"-q", "download"}, names...)}
+	download := command{dir: work, name: "apt-get", args: append([]string{"-q", "download"}, names...), env: p.env}
 	if _, err := download.run(ctx); err != nil {
 		// The mirror drops old versions: stale lists name files that are gone.
-		if err := updatePackageLists(ctx); err != nil {
+		if err := p.update(ctx); err != nil {
 			return err
 		}
 		if _, err := download.run(ctx); err != nil {
