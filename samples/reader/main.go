@@ -29,9 +29,10 @@ func main() {
 
 func run() error {
 	once := flag.Bool("once", false, "end after the first reading")
+	hold := flag.Bool("hold", false, "keep the devices open: their kernel module is in use until the end")
 	interval := flag.Duration("interval", 10*time.Second, "time between readings")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: reader [--once] [--interval 10s] PATTERN...")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: reader [--once] [--hold] [--interval 10s] PATTERN...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -43,6 +44,13 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	if *hold {
+		held, err := openAll(flag.Args())
+		defer closeAll(held)
+		if err != nil {
+			return err
+		}
+	}
 	for {
 		if err := printAll(os.Stdout, flag.Args()); err != nil || *once {
 			return err
@@ -55,21 +63,55 @@ func run() error {
 	}
 }
 
-// printAll copies what every device holds to out. A pattern lets a pod read
-// its devices without knowing which ones it was given.
-func printAll(out io.Writer, patterns []string) error {
+// devices are the paths that match. A pattern lets a pod read its devices
+// without knowing which ones it was given.
+func devices(patterns []string) ([]string, error) {
+	var devices []string
 	for _, pattern := range patterns {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
-			return fmt.Errorf("pattern %q: %w", pattern, err)
+			return nil, fmt.Errorf("pattern %q: %w", pattern, err)
 		}
 		if len(paths) == 0 {
-			return fmt.Errorf("no device matches %q", pattern)
+			return nil, fmt.Errorf("no device matches %q", pattern)
 		}
-		for _, path := range paths {
-			if err := printDevice(out, path); err != nil {
-				return err
-			}
+		devices = append(devices, paths...)
+	}
+	return devices, nil
+}
+
+// openAll returns what it has opened, after an error too.
+func openAll(patterns []string) ([]*os.File, error) {
+	paths, err := devices(patterns)
+	if err != nil {
+		return nil, err
+	}
+	var held []*os.File
+	for _, path := range paths {
+		device, err := os.Open(path)
+		if err != nil {
+			return held, fmt.Errorf("hold: %w", err)
+		}
+		held = append(held, device)
+	}
+	return held, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		_ = file.Close() // only held
+	}
+}
+
+// printAll copies what every device holds to out.
+func printAll(out io.Writer, patterns []string) error {
+	paths, err := devices(patterns)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := printDevice(out, path); err != nil {
+			return err
 		}
 	}
 	return nil

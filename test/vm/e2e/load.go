@@ -310,11 +310,16 @@ func (s *suite) deliveryMode(ctx context.Context, mode string) error {
 	if _, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=90s", "deployment/drover-operator"); err != nil {
 		return err
 	}
-	return s.eventually(ctx, "the operator before has ended", func(ctx context.Context) error {
+	return s.operators(ctx, 1)
+}
+
+// operators waits until there are so many operator pods.
+func (s *suite) operators(ctx context.Context, want int) error {
+	return s.eventually(ctx, fmt.Sprintf("there are %d operators", want), func(ctx context.Context) error {
 		var pods corev1.PodList
 		err := s.client.List(ctx, &pods, client.InNamespace(operatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "drover-operator"})
-		if err == nil && len(pods.Items) != 1 {
-			err = fmt.Errorf("there are %d operators", len(pods.Items))
+		if err == nil && len(pods.Items) != want {
+			err = fmt.Errorf("there are %d", len(pods.Items))
 		}
 		return err
 	})

@@ -6,10 +6,12 @@
 // the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
+// GROUP chooses what is proved: "main" (the default), or "node", which is about drift, reboots and busy modules.
 // It ends with one line RESULT: a boolean per step. BREAK=image asks for an image that does not exist, so that the result is red.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +40,40 @@ func main() {
 	}
 }
 
+// group is the part of the steps to run: "main", the default, or "node".
+func group() string { return cmp.Or(os.Getenv("GROUP"), "main") }
+
+func (s *suite) groups() map[string][]step {
+	start := step{"", "control plane, registry, operator and the first node", s.start}
+	return map[string][]step{
+		"main": {
+			start,
+			{"a", "a Module loads a module of ours with its parameters", s.loadModule},
+			{"d", "the carrier ran under Pod Security restricted and is gone", s.carrierGone},
+			{"d", "nobody with the role edit can make, change or enter a carrier", s.carrierSealed},
+			{"d", "without the sealing policy nothing is delivered", s.withoutPolicy},
+			{"d", "without image volumes the init container delivers", s.initContainer},
+			{"b", "the device plugin registers and an unprivileged pod reads the device", s.devicePlugin},
+			{"c", "a new device plugin image replaces only its pod", s.replacePlugin},
+			{"e", "a deleted NodeModulesConfig unloads nothing and comes back whole", s.configDeleted},
+			{"e", "a deleted Module leaves the kernel, the labels and the API", s.moduleDeleted},
+			{"f", "third-party code loads with its in-tree dependency", s.thirdParty},
+			{"f", "a second kernel, with compressed modules and a + in its name", s.secondKernel},
+		},
+		"node": {
+			start,
+			{"loaded", "a Module loads a module of ours with its parameters", s.loadModule},
+			{"rmmod", "what somebody unloads by hand is loaded again", s.repair},
+			{"cordon", "cordon, drain and uncordon unload nothing", s.drain},
+			{"inUse", "a pod that holds the device is named, and waited for", s.inUse},
+			{"networkCut", "a reload completes while the node's network is cut", s.reloadAlone},
+			{"agentKilled", "an agent killed in the middle of a reload has it completed by the next", s.agentKilled},
+			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
+			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},
+		},
+	}
+}
+
 // step is one thing to prove. Its letter is the key in the result; several may share one.
 type step struct {
 	letter, says string
@@ -51,19 +87,9 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	s.begin = time.Now()
-	steps := []step{
-		{"", "control plane, registry, operator and the first node", s.start},
-		{"a", "a Module loads a module of ours with its parameters", s.loadModule},
-		{"d", "the carrier ran under Pod Security restricted and is gone", s.carrierGone},
-		{"d", "nobody with the role edit can make, change or enter a carrier", s.carrierSealed},
-		{"d", "without the sealing policy nothing is delivered", s.withoutPolicy},
-		{"d", "without image volumes the init container delivers", s.initContainer},
-		{"b", "the device plugin registers and an unprivileged pod reads the device", s.devicePlugin},
-		{"c", "a new device plugin image replaces only its pod", s.replacePlugin},
-		{"e", "a deleted NodeModulesConfig unloads nothing and comes back whole", s.configDeleted},
-		{"e", "a deleted Module leaves the kernel, the labels and the API", s.moduleDeleted},
-		{"f", "third-party code loads with its in-tree dependency", s.thirdParty},
-		{"f", "a second kernel, with compressed modules and a + in its name", s.secondKernel},
+	steps, known := s.groups()[group()]
+	if !known {
+		return fmt.Errorf("no group %q: GROUP is main or node", group())
 	}
 	failed := s.all(ctx, steps)
 	return errors.Join(failed, s.report(failed))

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/registry"
+)
+
+const (
+	// driftTime is how soon the agent must see and repair what somebody else has unloaded.
+	driftTime = 15 * time.Second
+	unloads   = "dmesg | grep -c 'drover_sample: unloaded' || true"
+	greeting  = "cat /sys/module/drover_sample/parameters/greeting"
+)
+
+// console runs a script on the first node that must succeed.
+func (s *suite) console(ctx context.Context, script string) (string, error) {
+	return s.nodes[artifacts.Linux61].Output(ctx, script)
+}
+
+// count runs a script on the first node that prints a number.
+func (s *suite) count(ctx context.Context, script string) (int, error) {
+	output, err := s.console(ctx, script)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(output)
+	if err != nil {
+		return 0, fmt.Errorf("%s prints no number: %w", script, err)
+	}
+	return n, nil
+}
+
+// loaderReady waits until the group's Module is ready on the first node.
+func (s *suite) loaderReady(ctx context.Context) error {
+	return s.eventually(ctx, "the Module is ready", func(ctx context.Context) error {
+		return s.ready(ctx, artifacts.Linux61, loader, sample)
+	})
+}
+
+// repair unloads the module behind the agent's back.
+func (s *suite) repair(ctx context.Context) error {
+	if _, err := s.console(ctx, "rmmod drover_sample"); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := s.eventually(ctx, "the module is loaded again", func(ctx context.Context) error {
+		return s.inKernel(ctx, artifacts.Linux61, sample, true)
+	}); err != nil {
+		return err
+	}
+	if took := time.Since(begin); took > driftTime {
+		return fmt.Errorf("the repair took %s, more than %s", took, driftTime)
+	}
+	if err := s.loaderReady(ctx); err != nil {
+		return err
+	}
+	return errors.Join(s.expect(ctx, artifacts.Linux61, loads, "2"), s.expect(ctx, artifacts.Linux61, greeting, "hello"))
+}
+
+// drain does to the node what an administrator does before work on it.
+func (s *suite) drain(ctx context.Context) error {
+	before, err := s.count(ctx, unloads)
+	if err != nil {
+		return err
+	}
+	name := nodeName(artifacts.Linux61)
+	for _, args := range [][]string{
+		{"cordon", name},
+		{"drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s"},
+	} {
+		if _, err := s.kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	if err := s.throughout(ctx, 5*time.Second, func(ctx context.Context) error {
+		return s.inKernel(ctx, artifacts.Linux61, sample, true)
+	}); err != nil {
+		return err
+	}
+	if _, err := s.kubectl(ctx, "uncordon", name); err != nil {
+		return err
+	}
+	if _, err := s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=90s", "deployment/drover-operator"); err != nil {
+		return err
+	}
+	if err := s.loaderReady(ctx); err != nil {
+		return err
+	}
+	after, err := s.count(ctx, unloads)
+	if err == nil && after != before {
+		err = fmt.Errorf("%d unloads during cordon, drain and uncordon", after-before)
+	}
+	return err
+}
+
+// greet changes a parameter, which takes a reload.
+func (s *suite) greet(ctx context.Context, text string) error {
+	m := &v1beta1.Module{}
+	if err := s.client.Get(ctx, loader, m); err != nil {
+		return err
+	}
+	changed := m.DeepCopy()
+	changed.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"devices=2", "greeting=" + text}
+	return s.client.Patch(ctx, changed, client.MergeFrom(m))
+}
+
+// greeted waits until the module is loaded with the parameter and the Module is ready again.
+func (s *suite) greeted(ctx context.Context, text string) error {
+	return s.eventually(ctx, "the module is loaded with "+text, func(ctx context.Context) error {
+		return errors.Join(s.expect(ctx, artifacts.Linux61, greeting, text), s.ready(ctx, artifacts.Linux61, loader, sample))
+	})
+}
+
+// attemptIs checks what the node's status says of an order that is not fulfilled.
+func (s *suite) attemptIs(ctx context.Context, state v1beta1.AttemptState, words ...string) error {
+	nmc := &v1beta1.NodeModulesConfig{}
+	if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName(artifacts.Linux61)}, nmc); err != nil {
+		return err
+	}
+	for i := range nmc.Status.Attempts {
+		a := &nmc.Status.Attempts[i]
+		if a.Namespace != loader.Namespace || a.Name != loader.Name {
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(a.Message, word) {
+				return fmt.Errorf("the attempt does not name %q: %s", word, a.Message)
+			}
+		}
+		if a.State != state {
+			return fmt.Errorf("the attempt is %s (%s): %s", a.State, a.Reason, a.Message)
+		}
+		return nil
+	}
+	return fmt.Errorf("the status has no attempt of %s", loader)
+}
+
+// inUse lets a pod hold the device while a reload is ordered.
+func (s *suite) inUse(ctx context.Context) error {
+	if err := s.namespace(ctx, devices, "privileged"); err != nil {
+		return err
+	}
+	yes := true
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devices, Name: "holder"},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, DNSPolicy: corev1.DNSDefault,
+			Containers: []corev1.Container{{
+				Name: "holder", Image: registry.Host + "/drover/sample-reader:dev", Args: []string{"--hold", "/host/dev/drover_sample0"},
+				SecurityContext: &corev1.SecurityContext{Privileged: &yes},
+				VolumeMounts:    []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev"}}}},
+		},
+	}
+	if err := s.client.Create(ctx, pod); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the pod holds the device", func(ctx context.Context) error {
+		return s.expect(ctx, artifacts.Linux61, "cat /sys/module/drover_sample/refcnt", "1")
+	}); err != nil {
+		return err
+	}
+	if err := s.greet(ctx, "held"); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the status names the pod", func(ctx context.Context) error {
+		return s.attemptIs(ctx, v1beta1.AttemptInUse, devices+"/holder")
+	}); err != nil {
+		return err
+	}
+	if err := s.expect(ctx, artifacts.Linux61, greeting, "hello"); err != nil {
+		return err
+	}
+	if err := s.client.Delete(ctx, pod, client.GracePeriodSeconds(1)); err != nil {
+		return err
+	}
+	return s.greeted(ctx, "held")
+}
+
+// holdDevice lets a process of the node itself hold the device.
+const holdDevice = "sleep 600 </dev/drover_sample0 >/dev/null 2>&1 & echo $! >/tmp/holder"
+
+// reloadAlone cuts the network between the order and the unload.
+func (s *suite) reloadAlone(ctx context.Context) error {
+	n := s.nodes[artifacts.Linux61]
+	before, err := s.count(ctx, loads)
+	if err != nil {
+		return err
+	}
+	if _, err := s.console(ctx, holdDevice); err != nil {
+		return err
+	}
+	if err := s.greet(ctx, "alone"); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the order has arrived", func(ctx context.Context) error {
+		return s.attemptIs(ctx, v1beta1.AttemptInUse)
+	}); err != nil {
+		return err
+	}
+	if err := n.CutNetwork(ctx); err != nil {
+		return err
+	}
+	if _, err := s.console(ctx, "kill $(cat /tmp/holder)"); err != nil {
+		return err
+	}
+	alone := s.eventually(ctx, "the module is loaded again without a network", func(ctx context.Context) error {
+		return errors.Join(s.expect(ctx, artifacts.Linux61, greeting, "alone"), s.expect(ctx, artifacts.Linux61, loads, strconv.Itoa(before+1)))
+	})
+	if err := errors.Join(alone, n.RestoreNetwork(ctx)); err != nil {
+		return err
+	}
+	return s.greeted(ctx, "alone")
+}
+
+// agentKilled kills the agent at the moments of a reload that the kernel's log shows.
+func (s *suite) agentKilled(ctx context.Context) error {
+	const pid = "$(pgrep -f 'drover-agent run' | head -n 1)"
+	for moment, wait := range map[string]string{
+		"unloaded": "n=$(" + unloads + "); echo ready >/tmp/killer; while [ $(" + unloads + ") = $n ]; do :; done; kill -9 " + pid + "; echo killed >/tmp/killer",
+		"loaded":   "n=$(" + loads + "); echo ready >/tmp/killer; while [ $(" + loads + ") = $n ]; do :; done; kill -9 " + pid + "; echo killed >/tmp/killer",
+	} {
+		if _, err := s.console(ctx, "rm -f /tmp/killer; ("+wait+") >/dev/null 2>&1 &"); err != nil {
+			return err
+		}
+		if err := s.eventually(ctx, "the killer watches", func(ctx context.Context) error {
+			return s.expect(ctx, artifacts.Linux61, "cat /tmp/killer", "ready")
+		}); err != nil {
+			return err
+		}
+		if err := s.greet(ctx, "killed-when-"+moment); err != nil {
+			return err
+		}
+		if err := s.eventually(ctx, "the agent was killed when the module was "+moment, func(ctx context.Context) error {
+			return s.expect(ctx, artifacts.Linux61, "cat /tmp/killer", "killed")
+		}); err != nil {
+			return err
+		}
+		if err := s.greeted(ctx, "killed-when-"+moment); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reboot restarts the first node and notes its new boot.
+func (s *suite) reboot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	boot, err := s.nodes[artifacts.Linux61].Reboot(ctx)
+	if err == nil {
+		s.boots = append(s.boots, boot)
+	}
+	return err
+}
+
+// rebootAlone takes away all that a boot must not need.
+func (s *suite) rebootAlone(ctx context.Context) error {
+	if _, err := s.kubectl(ctx, "-n", operatorNamespace, "scale", "--replicas=0", "deployment/drover-operator"); err != nil {
+		return err
+	}
+	if err := s.operators(ctx, 0); err != nil {
+		return err
+	}
+	if err := s.registry.Down(); err != nil {
+		return err
+	}
+	if err := s.reboot(ctx); err != nil {
+		return err
+	}
+	alone := s.eventually(ctx, "the module is loaded after the boot", func(ctx context.Context) error {
+		return errors.Join(s.inKernel(ctx, artifacts.Linux61, sample, true), s.expect(ctx, artifacts.Linux61, loads, "1"))
+	})
+	if err := errors.Join(alone, s.registry.Up()); err != nil {
+		return err
+	}
+	if _, err := s.kubectl(ctx, "-n", operatorNamespace, "scale", "--replicas=1", "deployment/drover-operator"); err != nil {
+		return err
+	}
+	return errors.Join(s.loaderReady(ctx), s.carrierFree(ctx))
+}
+
+// rebootWithoutAPI: the kubelet starts the agent's pod only when it has reached the API server.
+func (s *suite) rebootWithoutAPI(ctx context.Context) error {
+	if err := s.cluster.StopComponent(ctx, devcluster.APIServer); err != nil {
+		return err
+	}
+	rebooted := s.reboot(ctx)
+	if rebooted == nil {
+		rebooted = s.throughout(ctx, 10*time.Second, func(ctx context.Context) error {
+			return s.inKernel(ctx, artifacts.Linux61, sample, false)
+		})
+	}
+	if err := errors.Join(rebooted, s.cluster.StartComponent(ctx, devcluster.APIServer)); err != nil {
+		return err
+	}
+	if err := s.loaderReady(ctx); err != nil {
+		return err
+	}
+	return s.expect(ctx, artifacts.Linux61, loads, "1")
+}
