@@ -70,8 +70,18 @@ func (o *object) index(name string) uint16 {
 // symbol adds a global symbol.
 func (o *object) symbol(name string, section uint16, value uint64) {
 	const globalNoType = 1 << 4
+	o.entry(name, globalNoType, section, value)
+}
+
+// weak adds a weak reference.
+func (o *object) weak(name string) {
+	const weakNoType = 2 << 4
+	o.entry(name, weakNoType, sectionUndefined, 0)
+}
+
+func (o *object) entry(name string, info byte, section uint16, value uint64) {
 	o.symbols = binary.LittleEndian.AppendUint32(o.symbols, uint32(len(o.strings)))
-	o.symbols = append(o.symbols, globalNoType, 0)
+	o.symbols = append(o.symbols, info, 0)
 	o.symbols = binary.LittleEndian.AppendUint16(o.symbols, section)
 	o.symbols = binary.LittleEndian.AppendUint64(o.symbols, value)
 	o.symbols = binary.LittleEndian.AppendUint64(o.symbols, 0)

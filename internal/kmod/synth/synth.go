@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 
 	"github.com/drover-project/drover/internal/kmod"
@@ -47,8 +48,14 @@ type Module struct {
 
 	// Exports and Imports are symbols.
 	Exports, Imports []string
+	// WeakImports are symbols that the module can do without.
+	WeakImports []string
 	// ModVersions gives each symbol a CRC and writes __versions.
 	ModVersions bool
+	// ExtendedModVersions writes the table of Linux 6.14 as well; only with ModVersions.
+	ExtendedModVersions bool
+	// CRCs of symbols; others get a checksum of their name.
+	CRCs map[string]uint32
 	// Signed appends a signature block with an empty signature: readers see it, no kernel accepts it.
 	Signed bool
 	// Machine is the ELF machine; default MachineX86_64. All are written as 64-bit little-endian.
@@ -61,7 +68,7 @@ type Module struct {
 func (m Module) Bytes() []byte {
 	file := m.object()
 	if m.Signed {
-		file = append(file, signature()...)
+		file = AppendSignature(file, nil)
 	}
 	return file
 }
@@ -82,6 +89,11 @@ func (m Module) object() []byte {
 	}
 	if m.ModVersions {
 		w.section("__versions", typeProgBits, flagAlloc, m.versions())
+		if m.ExtendedModVersions {
+			crcs, names := m.extendedVersions()
+			w.section("__version_ext_crcs", typeProgBits, flagAlloc, crcs)
+			w.section("__version_ext_names", typeProgBits, flagAlloc, names)
+		}
 	}
 	if len(m.Exports) > 0 {
 		w.section("__ksymtab_strings", typeProgBits, flagAlloc, []byte(strings.Join(m.Exports, "\x00")+"\x00"))
@@ -90,11 +102,14 @@ func (m Module) object() []byte {
 	for _, name := range m.Exports {
 		w.symbol("__ksymtab_"+name, w.index("__ksymtab_strings"), 0)
 		if m.ModVersions {
-			w.symbol("__crc_"+name, sectionAbsolute, uint64(symbolCRC(name)))
+			w.symbol("__crc_"+name, sectionAbsolute, uint64(m.crc(name)))
 		}
 	}
 	for _, name := range m.Imports {
 		w.symbol(name, sectionUndefined, 0)
+	}
+	for _, name := range m.WeakImports {
+		w.weak(name)
 	}
 	return w.bytes()
 }
@@ -156,7 +171,11 @@ func (m Module) note(modinfo string) []byte {
 		panic(fmt.Sprintf("synth: build ID %q: %v", m.BuildID, err))
 	}
 	if len(id) == 0 {
-		sum := sha1.Sum(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%d\x00%d", modinfo, m.Exports, m.Imports, m.Machine, m.Padding)) //nolint:gosec // see above
+		all := fmt.Appendf(nil, "%s\x00%q\x00%q\x00%d\x00%d", modinfo, m.Exports, m.Imports, m.Machine, m.Padding)
+		if len(m.WeakImports)+len(m.CRCs) > 0 {
+			all = fmt.Appendf(all, "\x00%q\x00%v", m.WeakImports, m.CRCs)
+		}
+		sum := sha1.Sum(all) //nolint:gosec // see above
 		id = sum[:]
 	}
 	note := binary.LittleEndian.AppendUint32(nil, 4)
@@ -170,27 +189,38 @@ func (m Module) note(modinfo string) []byte {
 // versions is an array of struct modversion_info: 8 bytes of CRC, 56 of name.
 func (m Module) versions() []byte {
 	var table []byte
-	for _, name := range append([]string{"module_layout"}, m.Imports...) {
+	for _, name := range m.versioned() {
 		var entry [64]byte
-		binary.LittleEndian.PutUint64(entry[:], uint64(symbolCRC(name)))
+		binary.LittleEndian.PutUint64(entry[:], uint64(m.crc(name)))
 		copy(entry[8:63], name)
 		table = append(table, entry[:]...)
 	}
 	return table
 }
 
-func symbolCRC(name string) uint32 { return crc32.ChecksumIEEE([]byte(name)) }
+func (m Module) versioned() []string {
+	return slices.Concat([]string{"module_layout"}, m.Imports, m.WeakImports)
+}
+
+// extendedVersions are CRCs of 4 bytes, and names that end in NUL, in the same order.
+func (m Module) extendedVersions() (crcs, names []byte) {
+	for _, name := range m.versioned() {
+		crcs = binary.LittleEndian.AppendUint32(crcs, m.crc(name))
+		names = append(append(names, name...), 0)
+	}
+	return crcs, names
+}
+
+func (m Module) crc(name string) uint32 {
+	if crc, ok := m.CRCs[name]; ok {
+		return crc
+	}
+	return crc32.ChecksumIEEE([]byte(name))
+}
 
 // thisModule imitates the start of struct module: the name stands 24 bytes in.
 func thisModule(name string) []byte {
 	content := make([]byte, 512)
 	copy(content[24:24+55], name)
 	return content
-}
-
-// signature is a struct module_signature (id type PKCS#7) over zero bytes of signature, and the mark.
-func signature() []byte {
-	block := make([]byte, 12)
-	block[2] = 2
-	return append(block, "~Module signature appended~\n"...)
 }

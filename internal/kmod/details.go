@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"fmt"
+	"io/fs"
+)
+
+// Details are an Info and what else the kernel looks at when it loads a module: its symbols and its signature. They cost
+// a walk over the whole symbol table, so they are read for modules about to be loaded, not for whole trees.
+type Details struct {
+	Info *Info
+	// Imports are the symbols that others must export, in the file's order.
+	Imports []Symbol
+	// Exports are the symbols that the module gives to others, in the file's order.
+	Exports []Symbol
+	// Signature is the appended one; nil when there is none (Info.Signed is false).
+	Signature *Signature
+}
+
+// ReadDetails reads everything about a module from the content of its file, which may be compressed.
+// Any input is safe: what is malformed is an error that wraps ErrMalformed or ErrTooLarge, except for a malformed
+// signature, which is told in Signature.Problem: kernels that ignore signatures load such a file.
+func ReadDetails(content []byte) (*Details, error) {
+	raw, err := Decompress(content)
+	if err != nil {
+		return nil, err
+	}
+	info, err := Read(raw)
+	if err != nil {
+		return nil, err
+	}
+	file, err := parseELF(raw)
+	if err != nil {
+		return nil, err
+	}
+	d := &Details{Info: info, Signature: parseSignature(raw)}
+	d.Imports, d.Exports, err = file.symbols()
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// ReadDetailsFile reads everything about one module file.
+func ReadDetailsFile(fsys fs.FS, path string) (*Details, error) {
+	content, err := readBounded(fsys, path, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	d, err := ReadDetails(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}

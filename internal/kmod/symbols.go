@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Symbol is a name that one module, or the kernel, gives to others.
+type Symbol struct {
+	Name string
+	// CRC is the checksum of the symbol's C type (CONFIG_MODVERSIONS); it means something only with HasCRC.
+	CRC    uint32
+	HasCRC bool
+	// Optional, of an import: the module loads without it. So it is with weak references, and with module_layout,
+	// which only the CRC table names.
+	Optional bool
+}
+
+// Bounds of what symbol tables may hold. The largest modules of distributions have some 100,000 symbols in all, import
+// some 2,000, and names are at most 512 bytes (KSYM_NAME_LEN).
+const (
+	maxSymbols       = 1 << 21
+	maxLinkedSymbols = 1 << 16
+	maxSymbolName    = 4 << 10
+)
+
+const (
+	sectionSymtab   = 2      // SHT_SYMTAB
+	indexUndefined  = 0      // SHN_UNDEF
+	indexAbsolute   = 0xfff1 // SHN_ABS
+	indexReserved   = 0xff00 // SHN_LORESERVE
+	bindWeak        = 2      // STB_WEAK
+	prefixExport    = "__ksymtab_"
+	prefixCRC       = "__crc_"
+	sectionCRCs     = "__versions"
+	sectionExtCRCs  = "__version_ext_crcs"
+	sectionExtNames = "__version_ext_names"
+)
+
+// elfSymbol is one entry of a symbol table.
+type elfSymbol struct {
+	name    uint32
+	info    byte
+	section uint16
+	value   uint64
+}
+
+// symbols returns what a module imports and exports. A file without a symbol table has neither.
+func (f *elfFile) symbols() (imports, exports []Symbol, err error) {
+	headers, names, err := f.headers()
+	if err != nil {
+		return nil, nil, err
+	}
+	crcs, err := f.versions(headers, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, header := range headers {
+		if header.kind != sectionSymtab {
+			continue
+		}
+		imports, exports, err = f.symtab(headers, header, crcs)
+		if err != nil {
+			return nil, nil, err
+		}
+		break
+	}
+	listed := make(map[string]bool, len(imports))
+	for _, s := range imports {
+		listed[s.Name] = true
+	}
+	for _, s := range crcs {
+		if !listed[s.Name] {
+			s.Optional = true
+			imports = append(imports, s)
+		}
+	}
+	return imports, exports, nil
+}
+
+func (f *elfFile) symtab(headers []sectionHeader, table sectionHeader, crcs []Symbol) (imports, exports []Symbol, err error) {
+	entries, ok := f.slice(table.offset, table.size)
+	if !ok || uint64(table.link) >= uint64(len(headers)) {
+		return nil, nil, fmt.Errorf("%w: symbol table outside the file", ErrMalformed)
+	}
+	names, ok := f.slice(headers[table.link].offset, headers[table.link].size)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: symbol names outside the file", ErrMalformed)
+	}
+	size := 16
+	if f.wide {
+		size = 24
+	}
+	if len(entries)/size > maxSymbols {
+		return nil, nil, fmt.Errorf("%w: %d symbols", ErrMalformed, len(entries)/size)
+	}
+	imported := make(map[string]Symbol, len(crcs))
+	for _, s := range crcs {
+		imported[s.Name] = s
+	}
+	exported := map[string]uint32{} // CRCs
+	for ; len(entries) >= size; entries = entries[size:] {
+		symbol := f.symbol(entries)
+		name, err := symbolName(names, symbol.name)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case len(name) == 0:
+		case symbol.section == indexUndefined:
+			s := imported[string(name)]
+			s.Name, s.Optional = string(name), symbol.info>>4 == bindWeak || linkersOwn[string(name)]
+			imports = append(imports, s)
+		case bytes.HasPrefix(name, []byte(prefixExport)):
+			exports = append(exports, Symbol{Name: string(name[len(prefixExport):])})
+		case bytes.HasPrefix(name, []byte(prefixCRC)):
+			if crc, ok := f.exportCRC(headers, symbol); ok {
+				exported[string(name[len(prefixCRC):])] = crc
+			}
+		}
+		if len(imports) > maxLinkedSymbols || len(exports) > maxLinkedSymbols || len(exported) > maxLinkedSymbols {
+			return nil, nil, fmt.Errorf("%w: more than %d symbols are linked", ErrMalformed, maxLinkedSymbols)
+		}
+	}
+	for i := range exports {
+		exports[i].CRC, exports[i].HasCRC = exported[exports[i].Name]
+	}
+	return imports, exports, nil
+}
+
+// linkersOwn are undefined names that toolchains leave behind and the kernel resolves by itself or ignores.
+var linkersOwn = map[string]bool{"_GLOBAL_OFFSET_TABLE_": true, ".TOC.": true}
+
+func (f *elfFile) symbol(raw []byte) elfSymbol {
+	if !f.wide {
+		return elfSymbol{
+			name: f.order.Uint32(raw), value: uint64(f.order.Uint32(raw[4:])), info: raw[12], section: f.order.Uint16(raw[14:]),
+		}
+	}
+	return elfSymbol{name: f.order.Uint32(raw), info: raw[4], section: f.order.Uint16(raw[6:]), value: f.order.Uint64(raw[8:])}
+}
+
+func symbolName(names []byte, at uint32) ([]byte, error) {
+	if at == 0 {
+		return nil, nil
+	}
+	if uint64(at) >= uint64(len(names)) {
+		return nil, fmt.Errorf("%w: symbol name outside the table", ErrMalformed)
+	}
+	end := bytes.IndexByte(names[at:min(uint64(len(names)), uint64(at)+maxSymbolName)], 0)
+	if end < 0 {
+		return nil, fmt.Errorf("%w: symbol name without an end", ErrMalformed)
+	}
+	return names[at:][:end], nil
+}
+
+// exportCRC is what a __crc_ symbol stands for: before Linux 5.19 its value, since then 4 bytes in its section.
+func (f *elfFile) exportCRC(headers []sectionHeader, symbol elfSymbol) (uint32, bool) {
+	if symbol.section == indexAbsolute {
+		return uint32(symbol.value), true
+	}
+	if symbol.section >= indexReserved || int(symbol.section) >= len(headers) {
+		return 0, false
+	}
+	header := headers[symbol.section]
+	content, ok := f.slice(header.offset, header.size)
+	if !ok || header.kind == sectionNoBits || symbol.value > uint64(len(content)) || uint64(len(content))-symbol.value < 4 {
+		return 0, false
+	}
+	return f.order.Uint32(content[symbol.value:]), true
+}
+
+// versions reads the CRCs of imported symbols. As in the kernel, the extended table (Linux 6.14) goes before the old one.
+func (f *elfFile) versions(headers []sectionHeader, names int) ([]Symbol, error) {
+	crcs, extended := f.find(headers, names, sectionExtCRCs)
+	if extended {
+		list, _ := f.find(headers, names, sectionExtNames)
+		return f.extendedVersions(crcs, list)
+	}
+	table, _ := f.find(headers, names, sectionCRCs)
+	const size = 64 // struct modversion_info: an unsigned long, and the name in what is left
+	word := 4
+	if f.wide {
+		word = 8
+	}
+	if len(table)/size > maxLinkedSymbols {
+		return nil, fmt.Errorf("%w: %d symbol CRCs", ErrMalformed, len(table)/size)
+	}
+	var symbols []Symbol
+	for ; len(table) >= size; table = table[size:] {
+		name, _, ok := bytes.Cut(table[word:size], []byte{0})
+		if !ok {
+			return nil, fmt.Errorf("%w: symbol name without an end in %s", ErrMalformed, sectionCRCs)
+		}
+		crc := f.order.Uint32(table)
+		if f.wide {
+			crc = uint32(f.order.Uint64(table))
+		}
+		symbols = append(symbols, Symbol{Name: string(name), CRC: crc, HasCRC: true})
+	}
+	return symbols, nil
+}
+
+func (f *elfFile) extendedVersions(crcs, names []byte) ([]Symbol, error) {
+	if len(crcs)/4 > maxLinkedSymbols {
+		return nil, fmt.Errorf("%w: %d symbol CRCs", ErrMalformed, len(crcs)/4)
+	}
+	var symbols []Symbol
+	rest := string(names)
+	for ; len(crcs) >= 4; crcs = crcs[4:] {
+		name, after, ok := strings.Cut(rest, "\x00")
+		if !ok || len(name) > maxSymbolName {
+			return nil, fmt.Errorf("%w: %s has fewer names than CRCs", ErrMalformed, sectionExtNames)
+		}
+		rest = after
+		symbols = append(symbols, Symbol{Name: name, CRC: f.order.Uint32(crcs), HasCRC: true})
+	}
+	return symbols, nil
+}
+
+// find returns the content of the first section of a name, whatever wanted says. Headers and names are those of headers().
+func (f *elfFile) find(headers []sectionHeader, names int, section string) ([]byte, bool) {
+	table, ok := f.slice(headers[names].offset, headers[names].size)
+	if !ok {
+		return nil, false
+	}
+	for _, header := range headers {
+		if uint64(header.name) >= uint64(len(table)) || header.kind == 0 || header.kind == sectionNoBits {
+			continue
+		}
+		if bytes.HasPrefix(table[header.name:], []byte(section+"\x00")) {
+			return f.slice(header.offset, header.size)
+		}
+	}
+	return nil, false
+}
