@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firmware
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/drover-project/drover/internal/agent/nofollow"
+)
+
+const tmpSuffix = ".tmp"
+
+// base is a directory that we change, one system call at a time.
+type base struct {
+	root *os.Root
+	dir  string // its name on the host
+	sync bool
+	// step is called before each change, for tests that stop there.
+	step func(string)
+}
+
+// checkDir accepts the absolute, clean name of a directory that is not the root.
+func checkDir(dir string) error {
+	if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsRune(dir, 0) {
+		return fmt.Errorf("%q is not an absolute, clean directory name", dir)
+	}
+	return nil
+}
+
+// openBase opens a directory of the host, whose root is seen at hostRoot. Links on the way to it are the host's own
+// layout and are followed as long as they stay below hostRoot; below it none is.
+func openBase(hostRoot, dir string, create bool) (*os.Root, error) {
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
+	host, err := os.OpenRoot(hostRoot)
+	if err != nil {
+		return nil, fmt.Errorf("open the host's root: %w", err)
+	}
+	defer func() { _ = host.Close() }()
+	name := strings.TrimPrefix(dir, "/")
+	if create {
+		if err := host.MkdirAll(name, 0o755); err != nil {
+			return nil, fmt.Errorf("make it: %w", err)
+		}
+	}
+	root, err := host.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("open it: %w", err)
+	}
+	return root, nil
+}
+
+// mkdirAll makes a directory and those above it; none of them may be a link.
+func (b base) mkdirAll(name string, mode fs.FileMode) error {
+	if name == "." {
+		return nil
+	}
+	if err := b.mkdirAll(path.Dir(name), mode); err != nil {
+		return err
+	}
+	b.step("mkdir " + name)
+	err := b.root.Mkdir(name, mode)
+	if err == nil {
+		// Whatever the umask: the host's own processes look here too.
+		err = b.root.Chmod(name, mode)
+		return errors.Join(wrap("make", name, err), b.syncDir(path.Dir(name)))
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return wrap("make", name, err)
+	}
+	dir, err := nofollow.OpenDir(b.root, name)
+	if err != nil {
+		return err
+	}
+	return wrap("close", name, dir.Close())
+}
+
+// write makes a file under a name that only we use, with fill's content, synced.
+func (b base) write(name string, mode fs.FileMode, fill func(io.Writer) error) error {
+	b.step("clear " + name)
+	if err := b.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wrap("replace", name, err)
+	}
+	b.step("create " + name)
+	f, err := b.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return wrap("create", name, err)
+	}
+	b.step("fill " + name)
+	err = errors.Join(f.Chmod(mode), fill(f))
+	b.step("sync " + name)
+	if b.sync {
+		err = errors.Join(err, f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(wrap("write", name, err), b.root.Remove(name))
+	}
+	return nil
+}
+
+// rmdir removes a directory that is empty, and tells whether it is gone.
+func (b base) rmdir(name string) (gone bool, err error) {
+	info, err := b.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), err == nil && !info.IsDir():
+		return true, nil // something else took its place, which is not ours
+	case err != nil:
+		return false, wrap("look at", name, err)
+	}
+	b.step("rmdir " + name)
+	err = b.root.Remove(name)
+	switch {
+	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, fs.ErrExist), errors.Is(err, syscall.EBUSY):
+		return false, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return false, wrap("remove", name, err)
+	}
+	return true, nil
+}
+
+func (b base) syncDir(name string) error {
+	b.step("sync " + name)
+	if !b.sync {
+		return nil
+	}
+	f, err := b.root.Open(name)
+	if err != nil {
+		return wrap("sync", name, err)
+	}
+	return wrap("sync", name, errors.Join(f.Sync(), f.Close()))
+}
+
+// seen is what is found under a name.
+type seen struct {
+	// absent: nothing. Otherwise, what it is, for people, as far as it matters.
+	absent bool
+	what   string
+	// digest of a regular file, if it was worth reading.
+	digest string
+	// ours: we staged it, and it is as we staged it.
+	ours bool
+}
+
+// look tells what is under a name; content is read only if it may be that of s, or ours.
+func (b base) look(s source) (seen, error) {
+	f, info, err := b.open(s.path)
+	var odd *nofollow.KindError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return seen{absent: true}, nil
+	case errors.As(err, &odd):
+		return seen{what: fmt.Sprintf("is not a regular file there (%v)", odd)}, nil
+	case err != nil:
+		return seen{}, err
+	}
+	defer func() { _ = f.Close() }()
+	twins, err := b.twinsOf(s.path, info)
+	if err != nil {
+		return seen{}, err
+	}
+	if len(twins) == 0 && info.Size() != s.size {
+		return seen{what: "has other content, not staged by the agent,"}, nil
+	}
+	digest, _, err := hash(f)
+	if err != nil {
+		return seen{}, wrap("read", s.path, err)
+	}
+	for _, twin := range twins {
+		if twin == digest {
+			return seen{digest: digest, ours: true}, nil
+		}
+	}
+	if len(twins) > 0 {
+		return seen{digest: digest, what: "was changed after the agent staged it"}, nil
+	}
+	return seen{digest: digest, what: "has other content, not staged by the agent,"}, nil
+}
+
+// open opens a regular file, following no link.
+func (b base) open(name string) (*os.File, fs.FileInfo, error) {
+	parent := b.root
+	if dir := path.Dir(name); dir != "." {
+		opened, err := nofollow.OpenDir(b.root, dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer func() { _ = opened.Close() }()
+		parent = opened
+	}
+	f, err := nofollow.OpenFile(parent, path.Base(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close() // only read from
+		return nil, nil, wrap("look at", name, err)
+	}
+	return f, info, nil
+}
+
+// missingDirs are the directories that staging under those names would have to make.
+func (b base) missingDirs(sources []source) ([]string, error) {
+	known := map[string]bool{".": true}
+	var missing []string
+	for _, s := range sources {
+		for dir := path.Dir(s.path); !known[dir]; dir = path.Dir(dir) {
+			known[dir] = true
+			_, err := b.root.Lstat(dir)
+			switch {
+			case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+				missing = append(missing, dir)
+			case err != nil:
+				return nil, wrap("look at", dir, err)
+			}
+		}
+	}
+	return missing, nil
+}
+
+func wrap(verb, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("firmware: %s %s: %w", verb, name, err)
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firmware
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/drover-project/drover/internal/agent/nofollow"
+)
+
+const (
+	ledgerFile    = "firmware.json"
+	ledgerSchema  = 1
+	damagedSuffix = ".damaged"
+	// maxLedgerBytes is room for some hundred thousand files.
+	maxLedgerBytes = 64 << 20
+)
+
+// ledger is who needs which files. Which of them are ours to remove is not in it: that is seen on disk (twins.go).
+type ledger struct {
+	Schema int `json:"schema"`
+	// Claims by owner. An owner that begins with "/" is nobody: it stands for what was found in that directory when
+	// the ledger was lost.
+	Claims map[string]claim `json:"claims,omitempty"`
+	// Dirs in which something of ours may be, with the directories below them that we made. Recorded before they are made.
+	Dirs map[string][]string `json:"dirs,omitempty"`
+	// Wrote is recorded before it is written.
+	Wrote *Wrote `json:"wrote,omitempty"`
+}
+
+// claim is what one owner needs.
+type claim struct {
+	// Dir on the host.
+	Dir string `json:"dir"`
+	// Files maps paths below Dir to SHA-256 digests.
+	Files map[string]string `json:"files"`
+}
+
+func nobody(owner string) bool { return strings.HasPrefix(owner, "/") }
+
+func newLedger() ledger {
+	return ledger{Schema: ledgerSchema, Claims: map[string]claim{}, Dirs: map[string][]string{}}
+}
+
+// clone copies as deep as changes go.
+func (l ledger) clone() ledger {
+	l.Claims = maps.Clone(l.Claims)
+	l.Dirs = maps.Clone(l.Dirs)
+	return l
+}
+
+// wants tells whether anybody needs that content there.
+func (l ledger) wants(dir, name, digest string) bool {
+	for _, c := range l.Claims {
+		if c.Dir == dir && c.Files[name] == digest {
+			return true
+		}
+	}
+	return false
+}
+
+// uses tells whether anybody needs anything in dir.
+func (l ledger) uses(dir string) bool {
+	for _, c := range l.Claims {
+		if c.Dir == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// rival returns an owner, not this one, who needs other content there. Nobody's claims give way.
+func (l ledger) rival(owner, dir string, s source) string {
+	for _, other := range slices.Sorted(maps.Keys(l.Claims)) {
+		c := l.Claims[other]
+		if digest, ok := c.Files[s.path]; ok && c.Dir == dir && digest != s.digest && other != owner && !nobody(other) {
+			return other
+		}
+	}
+	return ""
+}
+
+// blocker returns another owner whose file stands where s needs a directory, or the other way round.
+func (l ledger) blocker(owner, dir, name string) string {
+	for _, other := range slices.Sorted(maps.Keys(l.Claims)) {
+		c := l.Claims[other]
+		if c.Dir != dir || other == owner || nobody(other) {
+			continue
+		}
+		for file := range c.Files {
+			if strings.HasPrefix(name, file+"/") || strings.HasPrefix(file, name+"/") {
+				return other
+			}
+		}
+	}
+	return ""
+}
+
+// equal ignores order and emptiness.
+func (l ledger) equal(other ledger) bool {
+	same := func(a, b claim) bool { return a.Dir == b.Dir && maps.Equal(a.Files, b.Files) }
+	return maps.EqualFunc(l.Claims, other.Claims, same) && maps.EqualFunc(l.Dirs, other.Dirs, slices.Equal) &&
+		(l.Wrote == nil) == (other.Wrote == nil) && (l.Wrote == nil || *l.Wrote == *other.Wrote)
+}
+
+// owners who need the file, without nobody.
+func (l ledger) owners(name string) []string {
+	var all []string
+	for owner, c := range l.Claims {
+		if _, ok := c.Files[name]; ok && !nobody(owner) {
+			all = append(all, owner)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// claimed returns the ledger with the owner's claim replaced; nobody's claims to those files end.
+func (l ledger) claimed(owner, dir string, sources []source) ledger {
+	l = l.clone()
+	files := make(map[string]string, len(sources))
+	for _, s := range sources {
+		files[s.path] = s.digest
+	}
+	if old, ok := l.Claims[dir]; ok {
+		rest := maps.Clone(old.Files)
+		maps.DeleteFunc(rest, func(name, _ string) bool { _, taken := files[name]; return taken })
+		l.Claims[dir] = claim{Dir: dir, Files: rest}
+		if len(rest) == 0 {
+			delete(l.Claims, dir)
+		}
+	}
+	delete(l.Claims, owner)
+	if len(files) > 0 {
+		l.Claims[owner] = claim{Dir: dir, Files: files}
+	}
+	return l
+}
+
+// errDamaged says that a ledger cannot be used.
+var errDamaged = errors.New("the firmware ledger is damaged and was moved aside")
+
+// readLedger returns fs.ErrNotExist when there is none, and errDamaged for one that cannot be trusted; that one is
+// moved aside.
+func readLedger(state *os.Root) (ledger, error) {
+	l, err := decodeLedger(state)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return l, err
+	}
+	if err := state.Rename(ledgerFile, ledgerFile+damagedSuffix); err != nil {
+		return l, fmt.Errorf("move the damaged firmware ledger aside: %w", err)
+	}
+	return l, fmt.Errorf("%w: %w", errDamaged, err)
+}
+
+func decodeLedger(state *os.Root) (ledger, error) {
+	l := newLedger()
+	f, err := nofollow.OpenFile(state, ledgerFile)
+	if err != nil {
+		return l, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxLedgerBytes))
+	if err != nil {
+		return l, fmt.Errorf("read: %w", err)
+	}
+	if err := json.Unmarshal(data, &l); err != nil {
+		return newLedger(), fmt.Errorf("decode: %w", err)
+	}
+	if l.Claims == nil {
+		l.Claims = map[string]claim{}
+	}
+	if l.Dirs == nil {
+		l.Dirs = map[string][]string{}
+	}
+	return l, l.validate()
+}
+
+// validate refuses what could lead out of a directory or was written by another version.
+func (l ledger) validate() error {
+	if l.Schema != ledgerSchema {
+		return fmt.Errorf("schema %d, want %d", l.Schema, ledgerSchema)
+	}
+	for owner, c := range l.Claims {
+		if err := checkDir(c.Dir); err != nil {
+			return err
+		}
+		for name := range c.Files {
+			if err := acceptable(name); err != nil {
+				return fmt.Errorf("claim of %s: %w", owner, err)
+			}
+		}
+	}
+	for dir, made := range l.Dirs {
+		if err := checkDir(dir); err != nil {
+			return err
+		}
+		for _, name := range made {
+			if err := acceptable(name); err != nil {
+				return fmt.Errorf("directories in %s: %w", dir, err)
+			}
+		}
+	}
+	return nil
+}
+
+// writeLedger replaces the ledger atomically.
+func writeLedger(state *os.Root, l ledger, sync bool, step func(string)) error {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("encode the firmware ledger: %w", err)
+	}
+	b := base{root: state, sync: sync, step: step}
+	if err := b.write(ledgerFile+tmpSuffix, 0o600, func(w io.Writer) error { _, err := w.Write(data); return err }); err != nil {
+		return fmt.Errorf("firmware ledger: %w", err)
+	}
+	step("rename ledger")
+	if err := state.Rename(ledgerFile+tmpSuffix, ledgerFile); err != nil {
+		return fmt.Errorf("firmware ledger: %w", err)
+	}
+	return b.syncDir(".")
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firmware
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// SearchPath is the kernel's custom firmware directory, /sys/module/firmware_class/parameters/path. The kernel looks
+// there before it looks in its own places (/lib/firmware and below), in the mount namespace of process 1.
+type SearchPath interface {
+	// FirmwarePath returns the present value, which may end in newlines. It is empty when nobody has set one.
+	FirmwarePath() (string, error)
+	// SetFirmwarePath replaces the value. No newline may be added: older kernels take it as a part of the name. The
+	// empty value has to be written as one NUL byte, since a write of nothing does not reach the kernel.
+	SetFirmwarePath(string) error
+}
+
+// neutral are the values that mean no decision of an administrator: what upstream writes by default (its releases
+// differ), of which the second is where the kernel looks anyway.
+var neutral = []string{"/var/lib/firmware", "/lib/firmware"}
+
+// Wrote remembers what we wrote into the kernel's search path.
+type Wrote struct {
+	// Boot in which it was written; a reboot undoes it.
+	Boot string `json:"boot"`
+	// Value we wrote.
+	Value string `json:"value"`
+	// Previous is the value we found, to be restored.
+	Previous string `json:"previous"`
+}
+
+// Choice says where firmware goes and what the kernel is told.
+type Choice struct {
+	// Dir to stage into, a path of the host.
+	Dir string
+	// Set is true when Dir must be written into the search path.
+	Set bool
+	// Wrote is what to remember; nil when the search path is not our doing.
+	Wrote *Wrote
+}
+
+// Choose decides by the current value, our directory, and what we wrote before (nil: nothing). A value that is neither
+// empty, nor ours, nor upstream's default is an administrator's: it stays, and firmware goes there.
+func Choose(current, ours, boot string, wrote *Wrote) Choice {
+	current = trim(current)
+	if wrote != nil && (wrote.Boot != boot || wrote.Value != current) {
+		wrote = nil // undone by a reboot, or overwritten by somebody
+	}
+	switch {
+	case current == ours:
+		return Choice{Dir: ours, Wrote: wrote}
+	case wrote != nil: // our directory was another one when we wrote it
+		return Choice{Dir: ours, Set: true, Wrote: &Wrote{Boot: boot, Value: ours, Previous: wrote.Previous}}
+	case current == "", slices.Contains(neutral, current):
+		return Choice{Dir: ours, Set: true, Wrote: &Wrote{Boot: boot, Value: ours, Previous: current}}
+	default:
+		return Choice{Dir: current}
+	}
+}
+
+// trim takes off what the kernel adds to the value, and a slash at its end.
+func trim(value string) string {
+	value = strings.TrimRight(value, "\n\x00")
+	if value == "" {
+		return ""
+	}
+	return path.Clean(value)
+}

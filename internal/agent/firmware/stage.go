@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package firmware stages the firmware files of deliveries in a directory of the host where the kernel finds them.
+// What is on the host and not ours is never changed. Every change is one atomic step after which a later call can go on.
+package firmware
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/drover-project/drover/internal/agent/manifest"
+)
+
+// DefaultDir is where firmware is staged unless set otherwise: upstream's directory.
+const DefaultDir = "/var/lib/firmware"
+
+// maxSearchPath is the length of the kernel's buffer without its NUL (drivers/base/firmware_loader/main.c).
+const maxSearchPath = 255
+
+// Options of a Stage.
+type Options struct {
+	// Dir on the host to stage into, absolute; empty means DefaultDir. It is made where missing. It should be a directory on
+	// a file system with hard links.
+	Dir string
+	// HostRoot is where the host's root directory is seen; empty means "/".
+	HostRoot string
+	// StateDir holds the ledger. It must be there.
+	StateDir string
+	// BootID of the running boot: what an earlier boot wrote into the search path is gone.
+	BootID string
+	// SearchPath is the kernel's.
+	SearchPath SearchPath
+	// MaxFiles and MaxBytes bound one owner's firmware; 0 means package manifest's bounds of a delivery.
+	MaxFiles int
+	MaxBytes int64
+	// NoSync skips fsync, for throw-away nodes.
+	NoSync bool
+}
+
+// Stage is one node's staged firmware. Its methods may be called concurrently, by one process at a time.
+type Stage struct {
+	opt    Options
+	damage error
+	// step is called before each change, for tests that stop there.
+	step func(string)
+
+	mu     sync.Mutex
+	ledger ledger
+	// unsure: a write failed, so that the disk may have another ledger.
+	unsure bool
+}
+
+// Open reads the ledger. It changes nothing in the staging directory, and does not need it to be there. When the ledger is
+// lost or damaged (see Damage), staged files are found on disk and stay until Retain is called.
+func Open(opt Options) (*Stage, error) {
+	opt.Dir = path.Clean(cmp.Or(opt.Dir, DefaultDir))
+	opt.HostRoot = cmp.Or(opt.HostRoot, "/")
+	opt.MaxFiles = cmp.Or(opt.MaxFiles, manifest.MaxFiles)
+	opt.MaxBytes = cmp.Or(opt.MaxBytes, manifest.DefaultMaxBytes)
+	if err := checkDir(opt.Dir); err != nil {
+		return nil, fmt.Errorf("firmware directory: %w", err)
+	}
+	if len(opt.Dir) > maxSearchPath {
+		return nil, fmt.Errorf("firmware directory: the kernel takes at most %d bytes, %q has more", maxSearchPath, opt.Dir)
+	}
+	s := &Stage{opt: opt, step: func(string) {}}
+	state, err := os.OpenRoot(opt.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("firmware: open the state directory: %w", err)
+	}
+	defer func() { _ = state.Close() }()
+	s.ledger, err = readLedger(state)
+	switch {
+	case errors.Is(err, errDamaged):
+		s.damage = err
+	case err == nil:
+		return s, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	s.ledger, err = s.found()
+	return s, err
+}
+
+// Damage says what was wrong with the ledger when it was opened; nil as a rule. It is for reporting only.
+func (s *Stage) Damage() error { return s.damage }
+
+// found makes a ledger of what is on disk, in our directory and in the one that the kernel searches now.
+func (s *Stage) found() (ledger, error) {
+	l := newLedger()
+	dirs := []string{s.opt.Dir}
+	// A kernel without firmware loading has no search path. That is an error when firmware is to be staged, not here.
+	if current, err := s.opt.SearchPath.FirmwarePath(); err == nil && checkDir(trim(current)) == nil {
+		dirs = append(dirs, trim(current))
+	}
+	for _, dir := range slices.Compact(dirs) {
+		b, err := s.base(dir, false)
+		if err != nil {
+			continue // nothing of ours can be where nothing can be seen; Add says why, if it matters
+		}
+		files, some, err := b.staged()
+		if err = errors.Join(err, b.root.Close()); err != nil {
+			return l, err
+		}
+		if len(files) > 0 {
+			l.Claims[dir] = claim{Dir: dir, Files: files}
+		}
+		if some {
+			l.Dirs[dir] = nil
+		}
+	}
+	return l, nil
+}
+
+// Add stages an owner's firmware: files is the delivery's firmware directory. They replace what the owner had before, as
+// far as nobody else needs it. When they are there already, nothing changes; what somebody took away comes back.
+// Afterwards the kernel searches the directory. On an error the owner keeps what it had; it may be tried again.
+//
+// Errors: *Conflict, *DirError, *manifest.Failure (the delivery cannot be staged on any node), others may pass.
+func (s *Stage) Add(owner string, files fs.FS) error {
+	if owner == "" || nobody(owner) {
+		return fmt.Errorf("firmware: %q is not an owner's name", owner)
+	}
+	sources, err := scan(files, s.opt.MaxFiles, s.opt.MaxBytes)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(sources) == 0 {
+		return s.drop(func(name string) bool { return name == owner })
+	}
+	before := s.ledger
+	if err := s.add(owner, files, sources); err != nil {
+		back := s.ledger.clone() // with the directories noted since
+		back.Claims, back.Wrote = before.Claims, before.Wrote
+		if restored := s.save(back); restored != nil {
+			return errors.Join(err, restored)
+		}
+		return errors.Join(err, s.settle())
+	}
+	// The owner has what it needs. What could not be removed is reported by the next Remove or Retain.
+	_ = s.settle()
+	return nil
+}
+
+func (s *Stage) add(owner string, files fs.FS, sources []source) error {
+	current, err := s.opt.SearchPath.FirmwarePath()
+	if err != nil {
+		return fmt.Errorf("firmware: read the kernel's search path: %w", err)
+	}
+	choice := Choose(current, s.opt.Dir, s.opt.BootID, s.ledger.Wrote)
+	b, err := s.base(choice.Dir, choice.Dir == s.opt.Dir)
+	if err != nil {
+		return &DirError{Dir: choice.Dir, Foreign: choice.Dir != s.opt.Dir, Err: err}
+	}
+	defer func() { _ = b.root.Close() }()
+	todo, err := s.plan(b, owner, sources)
+	if err != nil {
+		return err
+	}
+	if err := s.stage(b, files, todo, s.ledger.claimed(owner, b.dir, sources), choice.Wrote); err != nil {
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			err = &DirError{Dir: choice.Dir, Foreign: choice.Dir != s.opt.Dir, Err: err}
+		}
+		return err
+	}
+	if !choice.Set {
+		return nil
+	}
+	return s.point(current, choice.Dir)
+}
+
+// plan compares the disk with what is to be staged and returns what has to be written.
+func (s *Stage) plan(b base, owner string, sources []source) ([]source, error) {
+	var todo []source
+	for _, src := range sources {
+		if rival := s.ledger.rival(owner, b.dir, src); rival != "" {
+			return nil, &Conflict{Dir: b.dir, Path: src.path, Owner: rival}
+		}
+		now, err := b.look(src)
+		switch {
+		case err != nil:
+			return nil, err
+		case now.digest == src.digest: // ours already, or the host's own: used as it is
+		case now.absent || now.ours:
+			todo = append(todo, src)
+		default:
+			return nil, &Conflict{Dir: b.dir, Path: src.path, Owner: s.ledger.blocker(owner, b.dir, src.path), Found: now.what}
+		}
+	}
+	return todo, nil
+}
+
+// stage writes: first all contents, where the kernel does not look; then the ledger; then each file appears.
+func (s *Stage) stage(b base, files fs.FS, todo []source, next ledger, wrote *Wrote) error {
+	missing, err := b.missingDirs(todo)
+	if err != nil {
+		return err
+	}
+	next.Dirs[b.dir] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.ledger.Dirs[b.dir], missing))))
+	next.Wrote = wrote
+	if len(todo) > 0 {
+		// Later calls must know of the directory before anything is in it.
+		noted := s.ledger.clone()
+		noted.Dirs[b.dir] = next.Dirs[b.dir]
+		if err := s.save(noted); err != nil {
+			return err
+		}
+	}
+	for _, src := range todo {
+		if err := b.prepare(files, src); err != nil {
+			return err
+		}
+	}
+	if err := s.save(next); err != nil {
+		return err
+	}
+	for _, src := range todo {
+		if err := b.place(src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// point makes the kernel search dir, if nobody changed its mind meanwhile.
+func (s *Stage) point(current, dir string) error {
+	now, err := s.opt.SearchPath.FirmwarePath()
+	if err == nil && trim(now) != trim(current) {
+		err = errChanged
+	}
+	if err == nil {
+		s.step("point")
+		err = s.opt.SearchPath.SetFirmwarePath(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("firmware: set the kernel's search path to %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Remove ends an owner's need. What nobody else needs and is ours goes; with the last file, the kernel's search path
+// becomes again what it was. An unknown owner is no error.
+func (s *Stage) Remove(owner string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drop(func(name string) bool { return name == owner })
+}
+
+// Retain ends the need of all owners that are not in keep, and of files that were found without an owner. It is also how
+// the work of a process that was killed is finished: call it once all owners of this node are known.
+func (s *Stage) Retain(keep []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drop(func(name string) bool { return !slices.Contains(keep, name) })
+}
+
+// Owners returns, sorted, who needs the file with that path below the staging directory.
+func (s *Stage) Owners(name string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.owners(name)
+}
+
+func (s *Stage) drop(unneeded func(owner string) bool) error {
+	next := s.ledger.clone()
+	maps.DeleteFunc(next.Claims, func(owner string, _ claim) bool { return unneeded(owner) })
+	if err := s.save(next); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+// settle brings the disk and the kernel to what the ledger says is needed.
+func (s *Stage) settle() error {
+	next := s.ledger.clone()
+	var all []error
+	for _, dir := range slices.Sorted(maps.Keys(next.Dirs)) {
+		left, err := s.sweep(dir, next)
+		all = append(all, err)
+		if next.Dirs[dir] = left; err == nil && len(left) == 0 && !next.uses(dir) {
+			delete(next.Dirs, dir)
+		}
+	}
+	if len(next.Claims) == 0 && next.Wrote != nil {
+		err := s.unpoint(*next.Wrote)
+		if all = append(all, err); err == nil {
+			next.Wrote = nil
+		}
+	}
+	return errors.Join(append(all, s.save(next))...)
+}
+
+// sweep cleans one directory and returns what is left of the directories we made there.
+func (s *Stage) sweep(dir string, l ledger) ([]string, error) {
+	b, err := s.base(dir, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return l.Dirs[dir], &DirError{Dir: dir, Foreign: dir != s.opt.Dir, Err: err}
+	}
+	left, err := b.sweep(func(t twin) bool { return l.wants(dir, t.path, t.digest) }, l.Dirs[dir])
+	slices.Sort(left)
+	return left, errors.Join(err, b.root.Close())
+}
+
+// unpoint gives the kernel its old search path back, if it still has the one that we wrote.
+func (s *Stage) unpoint(wrote Wrote) error {
+	if wrote.Boot != s.opt.BootID {
+		return nil
+	}
+	now, err := s.opt.SearchPath.FirmwarePath()
+	if err == nil && trim(now) == wrote.Value {
+		s.step("unpoint")
+		err = s.opt.SearchPath.SetFirmwarePath(wrote.Previous)
+	}
+	if err != nil {
+		return fmt.Errorf("firmware: restore the kernel's search path: %w", err)
+	}
+	return nil
+}
+
+func (s *Stage) base(dir string, create bool) (base, error) {
+	root, err := openBase(s.opt.HostRoot, dir, create)
+	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step}, err
+}
+
+// save makes the ledger durable and current, unless it is already.
+func (s *Stage) save(l ledger) error {
+	if !s.unsure && l.equal(s.ledger) {
+		return nil
+	}
+	state, err := os.OpenRoot(s.opt.StateDir)
+	if err != nil {
+		return fmt.Errorf("firmware: open the state directory: %w", err)
+	}
+	s.unsure = true
+	err = errors.Join(writeLedger(state, l, !s.opt.NoSync, s.step), state.Close())
+	if err == nil {
+		s.ledger, s.unsure = l, false
+	}
+	return err
+}
