@@ -177,7 +177,7 @@ func (p *pass) makeRoom(ctx context.Context, f facts) *report {
 		err := p.o.Host.Unload(ctx, host.UnloadRequest{Name: name, For: f.key.String()})
 		p.present = nil
 		if err != nil && !errors.Is(err, host.Errno("ENOENT")) {
-			r := unloadReport(err, m)
+			r := unloadReport(err, m, p.usersOf(err, name))
 			return &r
 		}
 		delete(f.live, name)
@@ -274,7 +274,7 @@ func (p *pass) unload(ctx context.Context, f facts) error {
 			}
 			facts := now[m.Name]
 			facts.Name = m.Name
-			p.fail(ctx, f, f.orderHash(), unloadReport(err, facts))
+			p.fail(ctx, f, f.orderHash(), unloadReport(err, facts, p.usersOf(err, m.Name)))
 			return nil
 		}
 		beforeMain = beforeMain || m.Name == f.loaded.Main

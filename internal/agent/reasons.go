@@ -89,10 +89,11 @@ func loadReason(e host.CallError) why {
 	return why{v1beta1.ReasonLoadFailed, "see the kernel log"}
 }
 
-// unloadReport turns the error of an unload into what is reported. m are the facts of the moment.
-func unloadReport(err error, m host.Module) report {
+// unloadReport turns the error of an unload into what is reported. m are the facts of the moment; by matters when the
+// module is in use.
+func unloadReport(err error, m host.Module, by usage) report {
 	if busy(err) {
-		return inUse(m)
+		return inUse(m, by)
 	}
 	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonUnloadFailed, Message: fmt.Sprintf("Unloading failed: %v.", err)}
 	var call *host.CallError
@@ -104,17 +105,6 @@ func unloadReport(err error, m host.Module) report {
 			r.Message = "The kernel refuses to unload (EPERM): modules are disabled, or the agent lacks the privilege."
 		}
 		r.Message = withLog(r.Message, call.Log)
-	}
-	return r
-}
-
-func inUse(m host.Module) report {
-	r := report{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}
-	switch {
-	case len(m.Holders) > 0:
-		r.Message = fmt.Sprintf("Module %s is used by the modules %s; unload them first.", m.Name, strings.Join(m.Holders, ", "))
-	default:
-		r.Message = fmt.Sprintf("Module %s is in use: a process has its device open, or a device is bound to it; stop the user.", m.Name)
 	}
 	return r
 }

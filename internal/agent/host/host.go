@@ -41,6 +41,10 @@ type Host interface {
 	// Unload removes a module that nobody uses; it never waits for users. Errors as for Load; EBUSY or EAGAIN means in use.
 	Unload(ctx context.Context, r UnloadRequest) error
 
+	// Users says who uses a module, in SortUsers' order, at most MaxUsers. It takes seconds at most. An error says why
+	// users may be missing; those that are returned with it are true.
+	Users(name string) ([]User, error)
+
 	// Changes sends a value after modules came or went, bursts coalesced into one. It is a hint: events may be lost,
 	// so callers poll slowly as well. The channel is closed when ctx ends.
 	Changes(ctx context.Context) (<-chan struct{}, error)

@@ -35,6 +35,7 @@ type Real struct {
 	release string
 	caller  *kcall.Caller
 	hints   *hub
+	lookout *lookout
 }
 
 var _ Host = (*Real)(nil)
@@ -45,7 +46,7 @@ func New(o Options) (*Real, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: kernel release: %w", err)
 	}
-	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hub{}}
+	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hub{}, lookout: newLookout(o.Root, deviceOf)}
 	r.caller = &kcall.Caller{
 		Command: o.Command, Deadline: o.Deadline,
 		Returned: func(string) { r.hints.tell() },

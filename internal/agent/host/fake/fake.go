@@ -57,7 +57,7 @@ var _ host.Host = (*Host)(nil)
 type module struct {
 	info    *kmod.Info
 	state   host.State
-	users   int // of other kinds than modules
+	users   []host.User // of other kinds than modules; those that are not named are empty
 	params  map[string]string
 	depends []string
 }
@@ -158,7 +158,7 @@ func (h *Host) Module(name string) (host.Module, bool, error) {
 	holders := h.holders(m.info.Name)
 	out := host.Module{
 		Name: m.info.Name, State: m.state, BuildID: m.info.BuildID, SrcVersion: m.info.SrcVersion,
-		RefCount: m.users + len(holders), Holders: holders, Parameters: maps.Clone(m.params),
+		RefCount: len(m.users) + len(holders), Holders: holders, Parameters: maps.Clone(m.params),
 	}
 	if !m.info.InTree {
 		out.Taint += "O"
@@ -279,7 +279,7 @@ func (h *Host) remove(name string) (buildID string, err error) {
 	switch {
 	case !ok:
 		return "", &host.CallError{Errno: "ENOENT"}
-	case len(h.holders(name)) > 0, m.users > 0:
+	case len(h.holders(name)) > 0, len(m.users) > 0:
 		return m.info.BuildID, &host.CallError{Errno: "EAGAIN"}
 	}
 	delete(h.modules, name)

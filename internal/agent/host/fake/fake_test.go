@@ -67,6 +67,37 @@ func TestKernelRules(t *testing.T) {
 	}
 }
 
+func TestUsers(t *testing.T) {
+	h := New(Options{Release: "6.1.0"})
+	pod := host.User{Kind: host.UserProcess, Name: "worker", PID: 7, Pod: "team/job", Device: "/dev/base0"}
+	for _, err := range []error{
+		load(t, h, synth.Module{Name: "base"}), load(t, h, synth.Module{Name: "top", Depends: []string{"base"}}),
+		h.Hold("base"), h.HoldBy("base", pod),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := h.Users("base")
+	if diff := cmp.Diff([]host.User{{Kind: host.UserModule, Name: "top"}, pod}, got); err != nil || diff != "" {
+		t.Errorf("error %v, users (-want +got):\n%s", err, diff)
+	}
+	if m, _, err := h.Module("base"); err != nil || m.RefCount != 3 {
+		t.Errorf("reference count %d, error %v", m.RefCount, err)
+	}
+	for range 3 { // one more than there are
+		if err := h.Unhold("base"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, _, err := h.Module("base"); err != nil || m.RefCount != 1 {
+		t.Errorf("reference count %d after all uses ended, error %v", m.RefCount, err)
+	}
+	if got, err := h.Users("nothing"); err != nil || len(got) > 0 {
+		t.Errorf("users of a module that is not loaded: %v, error %v", got, err)
+	}
+}
+
 func TestRebootEmptiesTheKernel(t *testing.T) {
 	h := New(Options{Release: "6.1.0"})
 	if err := load(t, h, synth.Module{Name: "m"}); err != nil {

@@ -52,21 +52,48 @@ func (h *Host) Reboot(release string) {
 	_ = h.end(Call{Call: "reboot"}, nil)
 }
 
-// Hold makes a process use a module: it cannot be unloaded before as many calls of Unhold.
-func (h *Host) Hold(name string) error { return h.use(name, 1) }
+// Hold makes somebody use a module whom nobody can see: it cannot be unloaded before as many calls of Unhold.
+func (h *Host) Hold(name string) error { return h.HoldBy(name, host.User{}) }
 
-// Unhold ends one use of a module.
-func (h *Host) Unhold(name string) error { return h.use(name, -1) }
+// HoldBy is Hold by a user whom Users names.
+func (h *Host) HoldBy(name string, user host.User) error {
+	return h.use(name, func(m *module) { m.users = append(m.users, user) })
+}
 
-func (h *Host) use(name string, n int) error {
+// Unhold ends the latest use of a module.
+func (h *Host) Unhold(name string) error {
+	return h.use(name, func(m *module) { m.users = m.users[:max(len(m.users)-1, 0)] })
+}
+
+func (h *Host) use(name string, change func(*module)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m, ok := h.modules[kmod.NormalizeName(name)]
 	if !ok {
 		return fmt.Errorf("module %s: %w", name, fs.ErrNotExist)
 	}
-	m.users = max(m.users+n, 0)
+	change(m)
 	return nil
+}
+
+// Users implements host.Host.
+func (h *Host) Users(name string) ([]host.User, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m, ok := h.modules[kmod.NormalizeName(name)]
+	if !ok {
+		return nil, nil
+	}
+	var users []host.User
+	for _, n := range h.holders(m.info.Name) {
+		users = append(users, host.User{Kind: host.UserModule, Name: n})
+	}
+	for _, u := range m.users {
+		if u != (host.User{}) {
+			users = append(users, u)
+		}
+	}
+	return host.SortUsers(users), nil
 }
 
 // Insmod is a person who loads a module file by hand.

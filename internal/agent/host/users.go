@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// MaxUsers is how many users Users names at most.
+const MaxUsers = 20
+
+// UserKind says what a User is.
+type UserKind string
+
+// Kinds of users.
+const (
+	// UserModule is a module that uses symbols of the module.
+	UserModule UserKind = "Module"
+	// UserProcess is a process that has a device of the module open.
+	UserProcess UserKind = "Process"
+	// UserMount is a mounted file system on a device of the module, or of the type that the module implements.
+	UserMount UserKind = "Mount"
+	// UserDevice is a device that a driver of the module is bound to. By itself it does not keep the module from
+	// leaving; what uses it may.
+	UserDevice UserKind = "Device"
+)
+
+// User is something that uses a module, or that may be why the module is in use.
+type User struct {
+	Kind UserKind
+	// Name of the module, of the process (its comm), of the driver, or the mount point.
+	Name string
+	// PID of a process, in the host's namespace.
+	PID int
+	// Pod is the namespace/name of the pod that the process or the mount belongs to; empty when it is none's, or unknown.
+	Pod string
+	// Device is a process's open device node (one of them), a mount's source device or type, or "bus device" of a bound
+	// device.
+	Device string
+	// Guess is true when nothing in the kernel's files says that the device belongs to the module: names suggest it.
+	Guess bool
+}
+
+// SortUsers puts users into the order that Users has: modules, processes, mounts, devices; in each what is certain
+// before what is guessed, then pods, then by name. One use of a device stands for all of the same pod; what is beyond
+// MaxUsers is dropped.
+func SortUsers(users []User) []User {
+	slices.SortFunc(users, func(a, b User) int {
+		return cmp.Or(
+			cmp.Compare(a.Kind.rank(), b.Kind.rank()),
+			compareBool(a.Guess, b.Guess),
+			compareBool(a.Pod == "", b.Pod == ""),
+			strings.Compare(a.Pod, b.Pod),
+			strings.Compare(a.Device, b.Device),
+			strings.Compare(a.Name, b.Name),
+			cmp.Compare(a.PID, b.PID),
+		)
+	})
+	users = slices.CompactFunc(users, func(a, b User) bool {
+		if a.Kind == b.Kind && a.Pod != "" {
+			return a.Pod == b.Pod && a.Device == b.Device && a.Guess == b.Guess
+		}
+		return a == b
+	})
+	return users[:min(len(users), MaxUsers)]
+}
+
+func (k UserKind) rank() int {
+	return slices.Index([]UserKind{UserModule, UserProcess, UserMount, UserDevice}, k)
+}
+
+// compareBool puts false first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+const (
+	// usersBudget is how long the search for users goes on; then what was found so far is the answer.
+	usersBudget = 2 * time.Second
+	// usersDeadline is how long a caller waits. Looking at an open file may hang where its file system does.
+	usersDeadline = 3 * time.Second
+)
+
+// lookout finds users of modules below a root, one search at a time.
+type lookout struct {
+	root string
+	// rdev tells the device number of the file a path leads to.
+	rdev func(path string) (deviceNumber, bool)
+	// budget and deadline as usersBudget and usersDeadline.
+	budget, deadline time.Duration
+
+	searching sync.Mutex
+}
+
+func newLookout(root string, rdev func(string) (deviceNumber, bool)) *lookout {
+	return &lookout{root: root, rdev: rdev, budget: usersBudget, deadline: usersDeadline}
+}
+
+// users is Host's Users. A search that hangs is left behind, and no other is begun before it ends.
+func (l *lookout) users(name string) ([]User, error) {
+	name = kmod.NormalizeName(name)
+	if !l.searching.TryLock() {
+		return nil, fmt.Errorf("host: users of %s: an earlier search hangs: %w", name, ErrTimeout)
+	}
+	type answer struct {
+		users []User
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), l.budget)
+		defer cancel()
+		users, err := l.search(ctx, name)
+		l.searching.Unlock() // before the answer: whoever has it may ask again
+		done <- answer{users, err}
+	}()
+	deadline := time.NewTimer(l.deadline)
+	defer deadline.Stop()
+	select {
+	case a := <-done:
+		if a.err != nil {
+			a.err = fmt.Errorf("host: users of %s: %w", name, a.err)
+		}
+		return a.users, a.err
+	case <-deadline.C:
+		return nil, fmt.Errorf("host: users of %s: the search hangs: %w", name, ErrTimeout)
+	}
+}
+
+// search looks at everything once. An error says what is missing from the users that were found.
+func (l *lookout) search(ctx context.Context, name string) ([]User, error) {
+	var users []User
+	for _, holder := range names(filepath.Join(l.root, "sys/module", name, "holders")) {
+		users = append(users, User{Kind: UserModule, Name: clean(holder)})
+	}
+	users = append(users, boundDevices(filepath.Join(l.root, "sys/module", name, "drivers"))...)
+	owners := newOwners(l.root, name)
+	pods := &podNames{dir: filepath.Join(l.root, "var/log/pods")}
+	users = append(users, mounts(filepath.Join(l.root, "proc/1/mountinfo"), owners, pods)...)
+	opens := openers{proc: filepath.Join(l.root, "proc"), rdev: l.rdev, owners: owners, pods: pods}
+	processes, err := opens.find(ctx)
+	return SortUsers(append(users, processes...)), err
+}
+
+// clean makes a name from outside fit for a message: printable and short.
+func clean(name string) string {
+	return clip(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, name))
+}

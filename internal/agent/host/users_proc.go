@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// maxFiles bounds how many open files are looked at, over all processes and in one of them.
+	maxFiles        = 1 << 16
+	maxFilesProcess = 1 << 12
+)
+
+// openers finds processes that have devices of a module open. It sees open files only, not mappings whose file was
+// closed; and only device nodes below some directory called "dev", since looking at any other file could hang on a
+// file system whose server is away.
+type openers struct {
+	proc   string
+	rdev   func(path string) (deviceNumber, bool)
+	owners *owners
+	pods   *podNames
+
+	files          int
+	hidden, opened int
+}
+
+// find makes one pass over all processes.
+func (o *openers) find(ctx context.Context) ([]User, error) {
+	var pids []int
+	for _, n := range names(o.proc) {
+		if pid, err := strconv.Atoi(n); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	var users []User
+	for _, pid := range pids {
+		if ctx.Err() != nil {
+			return users, fmt.Errorf("not all processes were looked at: %w", ErrTimeout)
+		}
+		if o.files >= maxFiles {
+			return users, fmt.Errorf("not all processes were looked at: more than %d open files", maxFiles)
+		}
+		if d, ok := o.process(ctx, pid); ok {
+			users = append(users, o.user(pid, d))
+		}
+	}
+	if o.hidden > o.opened {
+		return users, fmt.Errorf("the open files of %d of %d processes: %w", o.hidden, o.hidden+o.opened, fs.ErrPermission)
+	}
+	return users, nil
+}
+
+// process is the device of the module that a process has open; of several the most certain, then the first by name.
+func (o *openers) process(ctx context.Context, pid int) (best device, ok bool) {
+	dir := filepath.Join(o.proc, strconv.Itoa(pid), "fd")
+	open, err := os.Open(dir)
+	if err != nil {
+		o.count(err)
+		return best, false
+	}
+	defer func() { _ = open.Close() }() // only read from
+	files, _ := open.Readdirnames(min(maxFilesProcess, maxFiles-o.files))
+	seen := len(files) == 0
+	for _, f := range files {
+		if o.files++; ctx.Err() != nil {
+			break
+		}
+		path := filepath.Join(dir, f)
+		target, err := os.Readlink(path)
+		if !seen {
+			seen = true
+			o.count(err)
+		}
+		if err != nil || !strings.HasPrefix(target, "/") || !strings.Contains(target, "/dev/") {
+			continue
+		}
+		number, isDevice := o.rdev(path)
+		if !isDevice {
+			continue
+		}
+		d := o.owners.of(number)
+		if d.is == notOurs {
+			continue
+		}
+		if d.node == "" {
+			d.node = clean(strings.TrimSuffix(target, " (deleted)"))
+		}
+		if d.is > best.is || d.is == best.is && d.node < best.node {
+			best = d
+		}
+	}
+	return best, best.is != notOurs
+}
+
+// count notes whether a process lets its open files be seen. One that has ended in between counts for nothing.
+func (o *openers) count(err error) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		o.hidden++
+	case err == nil:
+		o.opened++
+	}
+}
+
+func (o *openers) user(pid int, d device) User {
+	dir := filepath.Join(o.proc, strconv.Itoa(pid))
+	u := User{Kind: UserProcess, PID: pid, Device: d.node, Guess: d.is != ours}
+	if comm, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil {
+		u.Name = clean(strings.TrimSuffix(string(comm), "\n"))
+	}
+	if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
+		u.Pod = o.pods.name(podUID(string(cgroup)))
+	}
+	return u
+}
+
+// podDir matches the kubelet's control group of a pod: "pod<uid>" where the runtime makes directories,
+// "kubepods-<class>-pod<uid>.slice" with "_" for "-" where systemd does. A static pod's UID is 32 digits.
+var podDir = regexp.MustCompile(`(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:$|[/.\n])`)
+
+// podUID is the UID of the pod in the contents of /proc/<pid>/cgroup, or empty. Control groups may nest: with nodes
+// that are containers themselves, the innermost counts.
+func podUID(cgroup string) string {
+	found := podDir.FindAllStringSubmatch(cgroup, -1)
+	if len(found) == 0 {
+		return ""
+	}
+	return strings.ReplaceAll(found[len(found)-1][1], "_", "-")
+}
+
+// podNames knows pods by the kubelet's log directories: <namespace>_<name>_<uid>.
+type podNames struct {
+	dir   string
+	byUID map[string]string
+}
+
+// name of a pod as namespace/name, or empty.
+func (p *podNames) name(uid string) string {
+	if uid == "" {
+		return ""
+	}
+	if p.byUID == nil {
+		p.byUID = map[string]string{}
+		for _, n := range names(p.dir) {
+			if parts := strings.Split(n, "_"); len(parts) == 3 {
+				p.byUID[parts[2]] = clean(parts[0] + "/" + parts[1])
+			}
+		}
+	}
+	return p.byUID[uid]
+}
+
+// volumeDir matches the kubelet's directory of a pod's volumes.
+var volumeDir = regexp.MustCompile(`/pods/([0-9a-f-]{32,36})/volume`)
+
+// mounts are the host's mounts on devices of the module, or of a file system with the module's name. They hold a module
+// without any process. Those that exist in a container's mount namespace alone are not seen.
+func mounts(mountinfo string, owners *owners, pods *podNames) []User {
+	data, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return nil
+	}
+	var users []User
+	for line := range strings.Lines(string(data)) {
+		// ID, parent, major:minor, root, mount point, options, optional fields, "-", type, source, options.
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash < 6 || len(fields) < dash+2 {
+			continue
+		}
+		u := User{Kind: UserMount, Name: clean(unescape.Replace(fields[4]))}
+		n := deviceNumber{block: true}
+		_, err := fmt.Sscanf(fields[2], "%d:%d", &n.major, &n.minor)
+		d := device{}
+		if err == nil && n.major != 0 { // 0: no device
+			d = owners.of(n)
+		}
+		switch {
+		case d.is != notOurs:
+			u.Device, u.Guess = d.node, d.is != ours
+		case owners.namesake(fields[dash+1]) == owners.module:
+			u.Device, u.Guess = clean(fields[dash+1]), true
+		default:
+			continue
+		}
+		if m := volumeDir.FindStringSubmatch(u.Name); m != nil {
+			u.Pod = pods.name(m[1])
+		}
+		users = append(users, u)
+	}
+	return users
+}
+
+// unescape undoes what the kernel does to mount points.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
