@@ -123,8 +123,14 @@ func openFile(parent *os.Root, name, full string) (*os.File, error) {
 	return f, nil
 }
 
-// swapped explains why something that was just listed cannot be opened.
+// swapped explains why something that was just listed cannot be opened. What was swapped may be back in its place by
+// now; the error still tells that there was a link, or a file where a directory had been: by the system's error, or by
+// one of os.Root itself, which is no system's error and refuses a link that leads out.
 func swapped(parent *os.Root, name, full string, err error) error {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errno == syscall.ELOOP || errno == syscall.ENOTDIR {
+		return &KindError{Path: full, Swapped: true}
+	}
 	if now, lerr := parent.Lstat(name); lerr == nil && now.Mode()&fs.ModeSymlink != 0 {
 		return &KindError{Path: full, Swapped: true}
 	}
