@@ -112,11 +112,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	p := c.plan(snap)
-	if p.unloadsAll && len(p.steps) > 0 {
-		// The CRDs' deletion deletes the Modules too, and this cache may show the second before the first.
-		if leaving, err := c.crdsLeavingNow(ctx); err != nil || leaving {
+	if p.unloadsAll {
+		if departed, err := c.departed(ctx, snap); err != nil || !departed {
 			return reconcile.Result{RequeueAfter: staleDelay}, err
 		}
+		c.ledger.forget(snap.key)
 	}
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
 	err = kube.Each(ctx, c.options.Parallelism, p.steps, c.perform)

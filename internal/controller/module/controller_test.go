@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -236,34 +235,6 @@ func TestTwoModulesShareANode(t *testing.T) {
 	}
 }
 
-func TestAnUnclaimedModuleLeavesByAnOrder(t *testing.T) {
-	w := newWorld(t)
-	node, m := w.node("a"), w.module("nic")
-	w.load(node, m)
-	status := loaded(w.ordered(node, m))
-	// The Module went by force, and its entry with it.
-	w.must(w.admin.Delete(t.Context(), m))
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
-	m.Finalizers = nil
-	w.must(w.admin.Update(t.Context(), m))
-	nmc := w.config(node)
-	nmc.Spec.Modules = nil
-	w.must(w.admin.Update(t.Context(), nmc))
-	status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptUnclaimed}}
-	w.agent(node, status)
-
-	w.pass(m)
-	e := w.ordered(node, m)
-	if e.State != v1beta1.NodeModuleAbsent || e.Config.ContainerImage != status.Modules[0].Config.ContainerImage {
-		t.Errorf("entry %+v, want an order to unload what is live", e)
-	}
-	w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
-	w.pass(m)
-	if w.config(node) != nil {
-		t.Error("nothing is left")
-	}
-}
-
 func TestANodeThatIsGoneHoldsNobodyUp(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
@@ -275,35 +246,6 @@ func TestANodeThatIsGoneHoldsNobodyUp(t *testing.T) {
 		t.Error("the finalizer waits for a node that does not exist")
 	}
 	w.must(w.admin.Delete(t.Context(), w.config(node))) // the garbage collector's part
-}
-
-func TestNothingIsUnloadedWhileTheCRDsLeave(t *testing.T) {
-	w := newWorld(t)
-	node, m := w.node("a"), w.module("nic")
-	w.load(node, m)
-	w.must(w.admin.Delete(t.Context(), m))
-	live := interceptor.NewClient(w.operator, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			err := c.Get(ctx, key, o, opts...)
-			if crd, ok := o.(*metav1.PartialObjectMetadata); ok && err == nil {
-				now := metav1.Now()
-				crd.DeletionTimestamp = &now
-			}
-			return err
-		},
-	})
-	// The cache does not show it yet, the API server does.
-	w.control = module.New(w.operator, live, w.board, module.Options{AgentImage: env.AgentImage})
-	w.quiet(m)
-	// Now the cache does, too.
-	w.use(live)
-	w.pass(m)
-	if e := w.ordered(node, m); e.State != "" {
-		t.Errorf("state %s: deleting the CRDs must not unload", e.State)
-	}
-	if w.exists(m) {
-		t.Error("the finalizer would keep the CRDs from going")
-	}
 }
 
 func TestPausedIsNotTouched(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 // SealPolicy is the name of the ValidatingAdmissionPolicy, and of its binding, that seals carrier pods.
 const SealPolicy = "drover-carriers"
 
-// crdNames are the definitions whose deletion must not unload anything.
+// crdNames are the definitions whose deletion must not unload anything, that of Modules first.
 var crdNames = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
 
 // snapshot is what one pass sees. Objects belong to the cache: nobody may change them.
@@ -38,6 +38,8 @@ type snapshot struct {
 	unsealed *delivery.Problem
 	// crdsLeaving is true while one of our CRDs is being deleted.
 	crdsLeaving bool
+	// defined is since when the cluster knows Modules: those of before went with the definition, not by anybody's wish.
+	defined metav1.Time
 }
 
 // view is one node as far as the Module of the pass is concerned. What is not there is nil.
@@ -65,7 +67,7 @@ func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*sn
 		return nil, fmt.Errorf("get Module: %w", err)
 	}
 	var err error
-	if snap.crdsLeaving, err = leaving(ctx, c.client); err != nil {
+	if snap.crdsLeaving, snap.defined, err = definitions(ctx, c.client); err != nil {
 		return nil, err
 	}
 	if snap.unsealed, err = c.unsealed(ctx); err != nil {
@@ -180,23 +182,41 @@ func denies(binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 		slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny)
 }
 
-// crdsLeavingNow asks the API server itself.
-func (c *Controller) crdsLeavingNow(ctx context.Context) (bool, error) { return leaving(ctx, c.live) }
+// departed asks the API server itself whether the Module of a pass that unloads everywhere is leaving, or gone. The cache
+// may lag behind: it may lack a Module that was made a moment ago, and when the CRDs are deleted, which deletes the Modules
+// too, it may show the second before the first.
+func (c *Controller) departed(ctx context.Context, snap *snapshot) (bool, error) {
+	if leaving, _, err := definitions(ctx, c.live); err != nil || leaving {
+		return false, err
+	}
+	m := &v1beta1.Module{}
+	switch err := c.live.Get(ctx, snap.key, m); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get Module: %w", err)
+	}
+	return m.DeletionTimestamp != nil, nil
+}
 
-func leaving(ctx context.Context, reader client.Reader) (bool, error) {
-	for _, name := range crdNames {
+// definitions reports whether one of our CRDs is being deleted or gone, and since when there is that of Modules.
+func definitions(ctx context.Context, reader client.Reader) (leaving bool, since metav1.Time, err error) {
+	for i, name := range crdNames {
 		crd := definition()
 		switch err := reader.Get(ctx, client.ObjectKey{Name: name}, crd); {
 		case apierrors.IsNotFound(err):
 			// Gone altogether. Whoever brings it back brings new objects, which are read then.
-			return true, nil
+			return true, since, nil
 		case err != nil:
-			return false, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)
+			return false, since, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)
 		case crd.DeletionTimestamp != nil:
-			return true, nil
+			return true, since, nil
+		}
+		if i == 0 {
+			since = crd.CreationTimestamp
 		}
 	}
-	return false, nil
+	return false, since, nil
 }
 
 // definition is an empty CustomResourceDefinition of which only the metadata is read.

@@ -28,7 +28,8 @@ const (
 type plan struct {
 	// steps are the nodes where something is to do.
 	steps []step
-	// remaining counts nodes that have, or will have after this pass, an entry or the live kernel module.
+	// remaining counts nodes that have, or will have after this pass, an entry or the live kernel module: a Module that is
+	// being deleted waits for them.
 	remaining int
 	// granted counts new carriers, queued those that wait for a slot.
 	granted, queued int
@@ -103,9 +104,6 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	for i := range steps {
 		c.ledger.retain(snap.key, steps[i].view.name, steps[i].image)
 	}
-	if p.unloadsAll {
-		c.ledger.forget(snap.key)
-	}
 	return p
 }
 
@@ -122,7 +120,7 @@ func (pl *planner) admit(steps []step, free int) *plan {
 			s.request, s.write = nil, nil
 			p.queued++
 		}
-		if v := s.view; v.node != nil && !s.remove && (v.follows() || s.write != nil) {
+		if v := s.view; m != nil && v.node != nil && !s.remove && (v.follows() || s.write != nil) {
 			p.remaining++
 		}
 		if !s.empty() {
@@ -163,6 +161,10 @@ func (pl *planner) aim(v *view) aim {
 		return aim{keep: true}
 	}
 	switch {
+	case m == nil && (v.entry == nil && v.live != nil || v.config != nil && v.config.CreationTimestamp.Before(&pl.snap.defined)):
+		// What is loaded is an accident's survivor until an order says otherwise, and what was ordered before there was
+		// a definition of Modules says nothing of them. Applying the Module claims it, deleting it then unloads it.
+		return aim{keep: true}
 	case m == nil || m.DeletionTimestamp != nil:
 		return aim{leave: ReasonDeleted}
 	case m.Spec.ModuleLoader == nil:
@@ -187,7 +189,7 @@ func absent(s *step, reason string) {
 	acknowledged := v.live == nil && v.attempt != nil && v.attempt.State == v1beta1.AttemptAbsent
 	switch {
 	case v.entry == nil && v.live != nil:
-		// Unclaimed: loaded by us, and no order names it. It leaves by an order like any other.
+		// Unclaimed: loaded by us, and no order names it. With its Module it leaves by an order like any other.
 		s.write = &v1beta1.NodeModuleSpec{
 			ModuleItem: v.live.ModuleItem, Config: v.live.Config, State: v1beta1.NodeModuleAbsent, Reason: reason,
 		}
