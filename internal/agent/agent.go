@@ -57,6 +57,7 @@ type Agent struct {
 	want    *want
 	journal *journal
 	retries map[key]*retry
+	known   map[key]knownPlan
 	awaited map[string]time.Time // carriers that have not delivered, since when
 
 	record     *recorder
@@ -98,7 +99,7 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return &Agent{
-		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
+		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, known: map[key]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
 		awaited: map[string]time.Time{},
 	}, nil
 }
@@ -187,14 +188,14 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		}
 		a.dropStaleAcks(ctx, p, object)
 	}
-	outcomes, err := p.settle(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if object != nil && ctx.Err() == nil {
-		if err := a.report(ctx, p, object, outcomes); err != nil {
-			return 0, err
+	outcomes, failed := p.settle(ctx)
+	if object != nil && outcomes != nil && ctx.Err() == nil {
+		if err := a.report(ctx, p, object, outcomes, failed == nil); err != nil {
+			return 0, errors.Join(failed, err)
 		}
+	}
+	if failed != nil {
+		return 0, failed
 	}
 	next := resync
 	next = min(next, a.awaitCarriers(p))

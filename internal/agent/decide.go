@@ -31,6 +31,8 @@ type facts struct {
 	looked bool
 	// plan is what to load; nil until resolved.
 	plan *plan
+	// unverified: the plan is of an earlier pass.
+	unverified bool
 	// retry is the memory of failures; nil when there were none.
 	retry *retry
 	// journal tells what other orders hold.
@@ -114,7 +116,12 @@ func decideAbsent(f facts) decision {
 		return decision{verb: verbUnload}
 	}
 	message := "Not in the kernel."
-	if m, ok := f.live[f.mainName()]; ok {
+	m, live := f.live[f.mainName()]
+	other, needed := f.journal.neededBy(f.key, f.mainName())
+	switch {
+	case live && needed:
+		message = fmt.Sprintf("Module %s stays in the kernel: %s needs it.", m.Name, other)
+	case live:
 		message = fmt.Sprintf("Module %s is in the kernel, but this agent did not load it; it is left alone.", m.Name)
 	}
 	return decision{verb: verbRest, report: &report{State: v1beta1.AttemptAbsent, Reason: f.order.Reason, Message: message}}
@@ -151,7 +158,11 @@ func decidePresent(f facts) decision {
 	if f.plan == nil {
 		return decision{verb: verbResolve}
 	}
-	return decidePlan(f)
+	d := decidePlan(f)
+	if f.unverified && d.verb != verbRest {
+		return decision{verb: verbResolve}
+	}
+	return d
 }
 
 // decideDelivery waits without a word: the operator knows best that a delivery is on its way.
@@ -170,7 +181,7 @@ func decidePlan(f facts) decision {
 	if other, ok := f.conflict(); ok {
 		return decision{verb: verbRest, report: &report{
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonModuleConflict,
-			Message: fmt.Sprintf("Module %s has loaded another build of %s on this node; only one can own it.", other, f.plan.Main),
+			Message: fmt.Sprintf("Module %s holds another build of %s on this node, for itself or for what it loads; there can be only one.", other, f.plan.Main),
 		}}
 	}
 	if f.sameLoad() {
@@ -184,7 +195,9 @@ func decidePlan(f facts) decision {
 		return decision{verb: verbUnload}
 	}
 	main, live := f.live[f.plan.Main]
-	if live && !f.plan.BuiltIn && !sameBuild(main, f.plan.main().BuildID) && !slices.Contains(f.inTree(), f.plan.Main) {
+	// Without an identity, what is there cannot be told from what is wanted.
+	fits := f.plan.main().BuildID != "" && sameBuild(main, f.plan.main().BuildID)
+	if live && !f.plan.BuiltIn && !fits && !slices.Contains(f.inTree(), f.plan.Main) {
 		return decision{verb: verbRest, report: &report{
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonAlreadyLoadedForeign,
 			Message: fmt.Sprintf("Another build of %s (build ID %s) is in the kernel and was not loaded by this agent; it is not touched. "+
@@ -226,17 +239,19 @@ func (f facts) sameLoad() bool {
 		return false
 	}
 	for _, s := range f.plan.Steps {
-		if m, ok := f.loaded.module(s.Name); ok && m.Planned != s.BuildID || !ok && s.Name == f.plan.Main {
+		m, ok := f.loaded.module(s.Name)
+		if ok && (m.Planned != s.BuildID || m.Content != s.Content) || !ok && s.Name == f.plan.Main {
 			return false
 		}
 	}
 	return true
 }
 
-// allLive: everything that the plan names is in the kernel.
+// allLive: everything that the plan names is in the kernel, but for what the order works without.
 func (f facts) allLive() bool {
 	for _, s := range f.plan.Steps {
-		if m, ok := f.live[s.Name]; !ok || s.Name == f.plan.Main && !sameBuild(m, s.BuildID) {
+		m, ok := f.live[s.Name]
+		if !ok && !s.Optional || ok && s.Name == f.plan.Main && !sameBuild(m, s.BuildID) {
 			return false
 		}
 	}
@@ -257,11 +272,17 @@ func (f facts) oursLive() []loadedModule {
 	}
 	var ours []loadedModule
 	for _, m := range slices.Backward(f.loaded.Modules) {
-		if l, ok := f.live[m.Name]; ok && m.Ours && sameBuild(l, m.BuildID) && !f.journal.neededByOther(f.key, m.Name) {
+		if l, ok := f.live[m.Name]; ok && m.Ours && sameBuild(l, m.BuildID) && !f.needed(m.Name) {
 			ours = append(ours, m)
 		}
 	}
 	return ours
+}
+
+// needed tells whether another order counts on the module.
+func (f facts) needed(name string) bool {
+	_, ok := f.journal.neededBy(f.key, name)
+	return ok
 }
 
 // conflict finds another order that holds a different build of the main module.

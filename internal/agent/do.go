@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -62,6 +63,7 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 	var none *planError
 	if errors.As(err, &none) {
 		p.fail(ctx, f, f.orderHash(), report{State: v1beta1.AttemptFailed, Reason: none.reason, Message: fmt.Sprintf("Nothing can be loaded: %v.", none)})
+		p.retries[f.key].needs = none.needs
 		return nil
 	}
 	if err != nil {
@@ -73,6 +75,7 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 		}
 	}
 	p.plans[f.key] = made
+	p.known[f.key] = knownPlan{hash: f.orderHash(), plan: made}
 	return nil
 }
 
@@ -104,7 +107,13 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
 			continue
 		}
-		if err := p.insert(ctx, f, s); err != nil {
+		err := p.insert(ctx, f, s)
+		if err != nil && s.Optional && !errors.Is(err, host.ErrTimeout) {
+			klog.FromContext(ctx).Info("Going on without an optional module", "module", f.key.String(), "name", s.Name, "why", err.Error())
+			l.drop(s.Name)
+			continue
+		}
+		if err != nil {
 			p.fail(ctx, f, f.orderHash(), loadReport(err))
 			if errors.Is(err, host.ErrTimeout) {
 				return nil // the module may still arrive; the journal names it
@@ -113,7 +122,7 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 		}
 		inserted = append(inserted, s)
 	}
-	return p.verify(ctx, f, l, adopted && len(inserted) == 0)
+	return p.verify(ctx, f, l, inserted, adopted && len(inserted) == 0)
 }
 
 // intent is the journal's entry for a load that is about to begin.
@@ -125,12 +134,13 @@ func (p *pass) intent(f facts) *loaded {
 	for _, s := range f.plan.Steps {
 		before, _ := f.loaded.module(s.Name)
 		m, live := f.live[s.Name]
+		live = live && !slices.Contains(f.inTree(), s.Name) // that one leaves before the load
 		id := s.BuildID
 		if live && s.Name != f.plan.Main {
 			id = identity(m.BuildID, m.SrcVersion) // a dependency that is there is taken as it is
 		}
 		l.Modules = append(l.Modules, loadedModule{
-			Name: s.Name, BuildID: id, Planned: s.BuildID,
+			Name: s.Name, BuildID: id, Planned: s.BuildID, Content: s.Content,
 			Ours: !live || before.Ours || s.Name == f.plan.Main || p.journal.oursByOther(f.key, s.Name),
 		})
 	}
@@ -202,7 +212,7 @@ func (p *pass) rollBack(ctx context.Context, f facts, inserted []planStep) error
 }
 
 // verify asks the kernel whether the load did what it said.
-func (p *pass) verify(ctx context.Context, f facts, l *loaded, adopted bool) error {
+func (p *pass) verify(ctx context.Context, f facts, l *loaded, inserted []planStep, adopted bool) error {
 	p.present = nil
 	live, err := p.see([]string{l.Main})
 	if err != nil {
@@ -214,7 +224,7 @@ func (p *pass) verify(ctx context.Context, f facts, l *loaded, adopted bool) err
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed,
 			Message: fmt.Sprintf("The kernel accepted %s, but does not show this build as live.", l.Main),
 		})
-		return nil
+		return p.rollBack(ctx, f, inserted)
 	}
 	return p.complete(f, l, v1beta1.ObservedModule{
 		BuildID: m.BuildID, SrcVersion: m.SrcVersion, Taint: m.Taint, Parameters: m.Parameters, Adopted: adopted,

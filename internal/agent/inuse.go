@@ -11,8 +11,12 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 )
 
-// maxNamedUsers is how many users of a module a message names.
-const maxNamedUsers = 5
+// Bounds of what a message names: how many users of a module, and how many bytes of names, so that what to do about
+// them is not cut off.
+const (
+	maxNamedUsers = 5
+	maxNamedBytes = 1024
+)
 
 // usage is who uses a module; err says why users may be missing.
 type usage struct {
@@ -99,17 +103,21 @@ func userName(u host.User) string {
 
 // listed names some and counts the rest. full: there may be others who were not counted.
 func listed(names []string, full bool) string {
-	more := len(names) - maxNamedUsers
-	if more > 0 && full {
-		return fmt.Sprintf("%s and at least %d more", strings.Join(names[:maxNamedUsers], ", "), more)
+	few, size := 0, 0
+	for few < min(len(names), maxNamedUsers) && size+len(names[few]) <= maxNamedBytes {
+		size += len(names[few])
+		few++
 	}
-	if more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamedUsers], ", "), more)
+	text, more := strings.Join(names[:few], ", "), len(names)-few
+	switch {
+	case more > 0 && full:
+		return fmt.Sprintf("%s and at least %d more", text, more)
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", text, more)
+	case few > 1:
+		return strings.Join(names[:few-1], ", ") + " and " + names[few-1]
 	}
-	if last := len(names) - 1; last > 0 {
-		return strings.Join(names[:last], ", ") + " and " + names[last]
-	}
-	return strings.Join(names, "")
+	return text
 }
 
 // nextStep says how to end these uses. Devices need nothing: they go with the driver.

@@ -74,6 +74,10 @@ func TestInUseMessage(t *testing.T) {
 			host.Module{}, many, nil,
 			"Module gadget is in use by pod ns/p0 (/dev/gadget0), pod ns/p1 (/dev/gadget0), pod ns/p2 (/dev/gadget0), pod ns/p3 (/dev/gadget0), pod ns/p4 (/dev/gadget0) and 2 more; delete or drain those pods first; then it goes on by itself.",
 		},
+		"names as long as they may be": {
+			host.Module{}, []host.User{inPod(strings.Repeat("n", 600), 1), inPod(strings.Repeat("o", 600), 2)}, nil,
+			"Module gadget is in use by pod " + strings.Repeat("n", 600) + " (/dev/gadget0) and 1 more; delete or drain those pods first; then it goes on by itself.",
+		},
 		"more than are counted": {
 			host.Module{}, full, nil,
 			"Module gadget is in use by pod ns/p00 (/dev/gadget0), pod ns/p01 (/dev/gadget0), pod ns/p02 (/dev/gadget0), pod ns/p03 (/dev/gadget0), pod ns/p04 (/dev/gadget0) and at least 15 more; delete or drain those pods first; then it goes on by itself.",

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -79,8 +80,15 @@ type loadedModule struct {
 	// Planned is the build that the delivery or the host's tree has. It differs from BuildID for a dependency that was
 	// live before and is taken as it is.
 	Planned string `json:"planned,omitempty"`
+	// Content is the file's digest where it has no build ID.
+	Content string `json:"content,omitempty"`
 	// Ours: not live before, or adopted as the order's main module. Only these are ever unloaded.
 	Ours bool `json:"ours,omitempty"`
+}
+
+// drop takes a module out of the load.
+func (l *loaded) drop(name string) {
+	l.Modules = slices.DeleteFunc(l.Modules, func(m loadedModule) bool { return m.Name == name })
 }
 
 func (l *loaded) module(name string) (loadedModule, bool) {
@@ -126,14 +134,14 @@ func (j *journal) used(k key, id string) bool {
 	return true
 }
 
-// neededByOther tells whether an order other than k counts on the module.
-func (j *journal) neededByOther(k key, name string) bool {
+// neededBy finds an order other than k that counts on the module.
+func (j *journal) neededBy(k key, name string) (key, bool) {
 	for other, l := range j.Loaded {
 		if _, ok := l.module(name); ok && other != k {
-			return true
+			return other, true
 		}
 	}
-	return false
+	return key{}, false
 }
 
 // oursByOther tells whether the module is in the kernel because of an order other than k.

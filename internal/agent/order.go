@@ -28,6 +28,8 @@ type retry struct {
 	// hash of the order that failed; another order starts afresh.
 	hash   string
 	report report
+	// needs is a module whose arrival in the kernel ends the wait; may be empty.
+	needs string
 }
 
 // next adds a failure to what is remembered (nil: nothing).

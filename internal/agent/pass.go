@@ -49,8 +49,9 @@ func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
 	}
 	fresh, rebooted := a.journal.begin(p.bootID)
 	if rebooted {
-		a.journal, a.retries = fresh, map[key]*retry{}
+		a.journal, a.retries, a.known = fresh, map[key]*retry{}, map[key]knownPlan{}
 	}
+	maps.DeleteFunc(a.known, func(k key, _ knownPlan) bool { return p.orders[k] == nil })
 	return p, nil
 }
 
@@ -77,7 +78,8 @@ func (p *pass) keys() []key {
 	})
 }
 
-// settle takes each order as far as it goes now. After an error the outcomes are not whole and must not be reported.
+// settle takes each order as far as it goes now. An order for which the agent's own means failed is an outcome like any other; the error
+// says it once more for all. Without outcomes, the kernel itself could not be read, and there is nothing to report.
 func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 	out := map[key]outcome{}
 	var failed []error
@@ -85,10 +87,33 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", k, err))
+			if o, err = p.troubled(k, err); err != nil {
+				return nil, errors.Join(append(failed, err)...)
+			}
 		}
 		out[k] = o
 	}
 	return out, errors.Join(failed...)
+}
+
+// troubled is the outcome of an order that the agent itself failed at: what the kernel says of it, and why nothing is done.
+func (p *pass) troubled(k key, cause error) (outcome, error) {
+	f, err := p.facts(k)
+	if err != nil {
+		return outcome{}, err
+	}
+	o := f.outcome(nil)
+	if f.order != nil {
+		o.report = &report{
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonAgentFailed,
+			Message: fmt.Sprintf("The agent on the node cannot go on: %v.", cause),
+		}
+	}
+	return o, nil
+}
+
+func (f facts) outcome(r *report) outcome {
+	return outcome{loaded: f.loaded, live: f.loaded != nil && f.loaded.Complete && (f.loaded.BuiltIn || f.mainLive()), report: r}
 }
 
 func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
@@ -104,8 +129,7 @@ func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
 		}
 		if d.verb == verbRest || ctx.Err() != nil {
 			p.wakeAt(d)
-			live := f.loaded != nil && f.loaded.Complete && (f.loaded.BuiltIn || f.mainLive())
-			return outcome{loaded: f.loaded, live: live, report: d.report}, nil
+			return f.outcome(d.report), nil
 		}
 		if err := p.step(context.WithoutCancel(ctx), f, d); err != nil {
 			return outcome{}, fmt.Errorf("%s: %w", d.verb, err)
@@ -141,6 +165,9 @@ func (p *pass) facts(k key) (facts, error) {
 		key: k, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
 		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[k], retry: p.retries[k], now: p.o.Clock.Now(),
 	}
+	if known := p.known[k]; f.plan == nil && f.order != nil && known.plan != nil && known.hash == f.orderHash() {
+		f.plan, f.unverified = known.plan, true
+	}
 	var names []string
 	if f.order != nil {
 		_, f.held = p.held[deliveryID(f.order)]
@@ -159,6 +186,9 @@ func (p *pass) facts(k key) (facts, error) {
 	}
 	var err error
 	f.live, err = p.see(names)
+	if f.retry != nil && f.retry.needs != "" && p.present[kmod.NormalizeName(f.retry.needs)] == host.StateLive {
+		f.retry = nil // what it waited for has come
+	}
 	return f, err
 }
 

@@ -3,8 +3,11 @@
 package agent
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -26,8 +29,12 @@ type plan struct {
 // planStep is one module of a plan.
 type planStep struct {
 	Name string
-	// BuildID is the file's identity.
+	// BuildID is the file's identity, as the kernel shows it of a loaded module.
 	BuildID string
+	// Content is the file's digest where BuildID is empty: it tells builds apart, but not what is in the kernel.
+	Content string
+	// Optional: what the order names works without it.
+	Optional bool
 	// Tree and Path say where the file is.
 	Tree fs.FS
 	Path string
@@ -43,10 +50,19 @@ func (p *plan) main() planStep {
 	return planStep{}
 }
 
+// knownPlan is the plan that was last made for an order. The delivery may have been damaged since: it is good for decisions, and made anew,
+// which verifies the delivery, before anything is loaded.
+type knownPlan struct {
+	hash string
+	plan *plan
+}
+
 // planError says why there is no plan, with a reason of the closed set.
 type planError struct {
 	reason string
 	err    error
+	// needs is the missing module that would make a plan possible; may be empty.
+	needs string
 }
 
 func (e *planError) Error() string { return e.err.Error() }
@@ -70,25 +86,62 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 	if err != nil {
 		return nil, err
 	}
-	steps, err := kmod.Resolve(kmod.Want{Modules: []string{main}, LoadOrder: c.Modprobe.ModulesLoadingOrder}, image, hostTree)
+	live, err := liveNames(h)
 	if err != nil {
-		return nil, &planError{reason: resolveReason(err), err: err}
+		return nil, err
+	}
+	steps, err := kmod.Resolve(kmod.Want{Modules: []string{main}, LoadOrder: c.Modprobe.ModulesLoadingOrder, Live: live}, image, hostTree)
+	if err != nil {
+		return nil, unresolved(err)
 	}
 	p := &plan{Main: main}
 	for _, s := range steps {
-		step := planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path}
+		step := planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional}
 		if s.From == kmod.Host {
 			step.Tree = hostFS
 		}
 		if s.Name == main && s.From == kmod.Host {
-			return nil, &planError{v1beta1.ReasonMissingDependency, fmt.Errorf("module %s is not in the image for kernel %s", main, h.Release())}
+			return nil, &planError{reason: v1beta1.ReasonMissingDependency, err: fmt.Errorf("module %s is not in the image for kernel %s", main, h.Release())}
+		}
+		if inner := s.Info.Name; inner != "" && inner != s.Name { // the kernel goes by the name inside
+			return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: fmt.Errorf("%s holds the module %s, not %s", s.Path, inner, s.Name)}
+		}
+		if step.BuildID == "" {
+			if step.Content, err = contentOf(step.Tree, step.Path); err != nil {
+				return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
+			}
 		}
 		p.Steps = append(p.Steps, step)
 	}
-	if len(p.Steps) == 0 { // modules.builtin of the image names it
-		p.BuiltIn = true
-	}
+	p.BuiltIn = len(p.Steps) == 0 // modules.builtin of the host's tree names it
 	return p, nil
+}
+
+// liveNames are the modules that the kernel holds and that work.
+func liveNames(h host.Host) (map[string]bool, error) {
+	present, err := h.Modules()
+	if err != nil {
+		return nil, err
+	}
+	live := map[string]bool{}
+	for name, state := range present {
+		live[name] = state == host.StateLive
+	}
+	return live, nil
+}
+
+// contentOf is the digest of a file.
+func contentOf(tree fs.FS, path string) (string, error) {
+	file, err := tree.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	h := sha256.New()
+	if _, err := io.Copy(h, file); err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // imageTree indexes the delivery's modules for the running kernel. Upstream drops a "+" at the end of the release where
@@ -97,18 +150,18 @@ func imageTree(delivery fs.FS, release string) (fs.FS, *kmod.Tree, error) {
 	for _, name := range []string{release, strings.TrimSuffix(release, "+")} {
 		dir, err := fs.Sub(delivery, path.Join("lib/modules", name))
 		if err != nil {
-			return nil, nil, &planError{v1beta1.ReasonImageUnreadable, err}
+			return nil, nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
 		}
 		tree, err := kmod.NewTree(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, nil, &planError{v1beta1.ReasonImageUnreadable, err}
+			return nil, nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
 		}
 		return dir, tree, nil
 	}
-	return nil, nil, &planError{v1beta1.ReasonImageUnreadable, fmt.Errorf("the image has no directory lib/modules/%s", release)}
+	return nil, nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: fmt.Errorf("the image has no directory lib/modules/%s", release)}
 }
 
 // hostTree indexes the host's own modules; a host without any is fine.
@@ -127,11 +180,14 @@ func hostTree(h host.Host) (fs.FS, *kmod.Tree, error) {
 	return dir, tree, nil
 }
 
-func resolveReason(err error) string {
+func unresolved(err error) *planError {
 	var missing *kmod.MissingDependencyError
 	var notFound *kmod.NotFoundError
-	if errors.As(err, &missing) || errors.As(err, &notFound) {
-		return v1beta1.ReasonMissingDependency
+	switch {
+	case errors.As(err, &missing):
+		return &planError{reason: v1beta1.ReasonMissingDependency, err: err, needs: missing.Needs}
+	case errors.As(err, &notFound):
+		return &planError{reason: v1beta1.ReasonMissingDependency, err: err}
 	}
-	return v1beta1.ReasonImageUnreadable
+	return &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
 }

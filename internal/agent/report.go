@@ -30,8 +30,8 @@ func (a *Agent) lastStatus(object *v1beta1.NodeModulesConfig) *v1beta1.NodeModul
 	return &object.Status
 }
 
-// report writes the status if it says anything new, and then lets go of deliveries that it no longer claims.
-func (a *Agent) report(ctx context.Context, p *pass, object *v1beta1.NodeModulesConfig, outcomes map[key]outcome) error {
+// report writes the status if it says anything new, and then lets go of deliveries that it no longer claims, if tidy says so.
+func (a *Agent) report(ctx context.Context, p *pass, object *v1beta1.NodeModulesConfig, outcomes map[key]outcome, tidy bool) error {
 	now := a.o.Clock.Now()
 	need := p.needed()
 	last := a.lastStatus(object)
@@ -41,7 +41,7 @@ func (a *Agent) report(ctx context.Context, p *pass, object *v1beta1.NodeModules
 		a.writeAfter = time.Time{}
 		return nil
 	}
-	if now.Before(a.writeAfter) || !a.write(ctx, next) {
+	if now.Before(a.writeAfter) || !a.write(ctx, next) || !tidy {
 		return nil
 	}
 	return a.o.Store.Retain(slices.Sorted(maps.Keys(need)))

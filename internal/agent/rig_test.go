@@ -89,7 +89,7 @@ func (r *rig) pass(orders ...v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigS
 		r.t.Fatal(err)
 	}
 	out, err := p.settle(ctx)
-	if err != nil {
+	if out == nil {
 		r.t.Fatal(err)
 	}
 	need := p.needed()

@@ -43,10 +43,22 @@ func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]stri
 	return s
 }
 
+// maxMessage bounds a message, bytes: one that the API refuses would keep the whole node's status from being written.
+const maxMessage = 2000
+
+// clipMessage makes words that may come from an image fit for the API, which replaces what is not UTF-8.
+func clipMessage(message string) string {
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+}
+
 func attemptOf(k key, r report, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {
 	a := v1beta1.NodeModuleAttempt{
 		Namespace: k.Namespace, Name: k.Name,
-		State: r.State, Reason: r.Reason, Message: r.Message, Attempt: r.Attempt,
+		State: r.State, Reason: r.Reason, Message: clipMessage(r.Message), Attempt: r.Attempt,
 		LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 	}
 	if !r.Next.IsZero() {

@@ -16,6 +16,8 @@ type Want struct {
 	// LoadOrder is modprobe.modulesLoadingOrder: from the topmost module to the deepest. Each entry is treated as
 	// depending on the next, for modules whose files do not say so.
 	LoadOrder []string
+	// Live are modules in the kernel. A dependency that is in neither tree and is one of them is satisfied.
+	Live map[string]bool
 }
 
 // Origin says in which tree a module was found.
@@ -38,6 +40,8 @@ type Step struct {
 	Path string
 	// Info are the file's facts; shared, not to be changed.
 	Info *Info
+	// Optional: only soft dependencies lead to the module; what was asked for works without it.
+	Optional bool
 }
 
 // MissingDependencyError says that a module needs another that is nowhere.
@@ -99,6 +103,7 @@ const (
 type resolver struct {
 	image, host *Tree
 	order       map[string]string // what LoadOrder makes a module depend on
+	live        map[string]bool
 	// missing, when set, is told of a dependency that is in neither tree, and it is then no error.
 	missing func(name string)
 
@@ -107,10 +112,11 @@ type resolver struct {
 	chain  []string // active modules, outermost first
 	steps  []Step
 	visits int
+	soft   int // above zero: on the way through a soft dependency
 }
 
 func newResolver(want Want, image, host *Tree) *resolver {
-	r := &resolver{image: image, host: host, order: map[string]string{}, state: map[string]visitState{}}
+	r := &resolver{image: image, host: host, order: map[string]string{}, live: want.Live, state: map[string]visitState{}}
 	for i := 1; i < len(want.LoadOrder); i++ {
 		r.order[NormalizeName(want.LoadOrder[i-1])] = NormalizeName(want.LoadOrder[i])
 	}
@@ -133,11 +139,14 @@ func (r *resolver) visit(name, by string) error {
 	}
 	switch r.state[name] {
 	case done:
+		if r.soft == 0 {
+			r.require(name)
+		}
 		return nil
 	case active:
 		return &CycleError{Modules: slices.Clone(r.chain[slices.Index(r.chain, name):])}
 	}
-	if r.host.Builtin(name) || r.image.Builtin(name) {
+	if r.builtin(name, by) {
 		return nil
 	}
 	step, err := r.find(name, by)
@@ -161,6 +170,28 @@ func (r *resolver) visit(name, by string) error {
 	return r.optional(step.Info.SoftdepPost, name)
 }
 
+// builtin tells whether the kernel has the module compiled in. Only the node knows; an image's index is of the kernel that the image was
+// built with, and is believed where there is nothing else to ask, about dependencies whose files the image does not have.
+func (r *resolver) builtin(name, by string) bool {
+	if r.host != nil || by == "" {
+		return r.host.Builtin(name)
+	}
+	_, inImage := r.image.Path(name)
+	return !inImage && r.image.Builtin(name)
+}
+
+// require makes a module that was optional so far a required one, with all that it needs itself.
+func (r *resolver) require(name string) {
+	for i := range r.steps {
+		if s := &r.steps[i]; s.Name == name && s.Optional {
+			s.Optional = false
+			for _, need := range s.Info.Depends {
+				r.require(need)
+			}
+		}
+	}
+}
+
 // find returns a module's step, the image's first; nil without an error when it is missing and that is allowed.
 func (r *resolver) find(name, by string) (*Step, error) {
 	step := &Step{Name: name, From: Image}
@@ -173,6 +204,8 @@ func (r *resolver) find(name, by string) (*Step, error) {
 	switch {
 	case !ok && by == "":
 		return nil, &NotFoundError{Module: name}
+	case !ok && r.live[name]:
+		return nil, nil
 	case !ok && r.missing != nil:
 		r.missing(name)
 		return nil, nil
@@ -194,11 +227,14 @@ func (r *resolver) enter(name string) {
 func (r *resolver) leave(step Step) {
 	r.state[step.Name] = done
 	r.chain = r.chain[:len(r.chain)-1]
+	step.Optional = r.soft > 0
 	r.steps = append(r.steps, step)
 }
 
 // optional visits soft dependencies. One that cannot be satisfied leaves nothing behind, not even its own dependencies.
 func (r *resolver) optional(names []string, by string) error {
+	r.soft++
+	defer func() { r.soft-- }()
 	for _, name := range names {
 		for _, module := range r.lookup(name) {
 			if r.state[module] != unvisited {

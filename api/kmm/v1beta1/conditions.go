@@ -61,6 +61,8 @@ const (
 	ReasonUnknownSymbol = "UnknownSymbol"
 	// ReasonMissingDependency: a module that this one depends on exists neither in the image nor on the host.
 	ReasonMissingDependency = "MissingDependency"
+	// ReasonAgentFailed: the agent's own means on the node failed, such as its state directory.
+	ReasonAgentFailed = "AgentFailed"
 	// ReasonModuleConflict: another Module owns a different build of the same kernel module on the node.
 	ReasonModuleConflict = "ModuleConflict"
 	// ReasonSignatureRejected: the kernel refuses the module's signature.

@@ -190,8 +190,11 @@ func (s *suite) eventually(ctx context.Context, what string, check func(context.
 	}
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
+		err := check(ctx)
+		if last == nil || ctx.Err() == nil {
+			last = err // an end of the time is not what was wrong
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s, within %s: %w", what, limit, errors.Join(last, err))
