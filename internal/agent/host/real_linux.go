@@ -83,20 +83,18 @@ func (r *Real) Module(name string) (Module, bool, error) {
 	return readModule(filepath.Join(r.root, "sys/module"), kmod.NormalizeName(name))
 }
 
-// BuiltIn implements Host. A built-in module with parameters has a directory in /sys/module without initstate; all of
-// them are in modules.builtin.
+// BuiltIn implements Host. modules.builtin names all of them. Only where it is missing does /sys/module have to do: there, a built-in module
+// with parameters has a directory without initstate, and so has, for a moment, one that comes or goes.
 func (r *Real) BuiltIn(name string) (bool, error) {
 	name = kmod.NormalizeName(name)
-	dir := filepath.Join(r.root, "sys/module", name)
-	if _, err := os.Stat(dir); err == nil {
-		if _, err := os.Stat(filepath.Join(dir, "initstate")); errors.Is(err, fs.ErrNotExist) {
-			return true, nil
-		}
-		return false, nil
-	}
 	list, err := os.ReadFile(filepath.Join(r.modulesDir(), "modules.builtin"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		dir := filepath.Join(r.root, "sys/module", name)
+		if !filepath.IsLocal(name) || name != filepath.Base(name) || name == "." || !isDir(dir) {
+			return false, nil
+		}
+		_, err := os.Stat(filepath.Join(dir, "initstate"))
+		return errors.Is(err, fs.ErrNotExist), nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("host: built-in modules: %w", err)

@@ -46,7 +46,8 @@ type User struct {
 	// Device is a process's open device node (one of them), a mount's source device or type, or "bus device" of a bound
 	// device.
 	Device string
-	// Guess is true when nothing in the kernel's files says that the device belongs to the module: names suggest it.
+	// Guess is true when the kernel's files do not say that this use is one of the module: the names of devices, their
+	// majors, classes and file systems suggest it, or that the device hangs below one of the module's.
 	Guess bool
 }
 

@@ -55,7 +55,7 @@ func (o *openers) find(ctx context.Context) ([]User, error) {
 			users = append(users, o.user(pid, d))
 		}
 	}
-	if o.hidden > o.opened {
+	if o.hidden > 0 {
 		return users, fmt.Errorf("the open files of %d of %d processes: %w", o.hidden, o.hidden+o.opened, fs.ErrPermission)
 	}
 	return users, nil
