@@ -79,7 +79,7 @@ func (c *Controller) remove(ctx context.Context, s step) error {
 	if len(s.view.config.Status.Modules) == 0 && lastEntry(s.view) {
 		return kube.DeleteUnchanged(ctx, c.client, s.view.config)
 	}
-	return kube.Apply(ctx, c.client, kube.ModuleOwner(s.key.Namespace, s.key.Name), c.applied(s.view))
+	return c.strip(ctx, s)
 }
 
 // lastEntry reports whether the object holds no entry but the view's.
