@@ -219,7 +219,11 @@ func writeLedger(state *os.Root, l ledger, sync bool, step func(string)) error {
 		return fmt.Errorf("encode the firmware ledger: %w", err)
 	}
 	b := base{root: state, sync: sync, step: step}
-	if err := b.write(ledgerFile+tmpSuffix, 0o600, func(w io.Writer) error { _, err := w.Write(data); return err }); err != nil {
+	fill := func(w io.Writer) error {
+		_, err := w.Write(data)
+		return wrap("write", ledgerFile, err)
+	}
+	if err := b.write(ledgerFile+tmpSuffix, 0o600, fill); err != nil {
 		return fmt.Errorf("firmware ledger: %w", err)
 	}
 	step("rename ledger")

@@ -87,15 +87,18 @@ func Open(opt Options) (*Stage, error) {
 		return nil, err
 	}
 	s.ledger, err = s.found()
-	return s, err
+	s.damage = errors.Join(s.damage, err)
+	return s, nil
 }
 
-// Damage says what was wrong with the ledger when it was opened; nil as a rule. It is for reporting only.
+// Damage says what was wrong with the ledger, and with our traces on disk if they had to make up for it, when it was
+// opened; nil as a rule. It is for reporting only.
 func (s *Stage) Damage() error { return s.damage }
 
 // found makes a ledger of what is on disk, in our directory and in the one that the kernel searches now.
 func (s *Stage) found() (ledger, error) {
 	l := newLedger()
+	var all []error
 	dirs := []string{s.opt.Dir}
 	// A kernel without firmware loading has no search path. That is an error when firmware is to be staged, not here.
 	if current, err := s.opt.SearchPath.FirmwarePath(); err == nil && checkDir(trim(current)) == nil {
@@ -107,9 +110,7 @@ func (s *Stage) found() (ledger, error) {
 			continue // nothing of ours can be where nothing can be seen; Add says why, if it matters
 		}
 		files, some, err := b.staged()
-		if err = errors.Join(err, b.root.Close()); err != nil {
-			return l, err
-		}
+		all = append(all, err, b.root.Close())
 		if len(files) > 0 {
 			l.Claims[dir] = claim{Dir: dir, Files: files}
 		}
@@ -117,7 +118,7 @@ func (s *Stage) found() (ledger, error) {
 			l.Dirs[dir] = nil
 		}
 	}
-	return l, nil
+	return l, errors.Join(all...)
 }
 
 // Add stages an owner's firmware: files is the delivery's firmware directory. They replace what the owner had before, as

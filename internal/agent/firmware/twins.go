@@ -189,16 +189,18 @@ func (b base) staged() (files map[string]string, some bool, err error) {
 		return nil, false, err
 	}
 	files = map[string]string{}
+	var all []error
 	for _, t := range twins {
 		now, err := b.look(source{path: t.path, digest: t.digest, size: -1})
-		if err != nil {
-			return nil, false, err
-		}
-		if now.ours {
+		switch {
+		case err != nil: // in doubt it is needed
+			all = append(all, err)
+			files[t.path] = t.digest
+		case now.ours:
 			files[t.path] = now.digest
 		}
 	}
-	return files, len(twins)+len(leftovers)+len(dirs) > 0, nil
+	return files, len(twins)+len(leftovers)+len(dirs) > 0, errors.Join(all...)
 }
 
 // sweep removes what is ours and not wanted, puts back what is wanted and gone, and removes our empty directories, of
