@@ -68,7 +68,13 @@ func newAPI(config *rest.Config, node string) (*api, error) {
 // watch keeps w current until ctx ends. The reflector backs off with jitter while the API server is away.
 func (a *api) watch(ctx context.Context, w *want) {
 	logger := klog.FromContext(ctx)
-	one := cache.NewListWatchFromClient(a.kmm, resource, metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", a.node))
+	one := cache.NewFilteredListWatchFromClient(a.kmm, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", a.node).String()
+		if options.ResourceVersion == "0" && !options.Watch {
+			// Any cache's view will not do: of several API servers one may lag, and an order to unload may have been withdrawn since.
+			options.ResourceVersion = ""
+		}
+	})
 	cache.NewReflectorWithOptions(one, &v1beta1.NodeModulesConfig{}, w, cache.ReflectorOptions{
 		Logger: &logger, Name: "nodemodulesconfig",
 	}).RunWithContext(ctx)

@@ -218,7 +218,8 @@ func resources() corev1.ResourceRequirements {
 		},
 		Limits: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("1"),
-			corev1.ResourceMemory: resource.MustParse("256Mi"),
+			// A compressed module of the largest size is unpacked in memory.
+			corev1.ResourceMemory: resource.MustParse("1Gi"),
 			// The two directories of the init container mode, and a little for logs.
 			corev1.ResourceEphemeralStorage: resource.MustParse("2100Mi"),
 		},

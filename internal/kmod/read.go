@@ -12,7 +12,7 @@ import (
 )
 
 // MaxSize bounds a module, compressed and decompressed, in bytes.
-const MaxSize = 512 << 20
+const MaxSize = 256 << 20
 
 var (
 	// ErrMalformed is wrapped by every error about a file that is not a well-formed kernel module.

@@ -72,6 +72,49 @@ func TestRealFacts(t *testing.T) {
 	}
 }
 
+// TestBuiltInByTheIndex: a directory in /sys/module without initstate may be one of a module that comes or goes.
+func TestBuiltInByTheIndex(t *testing.T) {
+	given := func(t *testing.T, index bool) *Real {
+		root := t.TempDir()
+		for _, dir := range []string{"proc/sys/kernel", "sys/module/gadget/holders", "lib/modules/6.1.0"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files := map[string]string{"proc/sys/kernel/osrelease": "6.1.0\n"}
+		if index {
+			files["lib/modules/6.1.0/modules.builtin"] = "kernel/thing.ko\n"
+		}
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := New(Options{Root: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	cases := map[string]struct {
+		index bool
+		then  map[string]bool
+	}{
+		"with an index":    {index: true, then: map[string]bool{"thing": true, "gadget": false, ".": false, "..": false}},
+		"without an index": {then: map[string]bool{"thing": false, "gadget": true, ".": false, "..": false, "gadget/holders": false}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := given(t, tc.index)
+			for module, want := range tc.then {
+				if got, err := h.BuiltIn(module); err != nil || got != want {
+					t.Errorf("built in %q: %v, %v", module, got, err)
+				}
+			}
+		})
+	}
+}
+
 // TestRealCallIsRefused makes real system calls that no kernel grants: a file that is no module, a module that is not
 // there. Without the privilege the kernel says EPERM before it looks.
 func TestRealCallIsRefused(t *testing.T) {
