@@ -48,7 +48,7 @@ func TestAgentPrivileges(t *testing.T) {
 	manifest(t, "agent/daemonset.yaml", daemonSet)
 	spec := daemonSet.Spec.Template.Spec
 	got := spec.Containers[0].SecurityContext
-	want := &corev1.Capabilities{Add: []corev1.Capability{"SYS_MODULE", "SYSLOG", "SYS_PTRACE"}, Drop: []corev1.Capability{"ALL"}}
+	want := &corev1.Capabilities{Add: []corev1.Capability{"SYS_MODULE", "SYSLOG", "SYS_PTRACE", "DAC_READ_SEARCH"}, Drop: []corev1.Capability{"ALL"}}
 	if diff := cmp.Diff(want, got.Capabilities); diff != "" {
 		t.Errorf("capabilities (-want +got):\n%s", diff)
 	}
