@@ -19,7 +19,7 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 
 	result := v1beta1.ModuleStatus{
 		ObservedGeneration:            m.Generation,
-		ImageRebuildTriggerGeneration: m.RebuildTrigger,
+		ImageRebuildTriggerGeneration: rebuilt(m, wanted),
 	}
 	if m.Loads {
 		result.ModuleLoader = v1beta1.DaemonSetStatus{
@@ -41,6 +41,15 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 		result.Conditions[i].ObservedGeneration = m.Generation
 	}
 	return result
+}
+
+// rebuilt is the rebuild that has reached every node that shall have it. Whoever asked for a rebuild waits for this.
+func rebuilt(m *Module, wanted []Node) *int {
+	old := only(wanted, func(n *Node) bool { return n.Unmapped == nil && !n.Available })
+	if m.Deleting || m.Loads && len(old) > 0 {
+		return m.RebuiltTrigger
+	}
+	return m.RebuildTrigger
 }
 
 // Carry gives the computed status the transition times of the one it follows, now where a condition's status changed.
@@ -121,8 +130,17 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	if m.Paused && reason == v1beta1.ReasonLoading {
 		reason = v1beta1.ReasonPaused
 	}
-	return no(kind, reason, fmt.Sprintf("Live on %d of %s; %s",
-		len(desired)-len(missing), quantity(len(desired), "node"), describe(groups)))
+	return no(kind, reason, fmt.Sprintf("Live on %d of %s%s; %s",
+		len(desired)-len(missing), quantity(len(desired), "node"), others(missing), describe(groups)))
+}
+
+// others tells of nodes that still work, with what the Module asked for before.
+func others(missing []Node) string {
+	n := count(missing, func(n *Node) bool { return n.Live })
+	if n == 0 {
+		return ""
+	}
+	return ", another build is live on " + quantity(int(n), "node")
 }
 
 // loadProblem is why the kernel module is not live on a node that shall have it.
@@ -130,6 +148,8 @@ func loadProblem(n *Node) Problem {
 	switch {
 	case n.Attempt != nil && troubled(n.Attempt):
 		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
+	case n.Unmapped != nil:
+		return *n.Unmapped
 	case n.Delivery != nil:
 		return *n.Delivery
 	case !n.Ready:
@@ -183,7 +203,7 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	case len(wanted) == 0:
 		return no(kind, v1beta1.ReasonNoNodes, noNodes)
 	}
-	hosts := only(wanted, func(n *Node) bool { return n.Available || !m.Loads })
+	hosts := only(wanted, func(n *Node) bool { return n.Usable || !m.Loads })
 	if len(hosts) == 0 {
 		return no(kind, v1beta1.ReasonDevicesPending, "The kernel module is live on no node yet")
 	}

@@ -31,7 +31,7 @@ func nodes(n int, change ...func(int, *status.Node)) []status.Node {
 	return made
 }
 
-func live(_ int, n *status.Node) { n.Live, n.Available = true, true }
+func live(_ int, n *status.Node) { n.Live, n.Usable, n.Available = true, true, true }
 
 func attempt(state v1beta1.AttemptState, reason, message string) *v1beta1.NodeModuleAttempt {
 	return &v1beta1.NodeModuleAttempt{State: state, Reason: reason, Message: message}
@@ -118,7 +118,7 @@ func TestConditions(t *testing.T) {
 		"a node that left is not missed": {
 			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
 				if i == 1 {
-					n.Wanted, n.Ordered, n.Available = false, false, false
+					n.Wanted, n.Ordered, n.Usable, n.Available = false, false, false, false
 				}
 			})},
 			then: map[string]string{loaded: "True Loaded: Live on 1 node"},
@@ -147,6 +147,19 @@ func TestConditions(t *testing.T) {
 			})},
 			then: map[string]string{devices: "False DevicesPending: The device plugin is ready on 1 of 2 nodes; not on b"},
 		},
+		"an older build": {
+			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
+				n.Available = i == 0
+				n.PluginReady = true
+				if i == 1 {
+					n.Unmapped, n.Delivery = &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "unknown variable"}, &status.Problem{Reason: v1beta1.ReasonPullFailed}
+				}
+			})},
+			then: map[string]string{
+				loaded:  "False NoKernelMapping: Live on 1 of 3 nodes, another build is live on 2 nodes; NoKernelMapping on b: unknown variable; Loading on c",
+				devices: "True DevicesReady: The device plugin is ready on 3 nodes",
+			},
+		},
 		"a plugin without a loader": {
 			given: status.Module{HasPlugin: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.PluginReady = true })},
 			then: map[string]string{
@@ -172,6 +185,30 @@ func TestConditions(t *testing.T) {
 				if diff := cmp.Diff(want, line(got.Conditions, kind)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", kind, diff)
 				}
+			}
+		})
+	}
+}
+
+func TestRebuildIsToldWhenItIsEverywhere(t *testing.T) {
+	before, asked := 1, 2
+	cases := map[string]struct {
+		given status.Module
+		then  *int
+	}{
+		"everywhere":         {status.Module{Loads: true, Nodes: nodes(2, live)}, &asked},
+		"not on one node":    {status.Module{Loads: true, Nodes: nodes(2, func(i int, n *status.Node) { n.Available = i == 0 })}, &before},
+		"no kernel mapping":  {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Unmapped = &status.Problem{} })}, &asked},
+		"a node that left":   {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Wanted = false })}, &asked},
+		"nothing to load":    {status.Module{Nodes: nodes(1)}, &asked},
+		"the Module goes":    {status.Module{Loads: true, Deleting: true}, &before},
+		"no node, no doubts": {status.Module{Loads: true}, &asked},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.given.RebuildTrigger, tc.given.RebuiltTrigger = &asked, &before
+			if diff := cmp.Diff(tc.then, status.Compute(&tc.given).ImageRebuildTriggerGeneration); diff != "" {
+				t.Errorf("imageRebuildTriggerGeneration (-want +got):\n%s", diff)
 			}
 		})
 	}

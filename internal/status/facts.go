@@ -5,6 +5,8 @@
 package status
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -36,7 +38,10 @@ type Node struct {
 	Ordered bool
 	// Live: the kernel module is in the kernel, in this boot, whatever build.
 	Live bool
-	// Available: live with the configuration that is ordered.
+	// Usable: live with the configuration that is ordered, and to stay: the ready label. What is ordered can be older
+	// than the Module.
+	Usable bool
+	// Available: live as the Module asks for it now.
 	Available bool
 	// Attempt is what the agent says about an order that is not fulfilled, or nil.
 	Attempt *v1beta1.NodeModuleAttempt
@@ -58,8 +63,8 @@ type Module struct {
 	Loads, HasPlugin, HasDRA bool
 	// PluginProblem is why the device plugin's objects cannot be made, or nil.
 	PluginProblem *Problem
-	// RebuildTrigger is spec.imageRebuildTriggerGeneration.
-	RebuildTrigger *int
+	// RebuildTrigger is spec.imageRebuildTriggerGeneration, and RebuiltTrigger what status says of it so far.
+	RebuildTrigger, RebuiltTrigger *int
 	// Nodes in any order.
 	Nodes []Node
 }
@@ -72,6 +77,16 @@ type Entry struct {
 	Live *v1beta1.NodeModuleStatus
 	// Attempt is the entry of status.attempts, or nil.
 	Attempt *v1beta1.NodeModuleAttempt
+	// Artifacts are the deliveries that the node holds, of all Modules.
+	Artifacts []v1beta1.NodeArtifact
+}
+
+// Ask is what a Module asks of nodes with one kernel.
+type Ask struct {
+	// Config is the Module resolved for the kernel.
+	Config v1beta1.ModuleConfig
+	// Delivery is the identity of what the image has to bring.
+	Delivery string
 }
 
 // EntryOf finds a Module's part of a NodeModulesConfig, which may be nil.
@@ -80,6 +95,7 @@ func EntryOf(nmc *v1beta1.NodeModulesConfig, namespace, name string) Entry {
 	if nmc == nil {
 		return entry
 	}
+	entry.Artifacts = nmc.Status.Artifacts
 	for i := range nmc.Spec.Modules {
 		if m := &nmc.Spec.Modules[i]; m.Namespace == namespace && m.Name == name {
 			entry.Order = m
@@ -108,12 +124,44 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
 }
 
-// Available is true when what is live is what is ordered, and is to stay. A changed order makes it false at once, so
-// that the device plugin leaves before the agent has to unload. An image that changed under its name is not seen in the
+// Usable is true when what is live is what is ordered, and is to stay. A changed order makes it false at once, so that
+// the device plugin leaves before the agent has to unload. An image that changed under its name is not seen in the
 // order: then the agent says that what has to go is in use.
-func (e Entry) Available(node *corev1.Node) bool {
+func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
 	return e.Ordered() && e.IsLive(node) && !leaving && sameBuild(e.Order.Config, e.Live.Config)
+}
+
+// Current is true when what is live is what the Module asks for now; nil asks for nothing. An order alone does not show
+// it: it can be older than the Module, and it can be the same for an image that was built again under its name. What
+// the node holds tells those two builds apart.
+func (e Entry) Current(node *corev1.Node, ask *Ask) bool {
+	if ask == nil || !e.Usable(node) || e.open() || !sameBuild(ask.Config, e.Live.Config) {
+		return false
+	}
+	if e.Order.Delivery == nil {
+		return true // somebody else's order: nothing is known of a delivery
+	}
+	return e.Order.Delivery.ID == ask.Delivery && (e.builtIn() || e.holds(ask.Delivery))
+}
+
+// open is true while the agent says that the order is not fulfilled.
+func (e Entry) open() bool {
+	if e.Attempt == nil {
+		return false
+	}
+	switch e.Attempt.State {
+	case v1beta1.AttemptFailed, v1beta1.AttemptInUse, v1beta1.AttemptWaiting:
+		return true
+	case v1beta1.AttemptAbsent, v1beta1.AttemptUnclaimed:
+	}
+	return false
+}
+
+func (e Entry) builtIn() bool { return e.Live.Observed != nil && e.Live.Observed.BuiltIn }
+
+func (e Entry) holds(id string) bool {
+	return slices.ContainsFunc(e.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == id })
 }
 
 // sameBuild compares what a reload would change; how an image is pulled is not part of it.

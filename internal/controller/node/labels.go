@@ -28,7 +28,7 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []t
 	if nmc != nil {
 		for i := range nmc.Status.Modules {
 			live := &nmc.Status.Modules[i]
-			if !status.EntryOf(nmc, live.Namespace, live.Name).Available(node) {
+			if !status.EntryOf(nmc, live.Namespace, live.Name).Usable(node) {
 				continue
 			}
 			want[v1beta1.ReadyLabel(live.Namespace, live.Name)] = ""

@@ -5,10 +5,8 @@ package node
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -42,8 +40,9 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		HasDRA:         module.Spec.DRA != nil,
 		PluginProblem:  r.pluginProblem(module),
 		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
+		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
 	}
-	mapper := r.mappers.of(module)
+	asks := r.asks.of(module)
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		entry := status.EntryOf(configs[node.Name], module.Namespace, module.Name)
@@ -52,15 +51,17 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		if !wanted && !follows {
 			continue
 		}
+		ask, unmapped := asks.on(node.Status.NodeInfo.KernelVersion)
 		facts.Nodes = append(facts.Nodes, status.Node{
 			Name:        node.Name,
 			Ready:       placement.Ready(node),
 			Wanted:      wanted,
 			Kernel:      kernel.Trim(node.Status.NodeInfo.KernelVersion),
-			Unmapped:    mapper.problem(node.Status.NodeInfo.KernelVersion),
+			Unmapped:    unmapped,
 			Ordered:     entry.Ordered(),
 			Live:        entry.IsLive(node),
-			Available:   entry.Available(node),
+			Usable:      entry.Usable(node),
+			Available:   entry.Current(node, ask),
 			Attempt:     entry.Attempt,
 			Delivery:    deliveries(node.Name),
 			PluginReady: plugins[node.Name],
@@ -130,59 +131,4 @@ func (r *reporter) pluginProblem(module *v1beta1.Module) *status.Problem {
 func isCarrier(object client.Object) bool {
 	_, ok := object.GetLabels()[v1beta1.CarrierLabel]
 	return ok
-}
-
-// mapping answers whether a kernel has an image.
-type mapping struct {
-	uid        types.UID
-	generation int64
-	mapper     *kernel.Mapper
-	err        error
-	loads      bool
-}
-
-// problem is why there is no image for a kernel, or nil.
-func (m *mapping) problem(version string) *status.Problem {
-	if !m.loads {
-		return nil
-	}
-	err := m.err
-	if err == nil {
-		var found bool
-		if _, found, err = m.mapper.For(version); err == nil && found {
-			return nil
-		}
-	}
-	problem := &status.Problem{Reason: v1beta1.ReasonNoKernelMapping}
-	if err != nil {
-		problem.Message = err.Error()
-	}
-	return problem
-}
-
-// mappers remembers the compiled mappings of every Module's current generation.
-type mappers struct {
-	mu    sync.Mutex
-	known map[types.NamespacedName]*mapping
-}
-
-func (c *mappers) of(module *v1beta1.Module) *mapping {
-	key := client.ObjectKeyFromObject(module)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m := c.known[key]; m != nil && m.uid == module.UID && m.generation == module.Generation {
-		return m
-	}
-	m := &mapping{uid: module.UID, generation: module.Generation, loads: module.Spec.ModuleLoader != nil}
-	if m.loads {
-		m.mapper, m.err = kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
-	}
-	c.known[key] = m
-	return m
-}
-
-func (c *mappers) forget(key types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.known, key)
 }

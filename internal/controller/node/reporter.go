@@ -25,7 +25,7 @@ type reporter struct {
 	deliveries *delivery.Board
 	plugins    *delivery.Board
 	recorder   kube.Recorder
-	mappers    *mappers
+	asks       *memory
 	now        func() time.Time
 }
 
@@ -34,7 +34,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	module := &v1beta1.Module{}
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if err = ignoreNotFound("get Module", err); err == nil {
-			r.mappers.forget(request.NamespacedName)
+			r.asks.forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, err
 	}

@@ -98,13 +98,13 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
 		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now,
-		mappers: &mappers{known: map[types.NamespacedName]*mapping{}},
+		asks: &memory{known: map[types.NamespacedName]*asks{}},
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: configChanged})).
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: reportChanged})).
 		Watches(&corev1.Node{}, soon(r.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.Pod{}, soon(moduleOfPod), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		WatchesRawSource(o.Deliveries.Source()).
@@ -210,6 +210,13 @@ func configChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Spec.Modules, now.Spec.Modules) ||
 		!equality.Semantic.DeepEqual(before.Status.Modules, now.Status.Modules) ||
 		!equality.Semantic.DeepEqual(before.Status.Attempts, now.Status.Attempts))
+}
+
+// reportChanged lets through what the reporter reads of a NodeModulesConfig: also what the node holds, which is all that
+// changes when an image that was built again brings the same build.
+func reportChanged(e event.UpdateEvent) bool {
+	before, now, ok := pair[*v1beta1.NodeModulesConfig](e)
+	return ok && (configChanged(e) || !equality.Semantic.DeepEqual(before.Status.Artifacts, now.Status.Artifacts))
 }
 
 func podChanged(e event.UpdateEvent) bool {
