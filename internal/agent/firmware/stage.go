@@ -59,7 +59,8 @@ type Stage struct {
 }
 
 // Open reads the ledger. It changes nothing in the staging directory, and does not need it to be there. When the ledger is
-// lost or damaged (see Damage), staged files are found on disk and stay until Retain is called.
+// lost or damaged (see Damage), staged files are found on disk and stay until Retain is called; which directories we made
+// and what the search path was before is then forgotten, and both stay as they are.
 func Open(opt Options) (*Stage, error) {
 	opt.Dir = path.Clean(cmp.Or(opt.Dir, DefaultDir))
 	opt.HostRoot = cmp.Or(opt.HostRoot, "/")
