@@ -80,37 +80,35 @@ func (a *api) watch(ctx context.Context, w *want) {
 	}).RunWithContext(ctx)
 }
 
-// applyStatus writes the whole status with one server-side apply and returns the object as it then stands.
+// applyStatus makes the status exactly s and returns the object as it then stands. All lists are in the request, empty ones
+// too: the status has one writer, and a server-side apply would leave what another operator wrote before us for ever.
 // It never creates the object: while there is none, the error is "not found".
 func (a *api) applyStatus(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) (*v1beta1.NodeModulesConfig, error) {
-	body, err := json.Marshal(statusApply{
-		APIVersion: v1beta1.GroupVersion.String(), Kind: "NodeModulesConfig",
-		Metadata: applyMeta{Name: a.node}, Status: s,
-	})
+	body, err := json.Marshal(statusMerge{Status: wholeStatus{Modules: s.Modules, Attempts: s.Attempts, Artifacts: s.Artifacts}})
 	if err != nil {
 		return nil, fmt.Errorf("encode status: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	out := &v1beta1.NodeModulesConfig{}
-	err = a.kmm.Patch(types.ApplyYAMLPatchType).Resource(resource).Name(a.node).SubResource("status").
-		Param("fieldManager", fieldOwner).Param("force", "true").Body(body).Do(ctx).Into(out)
+	err = a.kmm.Patch(types.MergePatchType).Resource(resource).Name(a.node).SubResource("status").
+		Param("fieldManager", fieldOwner).Body(body).Do(ctx).Into(out)
 	if err != nil {
-		return nil, fmt.Errorf("apply status: %w", err)
+		return nil, fmt.Errorf("write status: %w", err)
 	}
 	return out, nil
 }
 
-// statusApply is the applied object: only what the agent owns.
-type statusApply struct {
-	APIVersion string                           `json:"apiVersion"`
-	Kind       string                           `json:"kind"`
-	Metadata   applyMeta                        `json:"metadata"`
-	Status     *v1beta1.NodeModulesConfigStatus `json:"status"`
+// statusMerge is the JSON merge patch (RFC 7386) of a status.
+type statusMerge struct {
+	Status wholeStatus `json:"status"`
 }
 
-type applyMeta struct {
-	Name string `json:"name"`
+// wholeStatus is the status without omitempty: a list that is empty becomes null, which removes it.
+type wholeStatus struct {
+	Modules   []v1beta1.NodeModuleStatus  `json:"modules"`
+	Attempts  []v1beta1.NodeModuleAttempt `json:"attempts"`
+	Artifacts []v1beta1.NodeArtifact      `json:"artifacts"`
 }
 
 // clusterUID is the UID of namespace kube-system, which identifies a cluster.

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/ktesting"
@@ -171,6 +172,32 @@ func TestObjectDeletedByHand(t *testing.T) {
 		return attempt(s, "gadget") == "" && loadedImage(s, "gadget") != "" && len(s.Artifacts) == 1
 	})
 	same(t, "calls", []string{"finit_module gadget"}, c.calls())
+}
+
+func TestAStatusThatAnotherWroteGoes(t *testing.T) {
+	c := newCluster(t)
+	c.order(order("gadget", c.deliver("d1", gadget)))
+	// As an operator wrote it that ran here before: under another name, and nothing that an agent of ours knows of.
+	n := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1beta1.GroupVersion.String(), "kind": "NodeModulesConfig", "metadata": map[string]any{"name": c.node},
+		"status": map[string]any{"modules": []any{map[string]any{
+			"namespace": "ns", "name": "old", "serviceAccountName": "default", "config": map[string]any{
+				"kernelVersion": release, "containerImage": "r/old:1", "insecurePull": false, "modprobe": map[string]any{"moduleName": "old"},
+			},
+		}}},
+	}}
+	before := c.env.Client(t, c.api)
+	if err := before.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(n), client.FieldOwner("manager")); err != nil {
+		t.Fatal(err)
+	}
+	first := c.writes()
+	c.start()
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return loadedImage(s, "gadget") != "" && len(s.Modules) == 1
+	})
+	c.order()
+	c.until("report", func(s *v1beta1.NodeModulesConfigStatus) bool { return attempt(s, "gadget") == "Unclaimed Unclaimed" })
+	same(t, "writes", 2, c.writes()-first)
 }
 
 func TestRestartsWriteNothing(t *testing.T) {

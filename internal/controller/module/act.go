@@ -76,7 +76,7 @@ func (c *Controller) apply(ctx context.Context, v *view, entry *v1beta1.NodeModu
 // remove takes the entry out. When nothing else stands in the object, the object goes instead, as it was read: another
 // Module's entry that came since is a conflict.
 func (c *Controller) remove(ctx context.Context, s step) error {
-	if len(s.view.config.Status.Modules) == 0 && lastEntry(s.view) {
+	if idle(s.view.config) && lastEntry(s.view) {
 		return kube.DeleteUnchanged(ctx, c.client, s.view.config)
 	}
 	return c.strip(ctx, s)

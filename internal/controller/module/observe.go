@@ -56,6 +56,10 @@ type view struct {
 // follows reports whether the node has an order of this Module or holds its kernel module.
 func (v *view) follows() bool { return v.entry != nil || v.live != nil }
 
+// observed reports whether our agent saw the kernel module live. What another operator wrote here before us says nothing
+// of what the kernel holds now.
+func (v *view) observed() bool { return v.live != nil && v.live.Observed != nil }
+
 // observe is every read of a pass.
 func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*snapshot, error) {
 	snap := &snapshot{key: key}

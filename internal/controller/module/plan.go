@@ -3,6 +3,8 @@
 package module
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -186,7 +188,7 @@ func (pl *planner) aim(v *view) aim {
 func absent(s *step, reason string) {
 	v := s.view
 	s.discard = standing(v.carriers)
-	acknowledged := v.live == nil && v.attempt != nil && v.attempt.State == v1beta1.AttemptAbsent
+	acknowledged := !v.observed() && v.attempt != nil && v.attempt.State == v1beta1.AttemptAbsent
 	switch {
 	case v.entry == nil && v.live != nil:
 		// Unclaimed: loaded by us, and no order names it. With its Module it leaves by an order like any other.
@@ -304,9 +306,14 @@ func holds(config *v1beta1.NodeModulesConfig, id string) bool {
 	return false
 }
 
-// bare reports whether nothing in the object is worth keeping: no order, and nothing that is live.
+// bare reports whether nothing in the object is worth keeping: no order, and nothing that our agent saw live.
 func bare(config *v1beta1.NodeModulesConfig) bool {
-	return len(config.Spec.Modules) == 0 && len(config.Status.Modules) == 0
+	return len(config.Spec.Modules) == 0 && idle(config)
+}
+
+// idle reports whether our agent saw nothing live.
+func idle(config *v1beta1.NodeModulesConfig) bool {
+	return !slices.ContainsFunc(config.Status.Modules, func(s v1beta1.NodeModuleStatus) bool { return s.Observed != nil })
 }
 
 func owned(config *v1beta1.NodeModulesConfig, node types.UID) bool {

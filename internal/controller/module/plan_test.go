@@ -89,8 +89,11 @@ func TestPlanForANode(t *testing.T) {
 		s.view.config.Spec.Modules = append(s.view.config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "fs"}})
 	}
 	live := func(s *scene) {
-		s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{ModuleItem: order.ModuleItem, Config: order.Config}}
+		s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{
+			ModuleItem: order.ModuleItem, Config: order.Config, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
+		}}
 	}
+	foreign := func(s *scene) { live(s); s.view.config.Status.Modules[0].Observed = nil }
 	holding := func(s *scene) { s.view.config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: id}} }
 	attempt := func(state v1beta1.AttemptState) func(*scene) {
 		return func(s *scene) {
@@ -248,6 +251,7 @@ func TestPlanForANode(t *testing.T) {
 		"leaving: in use":               {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptInUse)}, then: outcome{Remaining: 1}},
 		"leaving: an answer of before":  {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Remaining: 1}},
 		"left: the entry goes":          {given: []func(*scene){entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
+		"left: another claims it live":  {given: []func(*scene){entry(ours, absentEntry), foreign, deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
 		"left: beside another's entry":  {given: []func(*scene){neighbour, entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
 		"left: two at the same time":    {given: []func(*scene){deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
 		"left: another's entry remains": {given: []func(*scene){neighbour, deleting, attempt(v1beta1.AttemptAbsent)}},

@@ -171,17 +171,16 @@ func (w *world) reap() {
 	}
 }
 
-// agent writes a node's status as its agent does.
+// agent writes a node's status as its agent does: a merge patch with all lists.
 func (w *world) agent(node *corev1.Node, status v1beta1.NodeModulesConfigStatus) {
 	w.Helper()
-	// An empty list must be sent too, or the merge would keep the old one.
 	text, err := json.Marshal(map[string]any{"status": map[string]any{
 		"modules": status.Modules, "attempts": status.Attempts, "artifacts": status.Artifacts,
 	}})
 	w.must(err)
 	c := w.env.Client(w, w.env.AgentConfig(w, node.Name))
 	nmc := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-	w.must(c.Status().Patch(w.Context(), nmc, client.RawPatch(types.MergePatchType, text)))
+	w.must(c.Status().Patch(w.Context(), nmc, client.RawPatch(types.MergePatchType, text), client.FieldOwner("drover-agent")))
 }
 
 // loaded is the agent's status after it loaded the entries.
@@ -190,6 +189,7 @@ func loaded(entries ...*v1beta1.NodeModuleSpec) v1beta1.NodeModulesConfigStatus 
 	for _, e := range entries {
 		status.Modules = append(status.Modules, v1beta1.NodeModuleStatus{
 			ModuleItem: e.ModuleItem, Config: e.Config, BootID: "boot-1", LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
+			Observed: &v1beta1.ObservedModule{BuildID: "b1"},
 		})
 		status.Artifacts = append(status.Artifacts, v1beta1.NodeArtifact{ID: e.Delivery.ID, Digest: "d"})
 	}
