@@ -101,7 +101,7 @@ func decideUnclaimed(f facts) decision {
 	}
 	return decision{verb: verbRest, report: &report{
 		State: v1beta1.AttemptUnclaimed, Reason: v1beta1.ReasonUnclaimed,
-		Message: "Loaded by this agent, and no order names it. It is kept; apply the Module again, or delete it while the operator runs.",
+		Message: "Loaded by this agent, and no order names it. It is kept. Apply the Module again to claim it; to unload it, delete the Module after that.",
 	}}
 }
 
