@@ -39,6 +39,8 @@ func (c *Controller) perform(ctx context.Context, s step) error {
 		return c.apply(ctx, s.view, s.write)
 	case s.remove:
 		return c.remove(ctx, s)
+	case s.free:
+		return c.free(ctx, s)
 	}
 	return nil
 }
@@ -70,24 +72,10 @@ func (c *Controller) apply(ctx context.Context, v *view, entry *v1beta1.NodeModu
 		return err
 	}
 	config := c.applied(v).WithSpec(kmmac.NodeModulesConfigSpec().WithModules(spec))
+	if entry.State == v1beta1.NodeModuleAbsent && holdable(v.config) {
+		config.WithFinalizers(OrdersFinalizer)
+	}
 	return kube.Apply(ctx, c.client, kube.ModuleOwner(entry.Namespace, entry.Name), config)
-}
-
-// remove takes the entry out. When nothing else stands in the object, the object goes instead, as it was read: another
-// Module's entry that came since is a conflict.
-func (c *Controller) remove(ctx context.Context, s step) error {
-	if idle(s.view.config) && lastEntry(s.view) {
-		return kube.DeleteUnchanged(ctx, c.client, s.view.config)
-	}
-	return c.strip(ctx, s)
-}
-
-// lastEntry reports whether the object holds no entry but the view's.
-func lastEntry(v *view) bool {
-	if v.entry == nil {
-		return len(v.config.Spec.Modules) == 0
-	}
-	return len(v.config.Spec.Modules) == 1
 }
 
 func (c *Controller) applied(v *view) *kmmac.NodeModulesConfigApplyConfiguration {

@@ -104,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if snap.crdsLeaving {
-		return ctrl.Result{}, c.release(ctx, snap.module)
+		return ended(c.letGo(ctx, snap), ctrl.Result{})
 	}
 	if m := snap.module; m != nil && m.DeletionTimestamp == nil {
 		if err := kube.AddFinalizer(ctx, c.client, m, v1beta1.ModuleFinalizer); err != nil {
@@ -125,6 +125,17 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = c.release(ctx, snap.module)
 	}
 	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
+}
+
+// letGo releases all that a finalizer of ours keeps, or the CRDs could not go. Nothing is unloaded.
+func (c *Controller) letGo(ctx context.Context, snap *snapshot) error {
+	var steps []step
+	for i := range snap.nodes {
+		if v := &snap.nodes[i]; held(v.config) {
+			steps = append(steps, step{key: snap.key, view: v, free: true})
+		}
+	}
+	return errors.Join(kube.Each(ctx, c.options.Parallelism, steps, c.perform), c.release(ctx, snap.module))
 }
 
 // release lets a Module go that is being deleted. Its bookkeeping goes with it.

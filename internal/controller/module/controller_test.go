@@ -151,7 +151,7 @@ func TestADeletedModuleLeavesInTwoSteps(t *testing.T) {
 	}
 	writes := w.env.Writes(t, mark)
 	delete(writes, env.Write{Agent: env.Agent, Verb: "patch", Resource: "nodemodulesconfigs/status"})
-	if diff := cmp.Diff(operatorWrites(1, 0, 0, 0, 1), writes); diff != "" {
+	if diff := cmp.Diff(operatorWrites(1, 0, 1, 0, 1), writes); diff != "" {
 		t.Errorf("writes for the end (-want +got):\n%s", diff)
 	}
 	w.quiet(m)

@@ -4,10 +4,13 @@ package module_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -93,5 +96,141 @@ func TestAnEntryIsNotTakenOutOfAListThatChanged(t *testing.T) {
 	w.pass(m)
 	if w.exists(m) || w.config(node) != nil {
 		t.Error("the second try takes it out")
+	}
+}
+
+func TestAnOrderToUnloadOutlivesADelete(t *testing.T) {
+	w := newWorld(t)
+	node, m, second := w.node("a"), w.module("nic"), w.module("fs")
+	w.pass(m)
+	w.pass(second)
+	w.agent(node, loaded(w.ordered(node, m), w.ordered(node, second)))
+	w.pass(m)
+	w.pass(second)
+	w.reap()
+	kept := loaded(w.ordered(node, second))
+	w.must(w.admin.Delete(t.Context(), m))
+	w.pass(m)
+	w.must(w.admin.Delete(t.Context(), w.config(node)))
+	// A restart forgets nothing either.
+	w.use(w.operator)
+	w.pass(m)
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || !w.exists(m) {
+		t.Fatalf("state %s: the kernel module is still in the kernel", e.State)
+	}
+	w.quiet(m)
+	w.quiet(second)
+
+	w.agent(node, gone(kept, m))
+	w.pass(m)
+	if w.exists(m) || w.config(node) != nil {
+		t.Error("once the agent has answered, both go")
+	}
+	w.pass(second)
+	if e := w.ordered(node, second); e.State != "" {
+		t.Errorf("state %s: the other Module's order comes back", e.State)
+	}
+	if finalizers := w.config(node).Finalizers; len(finalizers) != 0 {
+		t.Errorf("finalizers %v: an order to load needs none", finalizers)
+	}
+}
+
+func TestOrdersOfTwoModulesToUnloadEachHoldTheObject(t *testing.T) {
+	w := newWorld(t)
+	node, first, second := w.node("a"), w.module("nic"), w.module("fs")
+	w.pass(first)
+	w.pass(second)
+	both := loaded(w.ordered(node, first), w.ordered(node, second))
+	w.agent(node, both)
+	w.must(w.admin.Delete(t.Context(), first))
+	w.must(w.admin.Delete(t.Context(), second))
+	w.pass(first)
+	// The second order comes when the object is already going.
+	w.must(w.admin.Delete(t.Context(), w.config(node)))
+	w.pass(second)
+	both.Modules = both.Modules[1:]
+	w.agent(node, gone(both, first))
+	w.pass(first)
+	if w.exists(first) || w.entry(node, first) != nil {
+		t.Error("the first is gone")
+	}
+	if e := w.ordered(node, second); e.State != v1beta1.NodeModuleAbsent {
+		t.Errorf("state %s: the second has not been answered", e.State)
+	}
+	w.quiet(second)
+	w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, second))
+	w.pass(second)
+	if w.exists(second) || w.config(node) != nil {
+		t.Error("nothing is left")
+	}
+}
+
+func TestAnOrderToUnloadThatIsTakenBackHoldsNothing(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	relabel := func(value string) {
+		patch := client.MergeFrom(node.DeepCopy())
+		node.Labels["test"] = value
+		w.must(w.admin.Patch(t.Context(), node, patch))
+	}
+	relabel("other")
+	w.pass(m)
+	if len(w.config(node).Finalizers) != 1 {
+		t.Errorf("finalizers %v, want one while the order stands", w.config(node).Finalizers)
+	}
+	relabel(w.namespace)
+	w.pass(m)
+	if len(w.config(node).Finalizers) != 0 {
+		t.Errorf("finalizers %v are left", w.config(node).Finalizers)
+	}
+}
+
+func TestAnOrderToUnloadHoldsNothingThatNobodyCanAnswer(t *testing.T) {
+	cases := map[string]func(*world, *v1beta1.NodeModulesConfig){
+		"the node is gone": func(w *world, nmc *v1beta1.NodeModulesConfig) {
+			w.must(w.admin.Delete(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nmc.Name}}))
+			w.must(w.admin.Delete(w.Context(), nmc))
+		},
+		"the CRDs are leaving": func(w *world, nmc *v1beta1.NodeModulesConfig) {
+			w.must(w.admin.Delete(w.Context(), nmc))
+			w.use(w.reading(func(o client.Object) error {
+				if crd, ok := o.(*metav1.PartialObjectMetadata); ok {
+					now := metav1.Now()
+					crd.DeletionTimestamp = &now
+				}
+				return nil
+			}))
+		},
+		"somebody took the order out": func(w *world, nmc *v1beta1.NodeModulesConfig) {
+			nmc.Spec.Modules = nil
+			w.must(w.admin.Update(w.Context(), nmc))
+			w.agent(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nmc.Name}}, v1beta1.NodeModulesConfigStatus{})
+			w.must(w.admin.Delete(w.Context(), nmc))
+		},
+	}
+	for name, happens := range cases {
+		for _, there := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, Module there %t", name, there), func(t *testing.T) {
+				w := newWorld(t)
+				node, m := w.node("a"), w.module("nic")
+				w.load(node, m)
+				w.must(w.admin.Delete(t.Context(), m))
+				w.pass(m)
+				if !there {
+					w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+					m.Finalizers = nil
+					w.must(w.admin.Update(t.Context(), m))
+				}
+				happens(w, w.config(node))
+				w.pass(m)
+				if nmc := w.config(node); nmc != nil {
+					t.Errorf("the object stays for ever: %v", nmc.Finalizers)
+				}
+				if w.exists(m) {
+					t.Error("and so does the Module")
+				}
+			})
+		}
 	}
 }

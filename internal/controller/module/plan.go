@@ -55,12 +55,19 @@ type step struct {
 	write *v1beta1.NodeModuleSpec
 	// remove takes the entry out.
 	remove bool
+	// free takes off the finalizer that holds orders to unload: there are none, or nobody is left to carry them out.
+	free bool
 	// image that the node needs delivered, or nothing: failures with any other are history.
 	image string
 }
 
 func (s *step) empty() bool {
-	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove
+	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove && !s.free
+}
+
+// concerns reports whether the entry is the Module's.
+func (s *step) concerns(e v1beta1.NodeModuleSpec) bool {
+	return e.Namespace == s.key.Namespace && e.Name == s.key.Name
 }
 
 // aim is what a Module wants of a node.
@@ -148,6 +155,7 @@ func (pl *planner) decideAll() (steps []step, working int) {
 		case pl.present(&s, a.order):
 			working++
 		}
+		s.free = s.write == nil && !s.remove && held(v.config) && (v.node == nil || !unloads(v.config))
 		steps = append(steps, s)
 	}
 	return steps, working
@@ -163,9 +171,7 @@ func (pl *planner) aim(v *view) aim {
 		return aim{keep: true}
 	}
 	switch {
-	case m == nil && (v.entry == nil && v.live != nil || v.config != nil && v.config.CreationTimestamp.Before(&pl.snap.defined)):
-		// What is loaded is an accident's survivor until an order says otherwise, and what was ordered before there was
-		// a definition of Modules says nothing of them. Applying the Module claims it, deleting it then unloads it.
+	case m == nil && pl.survives(v):
 		return aim{keep: true}
 	case m == nil || m.DeletionTimestamp != nil:
 		return aim{leave: ReasonDeleted}
@@ -184,6 +190,16 @@ func (pl *planner) aim(v *view) aim {
 	return aim{order: o.entry}
 }
 
+// survives reports whether a kernel module stays that no Module is there for: what no order names, and what was ordered
+// before the cluster had this definition of Modules, which took all of them along when it was deleted. Nobody wished either
+// gone. Applying the Module claims it, and deleting the Module then unloads it.
+func (pl *planner) survives(v *view) bool {
+	if v.entry == nil {
+		return v.live != nil
+	}
+	return v.entry.State != v1beta1.NodeModuleAbsent && v.config.CreationTimestamp.Before(&pl.snap.defined)
+}
+
 // absent leads an entry out: order, wait for the answer, remove.
 func absent(s *step, reason string) {
 	v := s.view
@@ -198,11 +214,11 @@ func absent(s *step, reason string) {
 	case v.entry == nil:
 		// Left over when two Modules left at the same time.
 		s.remove = v.config != nil && v.attempt != nil && bare(v.config)
-	case v.entry.State != v1beta1.NodeModuleAbsent:
+	case v.entry.State == v1beta1.NodeModuleAbsent && acknowledged:
+		s.remove = true
+	case v.entry.State != v1beta1.NodeModuleAbsent || holdable(v.config) && !held(v.config):
 		s.write = v.entry.DeepCopy()
 		s.write.State, s.write.Reason = v1beta1.NodeModuleAbsent, reason
-	case acknowledged:
-		s.remove = true
 	}
 }
 

@@ -82,6 +82,9 @@ func TestPlanForANode(t *testing.T) {
 				c(e)
 			}
 			s.view.config.Spec.Modules = append(s.view.config.Spec.Modules, *e)
+			if e.State == v1beta1.NodeModuleAbsent {
+				s.view.config.Finalizers = []string{OrdersFinalizer}
+			}
 		}
 	}
 	absentEntry := func(e *v1beta1.NodeModuleSpec) { e.State, e.Reason = v1beta1.NodeModuleAbsent, "Deleted" }

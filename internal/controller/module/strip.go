@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,6 +18,26 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
+// OrdersFinalizer keeps a NodeModulesConfig while an order to unload stands in it, and so keeps the order: with the object,
+// a Module that is being deleted would lose what it waits for, and go while its kernel module is in the kernel. It comes
+// with the first such order and goes with the last, with the node, and while the CRDs leave.
+const OrdersFinalizer = "drover.dev/orders"
+
+// held reports whether the finalizer is there.
+func held(config *v1beta1.NodeModulesConfig) bool {
+	return config != nil && slices.Contains(config.Finalizers, OrdersFinalizer)
+}
+
+// holdable reports whether the finalizer may be asked for: to an object that is being deleted, none can be added.
+func holdable(config *v1beta1.NodeModulesConfig) bool {
+	return config == nil || config.DeletionTimestamp == nil || held(config)
+}
+
+// unloads reports whether an order to unload stands in the object.
+func unloads(config *v1beta1.NodeModulesConfig) bool {
+	return slices.ContainsFunc(config.Spec.Modules, func(e v1beta1.NodeModuleSpec) bool { return e.State == v1beta1.NodeModuleAbsent })
+}
+
 // operation is one line of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
@@ -24,35 +45,69 @@ type operation struct {
 	Value string `json:"value,omitempty"`
 }
 
-// strip takes the Module's entry out of the list whoever owns it. An apply that leaves it out would keep what others own
-// too, after a restore from a backup for example: an entry without a state, which orders a load.
-func (c *Controller) strip(ctx context.Context, s step) error {
+// remove takes the entry out, and the finalizer when it was the last order to unload. An object in which nothing else
+// stands goes too, as it was read: another Module's entry that came since is a conflict.
+func (c *Controller) remove(ctx context.Context, s step) error {
 	config := s.view.config.DeepCopy()
-	patch := []operation{{Op: "test", Path: "/metadata/resourceVersion", Value: config.ResourceVersion}}
-	for i := range config.Spec.Modules {
-		if e := &config.Spec.Modules[i]; e.Namespace == s.key.Namespace && e.Name == s.key.Name {
-			at := fmt.Sprintf("/spec/modules/%d", i)
-			patch = append(patch,
-				operation{Op: "test", Path: at + "/namespace", Value: e.Namespace},
-				operation{Op: "test", Path: at + "/name", Value: e.Name},
-				operation{Op: "remove", Path: at})
-		}
+	var patch []operation
+	if i := slices.IndexFunc(config.Spec.Modules, s.concerns); i >= 0 {
+		patch = append(patch, takeEntry(config, i)...)
+		config.Spec.Modules = slices.Delete(config.Spec.Modules, i, i+1)
 	}
+	if !unloads(config) {
+		patch = append(patch, takeFinalizer(config)...)
+	}
+	last := bare(config)
+	if last && !held(config) {
+		return kube.DeleteUnchanged(ctx, c.client, config)
+	}
+	if err := c.strip(ctx, s, config, patch); err != nil || !last || config.DeletionTimestamp != nil {
+		return err
+	}
+	return kube.DeleteUnchanged(ctx, c.client, config)
+}
+
+// free takes the finalizer off.
+func (c *Controller) free(ctx context.Context, s step) error {
+	config := s.view.config.DeepCopy()
+	return c.strip(ctx, s, config, takeFinalizer(config))
+}
+
+// strip takes something out of the object as it was read, whoever owns it, and leaves in config what the API server
+// answered. An apply that leaves an entry out would keep what others own of it, after a restore from a backup for example:
+// an entry without a state, which orders a load.
+func (c *Controller) strip(ctx context.Context, s step, config *v1beta1.NodeModulesConfig, patch []operation) error {
+	patch = slices.Insert(patch, 0, operation{Op: "test", Path: "/metadata/resourceVersion", Value: config.ResourceVersion})
 	text, err := json.Marshal(patch)
 	if err != nil {
 		return fmt.Errorf("encode patch of NodeModulesConfig %s: %w", config.Name, err)
 	}
 	err = c.client.Patch(ctx, config, client.RawPatch(types.JSONPatchType, text), kube.ModuleOwner(s.key.Namespace, s.key.Name))
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case unfit(err):
+	if unfit(err) {
 		err = apierrors.NewConflict(schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "nodemodulesconfigs"}, config.Name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("take an entry out of NodeModulesConfig %s: %w", config.Name, err)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("take orders out of NodeModulesConfig %s: %w", config.Name, err)
 	}
 	return nil
+}
+
+func takeEntry(config *v1beta1.NodeModulesConfig, i int) []operation {
+	e, at := &config.Spec.Modules[i], fmt.Sprintf("/spec/modules/%d", i)
+	return []operation{
+		{Op: "test", Path: at + "/namespace", Value: e.Namespace},
+		{Op: "test", Path: at + "/name", Value: e.Name},
+		{Op: "remove", Path: at},
+	}
+}
+
+func takeFinalizer(config *v1beta1.NodeModulesConfig) []operation {
+	i := slices.Index(config.Finalizers, OrdersFinalizer)
+	if i < 0 {
+		return nil
+	}
+	at := fmt.Sprintf("/metadata/finalizers/%d", i)
+	return []operation{{Op: "test", Path: at, Value: OrdersFinalizer}, {Op: "remove", Path: at}}
 }
 
 // unfit reports whether a JSON patch was refused because a test in it failed: the object is not as it was read. The API

@@ -5,6 +5,7 @@ package module
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -133,6 +134,13 @@ func (c *Controller) configDeleted(ctx context.Context, e event.DeleteEvent, q q
 
 // enqueueNamed queues every Module that the objects speak of.
 func enqueueNamed(q queue, objects ...client.Object) {
+	for key := range named(objects...) {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+	}
+}
+
+// named are the Modules that NodeModulesConfigs speak of.
+func named(objects ...client.Object) map[types.NamespacedName]bool {
 	keys := map[types.NamespacedName]bool{}
 	for _, object := range objects {
 		config, ok := object.(*v1beta1.NodeModulesConfig)
@@ -149,9 +157,7 @@ func enqueueNamed(q queue, objects ...client.Object) {
 			keys[types.NamespacedName{Namespace: config.Status.Attempts[i].Namespace, Name: config.Status.Attempts[i].Name}] = true
 		}
 	}
-	for key := range keys {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
-	}
+	return keys
 }
 
 func carrierCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueCarrier(q, e.Object) }
@@ -182,14 +188,25 @@ func (c *Controller) everyModule(ctx context.Context, _ client.Object) []reconci
 	return c.requests(ctx, func(*v1beta1.Module) bool { return true })
 }
 
-// modulesOfDefinition is for our own CRDs only.
+// modulesOfDefinition is for our own CRDs only. Objects that a finalizer holds may name Modules that are gone already.
 func (c *Controller) modulesOfDefinition(ctx context.Context, crd client.Object) []reconcile.Request {
-	for _, name := range crdNames {
-		if crd.GetName() == name {
-			return c.everyModule(ctx, crd)
+	if !slices.Contains(crdNames, crd.GetName()) {
+		return nil
+	}
+	requests := c.everyModule(ctx, crd)
+	var configs v1beta1.NodeModulesConfigList
+	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		log.FromContext(ctx).Error(err, "List NodeModulesConfigs for an event")
+		return requests
+	}
+	for i := range configs.Items {
+		if held(&configs.Items[i]) {
+			for key := range named(&configs.Items[i]) {
+				requests = append(requests, reconcile.Request{NamespacedName: key})
+			}
 		}
 	}
-	return nil
+	return requests
 }
 
 func (c *Controller) enqueueModules(ctx context.Context, q queue, concerned func(*v1beta1.Module) bool) {

@@ -3,7 +3,9 @@
 package module_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -66,11 +68,13 @@ func (w *world) node(suffix string) *corev1.Node {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	w.must(w.admin.Status().Update(w.Context(), node))
 	w.Cleanup(func() {
+		// The test's own context has ended by now.
+		ctx, admin := context.Background(), w.env.Admin(w.T)
 		nmc := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-		for _, object := range []client.Object{nmc, node} {
-			if err := client.IgnoreNotFound(w.env.Admin(w.T).Delete(w.Context(), object)); err != nil && w.Context().Err() == nil {
-				w.Error(err)
-			}
+		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		err := errors.Join(client.IgnoreNotFound(admin.Patch(ctx, nmc, free)), client.IgnoreNotFound(admin.Delete(ctx, nmc)), client.IgnoreNotFound(admin.Delete(ctx, node)))
+		if err != nil {
+			w.Error(err)
 		}
 	})
 	return node
