@@ -23,6 +23,8 @@ type facts struct {
 	loaded *loaded
 	// live are the modules in the kernel, of those that matter here.
 	live map[string]host.Module
+	// among identifies the set of all modules in the kernel.
+	among string
 	// release of the running kernel.
 	release string
 	// held tells whether the store has the wanted delivery.
@@ -190,6 +192,13 @@ func decidePlan(f facts) decision {
 		}
 		// Gone although wanted, or the last agent ended in the middle of the load.
 		return decision{verb: verbLoad, drifted: f.loaded.Complete}
+	}
+	// Before anything is unloaded for it.
+	if f.plan.hopeless != nil {
+		return decision{verb: verbRest, report: f.plan.hopeless}
+	}
+	if r := f.refused(); r != nil {
+		return decision{verb: verbRest, report: r}
 	}
 	if len(f.oursLive()) > 0 {
 		return decision{verb: verbUnload}

@@ -114,15 +114,30 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 			continue
 		}
 		if err != nil {
-			p.fail(ctx, f, f.orderHash(), loadReport(err))
-			if errors.Is(err, host.ErrTimeout) {
-				return nil // the module may still arrive; the journal names it
-			}
-			return p.rollBack(ctx, f, inserted)
+			return p.refused(ctx, f, s, inserted, err)
 		}
 		inserted = append(inserted, s)
 	}
 	return p.verify(ctx, f, l, inserted, adopted && len(inserted) == 0)
+}
+
+// refused ends a load that the kernel has refused at a step.
+func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []planStep, err error) error {
+	r := loadReport(err)
+	p.fail(ctx, f, f.orderHash(), r)
+	if errors.Is(err, host.ErrTimeout) {
+		return nil // the module may still arrive; the journal names it
+	}
+	if err := p.rollBack(ctx, f, inserted); err != nil {
+		return err
+	}
+	if _, err := p.see(nil); err != nil {
+		return err
+	}
+	if !p.journal.remember(s, r, digestOf(p.present)) {
+		return nil
+	}
+	return p.journal.write(p.o.StateDir)
 }
 
 // intent is the journal's entry for a load that is about to begin.

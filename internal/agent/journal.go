@@ -49,6 +49,8 @@ type journal struct {
 	BootID string `json:"bootID"`
 	// Loaded by order.
 	Loaded map[key]*loaded `json:"loaded,omitempty"`
+	// Refused builds, by what the kernel said of them.
+	Refused map[string]refusal `json:"refused,omitempty"`
 	// Deliveries last used by each order, newest first, at most two. They outlive boots.
 	Deliveries map[key][]string `json:"deliveries,omitempty"`
 }

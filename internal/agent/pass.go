@@ -186,6 +186,9 @@ func (p *pass) facts(k key) (facts, error) {
 	}
 	var err error
 	f.live, err = p.see(names)
+	if len(p.journal.Refused) > 0 {
+		f.among = digestOf(p.present)
+	}
 	if f.retry != nil && f.retry.needs != "" && p.present[kmod.NormalizeName(f.retry.needs)] == host.StateLive {
 		f.retry = nil // what it waited for has come
 	}

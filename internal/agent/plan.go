@@ -24,6 +24,8 @@ type plan struct {
 	// BuiltIn: the kernel has Main compiled in; Steps is empty.
 	BuiltIn bool
 	Steps   []planStep
+	// hopeless is why the kernel will certainly refuse it.
+	hopeless *report
 }
 
 // planStep is one module of a plan.
@@ -114,7 +116,8 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 		p.Steps = append(p.Steps, step)
 	}
 	p.BuiltIn = len(p.Steps) == 0 // modules.builtin of the host's tree names it
-	return p, nil
+	p.hopeless, err = hopeless(h, hostTree, steps)
+	return p, err
 }
 
 // liveNames are the modules that the kernel holds and that work.

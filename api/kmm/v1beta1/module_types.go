@@ -132,9 +132,10 @@ type ModuleLoaderContainerSpec struct {
 	// +optional
 	RegistryTLS TLSOptions `json:"registryTLS,omitempty"`
 
-	// version turns on the ordered upgrade that is driven by node labels.
+	// version turns on the ordered upgrade that is driven by node labels. It is the value of a node label.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
 	Version string `json:"version,omitempty"`
 }
 

@@ -267,6 +267,12 @@ var lives = map[string]func(n *node){
 		n.ok(n.Done(drv, false, n.now))
 		n.verdicts(n.reboot(dump("drv")))
 	},
+	"one that fails after one that did not": func(n *node) {
+		n.load(drv)
+		n.begin(drv)
+		n.ok(n.Done(drv, false, n.now))
+		n.verdicts(n.reboot(dump("drv")))
+	},
 	"an oops that the node survives": func(n *node) {
 		n.begin(drv)
 		n.ok(n.Blame(drv, n.now))
@@ -311,6 +317,10 @@ var lives = map[string]func(n *node){
 		n.reboot(dump("other"))
 		excuse(other, false)
 		n.held(other, true, fuse.QuarantineFor)
+		n.crash(next)
+		n.ok(n.Blame(next, n.now))
+		excuse(next, false) // there is evidence
+		n.held(next, true, fuse.QuarantineFor)
 	},
 	"a clock that was wrong holds nothing for years": func(n *node) {
 		n.wait(10 * 365 * 24 * time.Hour)
@@ -399,5 +409,20 @@ func TestBounded(t *testing.T) {
 	}
 	if got := len(n.reboot()); got != fuse.MaxBuilds {
 		t.Errorf("%d verdicts of %d open loads", got, fuse.MaxBuilds)
+	}
+}
+
+// When there are more quarantines than can be remembered, the oldest goes.
+func TestOldestQuarantineGoes(t *testing.T) {
+	n := newNode(t)
+	build := func(i int) fuse.Build { return fuse.Build{Module: "m", BuildID: strconv.Itoa(i)} }
+	for i := range fuse.MaxBuilds + 2 {
+		n.ok(n.Blame(build((i+100)%(fuse.MaxBuilds+2)), n.now))
+		n.wait(time.Second)
+	}
+	for i := range fuse.MaxBuilds + 2 {
+		if _, ok := n.Allowed(build(i), n.now); ok != (i == 100 || i == 101) {
+			t.Errorf("build %d: allowed %v", i, ok)
+		}
 	}
 }

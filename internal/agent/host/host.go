@@ -31,6 +31,9 @@ type Host interface {
 	// BuiltIn tells whether the module is compiled into the kernel (modules.builtin or /sys/module without initstate).
 	BuiltIn(name string) (bool, error)
 
+	// Rules are what the kernel demands of every module.
+	Rules() (Rules, error)
+
 	// Tree is the host's own lib/modules/<Release()>.
 	Tree() (fs.FS, error)
 
@@ -48,6 +51,14 @@ type Host interface {
 	// Changes sends a value after modules came or went, bursts coalesced into one. It is a hint: events may be lost,
 	// so callers poll slowly as well. The channel is closed when ctx ends.
 	Changes(ctx context.Context) (<-chan struct{}, error)
+}
+
+// Rules are what a kernel demands of every module, as far as it shows.
+type Rules struct {
+	// Machine is its ELF machine (EM_X86_64 is 62, EM_AARCH64 183); 0: unknown.
+	Machine uint16
+	// ModulesDisabled: kernel.modules_disabled is 1, and stays so until the next boot.
+	ModulesDisabled bool
 }
 
 // LoadRequest is one finit_module call.

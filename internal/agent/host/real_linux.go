@@ -4,12 +4,14 @@ package host
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -105,6 +107,16 @@ func (r *Real) BuiltIn(name string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// machines by the names of Go's architectures: this program runs on the kernel's own.
+var machines = map[string]elf.Machine{
+	"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390, "riscv64": elf.EM_RISCV,
+}
+
+// Rules implements Host.
+func (r *Real) Rules() (Rules, error) {
+	return Rules{Machine: uint16(machines[runtime.GOARCH]), ModulesDisabled: r.modulesDisabled()}, nil
 }
 
 // Tree implements Host.

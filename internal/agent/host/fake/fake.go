@@ -30,6 +30,8 @@ type Options struct {
 	Release string
 	// Tree is the host's lib/modules/<Release>. Default: none there.
 	Tree fs.FS
+	// Machine is the ELF machine of its modules; 0: unknown.
+	Machine uint16
 	// BuiltIn modules, by name.
 	BuiltIn []string
 	// Clock is the real one unless set.
@@ -47,6 +49,7 @@ type Host struct {
 	boots    int
 	modules  map[string]*module
 	builtIn  map[string]bool
+	disabled bool // kernel.modules_disabled
 	faults   map[string][]*Fault
 	calls    []Call
 	watchers map[chan struct{}]bool
@@ -119,7 +122,7 @@ func (h *Host) startKernel() {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	h.boot = fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-	h.modules = map[string]*module{}
+	h.modules, h.disabled = map[string]*module{}, false
 }
 
 // Release implements host.Host.
@@ -174,6 +177,13 @@ func (h *Host) BuiltIn(name string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.builtIn[kmod.NormalizeName(name)], nil
+}
+
+// Rules implements host.Host.
+func (h *Host) Rules() (host.Rules, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return host.Rules{Machine: h.o.Machine, ModulesDisabled: h.disabled}, nil
 }
 
 // Tree implements host.Host.
@@ -243,6 +253,9 @@ func (h *Host) insert(info *kmod.Info, params []string) error {
 	defer h.mu.Unlock()
 	refused := func(errno, line string) error {
 		return &host.CallError{Errno: errno, Log: []string{info.Name + ": " + line}}
+	}
+	if h.disabled {
+		return refused("EPERM", "kernel.modules_disabled is 1")
 	}
 	if _, ok := h.modules[info.Name]; ok {
 		return &host.CallError{Errno: "EEXIST"}

@@ -96,6 +96,13 @@ func (h *Host) Users(name string) ([]host.User, error) {
 	return host.SortUsers(users), nil
 }
 
+// DisableModules sets kernel.modules_disabled, which only a reboot takes back.
+func (h *Host) DisableModules() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.disabled = true
+}
+
 // Insmod is a person who loads a module file by hand.
 func (h *Host) Insmod(file []byte, params ...string) error {
 	info, err := kmod.Read(file)

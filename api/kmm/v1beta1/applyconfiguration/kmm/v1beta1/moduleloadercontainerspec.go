@@ -29,7 +29,7 @@ type ModuleLoaderContainerSpecApplyConfiguration struct {
 	InTreeModuleToRemove *string `json:"inTreeModuleToRemove,omitempty"`
 	// registryTLS are the TLS settings of the registry that holds containerImage.
 	RegistryTLS *TLSOptionsApplyConfiguration `json:"registryTLS,omitempty"`
-	// version turns on the ordered upgrade that is driven by node labels.
+	// version turns on the ordered upgrade that is driven by node labels. It is the value of a node label.
 	Version *string `json:"version,omitempty"`
 }
 

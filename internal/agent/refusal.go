@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/check"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// maxRefusals bounds how many refused builds are remembered.
+const maxRefusals = 64
+
+// refusal is the kernel's answer to a build. It will not be another one in this boot.
+type refusal struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Among is the digest of the modules that were in the kernel: a missing symbol may come with another module.
+	Among string `json:"among,omitempty"`
+}
+
+// final are the reasons for which a kernel refuses the same build again until its next boot.
+var final = []string{v1beta1.ReasonSignatureRejected, v1beta1.ReasonVermagicMismatch, v1beta1.ReasonUnknownSymbol, v1beta1.ReasonModulesDisabled}
+
+// build identifies what a step would load.
+func (s planStep) build() string {
+	if s.BuildID == "" {
+		return s.Name + " " + s.Content
+	}
+	return s.Name + " " + s.BuildID
+}
+
+// refused finds what the kernel has said of a plan's builds already.
+func (f facts) refused() *report {
+	for _, s := range f.plan.Steps {
+		r, ok := f.journal.Refused[s.build()]
+		if !ok || s.Optional || r.Among != "" && r.Among != f.among {
+			continue
+		}
+		if _, live := f.live[s.Name]; live && s.Name != f.plan.Main {
+			continue
+		}
+		return &report{State: v1beta1.AttemptFailed, Reason: r.Reason, Message: r.Message + "\nNot tried again before the next boot, or another build."}
+	}
+	return nil
+}
+
+// remember keeps a final refusal of a step. It tells whether the journal changed.
+func (j *journal) remember(s planStep, r report, among string) bool {
+	if !slices.Contains(final, r.Reason) {
+		return false
+	}
+	if len(j.Refused) >= maxRefusals || j.Refused == nil {
+		j.Refused = map[string]refusal{}
+	}
+	if r.Reason != v1beta1.ReasonUnknownSymbol {
+		among = ""
+	}
+	j.Refused[s.build()] = refusal{Reason: r.Reason, Message: r.Message, Among: among}
+	return true
+}
+
+// digestOf identifies a set of modules.
+func digestOf(present map[string]host.State) string {
+	return hash(slices.Sorted(maps.Keys(present)))
+}
+
+// maxSamples bounds how many of the host's modules are looked at for one that tells the kernel's vermagic.
+const maxSamples = 8
+
+// hopeless says why the kernel will certainly refuse a plan; nil when it may load.
+func hopeless(h host.Host, tree *kmod.Tree, steps []kmod.Step) (*report, error) {
+	rules, err := h.Rules()
+	if err != nil {
+		return nil, err
+	}
+	magic, err := vermagicOf(h, tree)
+	if err != nil {
+		return nil, err
+	}
+	var modules []check.Module
+	for _, s := range steps {
+		if !s.Optional {
+			// What is certain shows in the facts; symbols and signatures are left to the kernel.
+			modules = append(modules, check.Module{Name: s.Name, Details: &kmod.Details{Info: s.Info}})
+		}
+	}
+	kernel := check.Kernel{Release: h.Release(), Machine: rules.Machine, Vermagic: magic, ModulesDisabled: rules.ModulesDisabled}
+	for _, finding := range check.Check(kernel, modules) {
+		if finding.Certain {
+			return &report{State: v1beta1.AttemptFailed, Reason: finding.Reason, Message: finding.Message}, nil
+		}
+	}
+	return nil, nil
+}
+
+// vermagicOf is the vermagic of a module that the running kernel has accepted, or "" when none is known: one of the host's tree that is live.
+func vermagicOf(h host.Host, tree *kmod.Tree) (string, error) {
+	if tree == nil {
+		return "", nil
+	}
+	present, err := h.Modules()
+	if err != nil {
+		return "", err
+	}
+	left := maxSamples
+	for _, name := range slices.Sorted(maps.Keys(present)) {
+		if _, ok := tree.Path(name); !ok {
+			continue
+		}
+		if left--; left < 0 {
+			break
+		}
+		live, ok, err := h.Module(name)
+		if err != nil {
+			return "", err
+		}
+		info, err := tree.Info(name)
+		if err != nil || !ok || info.BuildID == "" || info.BuildID != live.BuildID {
+			continue // replaced on disk since, or unreadable: another one will do
+		}
+		return info.Vermagic, nil
+	}
+	return "", nil
+}

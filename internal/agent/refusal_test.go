@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+const machineX86 = 62
+
+// loadsOf counts how often the kernel was asked to load a module.
+func loadsOf(r *rig, module string) int {
+	return len(slices.DeleteFunc(r.host.Calls(), func(c fake.Call) bool { return c.Call != "finit_module" || c.Module != module }))
+}
+
+// TestHopelessLoadIsNotTried, and nothing is unloaded for it.
+func TestHopelessLoadIsNotTried(t *testing.T) {
+	wrongFlags := gadgetV2
+	wrongFlags.Vermagic, wrongFlags.ModVersions = release+" SMP mod_unload preempt", true
+	wrongMachine := gadgetV2
+	wrongMachine.Machine = synth.MachineAArch64
+	cases := map[string]struct {
+		given   synth.Module
+		disable bool
+		then    string
+	}{
+		"vermagic flags":    {given: wrongFlags, then: "Failed VermagicMismatch"},
+		"machine":           {given: wrongMachine, then: "Failed VermagicMismatch"},
+		"modules disabled":  {given: gadgetV2, disable: true, then: "Failed ModulesDisabled"},
+		"nothing of a kind": {given: gadgetV2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			sample := synth.Module{Name: "ext4"}
+			r := newRig(t, fake.Options{Tree: hostTreeOf(sample), Machine: machineX86})
+			sample.Vermagic, sample.InTree = release+" SMP mod_unload", true
+			if err := r.host.Insmod(sample.Bytes()); err != nil {
+				t.Fatal(err)
+			}
+			r.pass(order("gadget", r.deliver("d1", gadget)))
+			if tc.disable {
+				r.host.DisableModules()
+			}
+			s := r.pass(order("gadget", r.deliver("d2", tc.given)))
+			same(t, "attempt", tc.then, attempt(s, "gadget"))
+			if loads := loadsOf(r, "gadget"); tc.then != "" && (loads != 1 || loadedImage(s, "gadget") == "") {
+				t.Errorf("%d loads, live %q", loads, loadedImage(s, "gadget"))
+			}
+		})
+	}
+}
+
+// TestRefusedOncePerBoot: what the kernel has refused for good is not tried again.
+func TestRefusedOncePerBoot(t *testing.T) {
+	cases := map[string]fake.Fault{
+		"Failed SignatureRejected": {Errno: "EKEYREJECTED"},
+		"Failed UnknownSymbol":     {Errno: "EINVAL", Log: []string{"gadget: disagrees about version of symbol x"}},
+	}
+	for then, given := range cases {
+		t.Run(then, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			r.host.Script("finit_module", "gadget", given)
+			o := order("gadget", r.deliver("d1", gadget))
+			for range 5 {
+				same(t, "attempt", then, attempt(r.pass(o), "gadget"))
+				r.clock.Step(time.Hour)
+				r.restart(r.host)
+			}
+			same(t, "loads", 1, loadsOf(r, "gadget"))
+			r.host.Reboot("")
+			r.pass(o)
+			same(t, "loads after a reboot", 2, loadsOf(r, "gadget"))
+			r.host.Mend()
+			s := r.pass(order("gadget", r.deliver("d2", gadgetV2)))
+			if loadedImage(s, "gadget") == "" {
+				t.Errorf("another build is not loaded: %s", attempt(s, "gadget"))
+			}
+		})
+	}
+}
+
+// TestMissingSymbolMayCome with another module.
+func TestMissingSymbolMayCome(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENOENT", Log: []string{"gadget: Unknown symbol x (err -2)"}, Times: 1})
+	o := order("gadget", r.deliver("d1", gadget))
+	r.pass(o)
+	r.clock.Step(time.Hour)
+	same(t, "attempt", "Failed UnknownSymbol", attempt(r.pass(o), "gadget"))
+	if err := r.host.Insmod(ko(synth.Module{Name: "exporter"})); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.pass(o); loadedImage(s, "gadget") == "" {
+		t.Errorf("attempt %q", attempt(s, "gadget"))
+	}
+}
