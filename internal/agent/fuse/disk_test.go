@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -185,5 +186,42 @@ func TestNotDurable(t *testing.T) {
 	}
 	if _, err := Open(filepath.Join(dir, "missing"), true); err == nil {
 		t.Error("a directory that is not there")
+	}
+}
+
+// Loads of several modules, a status report and a timer at the same time: for the race detector.
+func TestConcurrent(t *testing.T) {
+	f := opened(t, t.TempDir(), "1")
+	var all sync.WaitGroup
+	for _, module := range []string{"a", "b", "c"} {
+		all.Go(func() {
+			b := Build{Module: module}
+			for range 10 {
+				if err := errors.Join(f.Intent(b, t0), f.Done(b, true, t0)); err != nil {
+					t.Error(err)
+				}
+				f.List(t0)
+				if _, err := f.Settle(t0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// What a load pays for: an intent and its end, both synced.
+func BenchmarkIntentAndDone(b *testing.B) {
+	f, err := Open(b.TempDir(), true)
+	if err == nil {
+		_, err = f.Boot("1", nil, t0)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := errors.Join(f.Intent(good, t0), f.Done(good, true, t0)); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
