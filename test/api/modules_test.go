@@ -56,6 +56,21 @@ func TestNamesHaveToFitLabels(t *testing.T) {
 	}
 }
 
+// TestVersionIsALabelValue: it becomes the value of a node label, which the API server would refuse later.
+func TestVersionIsALabelValue(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	for version, then := range map[string][]string{
+		"": nil, "1": nil, "v1.2.3-rc.1": nil, "1_a": nil,
+		"1.0+git": {"spec.moduleLoader.container.version"}, "-1": {"spec.moduleLoader.container.version"},
+		"1.": {"spec.moduleLoader.container.version"}, "1 a": {"spec.moduleLoader.container.version"},
+	} {
+		m := valid(func(m *v1beta1.Module) { container(m).Version = version })
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
+	}
+}
+
 func TestVersionCannotAppearOrVanish(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)

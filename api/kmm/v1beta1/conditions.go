@@ -63,6 +63,8 @@ const (
 	ReasonMissingDependency = "MissingDependency"
 	// ReasonAgentFailed: the agent's own means on the node failed, such as its state directory.
 	ReasonAgentFailed = "AgentFailed"
+	// ReasonFirmwareConflict: a firmware file of that name with other content is on the node already.
+	ReasonFirmwareConflict = "FirmwareConflict"
 	// ReasonModuleConflict: another Module owns a different build of the same kernel module on the node.
 	ReasonModuleConflict = "ModuleConflict"
 	// ReasonSignatureRejected: the kernel refuses the module's signature.

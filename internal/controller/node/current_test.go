@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,25 @@ func (s *scene) change(t *testing.T, edit func(*v1beta1.Module)) {
 		}
 		return err == nil, err
 	})
+}
+
+// awaitMessage waits until a condition says exactly that.
+func (s *scene) awaitMessage(t *testing.T, kind, message string) metav1.Condition {
+	t.Helper()
+	got := &metav1.Condition{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("condition %s says %q", kind, got.Message)
+		}
+	})
+	eventually(t, kind+": "+message, func(ctx context.Context) (bool, error) {
+		err := s.admin.Get(ctx, client.ObjectKeyFromObject(s.module), s.module)
+		if c := meta.FindStatusCondition(s.module.Status.Conditions, kind); c != nil {
+			got = c
+		}
+		return got.Message == message, err
+	})
+	return *got
 }
 
 // asked is the delivery that the Module asks for now.

@@ -4,7 +4,7 @@
 //
 // Two reconcilers share its watches. The labeler, keyed by Node, keeps the ready, version.ready and device-plugin-ready
 // labels. The reporter, keyed by Module, keeps Module.status and emits events.
-// Reads: Node, NodeModulesConfig, Module, plugin and carrier pods. Writes: those labels, Module.status, events.
+// Reads: Node, NodeModulesConfig, Module, plugin and carrier pods, DaemonSets. Writes: those labels, Module.status, events.
 package node
 
 import (
@@ -24,6 +24,7 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules;nodemodulesconfigs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -45,7 +46,7 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get NodeModulesConfig: %w", err)
 	}
-	plugins, err := l.readyPlugins(ctx, node.Name)
+	plugins, err := readyPlugins(ctx, l.client, node.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -58,55 +59,6 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 		return reconcile.Result{}, ignoreNotFound("patch the labels of a Node", err)
 	}
 	return reconcile.Result{}, nil
-}
-
-// readyPlugins are the Modules whose device plugin has a ready pod on the node.
-func (l *labeler) readyPlugins(ctx context.Context, node string) ([]types.NamespacedName, error) {
-	var pods corev1.PodList
-	err := l.client.List(ctx, &pods, client.MatchingFields{pluginNodeIndex: node},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err != nil {
-		return nil, fmt.Errorf("list device plugin pods: %w", err)
-	}
-	var modules []types.NamespacedName
-	for i := range pods.Items {
-		if podReady(&pods.Items[i]) {
-			modules = append(modules, moduleOf(&pods.Items[i]))
-		}
-	}
-	return modules, nil
-}
-
-// pluginNode is the index of device plugin pods by node.
-func pluginNode(object client.Object) []string {
-	pod, ok := object.(*corev1.Pod)
-	if !ok || !isPlugin(pod) || pod.Spec.NodeName == "" {
-		return nil
-	}
-	return []string{pod.Spec.NodeName}
-}
-
-// isPlugin is true for pods of a Module's device plugin.
-func isPlugin(object client.Object) bool {
-	return object.GetLabels()[v1beta1.RoleLabel] == rolePlugin && object.GetLabels()[v1beta1.ModuleNameLabel] != ""
-}
-
-// moduleOf is the Module that a pod was made for; it is in the pod's namespace.
-func moduleOf(pod client.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.ModuleNameLabel]}
-}
-
-// podReady is true for a running pod that is ready and not about to go.
-func podReady(pod *corev1.Pod) bool {
-	if pod.DeletionTimestamp != nil {
-		return false
-	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func ignoreNotFound(what string, err error) error {

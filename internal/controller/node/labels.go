@@ -5,40 +5,51 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/status"
 )
 
-// labelDomain is the domain of all labels that this controller keeps, and readySuffix the end of their names. Upstream
-// has no other labels of that shape.
-const (
-	labelDomain = "kmm.node.kubernetes.io/"
-	readySuffix = "ready"
-)
+// labelDomain is the domain of all labels that this controller keeps.
+const labelDomain = "kmm.node.kubernetes.io/"
+
+// userPrefix begins, after the domain, the labels by which users drive ordered upgrades; a Module's name may end them in
+// any way.
+const userPrefix = "version-module."
+
+// keptSuffixes end the names of the labels that this controller keeps.
+var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
 
 // wantedLabels are the labels that a node shall have: what the agent verified in this boot and is still ordered, and
-// the device plugins whose pod is ready. nmc is nil when there is none.
+// the device plugins whose pod is ready. nmc is nil when there is none. What cannot be a label is left out: the labels
+// of a node are written together, and one that is refused would keep all others as they are.
 func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []types.NamespacedName) map[string]string {
 	want := map[string]string{}
+	put := func(label, value string) {
+		if len(validation.IsQualifiedName(label)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+			want[label] = value
+		}
+	}
 	if nmc != nil {
 		for i := range nmc.Status.Modules {
 			live := &nmc.Status.Modules[i]
 			if !status.EntryOf(nmc, live.Namespace, live.Name).Usable(node) {
 				continue
 			}
-			want[v1beta1.ReadyLabel(live.Namespace, live.Name)] = ""
+			put(v1beta1.ReadyLabel(live.Namespace, live.Name), "")
 			if live.Version != "" {
-				want[v1beta1.VersionReadyLabel(live.Namespace, live.Name)] = live.Version
+				put(v1beta1.VersionReadyLabel(live.Namespace, live.Name), live.Version)
 			}
 		}
 	}
 	for _, module := range plugins {
-		want[v1beta1.DevicePluginReadyLabel(module.Namespace, module.Name)] = ""
+		put(v1beta1.DevicePluginReadyLabel(module.Namespace, module.Name), "")
 	}
 	return want
 }
@@ -47,7 +58,8 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []t
 // namespace is one of them: it is never wanted.
 func kept(label string) bool {
 	name, ours := strings.CutPrefix(label, labelDomain)
-	return ours && (strings.HasSuffix(name, "."+readySuffix) || strings.HasSuffix(name, "-"+readySuffix))
+	return ours && !strings.HasPrefix(name, userPrefix) &&
+		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
 // labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing is to be done.

@@ -4,6 +4,7 @@ package node
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +90,15 @@ func TestWantedLabels(t *testing.T) {
 			plugins: []types.NamespacedName{{Namespace: "team", Name: "nic"}},
 			then:    map[string]string{plugin: ""},
 		},
+		"a key that is too long": {
+			given:   entry(),
+			plugins: []types.NamespacedName{{Namespace: "team", Name: strings.Repeat("m", 60)}},
+			then:    map[string]string{ready: ""},
+		},
+		"a version that is no label value": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) { n.Status.Modules[0].Version = "1.0+git" }),
+			then:  map[string]string{ready: ""},
+		},
 		"all": {
 			given:   entry(),
 			plugins: []types.NamespacedName{{Namespace: "team", Name: "nic"}},
@@ -119,6 +129,9 @@ func TestLabelPatch(t *testing.T) {
 		"deprecated":        {map[string]string{d + "b.ready": ""}, nil, map[string]any{d + "b.ready": nil}},
 		"plugin off":        {map[string]string{d + "a.b.device-plugin-ready": ""}, nil, map[string]any{d + "a.b.device-plugin-ready": nil}},
 		"the user's labels": {map[string]string{d + "version-module.a.b": "1", "example.com/x.ready": ""}, nil, nil},
+		"a version label of a Module named gpu-ready": {map[string]string{d + "version-module.a.gpu-ready": "1", d + "version-module.a.b.ready": "1"}, nil, nil},
+		"labels like ours":                            {map[string]string{d + "a.b.not-ready": "x"}, nil, nil},
+		"DRA off":                                     {map[string]string{d + "a.b.dra-ready": ""}, nil, map[string]any{d + "a.b.dra-ready": nil}},
 		"several at once": {
 			map[string]string{d + "a.b.ready": ""}, map[string]string{d + "a.c.ready": "", d + "a.c.version.ready": "3"},
 			map[string]any{d + "a.b.ready": nil, d + "a.c.ready": "", d + "a.c.version.ready": "3"},

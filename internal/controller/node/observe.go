@@ -96,7 +96,11 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 		pod := &pods.Items[i]
 		switch {
 		case isPlugin(pod):
-			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || podReady(pod)
+			ready, err := readyPlugin(ctx, r.client, pod)
+			if err != nil {
+				return nil, nil, err
+			}
+			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || ready
 		case isCarrier(pod):
 			if p := delivery.ProblemOf(pod); p != nil {
 				problems[pod.Spec.NodeName] = *p

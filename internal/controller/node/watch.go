@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,7 +79,14 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return c.setupReporter(mgr)
 }
 
+// onlyNew is for what is read when something else changes, and must only be noticed when it comes late.
+var onlyNew = builder.WithPredicates(predicate.Funcs{
+	UpdateFunc: func(event.UpdateEvent) bool { return false },
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+})
+
 func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
+	l := &labeler{client: c.client}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: labelsConcerned})).
@@ -86,8 +94,9 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: configChanged})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPlugin),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(l.nodesOfDaemonSet), onlyNew).
 		WithOptions(controller.Options{MaxConcurrentReconciles: labelWorkers}).
-		Complete(&labeler{client: c.client})
+		Complete(l)
 	if err != nil {
 		return fmt.Errorf("set up the labeler: %w", err)
 	}
@@ -106,7 +115,8 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: reportChanged})).
 		Watches(&corev1.Node{}, soon(r.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&corev1.Pod{}, soon(moduleOfPod), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&corev1.Pod{}, soon(moduleOfPart), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&appsv1.DaemonSet{}, soon(moduleOfPart), onlyNew).
 		WatchesRawSource(o.Deliveries.Source()).
 		WatchesRawSource(o.Plugins.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers}).
@@ -173,19 +183,12 @@ func (r *reporter) modulesOfNode(ctx context.Context, object client.Object) []ty
 	return keys
 }
 
-func moduleOfPod(_ context.Context, object client.Object) []types.NamespacedName {
+// moduleOfPart is the Module of a pod or DaemonSet.
+func moduleOfPart(_ context.Context, object client.Object) []types.NamespacedName {
 	if isPlugin(object) || isCarrier(object) {
 		return []types.NamespacedName{moduleOf(object)}
 	}
 	return nil
-}
-
-func nodeOfPlugin(_ context.Context, object client.Object) []reconcile.Request {
-	var requests []reconcile.Request
-	for _, node := range pluginNode(object) {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
-	}
-	return requests
 }
 
 // labelsConcerned lets through what the labeler reads of a Node.
