@@ -237,3 +237,19 @@ func TestProblemOf(t *testing.T) {
 		})
 	}
 }
+
+func TestACarrierIsKnownByItsName(t *testing.T) {
+	label := map[string]string{v1beta1.CarrierLabel: ""}
+	for name, tc := range map[string]struct {
+		given metav1.ObjectMeta
+		then  bool
+	}{
+		"a carrier":         {metav1.ObjectMeta{Name: delivery.CarrierName("team", "nic", "n", "id"), Labels: label}, true},
+		"a pod in disguise": {metav1.ObjectMeta{Name: "innocent", Labels: label}, false},
+		"no label":          {metav1.ObjectMeta{Name: delivery.CarrierName("team", "nic", "n", "id")}, false},
+	} {
+		if got := delivery.IsCarrier(&tc.given); got != tc.then {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

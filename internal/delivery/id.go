@@ -10,8 +10,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -77,6 +79,13 @@ func hasArgs(args *v1beta1.ModprobeArgs) bool {
 // It is the same for the same delivery, so that two tries can never run side by side.
 func CarrierName(namespace, name, node, id string) string {
 	return v1beta1.CarrierPrefix + digest(namespace+"/"+name+"/"+node+"/"+id, nameDigits)
+}
+
+// IsCarrier reports whether a pod is a carrier. Its name says so, which only the operator can give; labels and annotations
+// anybody can put on a pod of their own.
+func IsCarrier(pod metav1.Object) bool {
+	_, labelled := pod.GetLabels()[v1beta1.CarrierLabel]
+	return labelled && strings.HasPrefix(pod.GetName(), v1beta1.CarrierPrefix)
 }
 
 func digest(text string, digits int) string {

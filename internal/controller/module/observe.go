@@ -116,7 +116,7 @@ func join(key types.NamespacedName, nodes []corev1.Node, configs []v1beta1.NodeM
 		at(configs[i].Name).addConfig(key, &configs[i])
 	}
 	for i := range pods {
-		if carrierOf(&pods[i]) == key {
+		if delivery.IsCarrier(&pods[i]) && carrierOf(&pods[i]) == key {
 			v := at(pods[i].Spec.NodeName)
 			v.carriers = append(v.carriers, &pods[i])
 		}

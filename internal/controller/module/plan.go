@@ -232,8 +232,9 @@ func (pl *planner) present(s *step, order *v1beta1.NodeModuleSpec) (working bool
 	}
 	s.image = order.Config.ContainerImage
 	var current *corev1.Pod
+	name := delivery.CarrierName(s.key.Namespace, s.key.Name, v.name, id)
 	for _, pod := range v.carriers {
-		if pod.Annotations[v1beta1.DeliveryAnnotation] == id {
+		if pod.Name == name {
 			current = pod
 		} else {
 			s.discard = append(s.discard, standing([]*corev1.Pod{pod})...)

@@ -105,7 +105,7 @@ func TestPlanForANode(t *testing.T) {
 	}
 	carrier := func(uid types.UID, change ...func(*corev1.Pod)) func(*scene) {
 		return func(s *scene) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Annotations: map[string]string{v1beta1.DeliveryAnnotation: id}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: delivery.CarrierName("team", "nic", "n", id), UID: uid}}
 			for _, c := range change {
 				c(pod)
 			}
@@ -181,7 +181,14 @@ func TestPlanForANode(t *testing.T) {
 		},
 		"the carrier of another delivery goes, a new one comes": {
 			given: []func(*scene){entry("old", func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), carrier("old", func(p *corev1.Pod) {
-				p.Annotations[v1beta1.DeliveryAnnotation] = "old"
+				p.Name = delivery.CarrierName("team", "nic", "n", "old")
+			})},
+			then: outcome{Discards: true, Creates: true, Writes: true, Remaining: 1},
+		},
+		"a carrier is what its name says": {
+			given: []func(*scene){noConfig, trusted, carrier(ours, func(p *corev1.Pod) {
+				p.Name = delivery.CarrierName("team", "nic", "other", id)
+				p.Annotations = map[string]string{v1beta1.DeliveryAnnotation: id}
 			})},
 			then: outcome{Discards: true, Creates: true, Writes: true, Remaining: 1},
 		},

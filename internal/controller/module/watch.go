@@ -104,7 +104,7 @@ func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q que
 // nodeFactsEqual compares what a plan reads of a node, labels aside.
 func nodeFactsEqual(a, b *corev1.Node) bool {
 	return a.UID == b.UID &&
-		a.Status.NodeInfo == b.Status.NodeInfo &&
+		equality.Semantic.DeepEqual(a.Status.NodeInfo, b.Status.NodeInfo) &&
 		placement.Ready(a) == placement.Ready(b) &&
 		placement.Paused(a) == placement.Paused(b) &&
 		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
@@ -178,7 +178,7 @@ func carrierUpdated(_ context.Context, e event.UpdateEvent, q queue) {
 }
 
 func enqueueCarrier(q queue, pod client.Object) {
-	if _, ok := pod.GetLabels()[v1beta1.CarrierLabel]; ok {
+	if delivery.IsCarrier(pod) {
 		q.AddAfter(reconcile.Request{NamespacedName: carrierOf(pod)}, settle)
 	}
 }

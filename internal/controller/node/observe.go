@@ -132,7 +132,4 @@ func (r *reporter) pluginProblem(module *v1beta1.Module) *status.Problem {
 	return &status.Problem{Reason: p.Reason, Message: p.Message}
 }
 
-func isCarrier(object client.Object) bool {
-	_, ok := object.GetLabels()[v1beta1.CarrierLabel]
-	return ok
-}
+func isCarrier(object client.Object) bool { return delivery.IsCarrier(object) }

@@ -201,7 +201,7 @@ func labelsConcerned(e event.UpdateEvent) bool {
 // a Module selects by them.
 func nodeChanged(e event.UpdateEvent) bool {
 	before, now, ok := pair[*corev1.Node](e)
-	return ok && (before.UID != now.UID || before.Status.NodeInfo != now.Status.NodeInfo ||
+	return ok && (before.UID != now.UID || !equality.Semantic.DeepEqual(before.Status.NodeInfo, now.Status.NodeInfo) ||
 		placement.Ready(before) != placement.Ready(now) ||
 		!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints))
