@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/version"
@@ -21,8 +23,8 @@ import (
 
 // runOptions are the flags of run.
 type runOptions struct {
-	nodeName, hostRoot, kubeletPods, stateDir, kubeconfig string
-	callDeadline                                          time.Duration
+	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kubeconfig string
+	callDeadline                                                       time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -36,6 +38,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&o.hostRoot, "host-root", "/host", "where the host's proc, sys and lib/modules are mounted")
 	f.StringVar(&o.kubeletPods, "kubelet-pods", "/var/lib/kubelet/pods", "the kubelet's pods directory")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/drover", "directory of the agent's own that survives reboots")
+	f.StringVar(&o.firmwareDir, "firmware-dir", firmware.DefaultDir, "directory on the host to stage firmware in; an administrator's firmware_class.path goes first")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
 	return c
@@ -55,14 +58,42 @@ func (o runOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	fw, err := o.firmware(ctx, h)
+	if err != nil {
+		return err
+	}
 	a, err := agent.New(agent.Options{
-		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st,
+		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st, Firmware: fw,
 	})
 	if err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Starting", "version", version.Version, "node", o.nodeName, "kernel", h.Release())
 	return a.Run(ctx)
+}
+
+// firmware is the node's stage, or nothing on a host whose kernel has no search path.
+func (o runOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware, error) {
+	paths, ok := h.(firmware.SearchPath)
+	if !ok {
+		return nil, nil
+	}
+	boot, err := h.BootID()
+	if err != nil {
+		return nil, err
+	}
+	state := filepath.Join(o.stateDir, "firmware")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, fmt.Errorf("firmware: %w", err)
+	}
+	stage, err := firmware.Open(firmware.Options{Dir: o.firmwareDir, HostRoot: o.hostRoot, StateDir: state, BootID: boot, SearchPath: paths})
+	if err != nil {
+		return nil, err
+	}
+	if damage := stage.Damage(); damage != nil {
+		klog.FromContext(ctx).Error(damage, "The ledger of staged firmware was lost; what is staged was found again")
+	}
+	return stage, nil
 }
 
 // clientConfig is the pod's own, or a kubeconfig file's.

@@ -39,6 +39,8 @@ type Options struct {
 	Host host.Host
 	// Store holds deliveries.
 	Store Store
+	// Firmware stages firmware; without it, orders with firmware are refused.
+	Firmware Firmware
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
 	// NoSync leaves the record to the operating system's own time. For nodes that are thrown away.
@@ -58,6 +60,7 @@ type Agent struct {
 	journal *journal
 	retries map[key]*retry
 	known   map[key]knownPlan
+	tidied  bool // firmware that nobody asks for any more has been removed since the start
 	awaited map[string]time.Time // carriers that have not delivered, since when
 
 	record     *recorder

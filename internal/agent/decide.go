@@ -27,6 +27,8 @@ type facts struct {
 	among string
 	// release of the running kernel.
 	release string
+	// firmware can be staged on this node.
+	firmware bool
 	// held tells whether the store has the wanted delivery.
 	held bool
 	// looked tells that the carrier was looked at in this pass and had not delivered yet.
@@ -226,8 +228,8 @@ func (f facts) unsupported() *report {
 	case !noArgs(m.Args) || !noArgs(m.RawArgs):
 		return failed(v1beta1.ReasonModprobeUnsupported,
 			"modprobe.args and modprobe.rawArgs need the modprobe program, which this version does not run; use moduleName and parameters.")
-	case m.FirmwarePath != "":
-		return failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs staged firmware, which this version does not do.")
+	case m.FirmwarePath != "" && !f.firmware:
+		return failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs a place for firmware, which this node does not have.")
 	case m.ModuleName == "":
 		return failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
 	}

@@ -100,6 +100,10 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 		p.fail(ctx, f, f.orderHash(), *r)
 		return p.rollBack(ctx, f, nil)
 	}
+	if r := p.stageFirmware(f); r != nil {
+		p.fail(ctx, f, f.orderHash(), *r)
+		return p.rollBack(ctx, f, nil)
+	}
 	_, adopted := f.live[l.Main]
 	adopted = adopted && !p.journal.oursByOther(f.key, l.Main)
 	var inserted []planStep
@@ -252,6 +256,11 @@ func (p *pass) complete(f facts, l *loaded, seen v1beta1.ObservedModule) error {
 	if old := f.loaded; old != nil && old.Complete && f.mainLive() {
 		l.Since = old.Since // it was live all the time
 	}
+	if p.o.Firmware != nil && f.plan.Firmware == nil && f.loaded != nil && f.loaded.Config.Modprobe.FirmwarePath != "" {
+		if err := p.o.Firmware.Remove(f.key.String()); err != nil {
+			return fmt.Errorf("firmware: %w", err)
+		}
+	}
 	if r := p.retries[f.key]; r != nil && r.report.Reason != v1beta1.ReasonDrifted {
 		delete(p.retries, f.key)
 	}
@@ -319,6 +328,11 @@ func (p *pass) forget(k key) error {
 					l.Modules[i].Ours = true
 				}
 			}
+		}
+	}
+	if p.o.Firmware != nil && p.journal.Loaded[k].Config.Modprobe.FirmwarePath != "" {
+		if err := p.o.Firmware.Remove(k.String()); err != nil {
+			return fmt.Errorf("firmware: %w", err)
 		}
 	}
 	delete(p.retries, k)

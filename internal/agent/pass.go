@@ -82,7 +82,7 @@ func (p *pass) keys() []key {
 // says it once more for all. Without outcomes, the kernel itself could not be read, and there is nothing to report.
 func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 	out := map[key]outcome{}
-	var failed []error
+	failed := []error{p.tidyFirmware()}
 	for _, k := range p.keys() {
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
@@ -164,6 +164,7 @@ func (p *pass) facts(k key) (facts, error) {
 	f := facts{
 		key: k, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
 		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[k], retry: p.retries[k], now: p.o.Clock.Now(),
+		firmware: p.o.Firmware != nil,
 	}
 	if known := p.known[k]; f.plan == nil && f.order != nil && known.plan != nil && known.hash == f.orderHash() {
 		f.plan, f.unverified = known.plan, true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/kmod"
 )
 
@@ -24,6 +25,8 @@ type plan struct {
 	// BuiltIn: the kernel has Main compiled in; Steps is empty.
 	BuiltIn bool
 	Steps   []planStep
+	// Firmware holds the files to stage before the load; nil: none.
+	Firmware fs.FS
 	// hopeless is why the kernel will certainly refuse it.
 	hopeless *report
 }
@@ -97,6 +100,11 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 		return nil, unresolved(err)
 	}
 	p := &plan{Main: main}
+	if c.Modprobe.FirmwarePath != "" {
+		if p.Firmware, err = fs.Sub(delivery, manifest.FirmwareDir); err != nil {
+			return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
+		}
+	}
 	for _, s := range steps {
 		step := planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional}
 		if s.From == kmod.Host {

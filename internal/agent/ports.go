@@ -27,3 +27,16 @@ type Store interface {
 	// Retain drops every delivery whose id is not in keep, and content that no delivery refers to any more.
 	Retain(keep []string) error
 }
+
+// Firmware puts firmware files where the kernel finds them. Package firmware has the real one. Owners are Modules, as namespace/name.
+type Firmware interface {
+	// Add makes the files of an owner exactly these, by their paths below the root of files. An error that wraps
+	// *firmware.Conflict names a file that is there already with other content; nothing has changed then.
+	Add(owner string, files fs.FS) error
+
+	// Remove takes an owner's files away, but for those that another owner needs.
+	Remove(owner string) error
+
+	// Retain removes the files of all owners but these.
+	Retain(keep []string) error
+}

@@ -57,7 +57,7 @@ func TestAgentPrivileges(t *testing.T) {
 	}
 	for _, mount := range spec.Containers[0].VolumeMounts {
 		switch mount.Name {
-		case "proc", "sys", "state", "tmp":
+		case "proc", "sys", "state", "tmp", "firmware":
 		default:
 			if !mount.ReadOnly {
 				t.Errorf("mount %s is writable", mount.Name)

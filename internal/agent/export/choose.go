@@ -16,10 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-const (
-	modulesDir  = "lib/modules"
-	firmwareDir = "firmware"
-)
+const modulesDir = "lib/modules"
 
 // usualDirs are where images have their lib/modules, for messages.
 var usualDirs = []string{"", "opt", "usr"}
@@ -183,7 +180,7 @@ func firmwareFiles(ctx context.Context, img image, o Options) ([]file, error) {
 	}
 	files := make([]file, 0, len(names))
 	for _, name := range names {
-		files = append(files, file{from: name, to: within(firmwareDir, strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"))})
+		files = append(files, file{from: name, to: within(manifest.FirmwareDir, strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"))})
 	}
 	return files, nil
 }

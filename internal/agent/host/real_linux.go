@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"debug/elf"
 	"errors"
@@ -117,6 +118,33 @@ var machines = map[string]elf.Machine{
 // Rules implements Host.
 func (r *Real) Rules() (Rules, error) {
 	return Rules{Machine: uint16(machines[runtime.GOARCH]), ModulesDisabled: r.modulesDisabled()}, nil
+}
+
+// firmwarePath is where the kernel looks for firmware first.
+func (r *Real) firmwarePath() string {
+	return filepath.Join(r.root, "sys/module/firmware_class/parameters/path")
+}
+
+// FirmwarePath reads the kernel's search path for firmware (firmware_class.path). Together with SetFirmwarePath it is what package firmware needs.
+func (r *Real) FirmwarePath() (string, error) {
+	value, err := os.ReadFile(r.firmwarePath())
+	if err != nil {
+		return "", fmt.Errorf("host: firmware search path: %w", err)
+	}
+	return strings.TrimRight(string(value), "\n"), nil
+}
+
+// SetFirmwarePath writes it. A write of nothing would not reach the kernel, so the empty path is one NUL byte.
+func (r *Real) SetFirmwarePath(value string) error {
+	file, err := os.OpenFile(r.firmwarePath(), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("host: set the firmware search path: %w", err)
+	}
+	_, err = file.WriteString(cmp.Or(value, "\x00"))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("host: set the firmware search path: %w", err)
+	}
+	return nil
 }
 
 // Tree implements Host.

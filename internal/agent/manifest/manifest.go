@@ -20,6 +20,8 @@ const (
 	Schema = 1
 	// TreeDir holds the files, relative to the output directory.
 	TreeDir = "tree"
+	// FirmwareDir is the directory in the tree that holds firmware.
+	FirmwareDir = "firmware"
 	// File is the manifest's name in the output directory. It is renamed into place when the tree is complete.
 	File = "manifest.json"
 	// ErrorFile takes the manifest's place when the export cannot succeed.
