@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -250,6 +251,28 @@ func TestACarrierIsKnownByItsName(t *testing.T) {
 	} {
 		if got := delivery.IsCarrier(&tc.given); got != tc.then {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestRunningSince(t *testing.T) {
+	early := time.Unix(1_800_000_000, 0)
+	running := func(at time.Time) corev1.ContainerStatus {
+		return corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}}
+	}
+	for name, tc := range map[string]struct {
+		given []corev1.ContainerStatus
+		since time.Time
+		runs  bool
+	}{
+		"no status yet":          {},
+		"one runs":               {[]corev1.ContainerStatus{running(early)}, early, true},
+		"the last one counts":    {[]corev1.ContainerStatus{running(early.Add(time.Second)), running(early)}, early.Add(time.Second), true},
+		"one does not run (yet)": {[]corev1.ContainerStatus{running(early), {}}, time.Time{}, false},
+	} {
+		since, runs := delivery.RunningSince(&corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: tc.given}})
+		if !since.Equal(tc.since) || runs != tc.runs {
+			t.Errorf("%s: since %s, runs %t", name, since, runs)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package delivery
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -38,6 +39,21 @@ func ProblemOf(pod *corev1.Pod) *Problem {
 // Ended reports whether a carrier pod will never deliver: it is over. A carrier that does its work never completes.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// RunningSince is when the last of a carrier pod's containers started, and whether all of them run: then the image is there,
+// and its content is ready to be taken, or nearly so.
+func RunningSince(pod *corev1.Pod) (since time.Time, runs bool) {
+	for i := range pod.Status.ContainerStatuses {
+		running := pod.Status.ContainerStatuses[i].State.Running
+		if running == nil {
+			return time.Time{}, false
+		}
+		if running.StartedAt.After(since) {
+			since = running.StartedAt.Time
+		}
+	}
+	return since, len(pod.Status.ContainerStatuses) > 0
 }
 
 func failedMessage(pod *corev1.Pod) string {

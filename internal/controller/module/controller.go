@@ -43,6 +43,9 @@ const (
 	staleDelay = 100 * time.Millisecond
 	// slotDelay is how often a Module asks again for delivery slots that other Modules hold.
 	slotDelay = 5 * time.Second
+	// collectTime is how long a carrier that runs may wait for its node's agent until it holds no slot any more. An agent
+	// that is there looks every few seconds.
+	collectTime = time.Minute
 )
 
 // Options of the controller.
@@ -152,8 +155,17 @@ func (c *Controller) release(ctx context.Context, m *v1beta1.Module) error {
 // again is when the next pass is due without an event; 0 is never.
 func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
 	next := c.ledger.nextRetry(key)
-	if p.queued > 0 && (next == 0 || next > slotDelay) {
-		next = slotDelay
+	soon := func(d time.Duration) {
+		if next == 0 || next > d {
+			next = d
+		}
+	}
+	if p.queued > 0 {
+		soon(slotDelay)
+	}
+	if p.working > 0 {
+		// Time alone takes a slot from a carrier that nobody collects.
+		soon(collectTime)
 	}
 	return next
 }

@@ -39,6 +39,7 @@ type place struct{ node, image string }
 
 type failure struct {
 	problem delivery.Problem
+	at      time.Time
 	rest    time.Duration
 	until   time.Time
 }
@@ -85,16 +86,20 @@ func (l *ledger) keep(key types.NamespacedName, views []view) {
 	l.at(key).carriers = seen
 }
 
-// hold sets how many slots the Module holds and returns how many more it may take.
-func (l *ledger) hold(key types.NamespacedName, slots int) int {
+// reserve notes how many slots the Module holds for carriers at work and gives it up to as many more as it asks for. It
+// returns how many those are. Passes of several Modules run at the same time: what one is given, no other is.
+func (l *ledger) reserve(key types.NamespacedName, working, asked int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at(key).held = slots
+	mine := l.at(key)
+	mine.held = working
 	free := l.max
 	for _, a := range l.modules {
 		free -= a.held
 	}
-	return max(free, 0)
+	granted := min(asked, max(free, 0))
+	mine.held += granted
+	return granted
 }
 
 // fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long each time, up to 5 min.
@@ -105,7 +110,8 @@ func (l *ledger) fail(key types.NamespacedName, node, image string, problem deli
 	f := l.at(key).failures[at]
 	f.problem = problem
 	f.rest = min(max(2*f.rest, firstRest), longRest)
-	f.until = l.clock.Now().Add(f.rest)
+	f.at = l.clock.Now()
+	f.until = f.at.Add(f.rest)
 	l.at(key).failures[at] = f
 }
 
@@ -115,6 +121,13 @@ func (l *ledger) resting(key types.NamespacedName, node, image string) bool {
 	defer l.mu.Unlock()
 	f, ok := l.at(key).failures[place{node, image}]
 	return ok && l.clock.Now().Before(f.until)
+}
+
+// failed is when the delivery failed last; zero: it did not.
+func (l *ledger) failed(key types.NamespacedName, node, image string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at(key).failures[place{node, image}].at
 }
 
 // retain forgets a node's failures with any image but the one it needs now; "" is none.

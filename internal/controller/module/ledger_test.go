@@ -3,9 +3,13 @@
 package module
 
 import (
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,14 +20,16 @@ import (
 )
 
 func TestSlotsBoundNewCarriers(t *testing.T) {
-	key := types.NamespacedName{Namespace: "team", Name: "nic"}
-	l := newLedger(3, clocktesting.NewFakePassiveClock(noon))
-	if free := l.hold(types.NamespacedName{Name: "other"}, 1); free != 2 {
-		t.Fatalf("%d slots free, want 2", free)
+	key, other := types.NamespacedName{Namespace: "team", Name: "nic"}, types.NamespacedName{Name: "other"}
+	failed := map[string]time.Time{"a": noon.Add(-time.Minute), "b": noon.Add(-time.Hour)}
+	l := newLedger(4, clocktesting.NewFakePassiveClock(noon))
+	if got := l.reserve(other, 1, 0); got != 0 {
+		t.Fatalf("granted %d to who asks for none", got)
 	}
 	pl := &planner{
 		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, orders: newMappings().of(given()),
 		trusted: func(types.UID) bool { return false }, resting: func(string, string) bool { return false },
+		failed: func(node, _ string) time.Time { return failed[node] }, now: noon,
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		v := emptyView()
@@ -31,12 +37,36 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 		pl.snap.nodes = append(pl.snap.nodes, v)
 	}
 	steps, working := pl.decideAll()
-	p := pl.admit(steps, l.hold(key, working))
-	if p.granted != 2 || p.queued != 2 || len(p.steps) != 2 {
-		t.Errorf("granted %d, queued %d, steps %d; want 2, 2, 2", p.granted, p.queued, len(p.steps))
+	asking := pl.asking(steps)
+	p := pl.admit(steps, asking, l.reserve(key, working, len(asking)))
+	var served []string
+	for i := range p.steps {
+		served = append(served, p.steps[i].view.name)
 	}
-	if p.steps[0].view.name != "a" || p.steps[1].view.name != "b" {
-		t.Error("nodes are served in order of their names, so that the same ones wait")
+	if diff := cmp.Diff([]string{"b", "c", "d"}, served); diff != "" || p.queued != 1 {
+		t.Errorf("queued %d; who never failed comes first, then whose failure is oldest (-want +got):\n%s", p.queued, diff)
+	}
+	if got := l.reserve(other, 1, 1); got != 0 {
+		t.Errorf("granted %d of no free slots", got)
+	}
+	if got := l.reserve(key, 1, 0); got != 0 {
+		t.Errorf("granted %d to who asks for none", got)
+	}
+	if got := l.reserve(other, 1, 5); got != 2 {
+		t.Errorf("granted %d of 2 free slots", got)
+	}
+}
+
+func TestSlotsAreGivenOutOnce(t *testing.T) {
+	l := newLedger(100, clocktesting.NewFakePassiveClock(noon))
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() { granted.Add(int64(l.reserve(types.NamespacedName{Name: fmt.Sprint(i)}, 0, 30))) })
+	}
+	all.Wait()
+	if got := granted.Load(); got != 100 {
+		t.Errorf("%d slots given out, want 100", got)
 	}
 }
 
@@ -49,6 +79,9 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 		l.fail(key, "n", "r/nic:1", problem)
 		if got := l.nextRetry(key); got != want {
 			t.Errorf("rests %s, want %s", got, want)
+		}
+		if got := l.failed(key, "n", "r/nic:1"); !got.Equal(now.Now()) {
+			t.Errorf("failed at %s, want now", got)
 		}
 		now.SetTime(now.Now().Add(want - time.Millisecond))
 		if !l.resting(key, "n", "r/nic:1") {
@@ -83,5 +116,23 @@ func TestTheLedgerForgets(t *testing.T) {
 	l.forget(key)
 	if l.created(key, "b") {
 		t.Error("a Module that left is forgotten")
+	}
+}
+
+func TestWhenAPassComesAgain(t *testing.T) {
+	key := types.NamespacedName{Namespace: "team", Name: "nic"}
+	c := &Controller{ledger: newLedger(1, clocktesting.NewFakePassiveClock(noon))}
+	cases := map[string]struct {
+		given plan
+		then  time.Duration
+	}{
+		"nothing is open":           {plan{}, 0},
+		"a carrier may be left":     {plan{working: 1}, collectTime},
+		"somebody waits for a slot": {plan{working: 1, queued: 1}, slotDelay},
+	}
+	for name, tc := range cases {
+		if got := c.again(key, &tc.given); got != tc.then {
+			t.Errorf("%s: %s, want %s", name, got, tc.then)
+		}
 	}
 }

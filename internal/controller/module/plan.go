@@ -4,6 +4,7 @@ package module
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,8 +34,8 @@ type plan struct {
 	// remaining counts nodes that have, or will have after this pass, an entry or the live kernel module: a Module that is
 	// being deleted waits for them.
 	remaining int
-	// granted counts new carriers, queued those that wait for a slot.
-	granted, queued int
+	// working counts carriers that hold a slot, new ones too, and queued those that wait for one.
+	working, queued int
 	// unloadsAll is true when the Module is leaving altogether.
 	unloadsAll bool
 	// blocked is why nothing may be delivered although something should.
@@ -89,6 +90,10 @@ type planner struct {
 	trusted func(types.UID) bool
 	// resting reports whether a delivery has failed there so recently that it is not tried yet.
 	resting func(node, image string) bool
+	// failed is when a delivery failed there last; zero: it did not.
+	failed func(node, image string) time.Time
+	// now is the time of the pass.
+	now time.Time
 	// blocked is set when something should be delivered and nothing may be.
 	blocked *delivery.Problem
 }
@@ -100,6 +105,8 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		options: &c.options,
 		trusted: func(uid types.UID) bool { return c.ledger.created(snap.key, uid) },
 		resting: func(node, image string) bool { return c.ledger.resting(snap.key, node, image) },
+		failed:  func(node, image string) time.Time { return c.ledger.failed(snap.key, node, image) },
+		now:     c.options.Clock.Now(),
 	}
 	if m := snap.module; m != nil && m.Spec.ModuleLoader != nil {
 		pl.orders = c.mapping.of(m)
@@ -108,27 +115,40 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	}
 	c.ledger.keep(snap.key, snap.nodes)
 	steps, working := pl.decideAll()
-	p := pl.admit(steps, c.ledger.hold(snap.key, working))
-	c.ledger.hold(snap.key, working+p.granted)
+	asking := pl.asking(steps)
+	granted := c.ledger.reserve(snap.key, working, len(asking))
+	p := pl.admit(steps, asking, granted)
+	p.working = working + granted
 	for i := range steps {
 		c.ledger.retain(snap.key, steps[i].view.name, steps[i].image)
 	}
 	return p
 }
 
-// admit keeps the steps that do something, with no more new carriers than there are free slots.
-func (pl *planner) admit(steps []step, free int) *plan {
+// asking are the steps that want a slot for a new carrier, in the order in which they shall get one: where none failed yet,
+// by name, so that the same nodes wait, then where the failure is oldest, so that those that always fail keep nobody out.
+func (pl *planner) asking(steps []step) []*step {
+	var asking []*step
+	for i := range steps {
+		if steps[i].request != nil {
+			asking = append(asking, &steps[i])
+		}
+	}
+	slices.SortStableFunc(asking, func(a, b *step) int {
+		return pl.failed(a.view.name, a.image).Compare(pl.failed(b.view.name, b.image))
+	})
+	return asking
+}
+
+// admit keeps the steps that do something. Of those that ask for a slot, the first get one.
+func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	m := pl.snap.module
 	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked}
+	for _, s := range asking[granted:] {
+		s.request, s.write = nil, nil
+		p.queued++
+	}
 	for _, s := range steps {
-		switch {
-		case s.request == nil:
-		case p.granted < free:
-			p.granted++
-		default:
-			s.request, s.write = nil, nil
-			p.queued++
-		}
 		if v := s.view; m != nil && v.node != nil && !s.remove && (v.follows() || s.write != nil) {
 			p.remaining++
 		}
@@ -260,7 +280,14 @@ func (pl *planner) present(s *step, order *v1beta1.NodeModuleSpec) (working bool
 	}
 	s.writeUnlessRight(order, current.UID)
 	failed := v.attempt != nil && v.attempt.State == v1beta1.AttemptFailed && v.carrierUID(id) == current.UID
-	return !failed && delivery.ProblemOf(current) == nil
+	return !failed && delivery.ProblemOf(current) == nil && placement.Ready(v.node) && !pl.uncollected(current)
+}
+
+// uncollected reports whether a carrier has had its content ready for so long that nobody seems to be there to take it: it
+// stays for an agent that comes late, and holds no slot.
+func (pl *planner) uncollected(carrier *corev1.Pod) bool {
+	since, runs := delivery.RunningSince(carrier)
+	return runs && pl.now.Sub(since) > collectTime
 }
 
 // deliver asks for a carrier, unless the node cannot run one now.

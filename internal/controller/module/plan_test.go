@@ -112,6 +112,13 @@ func TestPlanForANode(t *testing.T) {
 			s.view.carriers = append(s.view.carriers, pod)
 		}
 	}
+	since := func(d time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+				Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon.Add(-d))},
+			}}}
+		}
+	}
 	trusted := func(s *scene) { s.trusted = true }
 	noConfig := func(s *scene) { s.view.config = nil }
 	cases := map[string]struct {
@@ -178,6 +185,15 @@ func TestPlanForANode(t *testing.T) {
 		},
 		"nor does one whose content the agent refused": {
 			given: []func(*scene){entry(ours), carrier(ours), attempt(v1beta1.AttemptFailed)}, then: outcome{Remaining: 1},
+		},
+		"a carrier that runs is waited for": {
+			given: []func(*scene){entry(ours), carrier(ours, since(59*time.Second))}, then: outcome{Working: true, Remaining: 1},
+		},
+		"one that nobody collects holds no slot": {
+			given: []func(*scene){entry(ours), carrier(ours, since(61*time.Second))}, then: outcome{Remaining: 1},
+		},
+		"nor does one on a node that is not Ready": {
+			given: []func(*scene){entry(ours), carrier(ours), func(s *scene) { s.view.node.Status.Conditions = nil }}, then: outcome{Remaining: 1},
 		},
 		"the carrier of another delivery goes, a new one comes": {
 			given: []func(*scene){entry("old", func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), carrier("old", func(p *corev1.Pod) {
@@ -322,6 +338,8 @@ func (s *scene) play(t *testing.T) outcome {
 		options: &Options{AgentImage: "agent:1", DeliveryMode: delivery.ModeImageVolume},
 		trusted: func(types.UID) bool { return s.trusted },
 		resting: func(string, string) bool { return s.resting },
+		failed:  func(string, string) time.Time { return time.Time{} },
+		now:     noon,
 	}
 	if s.unsealed {
 		pl.snap.unsealed = &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused}
@@ -330,7 +348,8 @@ func (s *scene) play(t *testing.T) outcome {
 		pl.orders = newMappings().of(s.module)
 	}
 	steps, working := pl.decideAll()
-	p := pl.admit(steps, 1)
+	asking := pl.asking(steps)
+	p := pl.admit(steps, asking, len(asking))
 	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: working > 0}
 	for i := range p.steps {
 		st := &p.steps[i]
