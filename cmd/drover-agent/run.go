@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/firmware"
+	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/version"
@@ -62,8 +64,12 @@ func (o runOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	memory, err := o.fuse(ctx)
+	if err != nil {
+		return err
+	}
 	a, err := agent.New(agent.Options{
-		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st, Firmware: fw,
+		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st, Firmware: fw, Fuse: memory,
 	})
 	if err != nil {
 		return err
@@ -94,6 +100,21 @@ func (o runOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware, 
 		klog.FromContext(ctx).Error(damage, "The ledger of staged firmware was lost; what is staged was found again")
 	}
 	return stage, nil
+}
+
+// fuse opens the node's crash fuse.
+func (o runOptions) fuse(ctx context.Context) (*fuse.Fuse, error) {
+	dir := filepath.Join(o.stateDir, "fuse")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("fuse: %w", err)
+	}
+	f, err := fuse.Open(dir, true)
+	var aside *fuse.AsideError
+	if errors.As(err, &aside) {
+		klog.FromContext(ctx).Error(err, "What was known of builds that took the node down is lost")
+		err = nil
+	}
+	return f, err
 }
 
 // clientConfig is the pod's own, or a kubeconfig file's.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 )
 
@@ -41,6 +42,8 @@ type Options struct {
 	Store Store
 	// Firmware stages firmware; without it, orders with firmware are refused.
 	Firmware Firmware
+	// Fuse remembers builds that may have taken the node down; without it, they are loaded at every boot.
+	Fuse *fuse.Fuse
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
 	// NoSync leaves the record to the operating system's own time. For nodes that are thrown away.
@@ -60,7 +63,8 @@ type Agent struct {
 	journal *journal
 	retries map[key]*retry
 	known   map[key]knownPlan
-	tidied  bool // firmware that nobody asks for any more has been removed since the start
+	judged  string               // the boot that the fuse was told of
+	tidied  bool                 // firmware that nobody asks for any more has been removed since the start
 	awaited map[string]time.Time // carriers that have not delivered, since when
 
 	record     *recorder
@@ -132,7 +136,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return a.stop()
 		case <-a.want.changed:
 		case _, ok := <-changes:
 			if !ok {
@@ -153,6 +157,17 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		timer.Reset(next)
 	}
+}
+
+// stop notes that the end is no crash: an orderly reboot may follow.
+func (a *Agent) stop() error {
+	if a.o.Fuse == nil {
+		return nil
+	}
+	if err := a.o.Fuse.Stop(a.o.Clock.Now()); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return nil
 }
 
 // look is one round: what is wanted, what is there, what has to be done, and what to report. It returns when to look

@@ -37,6 +37,8 @@ type facts struct {
 	plan *plan
 	// unverified: the plan is of an earlier pass.
 	unverified bool
+	// hold is why the fuse keeps the plan from being loaded; nil: it does not.
+	hold *report
 	// retry is the memory of failures; nil when there were none.
 	retry *retry
 	// journal tells what other orders hold.
@@ -192,6 +194,9 @@ func decidePlan(f facts) decision {
 		if f.loaded.BuiltIn || f.allLive() {
 			return decision{verb: verbRefresh}
 		}
+		if f.hold != nil {
+			return decision{verb: verbRest, report: f.hold, wake: f.hold.Next}
+		}
 		// Gone although wanted, or the last agent ended in the middle of the load.
 		return decision{verb: verbLoad, drifted: f.loaded.Complete}
 	}
@@ -201,6 +206,9 @@ func decidePlan(f facts) decision {
 	}
 	if r := f.refused(); r != nil {
 		return decision{verb: verbRest, report: r}
+	}
+	if f.hold != nil {
+		return decision{verb: verbRest, report: f.hold, wake: f.hold.Next}
 	}
 	if len(f.oursLive()) > 0 {
 		return decision{verb: verbUnload}

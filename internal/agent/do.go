@@ -178,8 +178,18 @@ func (p *pass) insert(ctx context.Context, f facts, s planStep) error {
 		r.Params = f.order.Config.Modprobe.Parameters
 	}
 	klog.FromContext(ctx).Info("Loading", "module", f.key.String(), "name", s.Name, "buildID", s.BuildID)
+	if p.o.Fuse != nil {
+		if err := p.o.Fuse.Intent(s.burns(), p.o.Clock.Now()); err != nil {
+			return fmt.Errorf("note the load: %w", err)
+		}
+	}
 	err = p.o.Host.Load(ctx, r)
 	p.present = nil
+	if p.o.Fuse != nil && !errors.Is(err, host.ErrTimeout) {
+		if err := p.o.Fuse.Done(s.burns(), err == nil, p.o.Clock.Now()); err != nil {
+			return fmt.Errorf("note the end of the load: %w", err)
+		}
+	}
 	if errors.Is(err, host.Errno("EEXIST")) {
 		live, seeErr := p.see([]string{s.Name})
 		if m, ok := live[s.Name]; seeErr == nil && ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {

@@ -82,6 +82,9 @@ func (p *pass) keys() []key {
 // says it once more for all. Without outcomes, the kernel itself could not be read, and there is nothing to report.
 func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 	out := map[key]outcome{}
+	if err := p.mindFuse(ctx); err != nil {
+		return nil, err
+	}
 	failed := []error{p.tidyFirmware()}
 	for _, k := range p.keys() {
 		o, err := p.settleOne(ctx, k)
@@ -187,6 +190,7 @@ func (p *pass) facts(k key) (facts, error) {
 	}
 	var err error
 	f.live, err = p.see(names)
+	f.hold = p.heldBack(f)
 	if len(p.journal.Refused) > 0 {
 		f.among = digestOf(p.present)
 	}

@@ -24,7 +24,7 @@ const (
 	ReasonLoaded = "Loaded"
 	// ReasonLoading: some nodes are on their way and none has failed.
 	ReasonLoading = "Loading"
-	// ReasonUnloading: the Module is being deleted and is still live on some nodes.
+	// ReasonUnloading: the Module is being deleted, or loads nothing any more, and nodes still have it.
 	ReasonUnloading = "Unloading"
 	// ReasonNoNodes: the selector chooses no eligible node.
 	ReasonNoNodes = "NoNodes"
@@ -63,6 +63,8 @@ const (
 	ReasonMissingDependency = "MissingDependency"
 	// ReasonAgentFailed: the agent's own means on the node failed, such as its state directory.
 	ReasonAgentFailed = "AgentFailed"
+	// ReasonQuarantined: the node went down while the build was being loaded.
+	ReasonQuarantined = "Quarantined"
 	// ReasonFirmwareConflict: a firmware file of that name with other content is on the node already.
 	ReasonFirmwareConflict = "FirmwareConflict"
 	// ReasonModuleConflict: another Module owns a different build of the same kernel module on the node.
@@ -87,7 +89,7 @@ const (
 	ReasonLoadFailed = "LoadFailed"
 	// ReasonUnloadFailed: the kernel refused the unload with an error other than "busy".
 	ReasonUnloadFailed = "UnloadFailed"
-	// ReasonAgentMissing: no agent runs on the node.
+	// ReasonAgentMissing: no agent answers on the node.
 	ReasonAgentMissing = "AgentMissing"
 	// ReasonNodeNotReady: the node is not Ready.
 	ReasonNodeNotReady = "NodeNotReady"

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 )
 
 // Host is one node.
@@ -33,6 +34,9 @@ type Host interface {
 
 	// Rules are what the kernel demands of every module.
 	Rules() (Rules, error)
+
+	// Dumps are what the kernel has left in persistent storage about the ends of earlier boots (pstore).
+	Dumps() ([]Dump, error)
 
 	// Tree is the host's own lib/modules/<Release()>.
 	Tree() (fs.FS, error)
@@ -59,6 +63,13 @@ type Rules struct {
 	Machine uint16
 	// ModulesDisabled: kernel.modules_disabled is 1, and stays so until the next boot.
 	ModulesDisabled bool
+}
+
+// Dump is the kernel's log of a crash.
+type Dump struct {
+	Text string
+	// Time it was written.
+	Time time.Time
 }
 
 // LoadRequest is one finit_module call.

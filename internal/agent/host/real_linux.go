@@ -147,6 +147,9 @@ func (r *Real) SetFirmwarePath(value string) error {
 	return nil
 }
 
+// Dumps implements Host.
+func (r *Real) Dumps() ([]Dump, error) { return readDumps(filepath.Join(r.root, "sys/fs/pstore")) }
+
 // Tree implements Host.
 func (r *Real) Tree() (fs.FS, error) { return os.DirFS(r.modulesDir()), nil }
 

@@ -52,6 +52,7 @@ type Host struct {
 	disabled bool // kernel.modules_disabled
 	faults   map[string][]*Fault
 	calls    []Call
+	dumps    []host.Dump
 	watchers map[chan struct{}]bool
 }
 
@@ -184,6 +185,13 @@ func (h *Host) Rules() (host.Rules, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return host.Rules{Machine: h.o.Machine, ModulesDisabled: h.disabled}, nil
+}
+
+// Dumps implements host.Host.
+func (h *Host) Dumps() ([]host.Dump, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.dumps), nil
 }
 
 // Tree implements host.Host.

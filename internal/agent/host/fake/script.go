@@ -96,6 +96,13 @@ func (h *Host) Users(name string) ([]host.User, error) {
 	return host.SortUsers(users), nil
 }
 
+// Dump leaves a kernel's log of a crash in persistent storage. It outlives boots.
+func (h *Host) Dump(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dumps = append(h.dumps, host.Dump{Text: text, Time: h.o.Clock.Now()})
+}
+
 // DisableModules sets kernel.modules_disabled, which only a reboot takes back.
 func (h *Host) DisableModules() {
 	h.mu.Lock()

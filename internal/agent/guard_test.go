@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/fuse"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+)
+
+// crashingHost goes down, and its agent with it, when a module is loaded.
+type crashingHost struct {
+	*fake.Host
+	at string
+	// dump is what the kernel leaves in persistent storage.
+	dump string
+}
+
+func (c crashingHost) Load(ctx context.Context, req host.LoadRequest) error {
+	if req.Name != c.at {
+		return c.Host.Load(ctx, req)
+	}
+	if c.dump != "" {
+		c.Dump(c.dump)
+	}
+	c.Reboot("")
+	panic("the node is down")
+}
+
+// live restarts the agent on a host, with the node's fuse, and passes once. It tells whether the node went down.
+func (r *rig) boot(h host.Host, o v1beta1.NodeModuleSpec) (down bool) {
+	r.t.Helper()
+	r.restart(h)
+	dir := filepath.Join(r.dir, "fuse")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	f, err := fuse.Open(dir, false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = f.Close() })
+	r.agent.o.Fuse = f
+	defer func() { down = recover() != nil }()
+	r.pass(o)
+	return false
+}
+
+func TestNodeThatGoesDownAtALoad(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	bad := crashingHost{Host: r.host, at: "gadget"}
+	o := order("gadget", r.deliver("d1", gadget))
+	steps := []struct {
+		what  string
+		after time.Duration
+		down  bool
+		then  string
+	}{
+		{what: "the first time", down: true},
+		{what: "then it rests", then: "Waiting Quarantined"},
+		{what: "and is tried again", after: fuse.RetryAfter, down: true},
+		{what: "twice in a row is enough", then: "Failed Quarantined"},
+		{what: "for long", after: fuse.QuarantineFor - time.Hour, then: "Failed Quarantined"},
+	}
+	for _, s := range steps {
+		r.clock.Step(s.after)
+		if down := r.boot(bad, o); down != s.down {
+			t.Fatalf("%s: the node went down: %v", s.what, down)
+		}
+		if !s.down {
+			same(t, s.what, s.then, attempt(r.last, "gadget"))
+		}
+	}
+	bad.at = "" // what is wrong is the build
+	r.boot(bad, order("gadget", r.deliver("d2", gadgetV2)))
+	if loadedImage(r.last, "gadget") == "" {
+		t.Errorf("another build is not loaded: %s", attempt(r.last, "gadget"))
+	}
+}
+
+func TestKernelNamesTheModule(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	dump := "<1>[   10.0] BUG: kernel NULL pointer dereference, address: 0000000000000000\n<4>[   10.0] RIP: 0010:gadget_init+0x5/0x1000 [gadget]\n" +
+		"<0>[   10.1] Kernel panic - not syncing: Fatal exception\n"
+	bad := crashingHost{Host: r.host, at: "gadget", dump: dump}
+	o := order("gadget", r.deliver("d1", gadget))
+	if !r.boot(bad, o) || r.boot(bad, o) {
+		t.Fatal("the node was to go down once")
+	}
+	same(t, "attempt", "Failed Quarantined", attempt(r.last, "gadget"))
+}
+
+// TestKilledAgentIsNoCrash: the same boot goes on.
+func TestKilledAgentIsNoCrash(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	o := order("gadget", r.deliver("d1", gadget))
+	if !r.boot(dyingHost{Host: r.host, dieAt: "gadget"}, o) {
+		t.Fatal("the agent was to die")
+	}
+	r.boot(r.host, o)
+	if loadedImage(r.last, "gadget") == "" {
+		t.Errorf("attempt %q", attempt(r.last, "gadget"))
+	}
+	same(t, "loads", 1, loadsOf(r, "gadget"))
+}
