@@ -109,11 +109,11 @@ func kernelsCovered(m *Module, wanted []Node) metav1.Condition {
 
 func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	const kind = v1beta1.ConditionLoaded
-	switch {
-	case !m.Loads && !m.Deleting:
+	switch pending := only(nodes, func(n *Node) bool { return n.Pending }); {
+	case m.Deleting || !m.Loads && len(pending) > 0:
+		return unloading(m, pending)
+	case !m.Loads:
 		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no moduleLoader")
-	case m.Deleting:
-		return unloading(nodes)
 	case len(wanted) == 0:
 		return no(kind, v1beta1.ReasonNoNodes, noNodes)
 	}
@@ -150,6 +150,8 @@ func loadProblem(n *Node) Problem {
 		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case n.Unmapped != nil:
 		return *n.Unmapped
+	case n.Paused:
+		return Problem{Reason: v1beta1.ReasonPaused}
 	case n.Delivery != nil:
 		return *n.Delivery
 	case !n.Ready:
@@ -169,26 +171,6 @@ func troubled(a *v1beta1.NodeModuleAttempt) bool {
 	case v1beta1.AttemptAbsent, v1beta1.AttemptUnclaimed:
 	}
 	return false
-}
-
-func unloading(nodes []Node) metav1.Condition {
-	const kind = v1beta1.ConditionLoaded
-	live := only(nodes, func(n *Node) bool { return n.Live })
-	if len(live) == 0 {
-		return no(kind, v1beta1.ReasonUnloading, "The Module is being deleted and is live on no node")
-	}
-	groups := group(live, func(n *Node) Problem {
-		switch {
-		case n.Attempt != nil && troubled(n.Attempt):
-			return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
-		case !n.Ready:
-			return Problem{Reason: v1beta1.ReasonNodeNotReady}
-		default:
-			return Problem{Reason: v1beta1.ReasonUnloading}
-		}
-	})
-	return no(kind, groups[0].reason,
-		fmt.Sprintf("The Module is being deleted and is still live on %s; %s", quantity(len(live), "node"), describe(groups)))
 }
 
 func devicesReady(m *Module, wanted []Node) metav1.Condition {

@@ -22,7 +22,7 @@ import (
 func nodes(n int, change ...func(int, *status.Node)) []status.Node {
 	made := make([]status.Node, 0, n)
 	for i := range n {
-		node := status.Node{Name: string(rune('a' + i)), Ready: true, Wanted: true, Ordered: true, Kernel: "6.1.0"}
+		node := status.Node{Name: string(rune('a' + i)), Ready: true, Wanted: true, Ordered: true, Pending: true, Kernel: "6.1.0"}
 		for _, f := range change {
 			f(i, &node)
 		}
@@ -134,9 +134,40 @@ func TestConditions(t *testing.T) {
 				}
 			})},
 			then: map[string]string{
-				ready:  "False InUse: The Module is being deleted and is still live on 3 nodes; InUse on b: used by process 7; Unloading on a, c",
-				loaded: "False InUse: The Module is being deleted and is still live on 3 nodes; InUse on b: used by process 7; Unloading on a, c",
+				ready:  "False InUse: The Module is being deleted and is still to be taken from 3 nodes; InUse on b: used by process 7; Unloading on a, c",
+				loaded: "False InUse: The Module is being deleted and is still to be taken from 3 nodes; InUse on b: used by process 7; Unloading on a, c",
 			},
+		},
+		"leaving, every reason": {
+			given: status.Module{Loads: true, Deleting: true, Nodes: nodes(5, func(i int, n *status.Node) {
+				n.Silent, n.Ready, n.Paused = i < 4, i >= 3, i < 2
+				if i < 1 {
+					n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonUnloadFailed, "no")
+				}
+			})},
+			then: map[string]string{
+				loaded: "False UnloadFailed: The Module is being deleted and is still to be taken from 5 nodes; UnloadFailed on a: no; Paused on b; " +
+					"NodeNotReady on c; AgentMissing on d: the order to unload has had no answer for more than 2 minutes; Unloading on e",
+			},
+		},
+		"leaving and paused": {
+			given: status.Module{Loads: true, Deleting: true, Paused: true, Nodes: nodes(1)},
+			then:  map[string]string{ready: "False Paused: The Module is being deleted and is still to be taken from 1 node; Paused on a"},
+		},
+		"gone from everywhere": {
+			given: status.Module{Loads: true, Deleting: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Pending = false })},
+			then:  map[string]string{loaded: "False Unloading: The Module is being deleted and is on no node"},
+		},
+		"the loader was taken away": {
+			given: status.Module{Nodes: nodes(2, func(i int, n *status.Node) { n.Pending = i == 0 })},
+			then: map[string]string{
+				ready:   "False Unloading: The Module has no moduleLoader any more and is still to be taken from 1 node; Unloading on a",
+				covered: "True NotRequested: The Module has no moduleLoader",
+			},
+		},
+		"a paused node": {
+			given: status.Module{Loads: true, Nodes: nodes(2, func(i int, n *status.Node) { n.Paused = i == 0 })},
+			then:  map[string]string{loaded: "False Paused: Live on 0 of 2 nodes; Paused on a; Loading on b"},
 		},
 		"a plugin on the way": {
 			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(3, func(i int, n *status.Node) {
@@ -161,7 +192,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"a plugin without a loader": {
-			given: status.Module{HasPlugin: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.PluginReady = true })},
+			given: status.Module{HasPlugin: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.PluginReady, n.Pending = true, false })},
 			then: map[string]string{
 				ready:   "True Ready: Everything asked for is there on every selected node",
 				covered: "True NotRequested: The Module has no moduleLoader",
@@ -174,7 +205,7 @@ func TestConditions(t *testing.T) {
 			then:  map[string]string{devices: "False DevicesPending: refused"},
 		},
 		"DRA": {
-			given: status.Module{HasDRA: true, Nodes: nodes(1)},
+			given: status.Module{Loads: true, HasDRA: true, Nodes: nodes(1, live)},
 			then:  map[string]string{ready: "False Unsupported: spec.dra: this version does not start DRA drivers"},
 		},
 	}

@@ -36,6 +36,12 @@ type Node struct {
 	Unmapped *Problem
 	// Ordered: the node's NodeModulesConfig has an order to load this Module.
 	Ordered bool
+	// Pending: an order, of whatever kind, or something live stands there. A Module that leaves waits for it.
+	Pending bool
+	// Paused by annotation.
+	Paused bool
+	// Silent: nobody has answered an order to unload for [Silence].
+	Silent bool
 	// Live: the kernel module is in the kernel, in this boot, whatever build.
 	Live bool
 	// Usable: live with the configuration that is ordered, and to stay: the ready label. What is ordered can be older
@@ -117,6 +123,14 @@ func EntryOf(nmc *v1beta1.NodeModulesConfig, namespace, name string) Entry {
 // Ordered is true when the node shall hold the Module.
 func (e Entry) Ordered() bool {
 	return e.Order != nil && e.Order.State != v1beta1.NodeModuleAbsent
+}
+
+// Pending is true when the node has an order, of whatever kind, or something live.
+func (e Entry) Pending() bool { return e.Order != nil || e.Live != nil }
+
+// Unanswered is true when nothing has been said about an order to unload.
+func (e Entry) Unanswered() bool {
+	return e.Order != nil && e.Order.State == v1beta1.NodeModuleAbsent && e.Attempt == nil
 }
 
 // IsLive is true when the agent saw the kernel module in the kernel in the node's current boot.

@@ -92,8 +92,12 @@ func group(nodes []Node, problem func(*Node) Problem) []cohort {
 func rank(reason string) int {
 	switch reason {
 	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading:
-		return 2
+		return 4
+	case v1beta1.ReasonAgentMissing:
+		return 3
 	case v1beta1.ReasonNodeNotReady:
+		return 2
+	case v1beta1.ReasonPaused:
 		return 1
 	default:
 		return 0

@@ -44,6 +44,12 @@ type scene struct {
 // start runs the controller as the operator until the test ends.
 func start(t *testing.T, e *env.Env) (deliveries *delivery.Board) {
 	t.Helper()
+	return startAt(t, e, time.Now)
+}
+
+// startAt runs it with another clock.
+func startAt(t *testing.T, e *env.Env, now func() time.Time) (deliveries *delivery.Board) {
+	t.Helper()
 	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(t)}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
@@ -54,6 +60,7 @@ func start(t *testing.T, e *env.Env) (deliveries *delivery.Board) {
 		Deliveries: deliveries,
 		Plugins:    &delivery.Board{},
 		Recorder:   kube.NewRecorder(mgr.GetEventRecorder("drover-operator")),
+		Now:        now,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

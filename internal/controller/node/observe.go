@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,7 +34,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	}
 	facts := &status.Module{
 		Generation:     module.Generation,
-		Deleting:       module.DeletionTimestamp != nil,
+		Deleting:       leaving(module),
 		Paused:         placement.Paused(module),
 		Loads:          module.Spec.ModuleLoader != nil,
 		HasPlugin:      module.Spec.DevicePlugin != nil,
@@ -43,12 +44,12 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
 	}
 	asks := r.asks.of(module)
+	silent := leaving(module) && r.answerDue(module) <= 0
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		entry := status.EntryOf(configs[node.Name], module.Namespace, module.Name)
-		follows := entry.Order != nil || entry.Live != nil
-		wanted := placement.Wanted(module, node, follows)
-		if !wanted && !follows {
+		wanted := placement.Wanted(module, node, entry.Pending())
+		if !wanted && !entry.Pending() {
 			continue
 		}
 		ask, unmapped := asks.on(node.Status.NodeInfo.KernelVersion)
@@ -59,6 +60,9 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 			Kernel:      kernel.Trim(node.Status.NodeInfo.KernelVersion),
 			Unmapped:    unmapped,
 			Ordered:     entry.Ordered(),
+			Pending:     entry.Pending(),
+			Paused:      placement.Paused(node),
+			Silent:      silent && entry.Unanswered(),
 			Live:        entry.IsLive(node),
 			Usable:      entry.Usable(node),
 			Available:   entry.Current(node, ask),
@@ -68,6 +72,14 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		})
 	}
 	return facts, nil
+}
+
+func leaving(module *v1beta1.Module) bool { return module.DeletionTimestamp != nil }
+
+// answerDue is how long the nodes of a Module that is leaving may take until they should have answered. That the order
+// may be younger than the deletion does no harm for long: an answer takes seconds.
+func (r *reporter) answerDue(module *v1beta1.Module) time.Duration {
+	return module.DeletionTimestamp.Add(status.Silence).Sub(r.now())
 }
 
 func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {

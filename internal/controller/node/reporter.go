@@ -42,16 +42,20 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	var result reconcile.Result
+	if leaving(module) {
+		result.RequeueAfter = max(r.answerDue(module), 0)
+	}
 	before := module.Status
 	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
 	if equality.Semantic.DeepEqual(before, after) {
-		return reconcile.Result{}, nil
+		return result, nil
 	}
 	if err := r.write(ctx, module, &after); err != nil {
 		return reconcile.Result{}, ignoreNotFound("write status", err)
 	}
 	r.recorder.Changed(module, before.Conditions, after.Conditions)
-	return reconcile.Result{}, nil
+	return result, nil
 }
 
 func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus) error {

@@ -163,7 +163,7 @@ func modulesOfConfig(_ context.Context, object client.Object) []types.Namespaced
 	return keys
 }
 
-// modulesOfNode are the Modules that select a node.
+// modulesOfNode are the Modules that select a node, and those that may wait for it to let them go.
 func (r *reporter) modulesOfNode(ctx context.Context, object client.Object) []types.NamespacedName {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -176,8 +176,8 @@ func (r *reporter) modulesOfNode(ctx context.Context, object client.Object) []ty
 	}
 	var keys []types.NamespacedName
 	for i := range modules.Items {
-		if placement.Selects(&modules.Items[i], node) {
-			keys = append(keys, client.ObjectKeyFromObject(&modules.Items[i]))
+		if m := &modules.Items[i]; leaving(m) || placement.Selects(m, node) {
+			keys = append(keys, client.ObjectKeyFromObject(m))
 		}
 	}
 	return keys
@@ -203,6 +203,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 	before, now, ok := pair[*corev1.Node](e)
 	return ok && (before.UID != now.UID || !equality.Semantic.DeepEqual(before.Status.NodeInfo, now.Status.NodeInfo) ||
 		placement.Ready(before) != placement.Ready(now) ||
+		placement.Paused(before) != placement.Paused(now) ||
 		!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints))
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Silence is how long an order to unload may go without an answer until the node's agent counts as missing. An agent
+// that runs answers within seconds, be it that the module is in use.
+const Silence = 2 * time.Minute
+
+// unloading tells what a Module that leaves, or that loads nothing any more, waits for. pending are the nodes that its
+// finalizer waits for, wherever anything is live.
+func unloading(m *Module, pending []Node) metav1.Condition {
+	const kind = v1beta1.ConditionLoaded
+	what := "The Module is being deleted"
+	if !m.Deleting {
+		what = "The Module has no moduleLoader any more"
+	}
+	if len(pending) == 0 {
+		return no(kind, v1beta1.ReasonUnloading, what+" and is on no node")
+	}
+	groups := group(pending, func(n *Node) Problem { return unloadProblem(m, n) })
+	return no(kind, groups[0].reason,
+		fmt.Sprintf("%s and is still to be taken from %s; %s", what, quantity(len(pending), "node"), describe(groups)))
+}
+
+// unloadProblem is why the kernel module, or the order for it, has not gone from a node yet.
+func unloadProblem(m *Module, n *Node) Problem {
+	switch {
+	case n.Attempt != nil && troubled(n.Attempt):
+		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
+	case m.Paused || n.Paused:
+		return Problem{Reason: v1beta1.ReasonPaused}
+	case !n.Ready:
+		return Problem{Reason: v1beta1.ReasonNodeNotReady}
+	case n.Silent:
+		return Problem{
+			Reason:  v1beta1.ReasonAgentMissing,
+			Message: fmt.Sprintf("the order to unload has had no answer for more than %d minutes", int(Silence.Minutes())),
+		}
+	default:
+		return Problem{Reason: v1beta1.ReasonUnloading}
+	}
+}
