@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/placement"
 )
 
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules,verbs=get;list;watch
@@ -54,6 +55,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
+	}
+	if placement.Paused(module) && module.DeletionTimestamp == nil {
+		return reconcile.Result{}, nil
 	}
 	now, err := c.observe(ctx, module)
 	if err != nil {
@@ -115,10 +119,11 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		}
 	}
 	current := find(now.daemonSets, daemonSet.Name)
-	if current != nil && right(daemonSet, current) {
-		return nil
-	}
-	if current == nil {
+	if current != nil {
+		if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
+			return err
+		}
+	} else {
 		if err := c.mayTake(ctx, module, daemonSet.Name, &appsv1.DaemonSet{}); err != nil {
 			return err
 		}
@@ -132,6 +137,21 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		return fmt.Errorf("apply DaemonSet %s: %w", daemonSet.Name, err)
 	}
 	return nil
+}
+
+// stays is true when the object is right, or would be but for the image of the container that waits. That image is new
+// with every release, and a change of it alone is not worth the restart of every device plugin of the cluster: the next
+// change that has to be made brings it along.
+func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonSet) (bool, error) {
+	if right(want, current) {
+		return true, nil
+	}
+	image := waitImage(current)
+	if image == "" || image == c.agentImage {
+		return false, nil
+	}
+	older, err := DaemonSet(module, image)
+	return err == nil && right(older, current), err
 }
 
 // right is true when the object has all that is asked for, and was last written for the same wish. Fields that nobody

@@ -30,6 +30,12 @@ func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 // start runs the controller as the operator until the test ends.
 func start(t *testing.T, e *env.Env) *delivery.Board {
 	t.Helper()
+	return startWith(t, e, agentImage)
+}
+
+// startWith is a release of its own.
+func startWith(t *testing.T, e *env.Env, agentImage string) *delivery.Board {
+	t.Helper()
 	options := &operator.Options{
 		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: testr.New(t),
 	}

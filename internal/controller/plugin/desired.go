@@ -31,6 +31,9 @@ const (
 	// cannot: a field that is no longer asked for.
 	hashAnnotation = "drover.dev/desired-hash"
 
+	// waitName is our init container's name.
+	waitName = "wait-for-kernel-module"
+
 	nameSuffix = "-device-plugin"
 	maxName    = 63
 	hashDigits = 8
@@ -163,9 +166,20 @@ func initContainers(module *v1beta1.Module, agentImage string) []corev1.Containe
 	return containers
 }
 
+// waitImage is the image of our init container, or empty when there is none.
+func waitImage(daemonSet *appsv1.DaemonSet) string {
+	containers := daemonSet.Spec.Template.Spec.InitContainers
+	for i := range containers {
+		if containers[i].Name == waitName {
+			return containers[i].Image
+		}
+	}
+	return ""
+}
+
 func waitContainer(kernelModule, agentImage string) corev1.Container {
 	return corev1.Container{
-		Name:            "wait-for-kernel-module",
+		Name:            waitName,
 		Image:           agentImage,
 		ImagePullPolicy: corev1.PullIfNotPresent,
 		Args:            []string{"wait", "--module", kernelModule},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/placement"
 )
 
 const workers = 4
@@ -57,6 +58,7 @@ func specChanged(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
 		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+		placement.Paused(before) != placement.Paused(now) ||
 		!maps.Equal(before.GetLabels(), now.GetLabels()) ||
 		len(before.GetOwnerReferences()) != len(now.GetOwnerReferences())
 }
