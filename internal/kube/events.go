@@ -3,11 +3,19 @@
 package kube
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+)
+
+const (
+	// maxNote is how much of a message an event repeats, in bytes. The API server refuses more than 1024.
+	maxNote  = 1000
+	ellipsis = "…"
 )
 
 // Recorder emits an event when a condition has changed, and at no other time: an event per try would be a write per try.
@@ -35,6 +43,14 @@ func (r Recorder) Changed(object runtime.Object, before, after []metav1.Conditio
 		if now.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.events.Eventf(object, nil, kind, now.Reason, now.Type, "%s", now.Message)
+		r.events.Eventf(object, nil, kind, now.Reason, now.Type, "%s", note(now.Message))
 	}
+}
+
+// note cuts a message to what an event holds, between characters. The condition has the whole of it.
+func note(message string) string {
+	if len(message) <= maxNote {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxNote-len(ellipsis)], "") + ellipsis
 }

@@ -103,3 +103,21 @@ func TestRecorderSpeaksOnChangeOnly(t *testing.T) {
 		})
 	}
 }
+
+func TestRecorderCutsNotes(t *testing.T) {
+	for name, tc := range map[string]struct{ message, then string }{
+		"short enough":          {strings.Repeat("a", 1000), strings.Repeat("a", 1000)},
+		"too long":              {strings.Repeat("a", 1001), strings.Repeat("a", 997) + "…"},
+		"not in a character":    {strings.Repeat("ä", 501), strings.Repeat("ä", 498) + "…"},
+		"what looks like verbs": {"100%s", "100%s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := events.NewFakeRecorder(4)
+			after := []metav1.Condition{{Type: "Loaded", Status: metav1.ConditionFalse, Reason: "Why", Message: tc.message}}
+			kube.NewRecorder(fake).Changed(&metav1.PartialObjectMetadata{}, nil, after)
+			if diff := cmp.Diff("Warning Why "+tc.then, <-fake.Events); diff != "" {
+				t.Errorf("event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -265,6 +265,29 @@ func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 	})
 }
 
+// TestLongMessagesReachEvents: a condition may say more than the API server accepts as an event's note.
+func TestLongMessagesReachEvents(t *testing.T) {
+	s := newScene(t, 5)
+	for i, reason := range []string{
+		v1beta1.ReasonUnknownSymbol, v1beta1.ReasonLoadFailed, v1beta1.ReasonTimeout, v1beta1.ReasonNoSuchDevice, v1beta1.ReasonSignatureRejected,
+	} {
+		s.order(t, s.nodes[i])
+		s.report(t, s.nodes[i], s.failed(reason, strings.Repeat("ß", 200)))
+	}
+	start(t, s.Env)
+	condition := s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonLoadFailed)
+	if len(condition.Message) <= 1024 {
+		t.Fatalf("a message of %d bytes shows nothing", len(condition.Message))
+	}
+	eventually(t, "the event", func(ctx context.Context) (bool, error) {
+		var list eventsv1.EventList
+		err := s.admin.List(ctx, &list, client.InNamespace(s.namespace))
+		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Reason == v1beta1.ReasonLoadFailed && strings.HasPrefix(e.Note, condition.Message[:900])
+		}), err
+	})
+}
+
 func TestBurstCostsAHandfulOfStatusWrites(t *testing.T) {
 	const nodes = 30
 	s := newScene(t, nodes)

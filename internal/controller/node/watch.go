@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
@@ -117,8 +118,8 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, soon(r.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.Pod{}, soon(moduleOfPart), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		Watches(&appsv1.DaemonSet{}, soon(moduleOfPart), onlyNew).
-		WatchesRawSource(o.Deliveries.Source()).
-		WatchesRawSource(o.Plugins.Source()).
+		WatchesRawSource(changesOf(o.Deliveries)).
+		WatchesRawSource(changesOf(o.Plugins)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers}).
 		Complete(r)
 	if err != nil {
@@ -189,6 +190,14 @@ func moduleOfPart(_ context.Context, object client.Object) []types.NamespacedNam
 		return []types.NamespacedName{moduleOf(object)}
 	}
 	return nil
+}
+
+// changesOf feeds a controller with every Module whose problems on a board change.
+func changesOf(board *delivery.Board) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		board.Watch(func(module types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: module}) })
+		return nil
+	})
 }
 
 // labelsConcerned lets through what the labeler reads of a Node.
