@@ -3,14 +3,10 @@
 package delivery
 
 import (
-	"context"
 	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // AllNodes is the node name under which a problem stands that concerns every node of a Module.
@@ -21,7 +17,7 @@ const AllNodes = ""
 type Board struct {
 	mu       sync.Mutex
 	problems map[types.NamespacedName]map[string]Problem
-	queues   []workqueue.TypedRateLimitingInterface[reconcile.Request]
+	watchers []func(types.NamespacedName)
 }
 
 // Report replaces what is known about a Module: problems by node name (AllNodes for all of them).
@@ -40,8 +36,8 @@ func (b *Board) Report(module types.NamespacedName, problems map[string]Problem)
 	} else {
 		b.problems[module] = maps.Clone(problems)
 	}
-	for _, q := range b.queues {
-		q.Add(reconcile.Request{NamespacedName: module})
+	for _, changed := range b.watchers {
+		changed(module)
 	}
 }
 
@@ -52,12 +48,10 @@ func (b *Board) For(module types.NamespacedName) map[string]Problem {
 	return maps.Clone(b.problems[module])
 }
 
-// Source feeds a controller whose requests are Modules with every Module whose problems changed.
-func (b *Board) Source() source.Source {
-	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.queues = append(b.queues, queue)
-		return nil
-	})
+// Watch calls changed with every Module whose problems change from now on. changed must return at once, and must not use
+// the board.
+func (b *Board) Watch(changed func(module types.NamespacedName)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchers = append(b.watchers, changed)
 }
