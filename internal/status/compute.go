@@ -91,20 +91,12 @@ func kernelsCovered(m *Module, wanted []Node) metav1.Condition {
 	case len(wanted) == 0:
 		return yes(kind, v1beta1.ReasonNoNodes, noNodes)
 	}
-	var bare []Node
-	kernels := map[string]bool{}
-	for _, n := range wanted {
-		if n.Unmapped != nil {
-			bare = append(bare, n)
-			kernels[n.Kernel] = true
-		}
-	}
+	bare := only(wanted, func(n *Node) bool { return n.Unmapped != nil })
 	if len(bare) == 0 {
 		return yes(kind, v1beta1.ReasonAllKernelsCovered,
 			fmt.Sprintf("A kernel mapping matches the kernel of %s", quantity(len(wanted), "selected node")))
 	}
-	return no(kind, bare[0].Unmapped.Reason, fmt.Sprintf("No image for %s (%s) of %s: %s",
-		quantity(len(kernels), "kernel"), list(sortedKeys(kernels)), quantity(len(bare), "node"), namesOf(bare)+hint(bare[0].Unmapped.Message)))
+	return no(kind, bare[0].Unmapped.Reason, uncovered(bare))
 }
 
 func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
@@ -119,7 +111,7 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	}
 	desired := only(wanted, func(n *Node) bool { return n.Unmapped == nil || n.Ordered })
 	if len(desired) == 0 {
-		return no(kind, wanted[0].Unmapped.Reason, "No selected node's kernel has an image")
+		return no(kind, wanted[0].Unmapped.Reason, uncovered(wanted))
 	}
 	missing := only(desired, func(n *Node) bool { return !n.Available })
 	if len(missing) == 0 {

@@ -113,7 +113,18 @@ func TestConditions(t *testing.T) {
 		},
 		"no node with a mapping": {
 			given: status.Module{Loads: true, Nodes: []status.Node{{Name: "a", Ready: true, Wanted: true, Kernel: "5.4.0", Unmapped: unmapped}}},
-			then:  map[string]string{loaded: "False NoKernelMapping: No selected node's kernel has an image"},
+			then:  map[string]string{loaded: "False NoKernelMapping: No image for 1 kernel (5.4.0) of 1 node: a"},
+		},
+		"an image that cannot be named": {
+			given: status.Module{Loads: true, Nodes: []status.Node{
+				{Name: "a", Ready: true, Wanted: true, Kernel: "5.4.0", Unmapped: unmapped},
+				{Name: "b", Ready: true, Wanted: true, Kernel: "6.1.0", Unmapped: &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "containerImage: unknown variable FOO"}},
+			}},
+			then: map[string]string{
+				ready:   "False NoKernelMapping: The image for 1 kernel (6.1.0) cannot be named: containerImage: unknown variable FOO; nodes: b; No image for 1 kernel (5.4.0) of 1 node: a",
+				covered: "False NoKernelMapping: The image for 1 kernel (6.1.0) cannot be named: containerImage: unknown variable FOO; nodes: b; No image for 1 kernel (5.4.0) of 1 node: a",
+				loaded:  "False NoKernelMapping: The image for 1 kernel (6.1.0) cannot be named: containerImage: unknown variable FOO; nodes: b; No image for 1 kernel (5.4.0) of 1 node: a",
+			},
 		},
 		"a node that left is not missed": {
 			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {

@@ -112,6 +112,27 @@ func describe(cohorts []cohort) string {
 	return strings.Join(parts, "; ")
 }
 
+// uncovered tells of nodes without an image: those for which a mapping's image cannot be named, since that is a mistake
+// in the Module, and those whose kernel no mapping matches.
+func uncovered(bare []Node) string {
+	var parts []string
+	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message != "" }); len(n) > 0 {
+		parts = append(parts, fmt.Sprintf("The image for %s cannot be named%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message), namesOf(n)))
+	}
+	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message == "" }); len(n) > 0 {
+		parts = append(parts, fmt.Sprintf("No image for %s of %s: %s", kernelsOf(n), quantity(len(n), "node"), namesOf(n)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func kernelsOf(nodes []Node) string {
+	kernels := map[string]bool{}
+	for i := range nodes {
+		kernels[nodes[i].Kernel] = true
+	}
+	return fmt.Sprintf("%s (%s)", quantity(len(kernels), "kernel"), list(sortedKeys(kernels)))
+}
+
 func hint(quote string) string {
 	if quote == "" {
 		return ""

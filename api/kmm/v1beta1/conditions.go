@@ -39,7 +39,7 @@ const (
 // Reasons of attempts, conditions and events that need attention. The set is closed; each has a next step in
 // docs/reference/reasons.md.
 const (
-	// ReasonNoKernelMapping: no kernel mapping matches the node's kernel.
+	// ReasonNoKernelMapping: no kernel mapping matches the node's kernel, or its image cannot be named for that kernel.
 	ReasonNoKernelMapping = "NoKernelMapping"
 	// ReasonAwaitingDelivery: the image's content is on its way to the node.
 	ReasonAwaitingDelivery = "AwaitingDelivery"
