@@ -193,7 +193,9 @@ func TestTheSameBuildUnderAnotherDelivery(t *testing.T) {
 func TestImageThatCannotBeNamed(t *testing.T) {
 	s := newScene(t, 1)
 	start(t, s.Env)
-	s.change(t, func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.ContainerImage = "example.com/nic:$KERNEL_RHEL_RELEASE" })
+	s.change(t, func(m *v1beta1.Module) {
+		m.Spec.ModuleLoader.Container.ContainerImage = "example.com/nic:$KERNEL_RHEL_RELEASE"
+	})
 	s.awaitMessage(t, v1beta1.ConditionReady, "The image for 1 kernel (6.1.0-56-amd64) cannot be named: "+
 		"spec.moduleLoader.container.containerImage: variable KERNEL_RHEL_RELEASE: kernel 6.1.0-56-amd64 is not a RHEL kernel; nodes: "+s.nodes[0])
 }
