@@ -326,3 +326,11 @@ func (f facts) backOff(hashes ...string) (decision, bool) {
 func (f facts) mainName() string { return kmod.NormalizeName(f.order.Config.Modprobe.ModuleName) }
 
 func (f facts) inTree() []string { return inTree(f.order.Config) }
+
+// parameters go to the module that the order names.
+func (f facts) parameters(name string) []string {
+	if name != f.plan.Main {
+		return nil
+	}
+	return f.order.Config.Modprobe.Parameters
+}

@@ -96,11 +96,14 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	if f.plan.BuiltIn {
 		return p.complete(f, l, v1beta1.ObservedModule{BuiltIn: true})
 	}
-	if r := p.makeRoom(ctx, f); r != nil {
-		p.fail(ctx, f, f.orderHash(), *r)
-		return p.rollBack(ctx, f, nil)
+	r, err := p.makeRoom(ctx, f)
+	if err != nil {
+		return err
 	}
-	if r := p.stageFirmware(f); r != nil {
+	if r == nil {
+		r = p.stageFirmware(f)
+	}
+	if r != nil {
 		p.fail(ctx, f, f.orderHash(), *r)
 		return p.rollBack(ctx, f, nil)
 	}
@@ -111,7 +114,10 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
 			continue
 		}
-		err := p.insert(ctx, f, s)
+		err := p.insert(ctx, f.key, s, f.parameters(s.Name))
+		if errors.Is(err, host.Errno("EEXIST")) && s.Name != f.plan.Main {
+			err = nil // a dependency that came meanwhile is taken as it is
+		}
 		if err != nil && s.Optional && !errors.Is(err, host.ErrTimeout) {
 			klog.FromContext(ctx).Info("Going on without an optional module", "module", f.key.String(), "name", s.Name, "why", err.Error())
 			l.drop(s.Name)
@@ -167,17 +173,14 @@ func (p *pass) intent(f facts) *loaded {
 }
 
 // insert loads one module. A module that appeared meanwhile is as good when it is the same build.
-func (p *pass) insert(ctx context.Context, f facts, s planStep) error {
+func (p *pass) insert(ctx context.Context, k key, s planStep, parameters []string) error {
 	file, err := s.Tree.Open(s.Path)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", s.Path, err)
 	}
 	defer func() { _ = file.Close() }() // only read from
-	r := host.LoadRequest{Name: s.Name, File: file, For: f.key.String()}
-	if s.Name == f.plan.Main {
-		r.Params = f.order.Config.Modprobe.Parameters
-	}
-	klog.FromContext(ctx).Info("Loading", "module", f.key.String(), "name", s.Name, "buildID", s.BuildID)
+	r := host.LoadRequest{Name: s.Name, File: file, Params: parameters, For: k.String()}
+	klog.FromContext(ctx).Info("Loading", "module", k.String(), "name", s.Name, "buildID", s.BuildID)
 	if p.o.Fuse != nil {
 		if err := p.o.Fuse.Intent(s.burns(), p.o.Clock.Now()); err != nil {
 			return fmt.Errorf("note the load: %w", err)
@@ -192,36 +195,11 @@ func (p *pass) insert(ctx context.Context, f facts, s planStep) error {
 	}
 	if errors.Is(err, host.Errno("EEXIST")) {
 		live, seeErr := p.see([]string{s.Name})
-		if m, ok := live[s.Name]; seeErr == nil && ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
+		if m, ok := live[s.Name]; seeErr == nil && ok && sameBuild(m, s.BuildID) {
 			return nil
 		}
 	}
 	return err
-}
-
-// makeRoom unloads the in-tree modules that the order names. A report says why that failed.
-func (p *pass) makeRoom(ctx context.Context, f facts) *report {
-	for _, name := range f.inTree() {
-		m, ok := f.live[name]
-		if !ok || name == f.plan.Main && sameBuild(m, f.plan.main().BuildID) {
-			continue
-		}
-		if p.journal.oursByOther(f.key, name) {
-			return &report{
-				State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonModuleConflict,
-				Message: fmt.Sprintf("Module %s shall be removed first, and another order wants it.", name),
-			}
-		}
-		klog.FromContext(ctx).Info("Unloading what the order replaces", "module", f.key.String(), "name", name)
-		err := p.o.Host.Unload(ctx, host.UnloadRequest{Name: name, For: f.key.String()})
-		p.present = nil
-		if err != nil && !errors.Is(err, host.Errno("ENOENT")) {
-			r := unloadReport(err, m, p.usersOf(err, name))
-			return &r
-		}
-		delete(f.live, name)
-	}
-	return nil
 }
 
 // rollBack takes out again what a failed load has put in. What cannot go stays in the journal as ours.
@@ -237,7 +215,10 @@ func (p *pass) rollBack(ctx context.Context, f facts, inserted []planStep) error
 	if err != nil || len(left.oursLive()) > 0 {
 		return err
 	}
-	return p.drop(f.key)
+	if err := p.drop(f.key); err != nil {
+		return err
+	}
+	return p.putBack(ctx, f.key)
 }
 
 // verify asks the kernel whether the load did what it said.
@@ -323,11 +304,11 @@ func (p *pass) unload(ctx context.Context, f facts) error {
 		}
 		beforeMain = beforeMain || m.Name == f.loaded.Main
 	}
-	return p.forget(f.key)
+	return p.forget(ctx, f.key)
 }
 
 // forget ends an order's hold on the kernel. What is ours and another order counts on, passes to that order.
-func (p *pass) forget(k key) error {
+func (p *pass) forget(ctx context.Context, k key) error {
 	for _, m := range p.journal.Loaded[k].Modules {
 		if !m.Ours {
 			continue
@@ -346,7 +327,13 @@ func (p *pass) forget(k key) error {
 		}
 	}
 	delete(p.retries, k)
-	return p.drop(k)
+	if err := p.drop(k); err != nil {
+		return err
+	}
+	if o := p.orders[k]; o != nil && o.State != v1beta1.NodeModuleAbsent {
+		return nil // a reload: what was replaced stays so
+	}
+	return p.putBack(ctx, k)
 }
 
 func (p *pass) drop(k key) error {

@@ -49,6 +49,8 @@ type journal struct {
 	BootID string `json:"bootID"`
 	// Loaded by order.
 	Loaded map[key]*loaded `json:"loaded,omitempty"`
+	// Replaced are the host's own modules that were unloaded for an order, in that order: to be put back when it goes.
+	Replaced map[key][]string `json:"replaced,omitempty"`
 	// Refused builds, by what the kernel said of them.
 	Refused map[string]refusal `json:"refused,omitempty"`
 	// Deliveries last used by each order, newest first, at most two. They outlive boots.
@@ -134,6 +136,14 @@ func (j *journal) used(k key, id string) bool {
 	}
 	j.Deliveries[k] = now
 	return true
+}
+
+// replace notes that a module leaves for an order.
+func (j *journal) replace(k key, name string) {
+	if j.Replaced == nil {
+		j.Replaced = map[key][]string{}
+	}
+	j.Replaced[k] = append(j.Replaced[k], name)
 }
 
 // neededBy finds an order other than k that counts on the module.

@@ -156,7 +156,7 @@ func (p *pass) step(ctx context.Context, f facts, d decision) error {
 	case verbRefresh:
 		return p.refresh(f)
 	case verbForget:
-		return p.forget(f.key)
+		return p.forget(ctx, f.key)
 	case verbRest:
 	}
 	return nil

@@ -71,6 +71,7 @@ func (s *suite) groups() map[string][]step {
 			{"vermagic", "a module with another vermagic flag is refused and never tried", s.vermagic},
 			{"symbolCRC", "a module with another symbol CRC is tried once", s.symbolCRC},
 			{"firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware},
+			{"inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree},
 			{"crash", "a module that panics on load is held back at the next boot, and the node serves", s.crash},
 			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
 			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},

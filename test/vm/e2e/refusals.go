@@ -151,6 +151,43 @@ func (s *suite) firmware(ctx context.Context) error {
 	})
 }
 
+// inTree replaces a module of the kernel's own, which another one uses. Both come back.
+func (s *suite) inTree(ctx context.Context) error {
+	const name = "drover_refused"
+	content, err := s.nodeModule(ctx, name)
+	if err != nil {
+		return err
+	}
+	image, err := s.pushModule(ctx, name, content, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := s.console(ctx, "modprobe bonding"); err != nil {
+		return err
+	}
+	both := func(ctx context.Context, want bool) error {
+		return errors.Join(s.inKernel(ctx, artifacts.Linux61, "bonding", want), s.inKernel(ctx, artifacts.Linux61, "tls", want))
+	}
+	if err := both(ctx, true); err != nil {
+		return err
+	}
+	key := client.ObjectKey{Namespace: restricted, Name: "in-tree"}
+	m := module(key, artifacts.Linux61, image, name)
+	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"tls"}
+	if err := s.client.Create(ctx, m); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the module is loaded in place of the kernel's own", func(ctx context.Context) error {
+		return errors.Join(s.ready(ctx, artifacts.Linux61, key, name), both(ctx, false))
+	}); err != nil {
+		return err
+	}
+	if err := s.remove(ctx, key, name); err != nil {
+		return err
+	}
+	return s.eventually(ctx, "the kernel's own are back", func(ctx context.Context) error { return both(ctx, true) })
+}
+
 // crash lets a module take the node down; the next boot keeps it out for a while and serves.
 func (s *suite) crash(ctx context.Context) error {
 	const name = "drover_crash"

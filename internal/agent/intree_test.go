@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+// stock is a node that runs the kernel's own driver, with a module of the kernel's own on top of it.
+func stock(t *testing.T) *rig {
+	t.Helper()
+	base, top := synth.Module{Name: "stock"}, synth.Module{Name: "stock_top", Depends: []string{"stock"}}
+	r := newRig(t, fake.Options{Tree: hostTreeOf(base, top)})
+	for _, m := range []synth.Module{base, top} {
+		m.InTree = true
+		if err := r.host.Insmod(ko(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func replacing(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"stock"} }
+
+func liveNow(r *rig) []string { return slices.Sorted(maps.Keys(r.host.Live())) }
+
+func TestReplacedModulesComeBack(t *testing.T) {
+	both := []string{"stock", "stock_top"}
+	t.Run("when ours goes", func(t *testing.T) {
+		r := stock(t)
+		d := r.deliver("d1", gadget)
+		r.pass(order("gadget", d, replacing))
+		same(t, "live", []string{"gadget"}, liveNow(r))
+		r.restart(r.host)
+		r.pass(order("gadget", d, replacing, absent))
+		same(t, "live", both, liveNow(r))
+	})
+	t.Run("when ours fails", func(t *testing.T) {
+		r := stock(t)
+		r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV"})
+		s := r.pass(order("gadget", r.deliver("d1", gadget), replacing))
+		same(t, "attempt", "Failed NoSuchDevice", attempt(s, "gadget"))
+		same(t, "live", both, liveNow(r))
+	})
+	t.Run("when a user keeps one of them", func(t *testing.T) {
+		r := stock(t)
+		if err := r.host.Hold("stock"); err != nil {
+			t.Fatal(err)
+		}
+		s := r.pass(order("gadget", r.deliver("d1", gadget), replacing))
+		same(t, "attempt", "InUse InUse", attempt(s, "gadget"))
+		same(t, "live", both, liveNow(r))
+	})
+	t.Run("not for a reload", func(t *testing.T) {
+		r := stock(t)
+		d := r.deliver("d1", gadget)
+		r.pass(order("gadget", d, replacing))
+		before := len(r.calls())
+		r.pass(order("gadget", d, replacing, params("a=1")))
+		same(t, "calls", []string{"delete_module gadget", "finit_module gadget"}, r.calls()[before:])
+		r.pass(order("gadget", d, replacing, absent))
+		same(t, "live", both, liveNow(r))
+	})
+	t.Run("when the last that replaces them goes", func(t *testing.T) {
+		r := stock(t)
+		a, b := r.deliver("d1", gadget), r.deliver("d2", synth.Module{Name: "widget"})
+		r.pass(order("gadget", a, replacing), order("widget", b, replacing))
+		r.pass(order("gadget", a, replacing, absent), order("widget", b, replacing))
+		same(t, "live", []string{"widget"}, liveNow(r))
+		r.pass(order("widget", b, replacing, absent))
+		same(t, "live", both, liveNow(r))
+	})
+	t.Run("after a kill in the middle", func(t *testing.T) {
+		r := stock(t)
+		d := r.deliver("d1", gadget)
+		func() {
+			defer func() { _ = recover() }()
+			r.restart(dyingUnload{r.host, "stock"})
+			r.pass(order("gadget", d, replacing))
+		}()
+		r.restart(r.host)
+		r.pass(order("gadget", d, replacing))
+		r.pass(order("gadget", d, replacing, absent))
+		same(t, "live", both, liveNow(r))
+	})
+}
+
+// dyingUnload ends the agent after an unload.
+type dyingUnload struct {
+	host.Host
+	at string
+}
+
+func (d dyingUnload) Unload(ctx context.Context, req host.UnloadRequest) error {
+	err := d.Host.Unload(ctx, req)
+	if req.Name == d.at {
+		panic("killed")
+	}
+	return err
+}
