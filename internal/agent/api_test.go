@@ -200,6 +200,31 @@ func TestAStatusThatAnotherWroteGoes(t *testing.T) {
 	same(t, "writes", 2, c.writes()-first)
 }
 
+func TestAStatusMakesNoObject(t *testing.T) {
+	c := newCluster(t)
+	a, err := newAPI(c.api, c.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.applyStatus(t.Context(), &v1beta1.NodeModulesConfigStatus{}); !apierrors.IsNotFound(err) {
+		t.Errorf("error %v, want not found", err)
+	}
+	c.order(order("gadget", nil))
+	n, err := a.applyStatus(t.Context(), &v1beta1.NodeModulesConfigStatus{Artifacts: []v1beta1.NodeArtifact{{ID: "d1", Digest: "d"}}})
+	if err != nil || len(n.Status.Artifacts) != 1 || len(n.Spec.Modules) != 1 {
+		t.Errorf("error %v, object %+v", err, n)
+	}
+	n, err = a.applyStatus(t.Context(), &v1beta1.NodeModulesConfigStatus{})
+	if err != nil || len(n.Status.Artifacts) != 0 {
+		t.Errorf("error %v, status %+v: an empty list is a list", err, n)
+	}
+	for _, f := range n.ManagedFields {
+		if f.Subresource == "status" && f.Manager != fieldOwner {
+			t.Errorf("the status was written as %s", f.Manager)
+		}
+	}
+}
+
 func TestRestartsWriteNothing(t *testing.T) {
 	c := newCluster(t)
 	c.start()
