@@ -217,7 +217,7 @@ func resources() corev1.ResourceRequirements {
 			corev1.ResourceEphemeralStorage: resource.MustParse("32Mi"),
 		},
 		Limits: corev1.ResourceList{
-			corev1.ResourceCPU:    resource.MustParse("1"),
+			corev1.ResourceCPU: resource.MustParse("1"),
 			// A compressed module of the largest size is unpacked in memory.
 			corev1.ResourceMemory: resource.MustParse("1Gi"),
 			// The two directories of the init container mode, and a little for logs.
