@@ -97,7 +97,7 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
-e2e-kernel: ## Load real modules into a real kernel on a virtual node (linux/amd64 with apt-get; root)
+e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, or node for drift, reboots and crashes; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
 .PHONY: graph
