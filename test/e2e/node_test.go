@@ -265,7 +265,7 @@ func TestDeselected(t *testing.T) {
 
 	s.label(node, "null")
 
-	film.until(s.order, "wanted, live", "Absent Deselected, live", "Absent Deselected, not live", "deleted")
+	film.until(s.order, "wanted, live", "Absent Deselected, live", "Absent Deselected, not live", "no order, not live", "deleted")
 	s.converged(map[string]tally{node: {Loads: 1, Unloads: 1}, "hollow-1": once})
 }
 
