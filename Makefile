@@ -7,6 +7,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 REGISTRY ?= drover
 KUBECTL ?= $(shell command -v kubectl || echo bin/kubectl)
 NODES ?= 500
+EVENTS ?= 10000
+SEED ?= 1
 LDFLAGS := -s -w -X github.com/drover-project/drover/internal/version.Version=$(VERSION)
 BINARIES := drover-operator drover-agent
 export CGO_ENABLED ?= 0
@@ -99,6 +101,10 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 .PHONY: e2e-kernel
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, or node for drift, reboots and crashes; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
+
+.PHONY: chaos-node
+chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a fake kernel, and audit every call to the kernel
+	@go test ./internal/agent -run '^TestChaos$$' -count=1 -timeout 20m -v -chaos.events=$(EVENTS) -chaos.seed=$(SEED) -chaos.break=$(BREAK) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
 
 .PHONY: graph
 graph: ## Compare what is loaded for each module of Debian's amd64 and arm64 kernels with modprobe (linux/amd64 with apt-get)
