@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/version"
 )
 
@@ -56,6 +57,13 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		// Reads wait until the cache has seen our own writes. Every controller relies on it: what it has just written
 		// is never written again.
 		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
+			c, err := client.New(config, options)
+			if err != nil {
+				return nil, fmt.Errorf("make the client: %w", err)
+			}
+			return kube.Patient(c), nil
+		},
 		// Names are apart by themselves: they are constants, one per controller. Tests run several managers in a process.
 		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)},
 		Logger:                        o.Log,
