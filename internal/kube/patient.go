@@ -46,8 +46,8 @@ func (p patient) read(ctx context.Context, first func(context.Context) error, th
 	defer cancel()
 	err := first(short)
 	if err == nil || short.Err() == nil || ctx.Err() != nil {
-		return err //nolint:wrapcheck // this is the client
+		return err
 	}
 	log.FromContext(ctx).V(1).Info("The cache does not show our own writes; reading what it has", "after", p.limit)
-	return then() //nolint:wrapcheck // this is the client
+	return then()
 }
