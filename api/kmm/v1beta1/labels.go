@@ -27,6 +27,10 @@ const (
 
 	// PausedAnnotation on a Module or Node: watched and reported, not touched. Its value does not matter.
 	PausedAnnotation = "drover.dev/paused"
+	// RetryAnnotation on a Module or Node holds a time (RFC 3339): failures from before it are forgotten, and a quarantine ends.
+	RetryAnnotation = "drover.dev/retry"
+	// SkipChecksAnnotation on a Module or Node: what the agent thinks hopeless is tried all the same. Its value does not matter.
+	SkipChecksAnnotation = "drover.dev/skip-checks"
 
 	labelPrefix = "kmm.node.kubernetes.io/"
 )

@@ -60,6 +60,10 @@ type ModuleSpec struct {
 	// +optional
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 
+	// rollout says how changes reach the nodes.
+	// +optional
+	Rollout *RolloutSpec `json:"rollout,omitempty"`
+
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector"`
 
@@ -67,6 +71,14 @@ type ModuleSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// RolloutSpec says how changes reach the nodes.
+type RolloutSpec struct {
+	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
+	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
+	// +optional
+	DeselectGracePeriod *metav1.Duration `json:"deselectGracePeriod,omitempty"`
 }
 
 // ModuleLoaderSpec describes the kernel module.
@@ -127,6 +139,16 @@ type ModuleLoaderContainerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
+
+	// blacklistInTree keeps the host's own module loading (udev) from loading inTreeModulesToRemove at boot, by a file of Drover's own in
+	// /etc/modprobe.d that goes when the Module leaves the node.
+	// +optional
+	BlacklistInTree bool `json:"blacklistInTree,omitempty"`
+
+	// unloadPolicy says when the kernel module may be unloaded: Wait (default), as soon as nobody uses it; OnReboot, never: it leaves, or
+	// another build takes its place, with the node's next boot.
+	// +optional
+	UnloadPolicy UnloadPolicy `json:"unloadPolicy,omitempty"`
 
 	// registryTLS are the TLS settings of the registry that holds containerImage.
 	// +optional

@@ -96,7 +96,39 @@ type NodeModuleSpec struct {
 	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
 	// +optional
 	Delivery *Delivery `json:"delivery,omitempty"`
+
+	// unloadPolicy says when the kernel module may be unloaded.
+	// +optional
+	UnloadPolicy UnloadPolicy `json:"unloadPolicy,omitempty"`
+
+	// blacklistInTree keeps the host from loading the modules of config.inTreeModulesToRemove by itself at boot.
+	// +optional
+	BlacklistInTree bool `json:"blacklistInTree,omitempty"`
+
+	// skipChecks lets the kernel decide where the agent is certain that it will refuse.
+	// +optional
+	SkipChecks bool `json:"skipChecks,omitempty"`
+
+	// paused orders to watch and report, and to touch nothing.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// retry is when somebody last asked to forget earlier failures: what is kept out, or waits, is tried again at once.
+	// +optional
+	Retry *metav1.Time `json:"retry,omitempty"`
 }
+
+// UnloadPolicy says when a kernel module may be unloaded.
+//
+// +kubebuilder:validation:Enum="";Wait;OnReboot
+type UnloadPolicy string
+
+const (
+	// UnloadWait (or empty) unloads as soon as nobody uses the module.
+	UnloadWait UnloadPolicy = "Wait"
+	// UnloadOnReboot never unloads: the module leaves, or another build takes its place, with the node's next boot.
+	UnloadOnReboot UnloadPolicy = "OnReboot"
+)
 
 // Delivery is one delivery of an image's content to a node.
 type Delivery struct {

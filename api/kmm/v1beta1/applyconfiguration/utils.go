@@ -68,6 +68,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.NodeModuleStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ObservedModule"):
 		return &kmmv1beta1.ObservedModuleApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("RolloutSpec"):
+		return &kmmv1beta1.RolloutSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("Sign"):
 		return &kmmv1beta1.SignApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("TLSOptions"):

@@ -286,6 +286,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.drover-project.drover.api.kmm.v1beta1.ModuleLoaderContainerSpec
   map:
     fields:
+    - name: blacklistInTree
+      type:
+        scalar: boolean
     - name: build
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.Build
@@ -319,6 +322,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sign
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.Sign
+    - name: unloadPolicy
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.UnloadPolicy
     - name: version
       type:
         scalar: string
@@ -349,6 +355,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: moduleLoader
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.ModuleLoaderSpec
+    - name: rollout
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.RolloutSpec
     - name: selector
       type:
         map:
@@ -428,6 +437,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.drover-project.drover.api.kmm.v1beta1.NodeModuleSpec
   map:
     fields:
+    - name: blacklistInTree
+      type:
+        scalar: boolean
     - name: config
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.ModuleConfig
@@ -443,12 +455,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: namespace
       type:
         scalar: string
+    - name: paused
+      type:
+        scalar: boolean
     - name: reason
       type:
         scalar: string
+    - name: retry
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: serviceAccountName
       type:
         scalar: string
+    - name: skipChecks
+      type:
+        scalar: boolean
     - name: state
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.NodeModuleState
@@ -458,6 +479,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.Toleration
           elementRelationship: atomic
+    - name: unloadPolicy
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.UnloadPolicy
     - name: version
       type:
         scalar: string
@@ -581,6 +605,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: taint
       type:
         scalar: string
+- name: com.github.drover-project.drover.api.kmm.v1beta1.RolloutSpec
+  map:
+    fields:
+    - name: deselectGracePeriod
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
 - name: com.github.drover-project.drover.api.kmm.v1beta1.Sign
   map:
     fields:
@@ -611,6 +641,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: insecureSkipTLSVerify
       type:
         scalar: boolean
+- name: com.github.drover-project.drover.api.kmm.v1beta1.UnloadPolicy
+  scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.WorkloadContainer
   map:
     fields:
@@ -1877,6 +1909,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ConditionStatus
+  scalar: string
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
   scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1
   map:

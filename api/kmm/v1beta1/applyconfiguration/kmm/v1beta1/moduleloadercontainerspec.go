@@ -3,6 +3,7 @@
 package v1beta1
 
 import (
+	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -27,6 +28,12 @@ type ModuleLoaderContainerSpecApplyConfiguration struct {
 	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
 	// inTreeModuleToRemove is the deprecated single form of inTreeModulesToRemove.
 	InTreeModuleToRemove *string `json:"inTreeModuleToRemove,omitempty"`
+	// blacklistInTree keeps the host's own module loading (udev) from loading inTreeModulesToRemove at boot, by a file of Drover's own in
+	// /etc/modprobe.d that goes when the Module leaves the node.
+	BlacklistInTree *bool `json:"blacklistInTree,omitempty"`
+	// unloadPolicy says when the kernel module may be unloaded: Wait (default), as soon as nobody uses it; OnReboot, never: it leaves, or
+	// another build takes its place, with the node's next boot.
+	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
 	// registryTLS are the TLS settings of the registry that holds containerImage.
 	RegistryTLS *TLSOptionsApplyConfiguration `json:"registryTLS,omitempty"`
 	// version turns on the ordered upgrade that is driven by node labels. It is the value of a node label.
@@ -107,6 +114,22 @@ func (b *ModuleLoaderContainerSpecApplyConfiguration) WithInTreeModulesToRemove(
 // If called multiple times, the InTreeModuleToRemove field is set to the value of the last call.
 func (b *ModuleLoaderContainerSpecApplyConfiguration) WithInTreeModuleToRemove(value string) *ModuleLoaderContainerSpecApplyConfiguration {
 	b.InTreeModuleToRemove = &value
+	return b
+}
+
+// WithBlacklistInTree sets the BlacklistInTree field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BlacklistInTree field is set to the value of the last call.
+func (b *ModuleLoaderContainerSpecApplyConfiguration) WithBlacklistInTree(value bool) *ModuleLoaderContainerSpecApplyConfiguration {
+	b.BlacklistInTree = &value
+	return b
+}
+
+// WithUnloadPolicy sets the UnloadPolicy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UnloadPolicy field is set to the value of the last call.
+func (b *ModuleLoaderContainerSpecApplyConfiguration) WithUnloadPolicy(value kmmv1beta1.UnloadPolicy) *ModuleLoaderContainerSpecApplyConfiguration {
+	b.UnloadPolicy = &value
 	return b
 }
 

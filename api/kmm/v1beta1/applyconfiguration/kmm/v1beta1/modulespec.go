@@ -21,6 +21,8 @@ type ModuleSpecApplyConfiguration struct {
 	ImageRepoSecret *v1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
 	// imageRebuildTriggerGeneration, when changed, makes every image of this Module be verified and delivered again.
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
+	// rollout says how changes reach the nodes.
+	Rollout *RolloutSpecApplyConfiguration `json:"rollout,omitempty"`
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector,omitempty"`
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
@@ -70,6 +72,14 @@ func (b *ModuleSpecApplyConfiguration) WithImageRepoSecret(value v1.LocalObjectR
 // If called multiple times, the ImageRebuildTriggerGeneration field is set to the value of the last call.
 func (b *ModuleSpecApplyConfiguration) WithImageRebuildTriggerGeneration(value int) *ModuleSpecApplyConfiguration {
 	b.ImageRebuildTriggerGeneration = &value
+	return b
+}
+
+// WithRollout sets the Rollout field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Rollout field is set to the value of the last call.
+func (b *ModuleSpecApplyConfiguration) WithRollout(value *RolloutSpecApplyConfiguration) *ModuleSpecApplyConfiguration {
+	b.Rollout = value
 	return b
 }
 

@@ -4,7 +4,8 @@ package v1beta1
 
 import (
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // NodeModuleSpecApplyConfiguration represents a declarative configuration of the NodeModuleSpec type for use
@@ -21,6 +22,16 @@ type NodeModuleSpecApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
 	Delivery *DeliveryApplyConfiguration `json:"delivery,omitempty"`
+	// unloadPolicy says when the kernel module may be unloaded.
+	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
+	// blacklistInTree keeps the host from loading the modules of config.inTreeModulesToRemove by itself at boot.
+	BlacklistInTree *bool `json:"blacklistInTree,omitempty"`
+	// skipChecks lets the kernel decide where the agent is certain that it will refuse.
+	SkipChecks *bool `json:"skipChecks,omitempty"`
+	// paused orders to watch and report, and to touch nothing.
+	Paused *bool `json:"paused,omitempty"`
+	// retry is when somebody last asked to forget earlier failures: what is kept out, or waits, is tried again at once.
+	Retry *v1.Time `json:"retry,omitempty"`
 }
 
 // NodeModuleSpecApplyConfiguration constructs a declarative configuration of the NodeModuleSpec type for use with
@@ -56,7 +67,7 @@ func (b *NodeModuleSpecApplyConfiguration) WithServiceAccountName(value string) 
 // WithImageRepoSecret sets the ImageRepoSecret field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the ImageRepoSecret field is set to the value of the last call.
-func (b *NodeModuleSpecApplyConfiguration) WithImageRepoSecret(value v1.LocalObjectReference) *NodeModuleSpecApplyConfiguration {
+func (b *NodeModuleSpecApplyConfiguration) WithImageRepoSecret(value corev1.LocalObjectReference) *NodeModuleSpecApplyConfiguration {
 	b.ModuleItemApplyConfiguration.ImageRepoSecret = &value
 	return b
 }
@@ -64,7 +75,7 @@ func (b *NodeModuleSpecApplyConfiguration) WithImageRepoSecret(value v1.LocalObj
 // WithTolerations adds the given value to the Tolerations field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Tolerations field.
-func (b *NodeModuleSpecApplyConfiguration) WithTolerations(values ...v1.Toleration) *NodeModuleSpecApplyConfiguration {
+func (b *NodeModuleSpecApplyConfiguration) WithTolerations(values ...corev1.Toleration) *NodeModuleSpecApplyConfiguration {
 	for i := range values {
 		b.ModuleItemApplyConfiguration.Tolerations = append(b.ModuleItemApplyConfiguration.Tolerations, values[i])
 	}
@@ -108,5 +119,45 @@ func (b *NodeModuleSpecApplyConfiguration) WithReason(value string) *NodeModuleS
 // If called multiple times, the Delivery field is set to the value of the last call.
 func (b *NodeModuleSpecApplyConfiguration) WithDelivery(value *DeliveryApplyConfiguration) *NodeModuleSpecApplyConfiguration {
 	b.Delivery = value
+	return b
+}
+
+// WithUnloadPolicy sets the UnloadPolicy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UnloadPolicy field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithUnloadPolicy(value kmmv1beta1.UnloadPolicy) *NodeModuleSpecApplyConfiguration {
+	b.UnloadPolicy = &value
+	return b
+}
+
+// WithBlacklistInTree sets the BlacklistInTree field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BlacklistInTree field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithBlacklistInTree(value bool) *NodeModuleSpecApplyConfiguration {
+	b.BlacklistInTree = &value
+	return b
+}
+
+// WithSkipChecks sets the SkipChecks field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SkipChecks field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithSkipChecks(value bool) *NodeModuleSpecApplyConfiguration {
+	b.SkipChecks = &value
+	return b
+}
+
+// WithPaused sets the Paused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Paused field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithPaused(value bool) *NodeModuleSpecApplyConfiguration {
+	b.Paused = &value
+	return b
+}
+
+// WithRetry sets the Retry field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Retry field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithRetry(value v1.Time) *NodeModuleSpecApplyConfiguration {
+	b.Retry = &value
 	return b
 }
