@@ -6,7 +6,8 @@
 // the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
-// GROUP chooses what is proved: "main" (the default), or "node", which is about drift, reboots and busy modules.
+// GROUP chooses what is proved: "main" (the default), or "node", which is about drift, reboots and busy modules. STEPS=rmmod,inUse runs only
+// those of the group, for work on them: some stand on the ones before.
 // It ends with one line RESULT: a boolean per step. BREAK=image asks for an image that does not exist, so that the result is red.
 package main
 
@@ -18,6 +19,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -96,8 +99,17 @@ func run(ctx context.Context) (err error) {
 	if !known {
 		return fmt.Errorf("no group %q: GROUP is main or node", group())
 	}
-	failed := s.all(ctx, steps)
+	failed := s.all(ctx, chosen(steps))
 	return errors.Join(failed, s.report(failed))
+}
+
+// chosen are the steps that STEPS names, with the start, or all.
+func chosen(steps []step) []step {
+	names := os.Getenv("STEPS")
+	if names == "" {
+		return steps
+	}
+	return slices.DeleteFunc(steps, func(s step) bool { return s.letter != "" && !slices.Contains(strings.Split(names, ","), s.letter) })
 }
 
 // all runs the steps in order and ends at the first that fails, for the later ones stand on it.
