@@ -62,6 +62,7 @@ type Agent struct {
 	want    *want
 	journal *journal
 	retries map[key]*retry
+	obeyed  *obeyed
 	known   map[key]knownPlan
 	judged  string               // the boot that the fuse was told of
 	tidied  bool                 // firmware that nobody asks for any more has been removed since the start
@@ -105,8 +106,12 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	done, err := readObeyed(o.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
 	return &Agent{
-		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, known: map[key]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
+		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, obeyed: done, known: map[key]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
 		awaited: map[string]time.Time{},
 	}, nil
 }

@@ -91,7 +91,9 @@ func decide(f facts) decision {
 	switch {
 	case f.order == nil:
 		return decideUnclaimed(f)
-	case f.order.State == v1beta1.NodeModuleAbsent:
+	case f.order.Paused:
+		return decidePaused(f)
+	case absentOrder(f):
 		return decideAbsent(f)
 	}
 	return decidePresent(f)
@@ -110,6 +112,24 @@ func decideUnclaimed(f facts) decision {
 		Message: "Loaded by this agent, and no order names it. It is kept. Apply the Module again to claim it; to unload it, delete the Module after that.",
 	}}
 }
+
+// decidePaused says what stands and touches nothing.
+func decidePaused(f facts) decision {
+	message := "Paused: nothing is loaded here until the annotation " + v1beta1.PausedAnnotation + " goes."
+	switch {
+	case absentOrder(f) && f.loaded == nil:
+		return decideAbsent(f) // an answer, not an act
+	case absentOrder(f):
+		message = "Paused: what shall go stays in the kernel until the annotation " + v1beta1.PausedAnnotation + " goes."
+	case f.satisfied():
+		return decision{verb: verbRest}
+	case f.loaded != nil && f.loaded.Complete && !f.loaded.BuiltIn && !f.mainLive():
+		message = fmt.Sprintf("Paused: module %s went away and is not loaded again until the annotation %s goes.", f.loaded.Main, v1beta1.PausedAnnotation)
+	}
+	return decision{verb: verbRest, report: &report{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonPaused, Message: message}}
+}
+
+func absentOrder(f facts) bool { return f.order != nil && f.order.State == v1beta1.NodeModuleAbsent }
 
 func decideAbsent(f facts) decision {
 	if f.loaded != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// maxSteps bounds how many steps one order may take in one pass: import, resolve, unload, load, refresh and some spare.
-const maxSteps = 10
+// maxSteps bounds how many steps one order may take in one pass: import, resolve, unload, load, refresh, two for a retry and some spare.
+const maxSteps = 12
 
 // pass is one look at everything: facts are read once and again after each step that changes them.
 type pass struct {
@@ -125,6 +125,12 @@ func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
 		f, err := p.facts(k)
 		if err != nil {
 			return outcome{}, err
+		}
+		if p.retryAsked(f) {
+			if err := p.forgive(ctx, f); err != nil {
+				return outcome{}, err
+			}
+			continue
 		}
 		d := decide(f)
 		if d.verb != verbRest {

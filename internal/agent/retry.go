@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	retryFile   = "retry.json"
+	retrySchema = 1
+	// maxObeyed bounds how many orders' retries are remembered; those of orders that are gone are forgotten above it.
+	maxObeyed = 256
+)
+
+// obeyed are the retries that were carried out. They outlive boots, on disk before the load that follows: a node that goes down in that
+// load must not try it again for the same request. Requests are told apart by their time, which is not compared with any clock of the node.
+type obeyed struct {
+	Schema int               `json:"schema"`
+	Last   map[key]time.Time `json:"last,omitempty"`
+	// heard are the requests for which this process has forgotten the pause between tries; what else there is to forget
+	// is known once the order's modules are.
+	heard map[key]time.Time
+}
+
+// readObeyed returns an empty memory when there is none. A damaged one is moved aside: a request that still stands is then carried out again.
+func readObeyed(dir string) (*obeyed, error) {
+	o := &obeyed{Schema: retrySchema, Last: map[key]time.Time{}, heard: map[key]time.Time{}}
+	name := filepath.Join(dir, retryFile)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read retries: %w", err)
+	}
+	read := &obeyed{}
+	if err := json.Unmarshal(data, read); err != nil || read.Schema != retrySchema {
+		return o, setAside(name, "damaged")
+	}
+	maps.Copy(o.Last, read.Last)
+	return o, nil
+}
+
+// retryAsked tells whether somebody asked for another try of the order, and there is something to do about it now.
+func (p *pass) retryAsked(f facts) bool {
+	if f.order == nil || f.order.Retry == nil || f.order.Paused || !f.order.Retry.After(p.obeyed.Last[f.key]) {
+		return false
+	}
+	return !p.obeyed.heard[f.key].Equal(f.order.Retry.Time) || p.settled(f)
+}
+
+// settled tells whether it is known what a retry of the order has to forget.
+func (p *pass) settled(f facts) bool {
+	return f.plan != nil || absentOrder(f) || f.satisfied()
+}
+
+// forgive forgets, for one order, earlier failures, what the kernel refused, and what the fuse holds back.
+func (p *pass) forgive(ctx context.Context, f facts) error {
+	asked := f.order.Retry.Time
+	delete(p.retries, f.key)
+	p.obeyed.heard[f.key] = asked
+	if !p.settled(f) {
+		return nil
+	}
+	klog.FromContext(ctx).Info("Trying again, as asked", "module", f.key.String(), "asked", asked)
+	if f.plan != nil {
+		if err := p.forgivePlan(f); err != nil {
+			return err
+		}
+	}
+	p.obeyed.Last[f.key] = asked
+	if len(p.obeyed.Last) > maxObeyed {
+		maps.DeleteFunc(p.obeyed.Last, func(k key, _ time.Time) bool { return p.orders[k] == nil })
+	}
+	data, err := json.Marshal(p.obeyed)
+	if err != nil {
+		return fmt.Errorf("encode retries: %w", err)
+	}
+	return replaceFile(filepath.Join(p.o.StateDir, retryFile), data, !p.o.NoSync)
+}
+
+// forgivePlan comes before the note that it was done: should the agent end in between, it is done once more, and nothing was loaded since.
+func (p *pass) forgivePlan(f facts) error {
+	refusals := len(p.journal.Refused)
+	for _, s := range f.plan.Steps {
+		delete(p.journal.Refused, s.build())
+		if p.o.Fuse == nil {
+			continue
+		}
+		if err := p.o.Fuse.Release(s.burns(), f.now); err != nil {
+			return fmt.Errorf("release %s: %w", s.burns(), err)
+		}
+	}
+	// What was certain to fail is judged anew, from the node as it is now.
+	delete(p.plans, f.key)
+	delete(p.known, f.key)
+	if len(p.journal.Refused) == refusals {
+		return nil
+	}
+	return p.journal.write(p.o.StateDir)
+}
