@@ -153,7 +153,7 @@ func TestFailuresAreRepeatedEverMoreRarely(t *testing.T) {
 
 func TestCallThatDoesNotComeBack(t *testing.T) {
 	r := newRig(t, fake.Options{})
-	r.host.Script("finit_module", "gadget", fake.Fault{Delay: time.Hour})
+	r.host.Script("finit_module", "gadget", fake.Fault{Delay: 2 * time.Hour})
 	done := make(chan struct{})
 	go func() { // lets an hour pass as soon as the call waits for it
 		defer close(done)
@@ -162,10 +162,16 @@ func TestCallThatDoesNotComeBack(t *testing.T) {
 		})
 		r.clock.Step(time.Hour)
 	}()
-	s := r.pass(order("gadget", r.deliver("d1", gadget)))
+	o := order("gadget", r.deliver("d1", gadget))
+	s := r.pass(o)
 	<-done
 	same(t, "attempt", "Failed Timeout", attempt(s, "gadget"))
+	r.clock.Step(time.Minute)
+	same(t, "attempt while it is on its way", "Waiting Timeout", attempt(r.pass(o), "gadget"))
 	same(t, "calls", []string{"finit_module gadget timeout"}, r.calls())
+	r.clock.Step(2 * time.Hour) // it comes back after all
+	same(t, "live", o.Config.ContainerImage, loadedImage(r.pass(o), "gadget"))
+	same(t, "calls", []string{"finit_module gadget timeout", "returned gadget"}, r.calls())
 }
 
 func TestBuiltInCounts(t *testing.T) {

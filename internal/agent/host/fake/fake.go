@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fake is a node in memory: a kernel that loads and unloads real module files with the real rules about
-// dependencies, users, duplicates and version magic, that reboots, and that writes down every call it gets.
+// dependencies, users, duplicates, version magic, signatures and taints, that reboots, oopses and panics, and that writes
+// down every call it gets.
 //
 // It is for hollow nodes, tests and benches; its journal is what they audit. A node costs a few KiB.
 package fake
@@ -10,11 +11,10 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
+	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,10 +34,16 @@ type Options struct {
 	Machine uint16
 	// BuiltIn modules, by name.
 	BuiltIn []string
+	// Permanent modules, by name: they have no exit function, so that nothing unloads them.
+	Permanent []string
+	// Security of the first boot.
+	Security Security
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
 	// Deadline of a call; one that is scripted to take longer ends in ErrTimeout. Default 60 s.
 	Deadline time.Duration
+	// Died ends whoever made the call during which the node went down; it does not return. Default: runtime.Goexit.
+	Died func()
 }
 
 // Host is a fake node. It implements host.Host and is safe for concurrent use.
@@ -50,6 +56,10 @@ type Host struct {
 	modules  map[string]*module
 	builtIn  map[string]bool
 	disabled bool // kernel.modules_disabled
+	taint    map[byte]bool
+	security Security // of this boot; the options' is the next one's
+	pending  int      // modules whose init or exit was left behind and will return
+	unplug   map[string]bool
 	faults   map[string][]*Fault
 	calls    []Call
 	dumps    []host.Dump
@@ -64,6 +74,10 @@ type module struct {
 	users   []host.User // of other kinds than modules; those that are not named are empty
 	params  map[string]string
 	depends []string
+	signed  bool // by a key of this boot's keyring
+	// returns is when an init or exit that was left behind does so, with the errno; zero: it will not, or nobody waits.
+	returns time.Time
+	errno   string
 }
 
 // Call is one entry of the call journal.
@@ -72,7 +86,8 @@ type Call struct {
 	Time time.Time `json:"time"`
 	// BootID of the boot in which it happened.
 	BootID string `json:"bootID"`
-	// Call is "finit_module" or "delete_module"; or "insmod", "rmmod" and "reboot" for what a person did.
+	// Call is "finit_module" or "delete_module"; "insmod", "rmmod" and "reboot" for what a person did; "returned" for what
+	// a call that was left behind did in the end (a module without a build ID there went away).
 	Call string `json:"call"`
 	// Module is the module's name.
 	Module string `json:"module,omitempty"`
@@ -80,16 +95,20 @@ type Call struct {
 	BuildID string `json:"buildID,omitempty"`
 	// Params that were passed.
 	Params []string `json:"params,omitempty"`
-	// Result is "" or the error's symbolic name.
+	// Result is "" or the error's symbolic name; "timeout", "oops" or "panic" for calls without an answer.
 	Result string `json:"result,omitempty"`
 	// For is who asked: namespace/name of a Module.
 	For string `json:"for,omitempty"`
 }
 
-// Fault is a scripted failure or delay of a call.
+// Fault is a scripted failure or delay of a module's init or exit function. What the kernel itself refuses comes first.
 type Fault struct {
 	// Errno that the call ends with; empty: it succeeds.
 	Errno string
+	// Oops kills the task that calls: the module stays as it is, coming or going, for the rest of this boot.
+	Oops bool
+	// Panic takes the node down. With Dump, the kernel leaves its log in persistent storage.
+	Panic, Dump bool
 	// Log lines the kernel prints.
 	Log []string
 	// Delay before the call ends.
@@ -111,7 +130,10 @@ func New(o Options) *Host {
 	if o.Deadline <= 0 {
 		o.Deadline = time.Minute
 	}
-	h := &Host{o: o, builtIn: map[string]bool{}, faults: map[string][]*Fault{}, watchers: map[chan struct{}]bool{}}
+	if o.Died == nil {
+		o.Died = runtime.Goexit
+	}
+	h := &Host{o: o, builtIn: map[string]bool{}, unplug: map[string]bool{}, faults: map[string][]*Fault{}, watchers: map[chan struct{}]bool{}}
 	for _, n := range o.BuiltIn {
 		h.builtIn[kmod.NormalizeName(n)] = true
 	}
@@ -123,7 +145,8 @@ func (h *Host) startKernel() {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	h.boot = fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-	h.modules, h.disabled = map[string]*module{}, false
+	h.modules, h.disabled, h.pending = map[string]*module{}, false, 0
+	h.taint, h.security = map[byte]bool{}, h.o.Security
 }
 
 // Release implements host.Host.
@@ -144,6 +167,7 @@ func (h *Host) BootID() (string, error) {
 func (h *Host) Modules() (map[string]host.State, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.catchUp()
 	states := make(map[string]host.State, len(h.modules))
 	for name, m := range h.modules {
 		states[name] = m.state
@@ -155,6 +179,7 @@ func (h *Host) Modules() (map[string]host.State, error) {
 func (h *Host) Module(name string) (host.Module, bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.catchUp()
 	m, ok := h.modules[kmod.NormalizeName(name)]
 	if !ok {
 		return host.Module{}, false, nil
@@ -162,13 +187,10 @@ func (h *Host) Module(name string) (host.Module, bool, error) {
 	holders := h.holders(m.info.Name)
 	out := host.Module{
 		Name: m.info.Name, State: m.state, BuildID: m.info.BuildID, SrcVersion: m.info.SrcVersion,
-		RefCount: len(m.users) + len(holders), Holders: holders, Parameters: maps.Clone(m.params),
+		RefCount: len(m.users) + len(holders), Holders: holders, Taint: m.taints(), Parameters: maps.Clone(m.params),
 	}
-	if !m.info.InTree {
-		out.Taint += "O"
-	}
-	if !m.info.Signed {
-		out.Taint += "E"
+	if m.state == host.StateComing {
+		out.RefCount++ // the kernel's own, until init has returned
 	}
 	return out, true, nil
 }
@@ -214,106 +236,4 @@ func (h *Host) Changes(ctx context.Context) (<-chan struct{}, error) {
 		close(c)
 	})
 	return c, nil
-}
-
-// Load implements host.Host.
-func (h *Host) Load(ctx context.Context, r host.LoadRequest) error {
-	content, err := io.ReadAll(r.File)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", r.Name, err)
-	}
-	info, err := kmod.Read(content)
-	if err != nil {
-		return h.end(Call{Call: "finit_module", Module: r.Name, For: r.For}, &host.CallError{Errno: "ENOEXEC", Log: []string{err.Error()}})
-	}
-	call := Call{Call: "finit_module", Module: info.Name, BuildID: info.BuildID, Params: r.Params, For: r.For}
-	if f := h.fault("finit_module", info.Name); f != nil {
-		if err := h.delay(ctx, f, info.Name); err != nil {
-			return h.end(call, err)
-		}
-		if f.Errno != "" {
-			return h.end(call, &host.CallError{Errno: f.Errno, Log: f.Log})
-		}
-	}
-	return h.end(call, h.insert(info, r.Params))
-}
-
-// Unload implements host.Host.
-func (h *Host) Unload(ctx context.Context, r host.UnloadRequest) error {
-	name := kmod.NormalizeName(r.Name)
-	call := Call{Call: "delete_module", Module: name, For: r.For}
-	if f := h.fault("delete_module", name); f != nil {
-		if err := h.delay(ctx, f, name); err != nil {
-			return h.end(call, err)
-		}
-		if f.Errno != "" {
-			return h.end(call, &host.CallError{Errno: f.Errno, Log: f.Log})
-		}
-	}
-	id, err := h.remove(name)
-	call.BuildID = id
-	return h.end(call, err)
-}
-
-// insert follows the kernel: duplicate, version magic, symbols (here: the modules that have them), then init.
-func (h *Host) insert(info *kmod.Info, params []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	refused := func(errno, line string) error {
-		return &host.CallError{Errno: errno, Log: []string{info.Name + ": " + line}}
-	}
-	if h.disabled {
-		return refused("EPERM", "kernel.modules_disabled is 1")
-	}
-	if _, ok := h.modules[info.Name]; ok {
-		return &host.CallError{Errno: "EEXIST"}
-	}
-	if magic := kmod.ParseVermagic(info.Vermagic); !info.HasCRCs && strings.TrimSuffix(magic.Release, "+") != strings.TrimSuffix(h.o.Release, "+") {
-		return refused("ENOEXEC", fmt.Sprintf("version magic '%s' should be '%s'", info.Vermagic, h.o.Release))
-	}
-	m := &module{info: info, state: host.StateLive, params: map[string]string{}}
-	for _, d := range info.Depends {
-		if h.builtIn[d] {
-			continue
-		}
-		if h.modules[d] == nil {
-			return refused("ENOENT", "Unknown symbol of "+d+" (err -2)")
-		}
-		m.depends = append(m.depends, d)
-	}
-	for _, p := range params {
-		name, value, _ := strings.Cut(p, "=")
-		if !slices.ContainsFunc(info.Params, func(known kmod.Param) bool { return known.Name == name }) {
-			// The kernel only notes an unknown parameter and goes on.
-			continue
-		}
-		m.params[name] = value
-	}
-	h.modules[info.Name] = m
-	return nil
-}
-
-func (h *Host) remove(name string) (buildID string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	m, ok := h.modules[name]
-	switch {
-	case !ok:
-		return "", &host.CallError{Errno: "ENOENT"}
-	case len(h.holders(name)) > 0, len(m.users) > 0:
-		return m.info.BuildID, &host.CallError{Errno: "EAGAIN"}
-	}
-	delete(h.modules, name)
-	return m.info.BuildID, nil
-}
-
-func (h *Host) holders(name string) []string {
-	var holders []string
-	for other, m := range h.modules {
-		if slices.Contains(m.depends, name) {
-			holders = append(holders, other)
-		}
-	}
-	slices.Sort(holders)
-	return holders
 }

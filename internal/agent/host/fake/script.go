@@ -3,7 +3,6 @@
 package fake
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +23,7 @@ func (h *Host) Calls() []Call {
 func (h *Host) Live() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.catchUp()
 	live := map[string]string{}
 	for name, m := range h.modules {
 		if m.state == host.StateLive {
@@ -116,13 +116,26 @@ func (h *Host) Insmod(file []byte, params ...string) error {
 	if err != nil {
 		return fmt.Errorf("insmod: %w", err)
 	}
-	return h.end(Call{Call: "insmod", Module: info.Name, BuildID: info.BuildID, Params: params}, h.insert(info, params))
+	signature, err := signatureOf(info, file)
+	if err != nil {
+		return fmt.Errorf("insmod: %w", err)
+	}
+	m, err := h.admit(info, signature, params)
+	if err == nil {
+		err = h.initialised(m, "")
+	}
+	return h.end(Call{Call: "insmod", Module: info.Name, BuildID: info.BuildID, Params: params}, err)
 }
 
 // Rmmod is a person who unloads a module by hand.
 func (h *Host) Rmmod(name string) error {
-	id, err := h.remove(kmod.NormalizeName(name))
-	return h.end(Call{Call: "rmmod", Module: name, BuildID: id}, err)
+	m, err := h.dismiss(kmod.NormalizeName(name))
+	call := Call{Call: "rmmod", Module: kmod.NormalizeName(name)}
+	if err == nil {
+		call.BuildID = m.info.BuildID
+		err = h.exited(m, "")
+	}
+	return h.end(call, err)
 }
 
 // Script makes calls ("finit_module", "delete_module") for a module (empty: any) go wrong or slowly. Faults apply in the order scripted.
@@ -131,6 +144,18 @@ func (h *Host) Script(call, name string, f Fault) {
 	defer h.mu.Unlock()
 	k := call + " " + kmod.NormalizeName(name)
 	h.faults[k] = append(h.faults[k], &f)
+}
+
+// Unplug takes away the device that a module's init looks for, so that it returns ENODEV. A reboot does not bring it back.
+func (h *Host) Unplug(module string) { h.plug(module, true) }
+
+// Plug puts it back.
+func (h *Host) Plug(module string) { h.plug(module, false) }
+
+func (h *Host) plug(module string, away bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unplug[kmod.NormalizeName(module)] = away
 }
 
 // Mend forgets all scripted faults.
@@ -154,25 +179,6 @@ func (h *Host) fault(call, name string) *Fault {
 	return nil
 }
 
-// delay lets a slow call take its time. A call that exceeds the deadline is over for the caller, as a child process
-// that is left behind.
-func (h *Host) delay(ctx context.Context, f *Fault, name string) error {
-	if f.Delay <= 0 {
-		return nil
-	}
-	timer := h.o.Clock.NewTimer(min(f.Delay, h.o.Deadline))
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
-		return fmt.Errorf("load %s: %w", name, ctx.Err())
-	}
-	if f.Delay > h.o.Deadline {
-		return fmt.Errorf("load %s: %w", name, host.ErrTimeout)
-	}
-	return nil
-}
-
 // end writes a call down, tells the watchers and completes the error.
 func (h *Host) end(c Call, err error) error {
 	var refused *host.CallError
@@ -183,6 +189,10 @@ func (h *Host) end(c Call, err error) error {
 		c.Result = refused.Errno
 	case errors.Is(err, host.ErrTimeout):
 		c.Result = "timeout"
+	case errors.Is(err, errOops):
+		c.Result = "oops"
+	case errors.Is(err, errPanic):
+		c.Result = "panic"
 	default:
 		c.Result = err.Error()
 	}
