@@ -61,9 +61,9 @@ type Agent struct {
 	api     *api
 	want    *want
 	journal *journal
-	retries map[key]*retry
+	retries map[task]*retry
 	obeyed  *obeyed
-	known   map[key]knownPlan
+	known   map[task]knownPlan
 	judged  string               // the boot that the fuse was told of
 	tidied  bool                 // firmware that nobody asks for any more has been removed since the start
 	awaited map[string]time.Time // carriers that have not delivered, since when
@@ -111,7 +111,7 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return &Agent{
-		o: o, api: client, want: newWant(), journal: j, retries: map[key]*retry{}, obeyed: done, known: map[key]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
+		o: o, api: client, want: newWant(), journal: j, retries: map[task]*retry{}, obeyed: done, known: map[task]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
 		awaited: map[string]time.Time{},
 	}, nil
 }

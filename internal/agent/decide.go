@@ -16,7 +16,7 @@ import (
 
 // facts are everything a decision about one order depends on.
 type facts struct {
-	key key
+	task
 	// order is nil when no entry names what was loaded.
 	order *v1beta1.NodeModuleSpec
 	// loaded is nil when the agent loaded nothing for this order in this boot.
@@ -31,6 +31,8 @@ type facts struct {
 	firmware bool
 	// held tells whether the store has the wanted delivery.
 	held bool
+	// previousHeld tells whether the store has the delivery of the last order that worked.
+	previousHeld bool
 	// looked tells that the carrier was looked at in this pass and had not delivered yet.
 	looked bool
 	// plan is what to load; nil until resolved.
@@ -136,6 +138,9 @@ func decideAbsent(f facts) decision {
 		if len(f.oursLive()) == 0 {
 			return decision{verb: verbForget}
 		}
+		if f.order.UnloadPolicy == v1beta1.UnloadOnReboot {
+			return decision{verb: verbRest, report: rebootRequired(f.loaded.Main, "leaves the kernel")}
+		}
 		if d, wait := f.backOff(f.orderHash()); wait {
 			return d
 		}
@@ -165,6 +170,9 @@ func decidePresent(f facts) decision {
 			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonWrongKernel,
 			Message: fmt.Sprintf("The order is for kernel %s, and %s runs; the operator will renew it.", f.order.Config.KernelVersion, f.release),
 		}}
+	}
+	if r := f.rolledBack(); r != nil {
+		return decision{verb: verbRest, report: r, wake: r.Next}
 	}
 	if d, wait := f.backOff(f.orderHash(), f.carrierHash()); wait {
 		return d
@@ -221,7 +229,7 @@ func decidePlan(f facts) decision {
 		return decision{verb: verbLoad, drifted: f.loaded.Complete}
 	}
 	// Before anything is unloaded for it.
-	if f.plan.hopeless != nil {
+	if f.plan.hopeless != nil && !f.order.SkipChecks {
 		return decision{verb: verbRest, report: f.plan.hopeless}
 	}
 	if r := f.refused(); r != nil {
@@ -231,6 +239,9 @@ func decidePlan(f facts) decision {
 		return decision{verb: verbRest, report: f.hold, wake: f.hold.Next}
 	}
 	if len(f.oursLive()) > 0 {
+		if f.order.UnloadPolicy == v1beta1.UnloadOnReboot {
+			return decision{verb: verbRest, report: rebootRequired(f.loaded.Main, "is replaced")}
+		}
 		return decision{verb: verbUnload}
 	}
 	main, live := f.live[f.plan.Main]
@@ -341,6 +352,14 @@ func (f facts) backOff(hashes ...string) (decision, bool) {
 	}
 	r := f.retry.report
 	return decision{verb: verbRest, report: &r, wake: r.Next}, true
+}
+
+// rebootRequired waits for the boot that the unload policy asks for.
+func rebootRequired(name, what string) *report {
+	return &report{
+		State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired,
+		Message: fmt.Sprintf("Module %s %s with the node's next boot, as unloadPolicy OnReboot asks; reboot the node, or set unloadPolicy to Wait.", name, what),
+	}
 }
 
 func (f facts) mainName() string { return kmod.NormalizeName(f.order.Config.Modprobe.ModuleName) }

@@ -19,9 +19,9 @@ import (
 
 // fail remembers a failure of an order and when to try again.
 func (p *pass) fail(ctx context.Context, f facts, hash string, r report) {
-	p.retries[f.key] = p.retries[f.key].next(hash, p.o.Clock.Now(), r)
+	p.retries[f.task] = p.retries[f.task].next(hash, p.o.Clock.Now(), r)
 	klog.FromContext(ctx).Info("Order not fulfilled", "module", f.key.String(), "state", r.State, "reason", r.Reason,
-		"message", r.Message, "attempt", p.retries[f.key].report.Attempt)
+		"message", r.Message, "attempt", p.retries[f.task].report.Attempt, "previous", f.previous)
 }
 
 // importDelivery takes over what the carrier has delivered, if it has.
@@ -63,7 +63,7 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 	var none *planError
 	if errors.As(err, &none) {
 		p.fail(ctx, f, f.orderHash(), report{State: v1beta1.AttemptFailed, Reason: none.reason, Message: fmt.Sprintf("Nothing can be loaded: %v.", none)})
-		p.retries[f.key].needs = none.needs
+		p.retries[f.task].needs = none.needs
 		return nil
 	}
 	if err != nil {
@@ -74,8 +74,8 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 			return err
 		}
 	}
-	p.plans[f.key] = made
-	p.known[f.key] = knownPlan{hash: f.orderHash(), plan: made}
+	p.plans[f.task] = made
+	p.known[f.task] = knownPlan{hash: f.orderHash(), plan: made}
 	return nil
 }
 
@@ -105,6 +105,9 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	}
 	if r != nil {
 		p.fail(ctx, f, f.orderHash(), *r)
+		if p.reloading[f.key] {
+			p.giveUp(f, *r)
+		}
 		return p.rollBack(ctx, f, nil)
 	}
 	_, adopted := f.live[l.Main]
@@ -138,6 +141,7 @@ func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []plan
 	if errors.Is(err, host.ErrTimeout) {
 		return nil // the module may still arrive; the journal names it
 	}
+	p.giveUp(f, r)
 	if err := p.rollBack(ctx, f, inserted); err != nil {
 		return err
 	}
@@ -211,12 +215,15 @@ func (p *pass) rollBack(ctx context.Context, f facts, inserted []planStep) error
 			break // somebody uses it by now
 		}
 	}
-	left, err := p.facts(f.key)
+	left, err := p.facts(f.task)
 	if err != nil || len(left.oursLive()) > 0 {
 		return err
 	}
 	if err := p.drop(f.key); err != nil {
 		return err
+	}
+	if f.mayFallBack() {
+		return nil // what was replaced stays so for the previous one
 	}
 	return p.putBack(ctx, f.key)
 }
@@ -230,10 +237,12 @@ func (p *pass) verify(ctx context.Context, f facts, l *loaded, inserted []planSt
 	}
 	m, ok := live[l.Main]
 	if !ok || m.State != host.StateLive || !sameBuild(m, f.plan.main().BuildID) {
-		p.fail(ctx, f, f.orderHash(), report{
+		r := report{
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed,
 			Message: fmt.Sprintf("The kernel accepted %s, but does not show this build as live.", l.Main),
-		})
+		}
+		p.fail(ctx, f, f.orderHash(), r)
+		p.giveUp(f, r)
 		return p.rollBack(ctx, f, inserted)
 	}
 	return p.complete(f, l, v1beta1.ObservedModule{
@@ -252,9 +261,10 @@ func (p *pass) complete(f facts, l *loaded, seen v1beta1.ObservedModule) error {
 			return fmt.Errorf("firmware: %w", err)
 		}
 	}
-	if r := p.retries[f.key]; r != nil && r.report.Reason != v1beta1.ReasonDrifted {
-		delete(p.retries, f.key)
+	if r := p.retries[f.task]; r != nil && r.report.Reason != v1beta1.ReasonDrifted {
+		delete(p.retries, f.task)
 	}
+	p.journal.worked(f, l)
 	return p.journal.write(p.o.StateDir)
 }
 
@@ -273,7 +283,8 @@ func (p *pass) refresh(f facts) error {
 			BuildID: m.BuildID, SrcVersion: m.SrcVersion, Taint: m.Taint, Parameters: m.Parameters, BuiltIn: next.BuiltIn,
 		})
 	}
-	delete(p.retries, f.key)
+	delete(p.retries, f.task)
+	p.journal.worked(f, &next)
 	return p.journal.write(p.o.StateDir)
 }
 
@@ -326,12 +337,18 @@ func (p *pass) forget(ctx context.Context, k key) error {
 			return fmt.Errorf("firmware: %w", err)
 		}
 	}
-	delete(p.retries, k)
+	delete(p.retries, task{key: k})
+	delete(p.retries, task{key: k, previous: true})
+	reload := p.orders[k] != nil && p.orders[k].State != v1beta1.NodeModuleAbsent
+	if !reload {
+		delete(p.journal.Worked, k)
+	}
 	if err := p.drop(k); err != nil {
 		return err
 	}
-	if o := p.orders[k]; o != nil && o.State != v1beta1.NodeModuleAbsent {
-		return nil // a reload: what was replaced stays so
+	if reload {
+		p.reloading[k] = true
+		return nil // what was replaced stays so
 	}
 	return p.putBack(ctx, k)
 }

@@ -53,6 +53,10 @@ type journal struct {
 	Replaced map[key][]string `json:"replaced,omitempty"`
 	// Refused builds, by what the kernel said of them.
 	Refused map[string]refusal `json:"refused,omitempty"`
+	// RolledBack are orders that were tried in this boot and failed, with a previous one to go back to.
+	RolledBack map[key]rolledBack `json:"rolledBack,omitempty"`
+	// Worked is, of each order, the last form in which it was fulfilled. It outlives boots.
+	Worked map[key]*workedOrder `json:"worked,omitempty"`
 	// Deliveries last used by each order, newest first, at most two. They outlive boots.
 	Deliveries map[key][]string `json:"deliveries,omitempty"`
 }
@@ -108,14 +112,14 @@ func (l *loaded) module(name string) (loadedModule, bool) {
 }
 
 // begin returns a journal for this boot: the old one if it is of this boot, else an empty one that keeps the
-// deliveries. It tells whether anything was dropped.
+// deliveries and what worked. It tells whether anything was dropped.
 func (j *journal) begin(bootID string) (*journal, bool) {
 	if j.BootID == bootID {
 		return j, false
 	}
 	return &journal{
 		Schema: journalSchema, BootID: bootID,
-		Loaded: map[key]*loaded{}, Deliveries: j.Deliveries,
+		Loaded: map[key]*loaded{}, Deliveries: j.Deliveries, Worked: j.Worked,
 	}, true
 }
 

@@ -28,15 +28,17 @@ type pass struct {
 	held   map[string]string
 	// present are the modules in the kernel; nil: read them again.
 	present map[string]host.State
-	plans   map[key]*plan
+	plans   map[task]*plan
 	looked  map[key]bool
+	// reloading are orders for which something was unloaded in this pass, to load something else.
+	reloading map[key]bool
 	// wake is the earliest time at which some order has to be decided again.
 	wake time.Time
 }
 
 // newPass begins a pass over the orders of spec.
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
-	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[key]*plan{}, looked: map[key]bool{}}
+	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, reloading: map[key]bool{}}
 	for i := range spec.Modules {
 		p.orders[keyOf(spec.Modules[i])] = &spec.Modules[i]
 	}
@@ -49,9 +51,9 @@ func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
 	}
 	fresh, rebooted := a.journal.begin(p.bootID)
 	if rebooted {
-		a.journal, a.retries, a.known = fresh, map[key]*retry{}, map[key]knownPlan{}
+		a.journal, a.retries, a.known = fresh, map[task]*retry{}, map[task]knownPlan{}
 	}
-	maps.DeleteFunc(a.known, func(k key, _ knownPlan) bool { return p.orders[k] == nil })
+	maps.DeleteFunc(a.known, func(t task, _ knownPlan) bool { return p.orders[t.key] == nil })
 	return p, nil
 }
 
@@ -101,7 +103,7 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 
 // troubled is the outcome of an order that the agent itself failed at: what the kernel says of it, and why nothing is done.
 func (p *pass) troubled(k key, cause error) (outcome, error) {
-	f, err := p.facts(k)
+	f, err := p.facts(task{key: k})
 	if err != nil {
 		return outcome{}, err
 	}
@@ -122,19 +124,17 @@ func (f facts) outcome(r *report) outcome {
 func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
 	logger := klog.FromContext(ctx)
 	for range maxSteps {
-		f, err := p.facts(k)
+		f, d, err := p.next(ctx, k)
 		if err != nil {
 			return outcome{}, err
 		}
-		if p.retryAsked(f) {
-			if err := p.forgive(ctx, f); err != nil {
+		if d.verb != verbRest {
+			logger.V(2).Info("Step", "module", k.String(), "verb", d.verb, "previous", f.previous)
+		}
+		if d.verb == verbRest && f.vacant() {
+			if err := p.putBack(ctx, k); err != nil {
 				return outcome{}, err
 			}
-			continue
-		}
-		d := decide(f)
-		if d.verb != verbRest {
-			logger.V(2).Info("Step", "module", k.String(), "verb", d.verb)
 		}
 		if d.verb == verbRest || ctx.Err() != nil {
 			p.wakeAt(d)
@@ -169,13 +169,20 @@ func (p *pass) step(ctx context.Context, f facts, d decision) error {
 }
 
 // facts reads what a decision about one order depends on.
-func (p *pass) facts(k key) (facts, error) {
+func (p *pass) facts(t task) (facts, error) {
+	k := t.key
 	f := facts{
-		key: k, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
-		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[k], retry: p.retries[k], now: p.o.Clock.Now(),
+		task: t, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
+		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[t], retry: p.retries[t], now: p.o.Clock.Now(),
 		firmware: p.o.Firmware != nil,
 	}
-	if known := p.known[k]; f.plan == nil && f.order != nil && known.plan != nil && known.hash == f.orderHash() {
+	if w := p.journal.Worked[k]; w != nil {
+		_, f.previousHeld = p.held[w.DeliveryID]
+		if t.previous {
+			f.order = w.order(f.order)
+		}
+	}
+	if known := p.known[t]; f.plan == nil && f.order != nil && known.plan != nil && known.hash == f.orderHash() {
 		f.plan, f.unverified = known.plan, true
 	}
 	var names []string
@@ -254,6 +261,11 @@ func (p *pass) needed() map[string]string {
 	}
 	for _, l := range p.journal.Loaded {
 		keep(l.DeliveryID)
+	}
+	for k, w := range p.journal.Worked {
+		if p.orders[k] != nil {
+			keep(w.DeliveryID)
+		}
 	}
 	return need
 }

@@ -68,7 +68,9 @@ func (p *pass) settled(f facts) bool {
 // forgive forgets, for one order, earlier failures, what the kernel refused, and what the fuse holds back.
 func (p *pass) forgive(ctx context.Context, f facts) error {
 	asked := f.order.Retry.Time
-	delete(p.retries, f.key)
+	delete(p.retries, f.task)
+	delete(p.retries, task{key: f.key, previous: true})
+	delete(p.journal.RolledBack, f.key)
 	p.obeyed.heard[f.key] = asked
 	if !p.settled(f) {
 		return nil
@@ -103,8 +105,8 @@ func (p *pass) forgivePlan(f facts) error {
 		}
 	}
 	// What was certain to fail is judged anew, from the node as it is now.
-	delete(p.plans, f.key)
-	delete(p.known, f.key)
+	delete(p.plans, f.task)
+	delete(p.known, f.task)
 	if len(p.journal.Refused) == refusals {
 		return nil
 	}

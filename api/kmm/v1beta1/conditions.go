@@ -83,6 +83,10 @@ const (
 	ReasonInUse = "InUse"
 	// ReasonDrifted: the module went away although it is wanted.
 	ReasonDrifted = "Drifted"
+	// ReasonRolledBack: the order was tried and failed, and the one before it serves again.
+	ReasonRolledBack = "RolledBack"
+	// ReasonRebootRequired: the kernel module changes with the node's next boot, as its unload policy asks.
+	ReasonRebootRequired = "RebootRequired"
 	// ReasonTimeout: a kernel call did not return in time.
 	ReasonTimeout = "Timeout"
 	// ReasonLoadFailed: the kernel refused the load with an error that has no reason of its own.
