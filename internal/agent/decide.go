@@ -218,17 +218,11 @@ func decidePlan(f facts) decision {
 			Message: fmt.Sprintf("Module %s holds another build of %s on this node, for itself or for what it loads; there can be only one.", other, f.plan.Main),
 		}}
 	}
-	if f.sameLoad() {
-		if f.loaded.BuiltIn || f.allLive() {
-			return decision{verb: verbRefresh}
-		}
-		if f.hold != nil {
-			return decision{verb: verbRest, report: f.hold, wake: f.hold.Next}
-		}
-		// Gone although wanted, or the last agent ended in the middle of the load.
-		return decision{verb: verbLoad, drifted: f.loaded.Complete}
+	same := f.sameLoad()
+	if same && (f.loaded.BuiltIn || f.allLive()) {
+		return decision{verb: verbRefresh}
 	}
-	// Before anything is unloaded for it.
+	// Before anything is unloaded for it; and what is missing of a load that could not be taken back is not tried again either.
 	if f.plan.hopeless != nil && !f.order.SkipChecks {
 		return decision{verb: verbRest, report: f.plan.hopeless}
 	}
@@ -237,6 +231,10 @@ func decidePlan(f facts) decision {
 	}
 	if f.hold != nil {
 		return decision{verb: verbRest, report: f.hold, wake: f.hold.Next}
+	}
+	if same {
+		// Gone although wanted, or the last agent ended in the middle of the load.
+		return decision{verb: verbLoad, drifted: f.loaded.Complete}
 	}
 	if len(f.oursLive()) > 0 {
 		if f.order.UnloadPolicy == v1beta1.UnloadOnReboot {

@@ -148,7 +148,7 @@ func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []plan
 	if _, err := p.see(nil); err != nil {
 		return err
 	}
-	if !p.journal.remember(s, r, digestOf(p.present)) {
+	if !p.journal.remember(s, r, digestOf(p.present), deliveryID(f.order)) {
 		return nil
 	}
 	return p.journal.write(p.o.StateDir)

@@ -21,6 +21,13 @@ type refusal struct {
 	Message string `json:"message"`
 	// Among is the digest of the modules that were in the kernel: a missing symbol may come with another module.
 	Among string `json:"among,omitempty"`
+	// Delivery whose file was refused for its signature. A build that is signed anew keeps its build ID.
+	Delivery string `json:"delivery,omitempty"`
+}
+
+// holds tells whether the kernel would give the same answer again.
+func (r refusal) holds(f facts) bool {
+	return (r.Among == "" || r.Among == f.among) && (r.Delivery == "" || r.Delivery == deliveryID(f.order))
 }
 
 // final are the reasons for which a kernel refuses the same build again until its next boot.
@@ -38,19 +45,19 @@ func (s planStep) build() string {
 func (f facts) refused() *report {
 	for _, s := range f.plan.Steps {
 		r, ok := f.journal.Refused[s.build()]
-		if !ok || s.Optional || r.Among != "" && r.Among != f.among {
+		if !ok || s.Optional || !r.holds(f) {
 			continue
 		}
 		if _, live := f.live[s.Name]; live && s.Name != f.plan.Main {
 			continue
 		}
-		return &report{State: v1beta1.AttemptFailed, Reason: r.Reason, Message: r.Message + "\nNot tried again before the next boot, or another build."}
+		return &report{State: v1beta1.AttemptFailed, Reason: r.Reason, Message: r.Message + "\nNot tried again before the next boot, or another build or signature."}
 	}
 	return nil
 }
 
 // remember keeps a final refusal of a step. It tells whether the journal changed.
-func (j *journal) remember(s planStep, r report, among string) bool {
+func (j *journal) remember(s planStep, r report, among, delivery string) bool {
 	if !slices.Contains(final, r.Reason) {
 		return false
 	}
@@ -60,7 +67,10 @@ func (j *journal) remember(s planStep, r report, among string) bool {
 	if r.Reason != v1beta1.ReasonUnknownSymbol {
 		among = ""
 	}
-	j.Refused[s.build()] = refusal{Reason: r.Reason, Message: r.Message, Among: among}
+	if r.Reason != v1beta1.ReasonSignatureRejected {
+		delivery = ""
+	}
+	j.Refused[s.build()] = refusal{Reason: r.Reason, Message: r.Message, Among: among, Delivery: delivery}
 	return true
 }
 

@@ -3,10 +3,12 @@
 package agent
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
@@ -81,6 +83,45 @@ func TestRefusedOncePerBoot(t *testing.T) {
 				t.Errorf("another build is not loaded: %s", attempt(s, "gadget"))
 			}
 		})
+	}
+}
+
+// TestRefusedOnceAlsoWhenSomethingStays: a part of the load that is in use by now cannot be taken back.
+func TestRefusedOnceAlsoWhenSomethingStays(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	held := &holdingHost{Host: r.host, name: "bus"}
+	r.restart(held)
+	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "EKEYREJECTED"})
+	o := order("gadget", r.deliver("d1", synth.Module{Name: "bus"}, synth.Module{Name: "gadget", Depends: []string{"bus"}}))
+	for range 3 {
+		same(t, "attempt", "Failed SignatureRejected", attempt(r.pass(o), "gadget"))
+		r.clock.Step(time.Hour)
+	}
+	same(t, "loads", 1, loadsOf(r, "gadget"))
+}
+
+// holdingHost has a module that somebody uses as soon as it is there.
+type holdingHost struct {
+	*fake.Host
+	name string
+}
+
+func (h *holdingHost) Load(ctx context.Context, r host.LoadRequest) error {
+	err := h.Host.Load(ctx, r)
+	if r.Name == h.name && err == nil {
+		err = h.Hold(h.name)
+	}
+	return err
+}
+
+// TestSignedAnew: a signature is not part of the build ID, so another delivery of a build that was refused for its signature is tried.
+func TestSignedAnew(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "EKEYREJECTED", Times: 1})
+	r.pass(order("gadget", r.deliver("d1", gadget)))
+	s := r.pass(order("gadget", r.deliver("d2", gadget)))
+	if loadedImage(s, "gadget") == "" {
+		t.Errorf("attempt %q", attempt(s, "gadget"))
 	}
 }
 

@@ -4,13 +4,8 @@ package fake
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"math/big"
 	"testing"
 	"time"
 
@@ -42,43 +37,26 @@ func same(t *testing.T, what string, want, got any) {
 	}
 }
 
-// owner has a key and its certificate.
-type owner struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
-
-func newOwner(t *testing.T, serial int64) owner {
+func newOwner(t *testing.T) *synth.Owner {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	o, err := synth.NewOwner("owner")
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "owner"}, SubjectKeyId: []byte{byte(serial), 7}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return owner{certificate, key}
-}
-
-func (o owner) sign(t *testing.T, file []byte, by synth.SignOptions) []byte {
-	t.Helper()
-	signed, err := synth.Sign(file, o.certificate, o.key, by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signed
+	return o
 }
 
 // TestSignatures has what Debian's kernel 6.1 does, tried in a virtual machine.
 func TestSignatures(t *testing.T) {
-	ours, other := newOwner(t, 1), newOwner(t, 200)
-	keys := []*x509.Certificate{ours.certificate}
+	ours, other := newOwner(t), newOwner(t)
+	keys := []*x509.Certificate{ours.Certificate}
+	sign := func(o *synth.Owner, file []byte, by synth.SignOptions) []byte {
+		signed, err := o.Sign(file, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed
+	}
 	file := synth.Module{Name: "m", Vermagic: "6.1.0 SMP"}.Bytes()
 	damaged := synth.AppendSignature(file, []byte("junk"))
 	byID := synth.SignOptions{BySubjectKeyID: true}
@@ -88,16 +66,16 @@ func TestSignatures(t *testing.T) {
 		refused string
 		taint   string
 	}{
-		"enforced, ours":         {Security{Enforced: true, Keyring: keys}, ours.sign(t, file, synth.SignOptions{}), "", "O"},
-		"enforced, ours by ID":   {Security{Enforced: true, Keyring: keys}, ours.sign(t, file, byID), "", "O"},
-		"enforced, another's":    {Security{Enforced: true, Keyring: keys}, other.sign(t, file, synth.SignOptions{}), "EKEYREJECTED", ""},
-		"enforced, another's ID": {Security{Enforced: true, Keyring: keys}, other.sign(t, file, byID), "EKEYREJECTED", ""},
+		"enforced, ours":         {Security{Enforced: true, Keyring: keys}, sign(ours, file, synth.SignOptions{}), "", "O"},
+		"enforced, ours by ID":   {Security{Enforced: true, Keyring: keys}, sign(ours, file, byID), "", "O"},
+		"enforced, another's":    {Security{Enforced: true, Keyring: keys}, sign(other, file, synth.SignOptions{}), "EKEYREJECTED", ""},
+		"enforced, another's ID": {Security{Enforced: true, Keyring: keys}, sign(other, file, byID), "EKEYREJECTED", ""},
 		"enforced, unsigned":     {Security{Enforced: true, Keyring: keys}, file, "EKEYREJECTED", ""},
-		"enforced, no keys":      {Security{Enforced: true}, ours.sign(t, file, synth.SignOptions{}), "EKEYREJECTED", ""},
-		"locked down, ours":      {Security{LockedDown: true, Keyring: keys}, ours.sign(t, file, synth.SignOptions{}), "", "O"},
+		"enforced, no keys":      {Security{Enforced: true}, sign(ours, file, synth.SignOptions{}), "EKEYREJECTED", ""},
+		"locked down, ours":      {Security{LockedDown: true, Keyring: keys}, sign(ours, file, synth.SignOptions{}), "", "O"},
 		"locked down, unsigned":  {Security{LockedDown: true, Keyring: keys}, file, "EPERM", ""},
-		"locked down, another's": {Security{LockedDown: true, Keyring: keys}, other.sign(t, file, synth.SignOptions{}), "EPERM", ""},
-		"nothing, another's":     {Security{Keyring: keys}, other.sign(t, file, synth.SignOptions{}), "", "OE"},
+		"locked down, another's": {Security{LockedDown: true, Keyring: keys}, sign(other, file, synth.SignOptions{}), "EPERM", ""},
+		"nothing, another's":     {Security{Keyring: keys}, sign(other, file, synth.SignOptions{}), "", "OE"},
 		"nothing, unsigned":      {Security{Keyring: keys}, file, "", "OE"},
 		"nothing, damaged":       {Security{Keyring: keys}, damaged, "EBADMSG", ""},
 	}
