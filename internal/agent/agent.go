@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/place"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	answerGrace = 2 * time.Second
 	// brokenPause is how long the agent waits after its own means failed.
 	brokenPause = 5 * time.Second
+	// minimalPause is between two looks, whatever was to be done at once.
+	minimalPause = time.Millisecond
 )
 
 // Options are everything an Agent needs from outside.
@@ -34,7 +37,7 @@ type Options struct {
 	NodeName string
 	// StateDir is a directory of the agent's own that survives reboots: record and journal. It is made if missing.
 	StateDir string
-	// Config reaches the API server under the agent's identity. QPS limits are switched off on a copy.
+	// Config reaches the API server under the agent's identity. QPS limits are switched off on a copy. Boot needs none.
 	Config *rest.Config
 	// Host is the node.
 	Host host.Host
@@ -44,6 +47,8 @@ type Options struct {
 	Firmware Firmware
 	// Fuse remembers builds that may have taken the node down; without it, they are loaded at every boot.
 	Fuse *fuse.Fuse
+	// Place is what is wrong with the directories that the agent was given.
+	Place place.Findings
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
 	// NoSync leaves the record to the operating system's own time. For nodes that are thrown away.
@@ -70,6 +75,9 @@ type Agent struct {
 
 	record     *recorder
 	recorded   *record   // what the record said at start; nil: nothing to work from
+	foreign    error     // why a record was moved aside, until that is reported
+	told       bool      // that it was moved aside has been reported
+	untrusted  []error   // other files that were moved aside
 	cluster    types.UID // empty until known; asked for again at askCluster
 	askCluster time.Time
 	started    time.Time
@@ -81,10 +89,10 @@ type Agent struct {
 	writeFailed int
 }
 
-// New checks the options and reads the journal of the state directory.
+// New checks the options and reads what the state directory remembers. What it holds and cannot be trusted is moved aside.
 func New(o Options) (*Agent, error) {
-	if o.NodeName == "" || o.StateDir == "" || o.Config == nil || o.Host == nil || o.Store == nil {
-		return nil, errors.New("agent: NodeName, StateDir, Config, Host and Store are required")
+	if o.NodeName == "" || o.StateDir == "" || o.Host == nil || o.Store == nil {
+		return nil, errors.New("agent: NodeName, StateDir, Host and Store are required")
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -95,39 +103,72 @@ func New(o Options) (*Agent, error) {
 	if o.DeliveryPoll <= 0 {
 		o.DeliveryPoll = 250 * time.Millisecond
 	}
-	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("agent: state directory: %w", err)
-	}
-	client, err := newAPI(o.Config, o.NodeName)
-	if err != nil {
+	if err := statefile.MakeDir(o.StateDir); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	j, err := readJournal(o.StateDir)
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	done, err := readObeyed(o.StateDir)
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	return &Agent{
-		o: o, api: client, want: newWant(), journal: j, retries: map[task]*retry{}, obeyed: done, known: map[task]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
+	a := &Agent{
+		o: o, want: newWant(), retries: map[task]*retry{}, known: map[task]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
 		awaited: map[string]time.Time{},
-	}, nil
+	}
+	if err := a.remember(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	if o.Config == nil {
+		return a, nil
+	}
+	var err error
+	if a.api, err = newAPI(o.Config, o.NodeName); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	return a, nil
+}
+
+// remember reads the state directory.
+func (a *Agent) remember() error {
+	var errs [3]error
+	a.journal, errs[0] = readJournal(a.o.StateDir)
+	a.obeyed, errs[1] = readObeyed(a.o.StateDir)
+	a.recorded, errs[2] = readRecord(a.o.StateDir, a.o.NodeName)
+	for i, err := range errs {
+		var untrusted *statefile.UntrustedError
+		switch {
+		case err == nil:
+		case !errors.As(err, &untrusted):
+			return err
+		case i == 2:
+			a.foreign = err
+		default:
+			a.untrusted = append(a.untrusted, err)
+		}
+	}
+	return nil
+}
+
+// confess logs what was moved aside.
+func (a *Agent) confess(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	for _, err := range a.untrusted {
+		logger.Error(err, "What the agent noted is lost; the kernel and the last status say the rest")
+	}
+	a.untrusted = nil
+	if a.foreign != nil {
+		logger.Error(a.foreign, "The record is not worked from", "reason", v1beta1.ReasonRecordForeign)
+	}
 }
 
 // Run works until ctx ends, finishing the step it is in. It returns an error only when it cannot work at all.
 func (a *Agent) Run(ctx context.Context) error {
+	if a.api == nil {
+		return errors.New("agent: without a Config there is only Boot")
+	}
 	logger := klog.FromContext(ctx).WithValues("node", a.o.NodeName)
 	ctx = klog.NewContext(ctx, logger)
+	a.confess(ctx)
 	changes, err := a.o.Host.Changes(ctx)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.started = a.o.Clock.Now()
-	if a.recorded, err = readRecord(a.o.StateDir, a.o.NodeName, ""); err != nil {
-		logger.Error(err, "The record is not used", "reason", v1beta1.ReasonRecordForeign)
-	}
 	done := make(chan struct{})
 	defer func() { <-done }()
 	watching, stop := context.WithCancel(ctx)
@@ -210,8 +251,15 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 			return 0, err
 		}
 		a.dropStaleAcks(ctx, p, object)
+		if err := a.tellForeign(ctx, p, object); err != nil {
+			return 0, err
+		}
+		p.remarked = false
 	}
 	outcomes, failed := p.settle(ctx)
+	if object != nil && failed == nil && a.told && !p.remarked {
+		a.foreign = nil // no order waits any more
+	}
 	if object != nil && outcomes != nil && ctx.Err() == nil {
 		if err := a.report(ctx, p, object, outcomes, failed == nil); err != nil {
 			return 0, errors.Join(failed, err)
@@ -224,7 +272,7 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 	next = min(next, a.awaitCarriers(p))
 	for _, at := range []time.Time{p.wake, a.writeAfter} {
 		if in := at.Sub(a.o.Clock.Now()); !at.IsZero() && in < next {
-			next = max(in, time.Millisecond)
+			next = max(in, minimalPause)
 		}
 	}
 	return next, nil
@@ -248,22 +296,27 @@ func (a *Agent) awaitCarriers(p *pass) time.Duration {
 	return next
 }
 
-// accept records what is ordered. As long as the cluster's identity is not known, the record names none.
+// accept records what is ordered, as soon as the cluster's identity is known.
 func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
+	const askAgain = 10 * time.Second
 	logger := klog.FromContext(ctx)
 	if now := a.o.Clock.Now(); a.cluster == "" && !now.Before(a.askCluster) {
-		a.askCluster = now.Add(time.Minute)
+		a.askCluster = now.Add(askAgain)
 		uid, err := a.api.clusterUID(ctx)
 		if err != nil {
-			logger.Error(err, "The record will not name the cluster yet")
+			logger.Error(err, "Nothing is recorded before the cluster is known")
 		}
 		a.cluster = uid
-		if _, err := readRecord(a.o.StateDir, a.o.NodeName, uid); err != nil {
-			logger.Error(err, "The record was not of this cluster", "reason", v1beta1.ReasonRecordForeign)
-		}
 	}
-	r := record{Schema: recordSchema, ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: object.Spec}
-	if err := a.record.write(r); err != nil {
+	if a.cluster == "" {
+		return
+	}
+	if err := a.recorded.of(a.o.StateDir, a.cluster); err != nil {
+		a.foreign = err
+		a.confess(ctx)
+	}
+	a.recorded = nil // from now on the API server's word counts
+	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: object.Spec}); err != nil {
 		logger.Error(err, "Cannot record the orders: a boot without the API server would miss them")
 	}
 }

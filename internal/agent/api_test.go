@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -261,7 +260,7 @@ func TestBootWithoutTheAPIServer(t *testing.T) {
 	c.node += "-renamed"
 	c.start()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		_, err := os.Stat(filepath.Join(c.dir, "state", recordFile+".foreign"))
+		_, err := os.Stat(filepath.Join(c.dir, "state", recordFile+".aside"))
 		return err == nil, nil
 	})
 	if err != nil {
@@ -279,22 +278,5 @@ func (c *cluster) untilLive(name string) {
 	})
 	if err != nil {
 		c.t.Fatalf("%s did not become live: %v; calls %v", name, err, c.calls())
-	}
-}
-
-func TestRecordOfAnotherCluster(t *testing.T) {
-	dir := t.TempDir()
-	w := recorder{dir: dir}
-	if err := w.write(record{Schema: recordSchema, NodeName: "n", ClusterUID: "a"}); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := readRecord(dir, "n", "a"); err != nil || r == nil {
-		t.Fatalf("own record: %v, %v", r, err)
-	}
-	if r, err := readRecord(dir, "n", "b"); !errors.Is(err, errRecordForeign) || r != nil {
-		t.Fatalf("foreign record: %v, %v", r, err)
-	}
-	if r, err := readRecord(dir, "n", "b"); err != nil || r != nil {
-		t.Fatalf("after it was moved aside: %v, %v", r, err)
 	}
 }

@@ -3,22 +3,20 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
 	journalFile   = "journal.json"
-	journalSchema = 1
+	journalSchema = 2
 )
 
 // key names an order: the Module it comes from.
@@ -45,7 +43,6 @@ func (k *key) UnmarshalText(text []byte) error {
 // journal is what the agent did in this boot. It is written before each step, so that the next agent knows what this
 // one began; what became of it, the kernel knows. A new boot begins a new journal: its kernel is empty.
 type journal struct {
-	Schema int    `json:"schema"`
 	BootID string `json:"bootID"`
 	// Loaded by order.
 	Loaded map[key]*loaded `json:"loaded,omitempty"`
@@ -118,7 +115,7 @@ func (j *journal) begin(bootID string) (*journal, bool) {
 		return j, false
 	}
 	return &journal{
-		Schema: journalSchema, BootID: bootID,
+		BootID: bootID,
 		Loaded: map[key]*loaded{}, Deliveries: j.Deliveries, Worked: j.Worked,
 	}, true
 }
@@ -170,60 +167,28 @@ func (j *journal) oursByOther(k key, name string) bool {
 	return false
 }
 
-// readJournal returns an empty journal when there is none. A damaged one is moved aside: the kernel and the last
-// reported status say enough to go on.
+// readJournal returns an empty journal when there is none. One that cannot be trusted is moved aside, which the error says: the kernel and the
+// last reported status say enough to go on.
 func readJournal(dir string) (*journal, error) {
-	j := &journal{Schema: journalSchema, Loaded: map[key]*loaded{}}
-	name := filepath.Join(dir, journalFile)
-	data, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return j, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read journal: %w", err)
-	}
 	read := &journal{}
-	if err := json.Unmarshal(data, read); err != nil || read.Schema != journalSchema {
-		return j, setAside(name, "damaged")
+	err := statefile.Read(dir, journalFile, journalSchema, read)
+	if err != nil {
+		read = &journal{}
 	}
 	if read.Loaded == nil {
 		read.Loaded = map[key]*loaded{}
 	}
-	return read, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return read, err
 }
 
 // write replaces the journal. It needs no sync to disk: what it describes does not survive the kernel either.
 func (j *journal) write(dir string) error {
-	data, err := json.Marshal(j)
+	data, err := statefile.Encode(journalSchema, j)
 	if err != nil {
 		return fmt.Errorf("encode journal: %w", err)
 	}
-	return replaceFile(filepath.Join(dir, journalFile), data, false)
-}
-
-// replaceFile writes a file under a temporary name and renames it into place.
-func replaceFile(name string, data []byte, durable bool) error {
-	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("replace %s: %w", filepath.Base(name), err)
-	}
-	_, err = f.Write(data)
-	if durable {
-		err = errors.Join(err, f.Sync())
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("replace %s: %w", filepath.Base(name), err)
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return fmt.Errorf("replace %s: %w", filepath.Base(name), err)
-	}
-	return nil
-}
-
-// setAside renames a file that cannot be trusted, keeping it for a person to look at.
-func setAside(name, why string) error {
-	if err := os.Rename(name, name+"."+why); err != nil {
-		return fmt.Errorf("set aside %s: %w", filepath.Base(name), err)
-	}
-	return nil
+	return statefile.Replace(dir, journalFile, data, 0o600, false)
 }

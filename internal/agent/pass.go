@@ -32,6 +32,8 @@ type pass struct {
 	looked  map[key]bool
 	// reloading are orders for which something was unloaded in this pass, to load something else.
 	reloading map[key]bool
+	// remarked: some order waits, or waited, since the record was not believed.
+	remarked bool
 	// wake is the earliest time at which some order has to be decided again.
 	wake time.Time
 }
@@ -124,6 +126,10 @@ func (f facts) outcome(r *report) outcome {
 func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
 	logger := klog.FromContext(ctx)
 	for range maxSteps {
+		if p.o.Place.Idle != "" {
+			f, err := p.facts(task{key: k})
+			return p.idle(f), err
+		}
 		f, d, err := p.next(ctx, k)
 		if err != nil {
 			return outcome{}, err
@@ -138,7 +144,7 @@ func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
 		}
 		if d.verb == verbRest || ctx.Err() != nil {
 			p.wakeAt(d)
-			return f.outcome(d.report), nil
+			return f.outcome(p.remark(f, d.report)), nil
 		}
 		if err := p.step(context.WithoutCancel(ctx), f, d); err != nil {
 			return outcome{}, fmt.Errorf("%s: %w", d.verb, err)

@@ -4,58 +4,68 @@ package agent
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
 	recordFile   = "record.json"
-	recordSchema = 1
+	recordSchema = 2
 )
 
 // record is the last spec the agent accepted: what it works from while the API server cannot be reached.
 type record struct {
-	Schema     int                           `json:"schema"`
-	ClusterUID types.UID                     `json:"clusterUID,omitempty"`
+	ClusterUID types.UID                     `json:"clusterUID"`
 	NodeName   string                        `json:"nodeName"`
 	Spec       v1beta1.NodeModulesConfigSpec `json:"spec"`
 }
 
-// errRecordForeign says that the record belongs to another cluster or node; it has been moved aside.
-var errRecordForeign = errors.New("the record on disk belongs to another cluster or node and was moved aside")
-
-// readRecord returns nil when there is no record. One of another node, cluster (when clusterUID is known) or schema, or
-// a damaged one, is moved aside and reported as errRecordForeign: nothing may be loaded from it.
-func readRecord(dir, nodeName string, clusterUID types.UID) (*record, error) {
-	name := filepath.Join(dir, recordFile)
-	data, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read record: %w", err)
-	}
+// readRecord returns nil when there is no record. One that is damaged, or of another schema or node, is moved aside and is an
+// *statefile.UntrustedError: nothing may be loaded from it.
+func readRecord(dir, nodeName string) (*record, error) {
 	r := &record{}
-	if err := json.Unmarshal(data, r); err == nil && r.fits(nodeName, clusterUID) {
-		return r, nil
-	}
-	if err := setAside(name, "foreign"); err != nil {
+	err := statefile.Read(dir, recordFile, recordSchema, r)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
 		return nil, err
+	case r.NodeName != nodeName:
+		return nil, statefile.SetAside(dir, recordFile, fmt.Errorf("it is of node %q", r.NodeName))
+	case r.ClusterUID == "":
+		return nil, statefile.SetAside(dir, recordFile, errors.New("it names no cluster"))
 	}
-	return nil, errRecordForeign
+	return r, nil
 }
 
-func (r *record) fits(nodeName string, clusterUID types.UID) bool {
-	return r.Schema == recordSchema && r.NodeName == nodeName &&
-		(clusterUID == "" || r.ClusterUID == "" || r.ClusterUID == clusterUID)
+// of says whose record it is not, moving it aside: that it is of another cluster shows only when that is known.
+func (r *record) of(dir string, cluster types.UID) error {
+	if r == nil || r.ClusterUID == cluster {
+		return nil
+	}
+	return statefile.SetAside(dir, recordFile, fmt.Errorf("it is of the cluster %s, and this is %s", r.ClusterUID, cluster))
+}
+
+// forBoot are the orders that a boot without an API server works from: to load, for the running kernel, from what is held. To unload, or to
+// look for a delivery, is left to the agent that can ask whether it is still wanted.
+func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
+	var spec v1beta1.NodeModulesConfigSpec
+	for _, m := range r.Spec.Modules {
+		if m.State == v1beta1.NodeModuleAbsent || m.Paused || !sameKernel(m.Config.KernelVersion, release) {
+			continue
+		}
+		if m.Delivery != nil {
+			m.Delivery = &v1beta1.Delivery{ID: m.Delivery.ID}
+		}
+		spec.Modules = append(spec.Modules, m)
+	}
+	return spec
 }
 
 // recorder writes the record when it changed.
@@ -66,14 +76,14 @@ type recorder struct {
 }
 
 func (w *recorder) write(r record) error {
-	data, err := json.Marshal(r)
+	data, err := statefile.Encode(recordSchema, r)
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
 	if bytes.Equal(data, w.last) {
 		return nil
 	}
-	if err := replaceFile(filepath.Join(w.dir, recordFile), data, w.durable); err != nil {
+	if err := statefile.Replace(w.dir, recordFile, data, 0o600, w.durable); err != nil {
 		return err
 	}
 	w.last = data

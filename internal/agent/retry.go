@@ -4,21 +4,20 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
 	retryFile   = "retry.json"
-	retrySchema = 1
+	retrySchema = 2
 	// maxObeyed bounds how many orders' retries are remembered; those of orders that are gone are forgotten above it.
 	maxObeyed = 256
 )
@@ -26,30 +25,25 @@ const (
 // obeyed are the retries that were carried out. They outlive boots, on disk before the load that follows: a node that goes down in that
 // load must not try it again for the same request. Requests are told apart by their time, which is not compared with any clock of the node.
 type obeyed struct {
-	Schema int               `json:"schema"`
-	Last   map[key]time.Time `json:"last,omitempty"`
+	Last map[key]time.Time `json:"last,omitempty"`
 	// heard are the requests for which this process has forgotten the pause between tries; what else there is to forget
 	// is known once the order's modules are.
 	heard map[key]time.Time
 }
 
-// readObeyed returns an empty memory when there is none. A damaged one is moved aside: a request that still stands is then carried out again.
+// readObeyed returns an empty memory when there is none. One that cannot be trusted is moved aside, which the error says: a request that still
+// stands is then carried out again.
 func readObeyed(dir string) (*obeyed, error) {
-	o := &obeyed{Schema: retrySchema, Last: map[key]time.Time{}, heard: map[key]time.Time{}}
-	name := filepath.Join(dir, retryFile)
-	data, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return o, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read retries: %w", err)
-	}
 	read := &obeyed{}
-	if err := json.Unmarshal(data, read); err != nil || read.Schema != retrySchema {
-		return o, setAside(name, "damaged")
+	err := statefile.Read(dir, retryFile, retrySchema, read)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	maps.Copy(o.Last, read.Last)
-	return o, nil
+	if err != nil || read.Last == nil {
+		read = &obeyed{Last: map[key]time.Time{}}
+	}
+	read.heard = map[key]time.Time{}
+	return read, err
 }
 
 // retryAsked tells whether somebody asked for another try of the order, and there is something to do about it now.
@@ -85,11 +79,11 @@ func (p *pass) forgive(ctx context.Context, f facts) error {
 	if len(p.obeyed.Last) > maxObeyed {
 		maps.DeleteFunc(p.obeyed.Last, func(k key, _ time.Time) bool { return p.orders[k] == nil })
 	}
-	data, err := json.Marshal(p.obeyed)
+	data, err := statefile.Encode(retrySchema, p.obeyed)
 	if err != nil {
 		return fmt.Errorf("encode retries: %w", err)
 	}
-	return replaceFile(filepath.Join(p.o.StateDir, retryFile), data, !p.o.NoSync)
+	return statefile.Replace(p.o.StateDir, retryFile, data, 0o600, !p.o.NoSync)
 }
 
 // forgivePlan comes before the note that it was done: should the agent end in between, it is done once more, and nothing was loaded since.

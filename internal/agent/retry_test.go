@@ -111,7 +111,7 @@ func TestDamagedMemoryOfRetriesIsSetAside(t *testing.T) {
 	name := filepath.Join(r.dir, "state", retryFile)
 	r.file(name, []byte(`{"schema":1,"last":`))
 	r.restart(r.host)
-	if _, err := os.Stat(name + ".damaged"); err != nil {
+	if _, err := os.Stat(name + ".aside"); err != nil {
 		t.Error(err)
 	}
 	o := order("gadget", r.deliver("d1", gadget))

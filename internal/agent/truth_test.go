@@ -4,6 +4,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -111,7 +112,8 @@ func TestStatusWhenTheDiskIsFull(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	a, b := order("alpha", r.deliver("d1", synth.Module{Name: "alpha"})), order("beta", r.deliver("d2", synth.Module{Name: "beta"}))
 	r.pass(a, b)
-	if err := os.MkdirAll(filepath.Join(r.dir, "state", journalFile+".new"), 0o755); err != nil { // no write of the journal works
+	name := filepath.Join(r.dir, "state", journalFile)
+	if err := errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "in", "the", "way"), 0o755)); err != nil { // no write of the journal works
 		t.Fatal(err)
 	}
 	if err := r.host.Rmmod("beta"); err != nil {

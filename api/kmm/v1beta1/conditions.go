@@ -61,7 +61,7 @@ const (
 	ReasonUnknownSymbol = "UnknownSymbol"
 	// ReasonMissingDependency: a module that this one depends on exists neither in the image nor on the host.
 	ReasonMissingDependency = "MissingDependency"
-	// ReasonAgentFailed: the agent's own means on the node failed, such as its state directory.
+	// ReasonAgentFailed: the agent's own means on the node failed, such as its state directory, or are not where it was told.
 	ReasonAgentFailed = "AgentFailed"
 	// ReasonQuarantined: the node went down while the build was being loaded.
 	ReasonQuarantined = "Quarantined"
@@ -99,7 +99,7 @@ const (
 	ReasonNodeNotReady = "NodeNotReady"
 	// ReasonWrongKernel: the order was resolved for another kernel than the one that runs.
 	ReasonWrongKernel = "WrongKernel"
-	// ReasonRecordForeign: the node's record belongs to another cluster or node.
+	// ReasonRecordForeign: the node's record is damaged, or belongs to another cluster or node.
 	ReasonRecordForeign = "RecordForeign"
 	// ReasonUnclaimed: loaded by the agent, and no order names it.
 	ReasonUnclaimed = "Unclaimed"

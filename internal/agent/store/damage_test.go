@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,39 @@ func TestDamagedRecordIsMovedAside(t *testing.T) {
 			}
 			if aside, err := os.ReadDir(filepath.Join(n.state, "damaged")); err != nil || len(aside) != 1 {
 				t.Errorf("moved aside: %v %v, want one file", aside, err)
+			}
+			n.imported("id1")
+		})
+	}
+}
+
+// TestRecordThatIsNoFileIsMovedAside: what it leads to is not read, and not touched.
+func TestRecordThatIsNoFileIsMovedAside(t *testing.T) {
+	for name, put := range map[string]func(record, kept string) error{
+		"a link": func(record, kept string) error { return errors.Join(os.Rename(record, kept), os.Symlink(kept, record)) },
+		"a directory": func(record, kept string) error {
+			return errors.Join(os.Rename(record, kept), os.MkdirAll(filepath.Join(record, "x"), 0o700))
+		},
+		"a pipe": func(record, kept string) error {
+			return errors.Join(os.Rename(record, kept), syscall.Mkfifo(record, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, store.Options{})
+			n.deliver(good)
+			n.imported("id1")
+			kept := filepath.Join(t.TempDir(), "kept")
+			if err := put(filepath.Join(n.state, "deliveries", "id1.json"), kept); err != nil {
+				t.Fatal(err)
+			}
+			if held, err := n.store.Held(); err != nil || len(held) != 0 {
+				t.Errorf("held %v %v, want nothing", held, err)
+			}
+			if aside, err := os.ReadDir(filepath.Join(n.state, "damaged")); err != nil || len(aside) != 1 {
+				t.Errorf("moved aside: %v %v, want one", aside, err)
+			}
+			if _, err := os.Stat(kept); err != nil {
+				t.Error(err)
 			}
 			n.imported("id1")
 		})

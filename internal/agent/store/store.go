@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -38,6 +41,8 @@ const (
 
 	// keptDamaged is how many damaged things stay for a post-mortem.
 	keptDamaged = 2
+	// maxRecord is far above the size of a delivery's record, bytes.
+	maxRecord = 64 << 10
 )
 
 var (
@@ -93,7 +98,7 @@ func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("store: clear imports cut short: %w", err)
 	}
 	for _, d := range []string{"", treesDir, deliveriesDir, damagedDir, incomingDir} {
-		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
+		if err := statefile.MakeDir(s.path(d)); err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
 	}
@@ -156,7 +161,7 @@ func (s *Store) get(id string) (record, bool) {
 }
 
 func (s *Store) read(id string) (record, error) {
-	data, err := os.ReadFile(s.recordPath(id))
+	data, err := s.readOwn(id + ".json")
 	if err != nil {
 		return record{}, fmt.Errorf("read delivery %s: %w", id, err)
 	}
@@ -168,6 +173,25 @@ func (s *Store) read(id string) (record, error) {
 		return record{}, fmt.Errorf("delivery %s: record does not fit its name", id)
 	}
 	return r, nil
+}
+
+// readOwn reads a file of deliveries/, which must be a plain one.
+func (s *Store) readOwn(name string) ([]byte, error) {
+	root, err := os.OpenRoot(s.path(deliveriesDir))
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	defer func() { _ = root.Close() }() // only read from
+	f, err := nofollow.OpenFile(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return data, nil
 }
 
 // write puts a record in place atomically.

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statefile keeps small files in a directory of the agent's own. Each carries its schema and a digest of its content, is replaced
+// whole or not at all, and is believed only if nobody but the agent can have written it. What is not believed is moved aside for a person
+// to look at, and is no reason to stop: the agent begins anew without it.
+package statefile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/drover-project/drover/internal/agent/nofollow"
+)
+
+const (
+	// asideSuffix is added to the name of what is not believed. There is at most one of each name.
+	asideSuffix = ".aside"
+	newSuffix   = ".new"
+	// maxSize is far above what the agent writes.
+	maxSize = 16 << 20
+)
+
+// UntrustedError says that a file was not believed.
+type UntrustedError struct {
+	// Name of the file.
+	Name string
+	// Cause is what is wrong with it.
+	Cause error
+	// Kept says why it could not be moved aside; nil: it was.
+	Kept error
+}
+
+// Error names the file, what is wrong, and where it is now.
+func (e *UntrustedError) Error() string {
+	if e.Kept != nil {
+		return fmt.Sprintf("%s is not used (%v) and cannot be moved aside (%v)", e.Name, e.Cause, e.Kept)
+	}
+	return fmt.Sprintf("%s is not used (%v) and was moved aside to %s%s", e.Name, e.Cause, filepath.Base(e.Name), asideSuffix)
+}
+
+// Unwrap gives the cause.
+func (e *UntrustedError) Unwrap() error { return e.Cause }
+
+// sealed is a file's content.
+type sealed struct {
+	Schema  int             `json:"schema"`
+	SHA256  string          `json:"sha256"`
+	Content json.RawMessage `json:"content"`
+}
+
+// MakeDir makes a directory of the agent's own. What has its name and is something else, or somebody else's, is moved aside.
+func MakeDir(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil {
+		if cause := owned(info, info.IsDir()); cause != nil {
+			err = aside(osNames{}, dir)
+		} else if info.Mode().Perm() != 0o700 {
+			err = os.Chmod(dir, 0o700)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("directory %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// owned says why something may have been written by somebody else.
+func owned(info fs.FileInfo, kind bool) error {
+	if !kind {
+		return fmt.Errorf("it is of another kind (%s)", info.Mode().Type())
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("others may write it (%s)", info.Mode())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("it belongs to user %d", st.Uid)
+	}
+	return nil
+}
+
+// Read decodes the file's content. fs.ErrNotExist: there is none. An *UntrustedError: it was not believed. Any other error says nothing
+// about the file.
+func Read(dir, name string, schema int, into any) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	defer func() { _ = root.Close() }() // only read from
+	data, err := load(root, name)
+	if err == nil {
+		err = unseal(data, schema, into)
+	}
+	for _, passing := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, passing) {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+	}
+	if err != nil {
+		return SetAside(dir, name, err)
+	}
+	return nil
+}
+
+func load(root *os.Root, name string) ([]byte, error) {
+	f, err := nofollow.OpenFile(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at it: %w", err)
+	}
+	if err := owned(info, info.Mode().IsRegular()); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("it is larger than %d bytes", maxSize)
+	}
+	return data, nil
+}
+
+func unseal(data []byte, schema int, into any) error {
+	var s sealed
+	if err := strict(data, &s); err != nil {
+		return err
+	}
+	if s.Schema != schema {
+		return fmt.Errorf("its schema is %d, not %d", s.Schema, schema)
+	}
+	if sum := sha256.Sum256(s.Content); s.SHA256 != hex.EncodeToString(sum[:]) {
+		return errors.New("its content does not fit its digest")
+	}
+	return strict(s.Content, into)
+}
+
+func strict(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+// SetAside moves a file aside because of a cause, and returns that as an *UntrustedError.
+func SetAside(dir, name string, cause error) error {
+	name = filepath.Join(dir, name)
+	return &UntrustedError{Name: name, Cause: cause, Kept: aside(osNames{}, name)}
+}
+
+// Encode is what Write writes.
+func Encode(schema int, content any) ([]byte, error) {
+	inner, err := json.Marshal(content)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	sum := sha256.Sum256(inner)
+	data, err := json.Marshal(sealed{Schema: schema, SHA256: hex.EncodeToString(sum[:]), Content: inner})
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return data, nil
+}
+
+// Replace puts data in the place of a file, which may be missing: at every moment there is the old one or the new one, whole. A durable one
+// survives a power cut as soon as Replace has returned.
+func Replace(dir, name string, data []byte, mode fs.FileMode, durable bool) error {
+	if err := replace(osFiles{durable: durable}, filepath.Join(dir, name), data, mode); err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	return nil
+}
+
+// Remove removes a file for good. That there is none is fine.
+func Remove(dir, name string) error {
+	err := os.Remove(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = osFiles{durable: true}.syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
