@@ -130,26 +130,33 @@ func (s *suite) greeted(ctx context.Context, text string) error {
 
 // attemptIs checks what the node's status says of an order that is not fulfilled.
 func (s *suite) attemptIs(ctx context.Context, state v1beta1.AttemptState, words ...string) error {
-	nmc := &v1beta1.NodeModulesConfig{}
-	if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName(artifacts.Linux61)}, nmc); err != nil {
+	a, err := s.attempt(ctx, loader)
+	if err != nil {
 		return err
 	}
-	for i := range nmc.Status.Attempts {
-		a := &nmc.Status.Attempts[i]
-		if a.Namespace != loader.Namespace || a.Name != loader.Name {
-			continue
+	for _, word := range words {
+		if !strings.Contains(a.Message, word) {
+			return fmt.Errorf("the attempt does not name %q: %s", word, a.Message)
 		}
-		for _, word := range words {
-			if !strings.Contains(a.Message, word) {
-				return fmt.Errorf("the attempt does not name %q: %s", word, a.Message)
-			}
-		}
-		if a.State != state {
-			return fmt.Errorf("the attempt is %s (%s): %s", a.State, a.Reason, a.Message)
-		}
-		return nil
 	}
-	return fmt.Errorf("the status has no attempt of %s", loader)
+	if a.State != state {
+		return fmt.Errorf("the attempt is %s (%s): %s", a.State, a.Reason, a.Message)
+	}
+	return nil
+}
+
+// attempt is what the first node's status says of an order that is not fulfilled.
+func (s *suite) attempt(ctx context.Context, key client.ObjectKey) (*v1beta1.NodeModuleAttempt, error) {
+	nmc := &v1beta1.NodeModulesConfig{}
+	if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName(artifacts.Linux61)}, nmc); err != nil {
+		return nil, err
+	}
+	for i := range nmc.Status.Attempts {
+		if a := &nmc.Status.Attempts[i]; a.Namespace == key.Namespace && a.Name == key.Name {
+			return a, nil
+		}
+	}
+	return nil, fmt.Errorf("the status has no attempt of %s", key)
 }
 
 // inUse lets a pod hold the device while a reload is ordered.

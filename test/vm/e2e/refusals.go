@@ -98,17 +98,20 @@ func (s *suite) vermagic(ctx context.Context) error {
 
 // symbolCRC changes the CRC of a symbol: the kernel is asked once and its answer is the reason.
 func (s *suite) symbolCRC(ctx context.Context) error {
-	return s.refuse(ctx, func(content []byte) ([]byte, error) {
-		// An entry of __versions: the CRC in 8 bytes, then the name in 56.
-		entry := append([]byte("_printk"), make([]byte, 40)...)
-		at := bytes.Index(content, entry)
-		if at < 8 {
-			return nil, errors.New("the module has no CRC of _printk")
-		}
-		changed := bytes.Clone(content)
-		changed[at-8] ^= 1
-		return changed, nil
-	}, v1beta1.ReasonUnknownSymbol, "drover_refused: disagrees about version", 1)
+	return s.refuse(ctx, otherCRC, v1beta1.ReasonUnknownSymbol, "drover_refused: disagrees about version", 1)
+}
+
+// otherCRC changes what a module expects of _printk.
+func otherCRC(content []byte) ([]byte, error) {
+	// An entry of __versions: the CRC in 8 bytes, then the name in 56.
+	entry := append([]byte("_printk"), make([]byte, 40)...)
+	at := bytes.Index(content, entry)
+	if at < 8 {
+		return nil, errors.New("the module has no CRC of _printk")
+	}
+	changed := bytes.Clone(content)
+	changed[at-8] ^= 1
+	return changed, nil
 }
 
 func replaced(content, old, new []byte) ([]byte, error) {
@@ -188,7 +191,7 @@ func (s *suite) inTree(ctx context.Context) error {
 	return s.eventually(ctx, "the kernel's own are back", func(ctx context.Context) error { return both(ctx, true) })
 }
 
-// crash lets a module take the node down; the next boot keeps it out for a while and serves.
+// crash lets a module take the node down; the next boot keeps it out for a while and serves. When it has done so twice, it is quarantined.
 func (s *suite) crash(ctx context.Context) error {
 	const name = "drover_crash"
 	content, err := s.nodeModule(ctx, name)
@@ -212,7 +215,31 @@ func (s *suite) crash(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.holdIs(ctx, key, v1beta1.AttemptWaiting); err != nil {
+		return err
+	}
+	// The node's clock goes on by more than the wait after the first strike.
+	if _, err := s.console(ctx, `date -s "@$(( $(date +%s) + 360 ))"`); err != nil {
+		return err
+	}
+	if err := s.wentDown(ctx); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the build is quarantined, and the node serves", func(ctx context.Context) error {
+		return errors.Join(s.holdIs(ctx, key, v1beta1.AttemptFailed), s.ready(ctx, artifacts.Linux61, loader, sample))
+	}); err != nil {
+		return err
+	}
 	return s.remove(ctx, key, name)
+}
+
+// holdIs checks how the node's status says that a build is held.
+func (s *suite) holdIs(ctx context.Context, key client.ObjectKey, state v1beta1.AttemptState) error {
+	a, err := s.attempt(ctx, key)
+	if err == nil && (a.State != state || a.Reason != v1beta1.ReasonQuarantined) {
+		err = fmt.Errorf("the attempt is %s (%s) instead of %s: %s", a.State, a.Reason, state, a.Message)
+	}
+	return err
 }
 
 // wentDown waits for the node's end and starts it again.
