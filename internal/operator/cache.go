@@ -5,6 +5,7 @@ package operator
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/placement"
 )
 
 // cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and few of the pods.
@@ -71,7 +73,7 @@ func slimNode(object any) (any, error) {
 		Spec:   corev1.NodeSpec{Taints: node.Spec.Taints},
 		Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo},
 	}
-	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool { return key != v1beta1.PausedAnnotation })
+	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool { return !slices.Contains(placement.WishAnnotations, key) })
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			// The heartbeat in it changes all the time, the rest does not.

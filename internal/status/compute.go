@@ -122,8 +122,22 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	if m.Paused && reason == v1beta1.ReasonLoading {
 		reason = v1beta1.ReasonPaused
 	}
-	return no(kind, reason, fmt.Sprintf("Live on %d of %s%s; %s",
-		len(desired)-len(missing), quantity(len(desired), "node"), others(missing), describe(groups)))
+	return no(kind, reason, fmt.Sprintf("Live on %d of %s%s; %s%s",
+		len(desired)-len(missing), quantity(len(desired), "node"), others(missing), describe(groups), ignored(m, missing)))
+}
+
+// ignored tells of requests to try again that nobody can obey.
+func ignored(m *Module, missing []Node) string {
+	of := ""
+	if n := only(missing, func(n *Node) bool { return n.RetryIgnored }); len(n) > 0 {
+		of = " on " + namesOf(n)
+	} else if m.RetryIgnored {
+		of = " on the Module"
+	}
+	if of == "" {
+		return ""
+	}
+	return "; the annotation " + v1beta1.RetryAnnotation + of + " is ignored: it is no time (RFC 3339)"
 }
 
 // others tells of nodes that still work, with what the Module asked for before.

@@ -84,6 +84,14 @@ func TestConditions(t *testing.T) {
 				loaded: "False Loading: Live on 1 of 5 nodes; Loading on a, b, d and 1 more",
 			},
 		},
+		"requests to try again that are no times": {
+			given: status.Module{Loads: true, RetryIgnored: true, Nodes: nodes(2, func(i int, n *status.Node) {
+				n.Attempt, n.RetryIgnored = attempt(v1beta1.AttemptFailed, v1beta1.ReasonNoSuchDevice, "no device"), i == 1
+			})},
+			then: map[string]string{
+				loaded: "False NoSuchDevice: Live on 0 of 2 nodes; NoSuchDevice on a, b: no device; the annotation drover.dev/retry on b is ignored: it is no time (RFC 3339)",
+			},
+		},
 		"failures before patience, the most frequent first": {
 			given: status.Module{Loads: true, Nodes: nodes(6, func(i int, n *status.Node) {
 				switch i {

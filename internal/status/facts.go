@@ -40,6 +40,8 @@ type Node struct {
 	Pending bool
 	// Paused by annotation.
 	Paused bool
+	// RetryIgnored: the node's annotation asks for a retry at what is no time.
+	RetryIgnored bool
 	// Silent: nobody has answered an order to unload for [Silence].
 	Silent bool
 	// Live: the kernel module is in the kernel, in this boot, whatever build.
@@ -65,6 +67,8 @@ type Module struct {
 	Deleting bool
 	// Paused by annotation.
 	Paused bool
+	// RetryIgnored: the Module's annotation asks for a retry at what is no time.
+	RetryIgnored bool
 	// Loads, HasPlugin and HasDRA tell what the Module asks for.
 	Loads, HasPlugin, HasDRA bool
 	// PluginProblem is why the device plugin's objects cannot be made, or nil.

@@ -93,6 +93,60 @@ func TestVersionCannotAppearOrVanish(t *testing.T) {
 	}
 }
 
+// TestRetryIsATime: what the operator would have to ignore is refused while somebody is looking.
+func TestRetryIsATime(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	refused := []string{"drover.dev/retry", "RFC 3339"}
+	for value, then := range map[string][]string{
+		"2026-01-31T12:00:00Z": nil, "2026-12-01T23:59:59.123+02:00": nil,
+		"": refused, "now": refused, "2026-01-31": refused, "2026-13-01T12:00:00Z": refused, "2026-01-31T12:00:00": refused, "2026-01-31T24:00:00Z": refused,
+	} {
+		m := valid(func(m *v1beta1.Module) { m.Annotations = map[string]string{v1beta1.RetryAnnotation: value} })
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
+	}
+	m := valid()
+	m.Namespace = namespace
+	if err := admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.RetryAnnotation, "soon")
+	check(t, admin.Update(t.Context(), m.DeepCopy()), refused...)
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.RetryAnnotation, "2026-01-31T12:00:00Z")
+	check(t, admin.Update(t.Context(), m))
+}
+
+// TestGracePeriodIsADuration: one that Go cannot read would keep the operator from listing Modules at all.
+func TestGracePeriodIsADuration(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	refused := []string{"spec.rollout.deselectGracePeriod"}
+	for value, then := range map[string][]string{
+		"5m": nil, "0s": nil, "1h30m0s": nil, "1.5h": nil, "99999h99999h99999h99999h": nil,
+		"": refused, "x": refused, "5": refused, "-5m": refused, "1 day": refused, "100000h": refused,
+	} {
+		m := valid()
+		m.Namespace = namespace
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := json.Unmarshal(text, &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		object.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Module"))
+		if err := unstructured.SetNestedField(object.Object, value, "spec", "rollout", "deselectGracePeriod"); err != nil {
+			t.Fatal(err)
+		}
+		check(t, admin.Create(t.Context(), object, client.DryRunAll), then...)
+		if _, err := time.ParseDuration(value); then == nil && err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestClientsInGo: upstream's Go types have fields without omitempty, and vendors' operators set empty values. Empty
 // means unset.
 func TestClientsInGo(t *testing.T) {

@@ -210,6 +210,8 @@ func fill(schema *apiextensionsv1.JSONSchemaProps) any {
 		return "1"
 	case schema.Type == "string" && schema.Format == "date-time":
 		return "2026-01-02T03:04:05Z"
+	case schema.Type == "string" && schema.Format == "duration":
+		return "1m0s"
 	case schema.Type == "string":
 		return "x"
 	case schema.Type == "integer", schema.Type == "number":

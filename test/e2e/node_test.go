@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
 // does calls a verb of a hollow node.
@@ -259,7 +261,9 @@ func whole(c *v1beta1.NodeModulesConfig) any {
 func TestDeselected(t *testing.T) {
 	s := given(t, "deselect")
 	const node = "hollow-0"
-	s.create(s.on(node, "hollow-1"))
+	s.create(s.on(node, "hollow-1"), func(m *v1beta1.Module) {
+		m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{Duration: 2 * time.Second}}
+	})
 	s.converged(each([]string{node, "hollow-1"}, once))
 	film := s.film(&v1beta1.NodeModulesConfigList{}, node)
 
@@ -267,6 +271,34 @@ func TestDeselected(t *testing.T) {
 
 	film.until(s.order, "wanted, live", "Absent Deselected, live", "Absent Deselected, not live", "no order, not live", "deleted")
 	s.converged(map[string]tally{node: {Loads: 1, Unloads: 1}, "hollow-1": once})
+}
+
+// TestLabelsFlapEverywhere: whoever puts the labels there restarts. No order changes, and the ready labels stay.
+func TestLabelsFlapEverywhere(t *testing.T) {
+	s := given(t, "flap")
+	s.create(s.on(everyNode...))
+	s.converged(each(everyNode, once))
+	s.quiet()
+	requests := s.requests()
+
+	for _, node := range everyNode {
+		s.label(node, "null")
+	}
+
+	s.eventually("the Module counts no node", func(ctx context.Context) error {
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonNoNodes)
+	})
+	s.quiet()
+	s.must(s.labelled(s.Context(), everyNode))
+	for _, node := range everyNode {
+		s.label(node, `"yes"`)
+	}
+	s.converged(each(everyNode, once))
+	for _, r := range audit.OurWrites(requests()) {
+		if resource := r.ObjectRef.Resource; resource == "nodes" || resource == "nodemodulesconfigs" || resource == "pods" {
+			t.Errorf("%s of %s", r.Verb, r.Resource())
+		}
+	}
 }
 
 // order is how an order and its answer stand, as frames of a film.

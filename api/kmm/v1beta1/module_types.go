@@ -78,6 +78,9 @@ type RolloutSpec struct {
 	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
 	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=duration
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
 	DeselectGracePeriod *metav1.Duration `json:"deselectGracePeriod,omitempty"`
 }
 

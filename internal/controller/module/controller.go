@@ -84,6 +84,8 @@ type Controller struct {
 	options Options
 	ledger  *ledger
 	mapping *mappings
+	// unwanted is since when nodes are not wanted any more.
+	unwanted *calendar
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server. Refusals that
@@ -97,6 +99,8 @@ func New(c client.Client, live client.Reader, board *delivery.Board, options Opt
 		options: options,
 		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
 		mapping: newMappings(),
+
+		unwanted: newCalendar(),
 	}
 }
 
@@ -159,6 +163,9 @@ func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
 		if next == 0 || next > d {
 			next = d
 		}
+	}
+	if p.patience > 0 {
+		soon(p.patience)
 	}
 	if p.queued > 0 {
 		soon(slotDelay)

@@ -161,8 +161,7 @@ func TestADeselectedNodeLeavesAndComesBack(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
-	w.relabel(node, "other")
-	w.pass(m)
+	w.deselect(node, m)
 	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
 		t.Errorf("state %s, reason %s", e.State, e.Reason)
 	}
@@ -240,26 +239,6 @@ func TestANodeThatIsGoneHoldsNobodyUp(t *testing.T) {
 		t.Error("the finalizer waits for a node that does not exist")
 	}
 	w.must(w.admin.Delete(t.Context(), w.config(node))) // the garbage collector's part
-}
-
-func TestPausedIsNotTouched(t *testing.T) {
-	w := newWorld(t)
-	node, m := w.node("a"), w.module("nic")
-	w.load(node, m)
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
-	m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""}
-	m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"}
-	w.must(w.admin.Update(t.Context(), m))
-	w.quiet(m)
-	m.Annotations = nil
-	w.must(w.admin.Update(t.Context(), m))
-	w.pass(m)
-	if got := w.ordered(node, m).Config.Modprobe.Parameters; len(got) != 1 {
-		t.Errorf("parameters %v: the change is made once the pause ends", got)
-	}
-	if len(w.carriers(m)) != 0 {
-		t.Error("parameters need no delivery")
-	}
 }
 
 func TestAllRequestsHadTheOperatorsRole(t *testing.T) {

@@ -73,8 +73,7 @@ func TestAnOrderToUnloadThatAnotherOwnsTooIsTakenBack(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
-	w.relabel(node, "other")
-	w.pass(m)
+	w.deselect(node, m)
 	w.restore(w.config(node))
 	w.relabel(node, w.namespace)
 	w.pass(m)
@@ -184,8 +183,7 @@ func TestAnOrderToUnloadThatIsTakenBackHoldsNothing(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
-	w.relabel(node, "other")
-	w.pass(m)
+	w.deselect(node, m)
 	if len(w.config(node).Finalizers) != 1 {
 		t.Errorf("finalizers %v, want one while the order stands", w.config(node).Finalizers)
 	}

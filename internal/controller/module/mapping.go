@@ -98,7 +98,9 @@ func (o *orders) resolve(version string) order {
 			Tolerations:        m.Spec.Tolerations,
 			Version:            m.Spec.ModuleLoader.Container.Version,
 		},
-		Config:   resolved.Config,
-		Delivery: &v1beta1.Delivery{ID: id},
+		Config:          resolved.Config,
+		Delivery:        &v1beta1.Delivery{ID: id},
+		UnloadPolicy:    m.Spec.ModuleLoader.Container.UnloadPolicy,
+		BlacklistInTree: m.Spec.ModuleLoader.Container.BlacklistInTree,
 	}}
 }

@@ -8,23 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
-)
-
-// Reasons of orders to unload, as they stand in a NodeModulesConfig.
-const (
-	// ReasonDeleted: the Module is being deleted, or is gone.
-	ReasonDeleted = "Deleted"
-	// ReasonDeselected: the Module's selector no longer chooses the node.
-	ReasonDeselected = "Deselected"
-	// ReasonMappingLost: no kernel mapping matches the node's kernel any more.
-	ReasonMappingLost = "MappingLost"
-	// ReasonLoaderRemoved: the Module has no moduleLoader any more.
-	ReasonLoaderRemoved = "LoaderRemoved"
 )
 
 // plan is what a pass does.
@@ -38,6 +27,8 @@ type plan struct {
 	working, queued int
 	// unloadsAll is true when the Module is leaving altogether.
 	unloadsAll bool
+	// patience is until the first node that is no longer wanted has been so for long enough; 0: there is none.
+	patience time.Duration
 	// blocked is why nothing may be delivered although something should.
 	blocked *delivery.Problem
 }
@@ -71,16 +62,6 @@ func (s *step) concerns(e v1beta1.NodeModuleSpec) bool {
 	return e.Namespace == s.key.Namespace && e.Name == s.key.Name
 }
 
-// aim is what a Module wants of a node.
-type aim struct {
-	// order to follow; nil: none.
-	order *v1beta1.NodeModuleSpec
-	// leave is the reason why there is none.
-	leave string
-	// keep: change nothing.
-	keep bool
-}
-
 // planner is the input of a plan besides the node at hand.
 type planner struct {
 	snap    *snapshot
@@ -94,6 +75,10 @@ type planner struct {
 	failed func(node, image string) time.Time
 	// now is the time of the pass.
 	now time.Time
+	// unwanted is since when nodes are not wanted any more: as the pass before saw it, and as this one does.
+	unwanted, stillUnwanted map[types.UID]time.Time
+	// patience is until the first of them has been so for long enough; 0: there is none.
+	patience time.Duration
 	// blocked is set when something should be delivered and nothing may be.
 	blocked *delivery.Problem
 }
@@ -107,6 +92,9 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		resting: func(node, image string) bool { return c.ledger.resting(snap.key, node, image) },
 		failed:  func(node, image string) time.Time { return c.ledger.failed(snap.key, node, image) },
 		now:     c.options.Clock.Now(),
+
+		unwanted:      c.unwanted.of(snap.key),
+		stillUnwanted: map[types.UID]time.Time{},
 	}
 	if m := snap.module; m != nil && m.Spec.ModuleLoader != nil {
 		pl.orders = c.mapping.of(m)
@@ -115,6 +103,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	}
 	c.ledger.keep(snap.key, snap.nodes)
 	steps, working := pl.decideAll()
+	c.unwanted.note(snap.key, pl.stillUnwanted)
 	asking := pl.asking(steps)
 	granted := c.ledger.reserve(snap.key, working, len(asking))
 	p := pl.admit(steps, asking, granted)
@@ -143,7 +132,7 @@ func (pl *planner) asking(steps []step) []*step {
 // admit keeps the steps that do something. Of those that ask for a slot, the first get one.
 func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	m := pl.snap.module
-	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked}
+	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, patience: pl.patience}
 	for _, s := range asking[granted:] {
 		s.request, s.write = nil, nil
 		p.queued++
@@ -170,9 +159,10 @@ func (pl *planner) decideAll() (steps []step, working int) {
 			// The object of a node that is gone goes by its owner reference; nobody is left to unload anything.
 			s.discard = standing(v.carriers)
 		case a.keep:
+			s.pause(a.wishes.Paused)
 		case a.order == nil:
-			absent(&s, a.leave)
-		case pl.present(&s, a.order):
+			absent(&s, a.leave, a.wishes)
+		case pl.present(&s, &a):
 			working++
 		}
 		s.free = s.write == nil && !s.remove && held(v.config) && (v.node == nil || !unloads(v.config))
@@ -181,47 +171,8 @@ func (pl *planner) decideAll() (steps []step, working int) {
 	return steps, working
 }
 
-// aim decides what the Module wants of a node.
-func (pl *planner) aim(v *view) aim {
-	m := pl.snap.module
-	if v.node == nil {
-		return aim{}
-	}
-	if placement.Paused(v.node) || m != nil && placement.Paused(m) {
-		return aim{keep: true}
-	}
-	switch {
-	case m == nil && pl.survives(v):
-		return aim{keep: true}
-	case m == nil || m.DeletionTimestamp != nil:
-		return aim{leave: ReasonDeleted}
-	case m.Spec.ModuleLoader == nil:
-		return aim{leave: ReasonLoaderRemoved}
-	case !placement.Wanted(m, v.node, v.follows()):
-		return aim{leave: ReasonDeselected}
-	}
-	o := pl.orders.on(v.node.Status.NodeInfo.KernelVersion)
-	switch {
-	case o.err != nil:
-		return aim{keep: true}
-	case !o.found:
-		return aim{leave: ReasonMappingLost}
-	}
-	return aim{order: o.entry}
-}
-
-// survives reports whether a kernel module stays that no Module is there for: what no order names, and what was ordered
-// before the cluster had this definition of Modules, which took all of them along when it was deleted. Nobody wished either
-// gone. Applying the Module claims it, and deleting the Module then unloads it.
-func (pl *planner) survives(v *view) bool {
-	if v.entry == nil {
-		return v.live != nil
-	}
-	return v.entry.State != v1beta1.NodeModuleAbsent && v.config.CreationTimestamp.Before(&pl.snap.defined)
-}
-
 // absent leads an entry out: order, wait for the answer, remove.
-func absent(s *step, reason string) {
+func absent(s *step, reason string, wishes placement.Wishes) {
 	v := s.view
 	s.discard = standing(v.carriers)
 	acknowledged := !v.observed() && v.attempt != nil && v.attempt.State == v1beta1.AttemptAbsent
@@ -236,15 +187,15 @@ func absent(s *step, reason string) {
 		s.remove = v.config != nil && v.attempt != nil && bare(v.config)
 	case v.entry.State == v1beta1.NodeModuleAbsent && acknowledged:
 		s.remove = true
-	case v.entry.State != v1beta1.NodeModuleAbsent || holdable(v.config) && !held(v.config):
-		s.write = v.entry.DeepCopy()
+	case v.entry.State != v1beta1.NodeModuleAbsent || holdable(v.config) && !held(v.config) || !asWished(v.entry, wishes):
+		s.write = dressed(v.entry, wishes).DeepCopy()
 		s.write.State, s.write.Reason = v1beta1.NodeModuleAbsent, reason
 	}
 }
 
 // present leads an entry to the order, delivering the image first. It reports whether a carrier is at work.
-func (pl *planner) present(s *step, order *v1beta1.NodeModuleSpec) (working bool) {
-	v, id := s.view, order.Delivery.ID
+func (pl *planner) present(s *step, a *aim) (working bool) {
+	v, order, id := s.view, a.order, a.order.Delivery.ID
 	if holds(v.config, id) {
 		s.discard = standing(v.carriers)
 		s.writeUnlessRight(order, v.carrierUID(id))
@@ -262,7 +213,7 @@ func (pl *planner) present(s *step, order *v1beta1.NodeModuleSpec) (working bool
 	}
 	switch {
 	case current == nil:
-		pl.deliver(s, order)
+		pl.deliver(s, a)
 		return false
 	case current.DeletionTimestamp != nil:
 		return false
@@ -291,9 +242,9 @@ func (pl *planner) uncollected(carrier *corev1.Pod) bool {
 }
 
 // deliver asks for a carrier, unless the node cannot run one now.
-func (pl *planner) deliver(s *step, order *v1beta1.NodeModuleSpec) {
-	node := s.view.node
-	if !placement.Ready(node) || pl.resting(node.Name, order.Config.ContainerImage) {
+func (pl *planner) deliver(s *step, a *aim) {
+	node, order := s.view.node, a.order
+	if !placement.Ready(node) || pl.rests(s, a.wishes.Retry) {
 		return
 	}
 	if pl.snap.unsealed != nil {
@@ -310,6 +261,11 @@ func (pl *planner) deliver(s *step, order *v1beta1.NodeModuleSpec) {
 		AgentImage: pl.options.AgentImage,
 	}
 	s.write = order.DeepCopy()
+}
+
+// rests reports whether a delivery has failed too recently to be tried again, unless somebody has asked for that since.
+func (pl *planner) rests(s *step, retry *metav1.Time) bool {
+	return pl.resting(s.view.name, s.image) && (retry == nil || !retry.After(pl.failed(s.view.name, s.image)))
 }
 
 // writeUnlessRight applies the order with the carrier's UID unless the entry, and the object's owner, are so already.

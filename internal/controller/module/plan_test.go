@@ -55,6 +55,8 @@ type scene struct {
 	unsealed         bool
 	// defined is since when there are Modules.
 	defined time.Time
+	// unwanted is since when the process knows the node to be unwanted.
+	unwanted time.Time
 }
 
 // outcome is what a plan does with the node, in words.
@@ -65,6 +67,9 @@ type outcome struct {
 	Reason                                              string
 	Carrier                                             types.UID
 	Blocked                                             bool
+	// Paused and Asked (for a retry) are what is written beside.
+	Paused, Asked bool
+	Patience      time.Duration
 }
 
 func TestPlanForANode(t *testing.T) {
@@ -118,6 +123,20 @@ func TestPlanForANode(t *testing.T) {
 				Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon.Add(-d))},
 			}}}
 		}
+	}
+	annotated := func(key, value string) func(*scene) {
+		return other(func(m *v1beta1.Module) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) })
+	}
+	pausedModule, pausedEntry := annotated(v1beta1.PausedAnnotation, ""), func(e *v1beta1.NodeModuleSpec) { e.Paused = true }
+	askedModule := annotated(v1beta1.RetryAnnotation, noon.Format(time.RFC3339))
+	askedEntry := func(e *v1beta1.NodeModuleSpec) { e.Retry = &metav1.Time{Time: noon.Local()} }
+	deselected := func(s *scene) { s.view.node.Labels = nil }
+	unmapped := func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }
+	unwanted := func(d time.Duration) func(*scene) { return func(s *scene) { s.unwanted = noon.Add(-d) } }
+	grace := func(d time.Duration) func(*scene) {
+		return other(func(m *v1beta1.Module) {
+			m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{Duration: d}}
+		})
 	}
 	trusted := func(s *scene) { s.trusted = true }
 	noConfig := func(s *scene) { s.view.config = nil }
@@ -260,21 +279,93 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), live, func(s *scene) { s.module = nil }},
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours},
 		},
-		"deselected": {
-			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Labels = nil }},
+		"deselected: waits for the labels to come back": {
+			given: []func(*scene){entry(ours), holding, live, deselected},
+			then:  outcome{Remaining: 1, Patience: 5 * time.Minute},
+		},
+		"deselected, and not for long enough": {
+			given: []func(*scene){entry(ours), holding, live, deselected, unwanted(5*time.Minute - time.Second)},
+			then:  outcome{Remaining: 1, Patience: time.Second},
+		},
+		"deselected for long enough": {
+			given: []func(*scene){entry(ours), holding, live, deselected, unwanted(5 * time.Minute)},
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeselected, Carrier: ours, Remaining: 1},
 		},
-		"mapping lost": {
-			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }},
+		"deselected, with a grace of its own": {
+			given: []func(*scene){entry(ours), holding, live, deselected, grace(time.Hour), unwanted(time.Minute)},
+			then:  outcome{Remaining: 1, Patience: 59 * time.Minute},
+		},
+		"deselected, without grace": {
+			given: []func(*scene){entry(ours), holding, live, deselected, grace(0)},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeselected, Carrier: ours, Remaining: 1},
+		},
+		"deselected and deleted: the deletion does not wait": {
+			given: []func(*scene){entry(ours), holding, live, deselected, deleting},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"deselected: an order that a process before this one gave stands": {
+			given: []func(*scene){entry(ours, absentEntry), live, deselected}, then: outcome{Remaining: 1},
+		},
+		"deselected before it was loaded: nothing is given up for a moment without labels": {
+			given: []func(*scene){entry(ours), carrier(ours), deselected}, then: outcome{Remaining: 1, Patience: 5 * time.Minute},
+		},
+		"deselected before anything was ordered": {
+			given: []func(*scene){noConfig, carrier(ours), deselected}, then: outcome{Discards: true},
+		},
+		"mapping lost: waits for it to come back": {
+			given: []func(*scene){entry(ours), holding, live, unmapped},
+			then:  outcome{Remaining: 1, Patience: 5 * time.Minute},
+		},
+		"mapping lost for long enough": {
+			given: []func(*scene){entry(ours), holding, live, unmapped, unwanted(time.Hour)},
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonMappingLost, Carrier: ours, Remaining: 1},
 		},
 		"loader removed": {
 			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })},
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonLoaderRemoved, Carrier: ours, Remaining: 1},
 		},
-		"paused while being deleted waits": {
-			given: []func(*scene){entry(ours), live, deleting, other(func(m *v1beta1.Module) { m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""} })},
-			then:  outcome{Remaining: 1},
+		"paused while being deleted waits, and the agent is told": {
+			given: []func(*scene){entry(ours), live, deleting, pausedModule},
+			then:  outcome{Writes: true, Paused: true, Carrier: ours, Remaining: 1},
+		},
+		"paused: an order to unload is told of it too": {
+			given: []func(*scene){entry(ours, absentEntry), live, deleting, pausedModule},
+			then:  outcome{Writes: true, Paused: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"paused: told once, whatever else changes": {
+			given: []func(*scene){entry(ours, pausedEntry), holding, live, pausedModule, askedModule, other(func(m *v1beta1.Module) {
+				m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"}
+			})},
+			then: outcome{Remaining: 1},
+		},
+		"paused: an order of somebody else is left alone": {
+			given: []func(*scene){entry(ours, func(e *v1beta1.NodeModuleSpec) { e.Delivery = nil }), pausedModule}, then: outcome{Remaining: 1},
+		},
+		"the pause ends": {
+			given: []func(*scene){entry(ours, pausedEntry), holding, live},
+			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
+		},
+		"the pause of an order to unload ends": {
+			given: []func(*scene){entry(ours, absentEntry, pausedEntry), live, deleting},
+			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"the pause ends while the node is not wanted": {
+			given: []func(*scene){entry(ours, pausedEntry), live, deselected},
+			then:  outcome{Writes: true, Carrier: ours, Remaining: 1, Patience: 5 * time.Minute},
+		},
+		"a retry is passed on": {
+			given: []func(*scene){entry(ours), holding, live, askedModule}, then: outcome{Writes: true, Asked: true, Carrier: ours, Remaining: 1},
+		},
+		"a retry is passed on once": {
+			given: []func(*scene){entry(ours, askedEntry), holding, live, askedModule}, then: outcome{Remaining: 1},
+		},
+		"a retry of an order to unload": {
+			given: []func(*scene){entry(ours, absentEntry), live, deleting, askedModule},
+			then:  outcome{Writes: true, Asked: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
+		},
+		"a retry does not wait for a delivery that rests": {
+			given: []func(*scene){noConfig, func(s *scene) { s.resting = true }, askedModule},
+			then:  outcome{Creates: true, Writes: true, Asked: true, Remaining: 1},
 		},
 		"leaving: no answer yet":        {given: []func(*scene){entry(ours, absentEntry), live, deleting}, then: outcome{Remaining: 1}},
 		"leaving: in use":               {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptInUse)}, then: outcome{Remaining: 1}},
@@ -343,6 +434,11 @@ func (s *scene) play(t *testing.T) outcome {
 		resting: func(string, string) bool { return s.resting },
 		failed:  func(string, string) time.Time { return time.Time{} },
 		now:     noon,
+
+		unwanted: map[types.UID]time.Time{}, stillUnwanted: map[types.UID]time.Time{},
+	}
+	if !s.unwanted.IsZero() {
+		pl.unwanted["n1"] = s.unwanted
 	}
 	if s.unsealed {
 		pl.snap.unsealed = &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused}
@@ -353,12 +449,13 @@ func (s *scene) play(t *testing.T) outcome {
 	steps, working := pl.decideAll()
 	asking := pl.asking(steps)
 	p := pl.admit(steps, asking, len(asking))
-	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: working > 0}
+	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: working > 0, Patience: p.patience}
 	for i := range p.steps {
 		st := &p.steps[i]
 		out.Creates, out.Discards, out.Removes, out.Failed = st.request != nil, len(st.discard) > 0, st.remove, st.failed != nil
 		if st.write != nil {
 			out.Writes, out.State, out.Reason = true, st.write.State, st.write.Reason
+			out.Paused, out.Asked = st.write.Paused, st.write.Retry != nil
 			if st.write.Delivery != nil {
 				out.Carrier = st.write.Delivery.CarrierUID
 			}

@@ -71,7 +71,7 @@ func moduleChanged(e event.UpdateEvent) bool {
 	return e.ObjectNew.GetGeneration() != e.ObjectOld.GetGeneration() ||
 		e.ObjectNew.GetUID() != e.ObjectOld.GetUID() ||
 		(e.ObjectNew.GetDeletionTimestamp() == nil) != (e.ObjectOld.GetDeletionTimestamp() == nil) ||
-		placement.Paused(e.ObjectNew) != placement.Paused(e.ObjectOld)
+		!placement.SameWishes(e.ObjectNew, e.ObjectOld)
 }
 
 func (c *Controller) nodeCreated(ctx context.Context, e event.CreateEvent, q queue) {
@@ -89,6 +89,10 @@ func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q que
 	if !okBefore || !okNow {
 		return
 	}
+	if !placement.SameWishes(before, now) {
+		// A pause, and its end, also concern orders whose Module is gone.
+		c.enqueueOrdered(ctx, q, now.Name)
+	}
 	if !nodeFactsEqual(before, now) {
 		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool {
 			return m.DeletionTimestamp != nil || placement.Selects(m, before) || placement.Selects(m, now)
@@ -101,12 +105,20 @@ func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q que
 	}
 }
 
+// enqueueOrdered queues every Module that a node's NodeModulesConfig speaks of.
+func (c *Controller) enqueueOrdered(ctx context.Context, q queue, node string) {
+	config := &v1beta1.NodeModulesConfig{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: node}, config, client.DisableReadYourWritesConsistency); err == nil {
+		enqueueNamed(q, config)
+	}
+}
+
 // nodeFactsEqual compares what a plan reads of a node, labels aside.
 func nodeFactsEqual(a, b *corev1.Node) bool {
 	return a.UID == b.UID &&
 		equality.Semantic.DeepEqual(a.Status.NodeInfo, b.Status.NodeInfo) &&
 		placement.Ready(a) == placement.Ready(b) &&
-		placement.Paused(a) == placement.Paused(b) &&
+		placement.SameWishes(a, b) &&
 		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
 }
 

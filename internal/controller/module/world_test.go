@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -36,13 +37,14 @@ type world struct {
 	operator  client.WithWatch
 	control   *module.Controller
 	board     *delivery.Board
+	clock     *clocktesting.FakePassiveClock
 	namespace string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
-	w := &world{T: t, env: e, admin: e.Admin(t), operator: e.Client(t, e.Config(t, env.Operator)), namespace: e.Namespace(t)}
+	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), admin: e.Admin(t), operator: e.Client(t, e.Config(t, env.Operator)), namespace: e.Namespace(t)}
 	w.use(w.operator)
 	return w
 }
@@ -50,7 +52,7 @@ func newWorld(t *testing.T) *world {
 // use makes a new controller, as a restart does, on a client that may be made to fail.
 func (w *world) use(c client.Client) {
 	w.board = &delivery.Board{}
-	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto})
+	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock})
 }
 
 // node makes a Ready node that the world's Modules select.
@@ -86,6 +88,17 @@ func (w *world) relabel(node *corev1.Node, value string) {
 	patch := client.MergeFrom(node.DeepCopy())
 	node.Labels["test"] = value
 	w.must(w.admin.Patch(w.Context(), node, patch))
+}
+
+// deselect takes a node out of the Modules' selection, for longer than their grace period.
+func (w *world) deselect(node *corev1.Node, m *v1beta1.Module) {
+	w.Helper()
+	w.relabel(node, "other")
+	if after := w.pass(m).RequeueAfter; after != module.DeselectGracePeriod {
+		w.Errorf("the next pass is due after %v", after)
+	}
+	w.clock.SetTime(w.clock.Now().Add(module.DeselectGracePeriod))
+	w.pass(m)
 }
 
 func (w *world) module(name string) *v1beta1.Module {

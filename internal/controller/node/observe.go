@@ -36,6 +36,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		Generation:     module.Generation,
 		Deleting:       leaving(module),
 		Paused:         placement.Paused(module),
+		RetryIgnored:   placement.RetryIgnored(module),
 		Loads:          module.Spec.ModuleLoader != nil,
 		HasPlugin:      module.Spec.DevicePlugin != nil,
 		HasDRA:         module.Spec.DRA != nil,
@@ -54,21 +55,23 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		}
 		ask, unmapped := asks.on(node.Status.NodeInfo.KernelVersion)
 		facts.Nodes = append(facts.Nodes, status.Node{
-			Name:        node.Name,
-			Ready:       placement.Ready(node),
-			Wanted:      wanted,
-			Kernel:      kernel.Trim(node.Status.NodeInfo.KernelVersion),
-			Unmapped:    unmapped,
-			Ordered:     entry.Ordered(),
-			Pending:     entry.Pending(),
-			Paused:      placement.Paused(node),
-			Silent:      silent && entry.Unanswered(),
-			Live:        entry.IsLive(node),
-			Usable:      entry.Usable(node),
-			Available:   entry.Current(node, ask),
-			Attempt:     entry.Attempt,
-			Delivery:    deliveries(node.Name),
-			PluginReady: plugins[node.Name],
+			Name:     node.Name,
+			Ready:    placement.Ready(node),
+			Wanted:   wanted,
+			Kernel:   kernel.Trim(node.Status.NodeInfo.KernelVersion),
+			Unmapped: unmapped,
+			Ordered:  entry.Ordered(),
+			Pending:  entry.Pending(),
+			Paused:   placement.Paused(node),
+
+			RetryIgnored: placement.RetryIgnored(node),
+			Silent:       silent && entry.Unanswered(),
+			Live:         entry.IsLive(node),
+			Usable:       entry.Usable(node),
+			Available:    entry.Current(node, ask),
+			Attempt:      entry.Attempt,
+			Delivery:     deliveries(node.Name),
+			PluginReady:  plugins[node.Name],
 		})
 	}
 	return facts, nil

@@ -212,7 +212,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 	before, now, ok := pair[*corev1.Node](e)
 	return ok && (before.UID != now.UID || !equality.Semantic.DeepEqual(before.Status.NodeInfo, now.Status.NodeInfo) ||
 		placement.Ready(before) != placement.Ready(now) ||
-		placement.Paused(before) != placement.Paused(now) ||
+		!placement.SameWishes(before, now) ||
 		!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints))
 }
@@ -241,7 +241,7 @@ func podChanged(e event.UpdateEvent) bool {
 func moduleChanged(e event.UpdateEvent) bool {
 	return e.ObjectNew.GetGeneration() != e.ObjectOld.GetGeneration() || e.ObjectNew.GetUID() != e.ObjectOld.GetUID() ||
 		(e.ObjectNew.GetDeletionTimestamp() == nil) != (e.ObjectOld.GetDeletionTimestamp() == nil) ||
-		placement.Paused(e.ObjectNew) != placement.Paused(e.ObjectOld)
+		!placement.SameWishes(e.ObjectNew, e.ObjectOld)
 }
 
 func pair[T client.Object](e event.UpdateEvent) (before, now T, ok bool) {

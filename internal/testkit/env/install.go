@@ -109,6 +109,12 @@ func awaitPolicies(ctx context.Context, admin client.Client) error {
 				Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
 			}
 		},
+		"drover-module-annotations": func() client.Object {
+			return &kmmv1beta1.Module{
+				ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: name, Annotations: map[string]string{kmmv1beta1.RetryAnnotation: "now"}},
+				Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
+			}
+		},
 	}
 	for policy, probe := range probes {
 		err := awaitRefusal(ctx, policy, func(ctx context.Context) error {

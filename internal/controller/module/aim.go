@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+// Reasons of orders to unload, as they stand in a NodeModulesConfig.
+const (
+	// ReasonDeleted: the Module is being deleted, or is gone.
+	ReasonDeleted = "Deleted"
+	// ReasonDeselected: the Module's selector no longer chooses the node.
+	ReasonDeselected = "Deselected"
+	// ReasonMappingLost: no kernel mapping matches the node's kernel any more.
+	ReasonMappingLost = "MappingLost"
+	// ReasonLoaderRemoved: the Module has no moduleLoader any more.
+	ReasonLoaderRemoved = "LoaderRemoved"
+)
+
+// aim is what a Module wants of a node.
+type aim struct {
+	// order to follow; nil: none.
+	order *v1beta1.NodeModuleSpec
+	// leave is the reason why there is none.
+	leave string
+	// keep: change nothing, but for whether the entry is paused.
+	keep bool
+	// wishes of annotations.
+	wishes placement.Wishes
+}
+
+// aim decides what the Module wants of a node.
+func (pl *planner) aim(v *view) aim {
+	m := pl.snap.module
+	if v.node == nil {
+		return aim{}
+	}
+	a := aim{wishes: placement.WishesFor(m, v.node)}
+	switch {
+	case a.wishes.Paused, m == nil && pl.survives(v):
+		a.keep = true
+		return a
+	case m == nil || m.DeletionTimestamp != nil:
+		a.leave = ReasonDeleted
+		return a
+	case m.Spec.ModuleLoader == nil:
+		a.leave = ReasonLoaderRemoved
+		return a
+	case !placement.Wanted(m, v.node, v.follows()):
+		a.leave, a.keep = ReasonDeselected, pl.waits(v)
+		return a
+	}
+	o := pl.orders.on(v.node.Status.NodeInfo.KernelVersion)
+	switch {
+	case o.err != nil:
+		a.keep = true
+	case !o.found:
+		a.leave, a.keep = ReasonMappingLost, pl.waits(v)
+	default:
+		a.order = dressed(o.entry, a.wishes)
+	}
+	return a
+}
+
+// survives reports whether a kernel module stays that no Module is there for: what no order names, and what was ordered
+// before the cluster had this definition of Modules, which took all of them along when it was deleted. Nobody wished either
+// gone. Applying the Module claims it, and deleting the Module then unloads it.
+func (pl *planner) survives(v *view) bool {
+	if v.entry == nil {
+		return v.live != nil
+	}
+	return v.entry.State != v1beta1.NodeModuleAbsent && v.config.CreationTimestamp.Before(&pl.snap.defined)
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/controller/module"
+)
+
+// writesOf counts what passes write.
+func (w *world) writesOf(m *v1beta1.Module) int {
+	w.Helper()
+	mark := w.env.Mark(w)
+	w.pass(m)
+	n := len(w.env.Writes(w, mark))
+	w.quiet(m)
+	return n
+}
+
+// annotate changes a Module's annotations, nil takes one away, and its spec.
+func (w *world) annotate(m *v1beta1.Module, key string, value *string, change ...func(*v1beta1.Module)) {
+	w.Helper()
+	w.must(w.admin.Get(w.Context(), client.ObjectKeyFromObject(m), m))
+	if value == nil {
+		delete(m.Annotations, key)
+	} else {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, *value)
+	}
+	for _, c := range change {
+		c(m)
+	}
+	w.must(w.admin.Update(w.Context(), m))
+}
+
+func TestPausedIsWrittenOnceAndNothingElseIs(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.annotate(m, v1beta1.PausedAnnotation, new(""), func(m *v1beta1.Module) {
+		m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"}
+	})
+	if n := w.writesOf(m); n != 1 {
+		t.Errorf("the pause took %d writes", n)
+	}
+	if e := w.ordered(node, m); !e.Paused || len(e.Config.Modprobe.Parameters) != 0 {
+		t.Errorf("entry %+v: it shall be paused and else as it was", e)
+	}
+	w.node("b") // nothing is ordered there
+	w.quiet(m)
+
+	w.annotate(m, v1beta1.PausedAnnotation, nil)
+	w.pass(m)
+	if e := w.ordered(node, m); e.Paused || len(e.Config.Modprobe.Parameters) != 1 {
+		t.Errorf("entry %+v: the change is made once the pause ends", e)
+	}
+}
+
+func TestPausedNodeIsToldByItsOwnEntry(t *testing.T) {
+	w := newWorld(t)
+	paused, other, m := w.node("a"), w.node("b"), w.module("nic")
+	w.load(paused, m)
+	w.agent(other, loaded(w.ordered(other, m)))
+	w.pass(m)
+	w.reap()
+	w.quiet(m)
+	patch := client.MergeFrom(paused.DeepCopy())
+	metav1.SetMetaDataAnnotation(&paused.ObjectMeta, v1beta1.PausedAnnotation, "")
+	w.must(w.admin.Patch(t.Context(), paused, patch))
+	if n := w.writesOf(m); n != 1 || !w.ordered(paused, m).Paused || w.ordered(other, m).Paused {
+		t.Errorf("%d writes, paused %v and %v", n, w.ordered(paused, m).Paused, w.ordered(other, m).Paused)
+	}
+}
+
+func TestWhatAModuleAsksForIsInTheEntry(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	plain := w.ordered(node, m)
+	if plain.Paused || plain.SkipChecks || plain.Retry != nil || plain.UnloadPolicy != "" || plain.BlacklistInTree {
+		t.Errorf("entry %+v: nothing of that was asked for", plain)
+	}
+	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	w.annotate(m, v1beta1.RetryAnnotation, new(asked.In(time.FixedZone("", 3600)).Format(time.RFC3339)), func(m *v1beta1.Module) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.SkipChecksAnnotation, "")
+		m.Spec.ModuleLoader.Container.UnloadPolicy = v1beta1.UnloadOnReboot
+		m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"nic"}
+		m.Spec.ModuleLoader.Container.BlacklistInTree = true
+	})
+	if n := w.writesOf(m); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+	e := w.ordered(node, m)
+	if !e.SkipChecks || e.UnloadPolicy != v1beta1.UnloadOnReboot || !e.BlacklistInTree || e.Retry == nil || !e.Retry.Time.Equal(asked) {
+		t.Errorf("entry %+v", e)
+	}
+	w.annotate(m, v1beta1.RetryAnnotation, nil, func(m *v1beta1.Module) { m.Annotations = nil })
+	w.pass(m)
+	if e := w.ordered(node, m); e.SkipChecks || e.Retry != nil {
+		t.Errorf("entry %+v: nothing of that is asked for any more", e)
+	}
+}
+
+// TestLabelsThatFlap: a minute without the selector's labels, on every node, unloads nothing and writes nothing.
+func TestLabelsThatFlap(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.relabel(node, "other")
+	w.quiet(m)
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	w.quiet(m)
+	w.relabel(node, w.namespace)
+	w.quiet(m)
+
+	// The time of before does not count, and a restart begins to count anew.
+	w.relabel(node, "other")
+	w.pass(m)
+	w.clock.SetTime(w.clock.Now().Add(module.DeselectGracePeriod - time.Second))
+	w.use(w.operator)
+	if after := w.pass(m).RequeueAfter; after != module.DeselectGracePeriod {
+		t.Errorf("the next pass is due after %v", after)
+	}
+	w.quiet(m)
+	w.clock.SetTime(w.clock.Now().Add(module.DeselectGracePeriod))
+	w.pass(m)
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
+		t.Errorf("entry %+v: the node has not been selected for long enough", e)
+	}
+}
