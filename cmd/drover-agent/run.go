@@ -25,8 +25,8 @@ import (
 
 // runOptions are the flags of run.
 type runOptions struct {
-	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kubeconfig string
-	callDeadline                                                       time.Duration
+	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kmod, kubeconfig string
+	callDeadline                                                             time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -41,6 +41,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&o.kubeletPods, "kubelet-pods", "/var/lib/kubelet/pods", "the kubelet's pods directory")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/drover", "directory of the agent's own that survives reboots")
 	f.StringVar(&o.firmwareDir, "firmware-dir", firmware.DefaultDir, "directory on the host to stage firmware in; an administrator's firmware_class.path goes first")
+	f.StringVar(&o.kmod, "kmod", "/usr/bin/kmod", "kmod's program, for Modules with modprobe.args or modprobe.rawArgs; without it, these are refused")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
 	return c
@@ -52,7 +53,7 @@ func (o runOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	h, err := host.New(host.Options{Root: o.hostRoot, Command: []string{"/proc/self/exe", "kcall"}, Deadline: o.callDeadline})
+	h, err := host.New(host.Options{Root: o.hostRoot, Command: []string{"/proc/self/exe", "kcall"}, Deadline: o.callDeadline, Kmod: o.kmod})
 	if err != nil {
 		return err
 	}
@@ -70,6 +71,7 @@ func (o runOptions) run(c *cobra.Command) error {
 	}
 	a, err := agent.New(agent.Options{
 		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st, Firmware: fw, Fuse: memory,
+		Modprobe: modprobeOf(h),
 	})
 	if err != nil {
 		return err
@@ -100,6 +102,18 @@ func (o runOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware, 
 		klog.FromContext(ctx).Error(damage, "The ledger of staged firmware was lost; what is staged was found again")
 	}
 	return stage, nil
+}
+
+// modprobeOf is what runs kmod's modprobe, or nothing where that is missing.
+func modprobeOf(h host.Host) agent.Modprobe {
+	program, ok := h.(interface {
+		agent.Modprobe
+		HasModprobe() bool
+	})
+	if !ok || !program.HasModprobe() {
+		return nil
+	}
+	return program
 }
 
 // fuse opens the node's crash fuse.

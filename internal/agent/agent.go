@@ -45,6 +45,8 @@ type Options struct {
 	Store Store
 	// Firmware stages firmware; without it, orders with firmware are refused.
 	Firmware Firmware
+	// Modprobe runs kmod's modprobe; without it, orders with arguments for it are refused.
+	Modprobe Modprobe
 	// Fuse remembers builds that may have taken the node down; without it, they are loaded at every boot.
 	Fuse *fuse.Fuse
 	// Place is what is wrong with the directories that the agent was given.

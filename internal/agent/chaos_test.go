@@ -88,6 +88,10 @@ func (k *killer) Unload(ctx context.Context, r host.UnloadRequest) error {
 	return k.call(func() error { return k.Host.Unload(ctx, r) })
 }
 
+func (k *killer) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
+	return k.call(func() error { return k.Host.Modprobe(ctx, r) })
+}
+
 var chaosNames = []string{"alpha", "beta", "gamma"}
 
 func newChaos(t *testing.T, seed uint64) *chaos {
@@ -154,6 +158,14 @@ func (c *chaos) events() map[string]func() {
 		"new build": func() { c.build(c.some(chaosNames...)) },
 		"parameters": func() {
 			ordered(func(o *v1beta1.NodeModuleSpec) { o.Config.Modprobe.Parameters = []string{"a=" + fmt.Sprint(c.next)} })
+		},
+		"modprobe": func() {
+			ordered(func(o *v1beta1.NodeModuleSpec) {
+				o.Config.Modprobe.Args = &v1beta1.ModprobeArgs{Load: []string{c.some("-v", "-b")}}
+				if c.random.IntN(2) == 0 {
+					o.Config.Modprobe.Args = nil
+				}
+			})
 		},
 		"deleted":    func() { ordered(absent) },
 		"back":       func() { ordered(func(o *v1beta1.NodeModuleSpec) { o.State, o.Reason = "", "" }) },

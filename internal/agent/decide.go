@@ -11,7 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
 // facts are everything a decision about one order depends on.
@@ -27,8 +27,8 @@ type facts struct {
 	among string
 	// release of the running kernel.
 	release string
-	// firmware can be staged on this node.
-	firmware bool
+	// firmware can be staged on this node, and kmod's modprobe be run.
+	firmware, modprobe bool
 	// held tells whether the store has the wanted delivery.
 	held bool
 	// previousHeld tells whether the store has the delivery of the last order that worked.
@@ -262,12 +262,12 @@ func (f facts) unsupported() *report {
 		return &report{State: v1beta1.AttemptFailed, Reason: reason, Message: message}
 	}
 	switch {
-	case !noArgs(m.Args) || !noArgs(m.RawArgs):
+	case modprobe.Wanted(&m) && !f.modprobe:
 		return failed(v1beta1.ReasonModprobeUnsupported,
-			"modprobe.args and modprobe.rawArgs need the modprobe program, which this version does not run; use moduleName and parameters.")
+			"modprobe.args and modprobe.rawArgs need kmod's modprobe, and the image of this node's agent was built without it; use one with it, or moduleName and parameters.")
 	case m.FirmwarePath != "" && !f.firmware:
 		return failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs a place for firmware, which this node does not have.")
-	case m.ModuleName == "":
+	case m.ModuleName == "" && !modprobe.Raw(&m):
 		return failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
 	}
 	return nil
@@ -283,7 +283,7 @@ func (f facts) satisfied() bool {
 // sameLoad: what was loaded for this order is what the plan names, with the same parameters.
 func (f facts) sameLoad() bool {
 	if f.loaded == nil || f.loaded.Main != f.plan.Main || f.loaded.BuiltIn != f.plan.BuiltIn ||
-		!slices.Equal(f.loaded.Config.Modprobe.Parameters, f.order.Config.Modprobe.Parameters) {
+		!sameEffect(f.loaded.Config.Modprobe, f.order.Config.Modprobe) {
 		return false
 	}
 	for _, s := range f.plan.Steps {
@@ -360,7 +360,7 @@ func rebootRequired(name, what string) *report {
 	}
 }
 
-func (f facts) mainName() string { return kmod.NormalizeName(f.order.Config.Modprobe.ModuleName) }
+func (f facts) mainName() string { return modprobe.Main(&f.order.Config.Modprobe) }
 
 func (f facts) inTree() []string { return inTree(f.order.Config) }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
 // fail remembers a failure of an order and when to try again.
@@ -59,7 +60,11 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 	if err != nil {
 		return fmt.Errorf("open delivery: %w", err)
 	}
-	made, err := makePlan(f.order.Config, tree, p.o.Host)
+	make := makePlan
+	if modprobe.Wanted(&f.order.Config.Modprobe) {
+		make = planModprobe
+	}
+	made, err := make(f.order.Config, tree, p.o.Host)
 	var none *planError
 	if errors.As(err, &none) {
 		p.fail(ctx, f, f.orderHash(), report{State: v1beta1.AttemptFailed, Reason: none.reason, Message: fmt.Sprintf("Nothing can be loaded: %v.", none)})
@@ -112,6 +117,9 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	}
 	_, adopted := f.live[l.Main]
 	adopted = adopted && !p.journal.oursByOther(f.key, l.Main)
+	if f.plan.modprobe != nil {
+		return p.probe(ctx, f, l, adopted)
+	}
 	var inserted []planStep
 	for _, s := range f.plan.Steps {
 		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
@@ -291,6 +299,10 @@ func (p *pass) refresh(f facts) error {
 // unload takes out what is ours, last loaded first. A dependency that somebody else uses by now may stay; what the order
 // names may not.
 func (p *pass) unload(ctx context.Context, f facts) error {
+	f, done, err := p.unprobe(ctx, f)
+	if done || err != nil {
+		return err
+	}
 	beforeMain := false // walking backwards: true once only dependencies of the main module are left
 	for _, m := range f.oursLive() {
 		if m.Name != f.loaded.Main && !beforeMain {

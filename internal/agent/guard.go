@@ -91,7 +91,7 @@ func (p *pass) heldBack(f facts) *report {
 			continue
 		}
 		hold, ok := p.o.Fuse.Allowed(s.burns(), f.now)
-		if ok || s.Optional {
+		if ok || s.Optional && f.plan.modprobe == nil { // modprobe cannot leave it out
 			continue
 		}
 		r := &report{

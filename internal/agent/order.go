@@ -107,11 +107,6 @@ func identity(buildID, srcVersion string) string {
 	return buildID
 }
 
-// noArgs: an empty list means unset, as clients written in Go send it.
-func noArgs(a *v1beta1.ModprobeArgs) bool {
-	return a == nil || len(a.Load) == 0 && len(a.Unload) == 0
-}
-
 func orNone(s string) string {
 	if s == "" {
 		return "none"

@@ -180,7 +180,7 @@ func (p *pass) facts(t task) (facts, error) {
 	f := facts{
 		task: t, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
 		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[t], retry: p.retries[t], now: p.o.Clock.Now(),
-		firmware: p.o.Firmware != nil,
+		firmware: p.o.Firmware != nil, modprobe: p.o.Modprobe != nil,
 	}
 	if w := p.journal.Worked[k]; w != nil {
 		_, f.previousHeld = p.held[w.DeliveryID]

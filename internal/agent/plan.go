@@ -29,6 +29,9 @@ type plan struct {
 	Firmware fs.FS
 	// hopeless is why the kernel will certainly refuse it.
 	hopeless *report
+	// modprobe is the command line for kmod's program and image the tree that it is about; nil: the agent loads the steps itself.
+	modprobe []string
+	image    fs.FS
 }
 
 // planStep is one module of a plan.
@@ -43,6 +46,8 @@ type planStep struct {
 	// Tree and Path say where the file is.
 	Tree fs.FS
 	Path string
+	// way tells apart loads of one build that the kernel may answer differently; empty for the agent's own.
+	way string
 }
 
 // main is the step of the module that the order names; zero when it is built in.
@@ -100,32 +105,52 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 		return nil, unresolved(err)
 	}
 	p := &plan{Main: main}
-	if c.Modprobe.FirmwarePath != "" {
-		if p.Firmware, err = fs.Sub(delivery, manifest.FirmwareDir); err != nil {
-			return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
-		}
+	if p.Firmware, err = firmwareOf(c, delivery); err != nil {
+		return nil, err
 	}
 	for _, s := range steps {
-		step := planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional}
-		if s.From == kmod.Host {
-			step.Tree = hostFS
-		}
 		if s.Name == main && s.From == kmod.Host {
 			return nil, &planError{reason: v1beta1.ReasonMissingDependency, err: fmt.Errorf("module %s is not in the image for kernel %s", main, h.Release())}
 		}
-		if inner := s.Info.Name; inner != "" && inner != s.Name { // the kernel goes by the name inside
-			return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: fmt.Errorf("%s holds the module %s, not %s", s.Path, inner, s.Name)}
-		}
-		if step.BuildID == "" {
-			if step.Content, err = contentOf(step.Tree, step.Path); err != nil {
-				return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
-			}
+		step, err := newStep(s, imageFS, hostFS)
+		if err != nil {
+			return nil, err
 		}
 		p.Steps = append(p.Steps, step)
 	}
 	p.BuiltIn = len(p.Steps) == 0 // modules.builtin of the host's tree names it
 	p.hopeless, err = hopeless(h, hostTree, steps)
 	return p, err
+}
+
+// firmwareOf are the files to stage; nil: none.
+func firmwareOf(c v1beta1.ModuleConfig, delivery fs.FS) (fs.FS, error) {
+	if c.Modprobe.FirmwarePath == "" {
+		return nil, nil
+	}
+	files, err := fs.Sub(delivery, manifest.FirmwareDir)
+	if err != nil {
+		return nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
+	}
+	return files, nil
+}
+
+// newStep is one module of a plan.
+func newStep(s kmod.Step, imageFS, hostFS fs.FS) (planStep, error) {
+	step := planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional}
+	if s.From == kmod.Host {
+		step.Tree = hostFS
+	}
+	if inner := s.Info.Name; inner != "" && inner != s.Name { // the kernel goes by the name inside
+		return step, &planError{reason: v1beta1.ReasonImageUnreadable, err: fmt.Errorf("%s holds the module %s, not %s", s.Path, inner, s.Name)}
+	}
+	if step.BuildID == "" {
+		var err error
+		if step.Content, err = contentOf(step.Tree, step.Path); err != nil {
+			return step, &planError{reason: v1beta1.ReasonImageUnreadable, err: err}
+		}
+	}
+	return step, nil
 }
 
 // liveNames are the modules that the kernel holds and that work.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/internal/agent/host"
 )
 
 // Store keeps the content of deliveries on the node. Package store has the real one.
@@ -39,4 +41,10 @@ type Firmware interface {
 
 	// Retain removes the files of all owners but these.
 	Retain(keep []string) error
+}
+
+// Modprobe runs kmod's modprobe for orders with arguments for it. The real host and the fake one have it.
+type Modprobe interface {
+	// Modprobe makes one call. Errors are as those of host.Host's Load and Unload, or what the program said.
+	Modprobe(ctx context.Context, r host.ModprobeRequest) error
 }

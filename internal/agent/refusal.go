@@ -35,10 +35,14 @@ var final = []string{v1beta1.ReasonSignatureRejected, v1beta1.ReasonVermagicMism
 
 // build identifies what a step would load.
 func (s planStep) build() string {
-	if s.BuildID == "" {
-		return s.Name + " " + s.Content
+	id := s.BuildID
+	if id == "" {
+		id = s.Content
 	}
-	return s.Name + " " + s.BuildID
+	if s.way != "" {
+		id += " " + s.way
+	}
+	return s.Name + " " + id
 }
 
 // refused finds what the kernel has said of a plan's builds already.

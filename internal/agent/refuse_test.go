@@ -86,8 +86,9 @@ func TestWhatCannotBeLoadedSaysWhy(t *testing.T) {
 			},
 			"InUse InUse", []string{"insmod old_gadget", "delete_module old_gadget EAGAIN"},
 		},
-		"modprobe arguments": {
+		"modprobe arguments, and no modprobe": {
 			func(r *rig) v1beta1.NodeModuleSpec {
+				r.agent.o.Modprobe = nil
 				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) {
 					s.Config.Modprobe.Args = &v1beta1.ModprobeArgs{Load: []string{"-v"}}
 				})

@@ -15,7 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
 // lastStatus is the newest status known: the watch's, or our own last write that the watch has not shown yet.
@@ -95,7 +95,7 @@ func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.Node
 func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 	for _, m := range last.Modules {
 		k := key{m.Namespace, m.Name}
-		main := kmod.NormalizeName(m.Config.Modprobe.ModuleName)
+		main := modprobe.Main(&m.Config.Modprobe)
 		if p.journal.Loaded[k] != nil || m.BootID != p.bootID || m.Observed == nil || m.Observed.BuiltIn {
 			continue
 		}

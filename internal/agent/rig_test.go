@@ -72,6 +72,7 @@ func (r *rig) restart(h host.Host) {
 		NodeName: r.node, StateDir: filepath.Join(r.dir, "state"), Config: r.api,
 		Host: h, Store: st, Clock: r.clock,
 	})
+	r.agent.o.Modprobe, _ = h.(Modprobe)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ const (
 	ReasonUnclaimed = "Unclaimed"
 	// ReasonPaused: paused by annotation.
 	ReasonPaused = "Paused"
-	// ReasonModprobeUnsupported: args or rawArgs need the modprobe back end, which this version does not have.
+	// ReasonModprobeUnsupported: args or rawArgs need kmod's modprobe, which the agent's image was built without.
 	ReasonModprobeUnsupported = "ModprobeUnsupported"
 	// ReasonUnsupported: the Module asks for something that this version does not do.
 	ReasonUnsupported = "Unsupported"

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -79,6 +80,10 @@ func (i *images) pull(reference string, want export.Options) (string, error) {
 func (i *images) content(reference string, want export.Options) map[string][]byte {
 	dir := want.DirName + "/lib/modules/" + want.Kernel + "/"
 	chain := want.LoadOrder
+	if want.Module == "" { // rawArgs: the image has a module of its own name
+		name, _, _ := strings.Cut(path.Base(reference), ":")
+		want.Module = name
+	}
 	if !slices.Contains(chain, want.Module) {
 		chain = append([]string{want.Module}, chain...)
 	}

@@ -181,7 +181,7 @@ func (n *node) startAgent(ctx context.Context) error {
 }
 
 func (n *node) runAgent(ctx context.Context, state string, held *store.Store) error {
-	a, err := agent.New(agent.Options{NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Store: held, NoSync: true, Clock: n.clock})
+	a, err := agent.New(agent.Options{NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Modprobe: n.kernel, Store: held, NoSync: true, Clock: n.clock})
 	if err != nil {
 		return err
 	}

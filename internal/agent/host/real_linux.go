@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/drover-project/drover/internal/agent/kcall"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/kmod"
 )
 
@@ -30,15 +31,18 @@ type Options struct {
 	Command []string
 	// Deadline of one kernel call.
 	Deadline time.Duration
+	// Kmod is kmod's program, which runs as modprobe and depmod.
+	Kmod string
 }
 
 // Real is the node this process runs on.
 type Real struct {
-	root    string
-	release string
-	caller  *kcall.Caller
-	hints   *hub
-	lookout *lookout
+	root     string
+	release  string
+	caller   *kcall.Caller
+	modprobe *modprobe.Runner
+	hints    *hub
+	lookout  *lookout
 }
 
 var _ Host = (*Real)(nil)
@@ -53,6 +57,10 @@ func New(o Options) (*Real, error) {
 	r.caller = &kcall.Caller{
 		Command: o.Command, Deadline: o.Deadline,
 		Returned: func(string) { r.hints.tell() },
+	}
+	r.modprobe = &modprobe.Runner{
+		Stage:    modprobe.Stage{Temp: modprobe.Temp, Kmod: o.Kmod, HostModules: r.modulesDir(), Release: r.release},
+		Deadline: o.Deadline, Returned: r.hints.tell,
 	}
 	return r, nil
 }

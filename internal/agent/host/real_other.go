@@ -17,6 +17,8 @@ type Options struct {
 	Command []string
 	// Deadline of one kernel call.
 	Deadline time.Duration
+	// Kmod is kmod's program.
+	Kmod string
 }
 
 // New says that only Linux has kernel modules.

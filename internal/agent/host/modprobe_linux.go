@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/drover-project/drover/internal/agent/modprobe"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// HasModprobe tells whether there is a kmod program to run as modprobe.
+func (r *Real) HasModprobe() bool {
+	_, err := exec.LookPath(r.modprobe.Stage.Kmod)
+	return err == nil
+}
+
+// Modprobe lays the image's tree out and runs kmod's modprobe on it, as a child with the deadline of kernel calls. Its errors are those of
+// Load and Unload, as far as the program tells the kernel's answer.
+func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
+	name := cmp.Or(strings.Join(req.Modules, " "), "modprobe")
+	before := r.log()
+	err := r.modprobe.Run(req.Args, modprobe.Content{Dir: req.Dir, Image: req.Image, Modules: req.Modules, LoadOrder: req.LoadOrder})
+	var failed *modprobe.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, modprobe.ErrLeftBehind):
+		return fmt.Errorf("modprobe %s: %w", name, ErrTimeout)
+	case !errors.As(err, &failed), failed.Errno == "":
+		return err
+	}
+	lines := newLines(before, r.log())
+	if failed.Errno == "EPERM" && r.modulesDisabled() {
+		lines = append([]string{"kernel.modules_disabled is 1"}, lines...)
+	}
+	return &CallError{Call: "modprobe", Module: kmod.NormalizeName(cmp.Or(failed.Module, name)), Errno: failed.Errno, Log: lines}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package modprobe is what running kmod's modprobe takes: the command lines that upstream's users know, the directory layout that their
+// arguments are written for, and what the program's words mean.
+//
+// A command line refers to the image's tree as /tmp<dirName>, and to the host's modules as /host/lib/modules or /lib/modules. Stage makes
+// the first for the time of one call; the agent's pod mounts the others.
+package modprobe
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// Temp is where command lines expect the image's tree.
+const Temp = "/tmp"
+
+// Wanted tells whether a Module's settings ask for the program itself. Empty lists are unset: clients written in Go send them.
+func Wanted(s *v1beta1.ModprobeSpec) bool { return !none(s.Args) || Raw(s) }
+
+// Raw tells whether the command lines are the user's own, word for word.
+func Raw(s *v1beta1.ModprobeSpec) bool { return !none(s.RawArgs) }
+
+func none(a *v1beta1.ModprobeArgs) bool { return a == nil || len(a.Load) == 0 && len(a.Unload) == 0 }
+
+// LoadArgs is the command line of a load, without the program's name.
+func LoadArgs(s *v1beta1.ModprobeSpec) []string {
+	if s.RawArgs != nil && len(s.RawArgs.Load) > 0 {
+		return slices.Clone(s.RawArgs.Load)
+	}
+	args := []string{"-vd", path.Join(Temp, s.DirName)}
+	if s.Args != nil {
+		args = append(args, s.Args.Load...)
+	}
+	args = append(args, s.ModuleName)
+	return append(args, s.Parameters...)
+}
+
+// UnloadArgs is the command line of an unload.
+func UnloadArgs(s *v1beta1.ModprobeSpec) []string {
+	if s.RawArgs != nil && len(s.RawArgs.Unload) > 0 {
+		return slices.Clone(s.RawArgs.Unload)
+	}
+	args := []string{"-rvd", path.Join(Temp, s.DirName)}
+	if s.Args != nil {
+		args = append(args, s.Args.Unload...)
+	}
+	if len(s.ModulesLoadingOrder) > 0 {
+		return append(args, s.ModulesLoadingOrder...)
+	}
+	return append(args, s.ModuleName)
+}
+
+// Main is the module that the settings are about: moduleName, or the first that rawArgs.load names; "" when it names none.
+func Main(s *v1beta1.ModprobeSpec) string {
+	if s.ModuleName != "" || !Raw(s) {
+		return kmod.NormalizeName(s.ModuleName)
+	}
+	if names := Parse(s.RawArgs.Load).Modules; len(names) > 0 {
+		return names[0]
+	}
+	return ""
+}
+
+// Call is what a command line asks for, as far as it matters here.
+type Call struct {
+	// Remove modules instead of loading them.
+	Remove bool
+	// Force the kernel to take a module whose vermagic or symbol versions do not fit.
+	Force bool
+	// Modules by name, normalised.
+	Modules []string
+	// Params of the only module.
+	Params []string
+}
+
+const (
+	// shortWithValue are the short options that take a value, as the rest of the word or as the next one.
+	shortWithValue = "CdSw"
+	// shortAll makes every word a module; so does shortRemove.
+	shortAll, shortRemove, shortForce = 'a', 'r', 'f'
+)
+
+// longWithValue are the long options that take a value, after "=" or as the next word.
+var longWithValue = []string{"config", "dirname", "set-version", "wait"}
+
+// Parse reads a command line as modprobe does: options may stand anywhere before "--".
+func Parse(args []string) Call {
+	var c Call
+	var words []string
+	all := false
+	for i := 0; i < len(args); i++ {
+		word := args[i]
+		switch {
+		case word == "--":
+			words = append(words, args[i+1:]...)
+			i = len(args)
+		case strings.HasPrefix(word, "--"):
+			if c.long(word[2:], &all) {
+				i++
+			}
+		case len(word) > 1 && word[0] == '-':
+			if c.short(word[1:], &all) {
+				i++
+			}
+		default:
+			words = append(words, word)
+		}
+	}
+	all = all || c.Remove
+	for i, word := range words {
+		if i > 0 && !all {
+			c.Params = words[i:]
+			break
+		}
+		c.Modules = append(c.Modules, kmod.NormalizeName(word))
+	}
+	return c
+}
+
+// long takes one long option. Programs that use getopt know them by any beginning. It tells whether the next word is its value.
+func (c *Call) long(word string, all *bool) bool {
+	name, _, assigned := strings.Cut(word, "=")
+	begins := func(option string) bool { return name != "" && strings.HasPrefix(option, name) }
+	switch {
+	case begins("remove"):
+		c.Remove = true
+	case begins("all"):
+		*all = true
+	case strings.HasPrefix(name, "force"):
+		c.Force = true
+	}
+	return !assigned && slices.ContainsFunc(longWithValue, begins)
+}
+
+// short takes a word of short options. It tells whether the next word is the value of the last.
+func (c *Call) short(word string, all *bool) bool {
+	for i, option := range word {
+		switch option {
+		case shortRemove:
+			c.Remove = true
+		case shortAll:
+			*all = true
+		case shortForce:
+			c.Force = true
+		}
+		if strings.ContainsRune(shortWithValue, option) {
+			return i == len(word)-1
+		}
+	}
+	return false
+}

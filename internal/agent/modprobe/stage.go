@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package modprobe
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+const (
+	// index is what modprobe reads dependencies from; depmod makes it.
+	index = "modules.dep.bin"
+	// hostDir is where images that were indexed with the host's modules have a link to them.
+	hostDir = "host"
+	// orderFile holds the soft dependencies of modulesLoadingOrder.
+	orderFile = "modprobe.d/softdep.conf"
+)
+
+// Stage is the layout that one call of modprobe finds.
+type Stage struct {
+	// Temp is the directory below which the image's directory lies; the constant of that name but in tests.
+	Temp string
+	// Kmod is kmod's program.
+	Kmod string
+	// HostModules is the host's lib/modules/<Release>.
+	HostModules string
+	// Release of the kernel.
+	Release string
+}
+
+// Content is what to lay out.
+type Content struct {
+	// Dir is the image's directory (modprobe.dirName).
+	Dir string
+	// Image is the image's lib/modules/<Release>.
+	Image fs.FS
+	// Modules that the command line names.
+	Modules []string
+	// LoadOrder is modprobe.modulesLoadingOrder.
+	LoadOrder []string
+}
+
+// Root is the directory of an image's tree, for modprobe -d.
+func (s Stage) Root(dir string) string { return filepath.Join(s.Temp, filepath.Clean("/"+dir)) }
+
+func (s Stage) orderDir(dir string) string { return filepath.Join(s.Root(dir), "drover") }
+
+// Options are what MODPROBE_OPTIONS has to say for the command line to find the order of c; "" without one.
+func (s Stage) Options(c Content) string {
+	if len(c.LoadOrder) == 0 {
+		return ""
+	}
+	return "-C " + filepath.Join(s.orderDir(c.Dir), path.Dir(orderFile))
+}
+
+// Prepare copies the image's tree and makes what modprobe needs beside it: the index, by depmod, if the image has none, and the load order.
+func (s Stage) Prepare(c Content) error {
+	if err := s.Remove(c.Dir); err != nil {
+		return err
+	}
+	err := s.prepare(c)
+	if err != nil {
+		return errors.Join(fmt.Errorf("lay out the image's modules for modprobe: %w", err), s.Remove(c.Dir))
+	}
+	return nil
+}
+
+// Remove takes the layout away.
+func (s Stage) Remove(dir string) error {
+	if err := errors.Join(os.RemoveAll(filepath.Join(s.Root(dir), "lib", "modules")), os.RemoveAll(s.orderDir(dir))); err != nil {
+		return fmt.Errorf("clear the layout for modprobe: %w", err)
+	}
+	return nil
+}
+
+func (s Stage) prepare(c Content) error {
+	target := filepath.Join(s.Root(c.Dir), "lib", "modules", s.Release)
+	if err := copyTree(target, c.Image); err != nil {
+		return err
+	}
+	if len(c.LoadOrder) > 0 {
+		if err := writeFile(filepath.Join(s.orderDir(c.Dir), orderFile), strings.NewReader(softdeps(c.LoadOrder))); err != nil {
+			return err
+		}
+	}
+	_, err := fs.Stat(c.Image, index)
+	if err == nil {
+		return s.linkHost(target)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for the image's index: %w", err)
+	}
+	if err := s.addHosts(target, c); err != nil {
+		return err
+	}
+	return s.depmod(s.Root(c.Dir))
+}
+
+// softdeps says that each module of the order needs the next one.
+func softdeps(order []string) string {
+	var b strings.Builder
+	for i := range len(order) - 1 {
+		fmt.Fprintf(&b, "softdep %s pre: %s\n", order[i], order[i+1])
+	}
+	return b.String()
+}
+
+// linkHost puts the link that an indexed image may count on in its place. Deliveries carry no links.
+func (s Stage) linkHost(target string) error {
+	err := os.Symlink(s.HostModules, filepath.Join(target, hostDir))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link the host's modules: %w", err)
+	}
+	return nil
+}
+
+// addHosts links those modules of the host that the image's need, so that depmod need not read thousands, and copies what tells which
+// modules are built in.
+func (s Stage) addHosts(target string, c Content) error {
+	image, err := kmod.NewTree(c.Image)
+	if err != nil {
+		return err
+	}
+	hostFS := os.DirFS(s.HostModules)
+	host, err := kmod.NewTree(hostFS)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"modules.builtin", "modules.builtin.modinfo"} {
+		if err := copyMissing(target, hostFS, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range append(image.Names(), c.Modules...) {
+		steps, err := kmod.Resolve(kmod.Want{Modules: []string{name}, LoadOrder: c.LoadOrder}, image, host)
+		if err != nil {
+			continue // modprobe will say so, should it be asked for this one
+		}
+		for _, step := range steps {
+			if step.From != kmod.Host {
+				continue
+			}
+			link := filepath.Join(target, hostDir, step.Path)
+			err := os.MkdirAll(filepath.Dir(link), 0o755)
+			if err == nil {
+				err = os.Symlink(filepath.Join(s.HostModules, step.Path), link)
+			}
+			if err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("link the host's modules: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// depmod indexes the tree below root.
+func (s Stage) depmod(root string) error {
+	cmd := exec.Command(s.Kmod)
+	cmd.Args = []string{"depmod", "-b", root, s.Release}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("depmod: %w: %s", err, clip(said.String()))
+	}
+	return nil
+}
+
+func copyTree(target string, image fs.FS) error {
+	err := fs.WalkDir(image, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(target, name), 0o755)
+		}
+		return copyFile(target, image, name)
+	})
+	if err != nil {
+		return fmt.Errorf("copy the image's modules: %w", err)
+	}
+	return nil
+}
+
+// copyMissing copies a file that may not be there, unless the target has it.
+func copyMissing(target string, from fs.FS, name string) error {
+	if _, err := os.Lstat(filepath.Join(target, name)); err == nil {
+		return nil
+	}
+	if err := copyFile(target, from, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func copyFile(target string, from fs.FS, name string) error {
+	file, err := from.Open(name)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	return writeFile(filepath.Join(target, name), file)
+}
+
+func writeFile(name string, content io.Reader) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	_, err = io.Copy(file, content)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
