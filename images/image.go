@@ -39,12 +39,11 @@ func KmodImage(files map[string]string, arch string) (v1.Image, error) {
 	return build(files, arch, v1.Config{})
 }
 
-// programImage makes the image of one static program.
-func programImage(p Program, binary, arch, version string) (v1.Image, error) {
-	target := "/usr/local/bin/" + p.binary()
-	return build(map[string]string{target: binary}, arch, v1.Config{
+// programImage makes the image of static programs, local file by path in the image.
+func programImage(p Program, binaries map[string]string, arch, version string) (v1.Image, error) {
+	return build(binaries, arch, v1.Config{
 		User:       p.User,
-		Entrypoint: []string{target},
+		Entrypoint: []string{programPath(p.Package)},
 		Env:        []string{searchPath},
 		WorkingDir: "/",
 		Labels: map[string]string{

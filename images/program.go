@@ -23,15 +23,17 @@ type Program struct {
 	Name string
 	// Package is the folder of its main package, from the repository's root.
 	Package string
+	// Beside are main packages whose programs lie in the same folder.
+	Beside []string
 	// User of the image, "uid:gid".
 	User string
 	// Description, for people who look at the image.
 	Description string
 }
 
-// binary is the program's file name in the image.
-func (p Program) binary() string {
-	return path.Base(p.Package)
+// programPath is where the program of a main package is in an image.
+func programPath(pkg string) string {
+	return "/usr/local/bin/" + path.Base(pkg)
 }
 
 // nobody is the user of every image that does not need to be root.
@@ -45,7 +47,7 @@ var Programs = []Program{
 	},
 	{
 		// Its DaemonSet sets user 0; carriers and plugin pods run it as it is.
-		Name: "drover-agent", Package: "cmd/drover-agent", User: nobody,
+		Name: "drover-agent", Package: "cmd/drover-agent", Beside: []string{"cmd/drover-kcall"}, User: nobody,
 		Description: "The node side of Drover",
 	},
 	{
@@ -85,13 +87,17 @@ type Builder struct {
 	Version string
 }
 
-// Image compiles a program for linux on arch and makes its image.
+// Image compiles a program, and those beside it, for linux on arch and makes its image.
 func (b Builder) Image(ctx context.Context, program Program, arch string) (v1.Image, error) {
-	binary, err := b.BuildBinary(ctx, program.Package, "linux", arch)
-	if err != nil {
-		return nil, err
+	binaries := map[string]string{}
+	for _, pkg := range append([]string{program.Package}, program.Beside...) {
+		binary, err := b.BuildBinary(ctx, pkg, "linux", arch)
+		if err != nil {
+			return nil, err
+		}
+		binaries[programPath(pkg)] = binary
 	}
-	image, err := programImage(program, binary, arch, b.Version)
+	image, err := programImage(program, binaries, arch, b.Version)
 	if err != nil {
 		return nil, fmt.Errorf("image %s for %s: %w", program.Name, arch, err)
 	}

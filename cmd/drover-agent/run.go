@@ -53,7 +53,7 @@ func (o runOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	h, err := host.New(host.Options{Root: o.hostRoot, Command: []string{"/proc/self/exe", "kcall"}, Deadline: o.callDeadline, Kmod: o.kmod})
+	h, err := host.New(host.Options{Root: o.hostRoot, Command: kernelCalls(), Deadline: o.callDeadline, Kmod: o.kmod})
 	if err != nil {
 		return err
 	}

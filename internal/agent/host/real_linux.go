@@ -27,7 +27,7 @@ import (
 type Options struct {
 	// Root is where the host's proc, sys and lib/modules are mounted: "/host" in a pod.
 	Root string
-	// Command runs this binary's kcall, for example {"/proc/self/exe", "kcall"}.
+	// Command makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}.
 	Command []string
 	// Deadline of one kernel call.
 	Deadline time.Duration

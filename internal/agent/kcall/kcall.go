@@ -3,7 +3,7 @@
 // Package kcall makes one system call that inserts or removes a kernel module, in a process of its own: an oops kills
 // that process and not the agent, and a call that hangs can be left behind.
 //
-// The agent runs its own binary as `drover-agent kcall`, with a Request as JSON on standard input, the module's file as
+// The agent runs drover-kcall, or its own binary as `drover-agent kcall`, with a Request as JSON on standard input, the module's file as
 // descriptor 3, and reads an Answer as JSON from standard output.
 package kcall
 
