@@ -86,6 +86,9 @@ type report struct {
 	Message string
 	Attempt int32
 	Next    time.Time
+	// Strikes and the last of them, where the fuse holds a build back.
+	Strikes int32
+	Strike  *v1beta1.Strike
 }
 
 // decide says what to do next about one order. It has no memory and no effects.
@@ -128,7 +131,11 @@ func decidePaused(f facts) decision {
 	case f.loaded != nil && f.loaded.Complete && !f.loaded.BuiltIn && !f.mainLive():
 		message = fmt.Sprintf("Paused: module %s went away and is not loaded again until the annotation %s goes.", f.loaded.Main, v1beta1.PausedAnnotation)
 	}
-	return decision{verb: verbRest, report: &report{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonPaused, Message: message}}
+	r := &report{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonPaused, Message: message}
+	if f.hold != nil {
+		r.Strikes, r.Strike = f.hold.Strikes, f.hold.Strike // other nodes still need to know
+	}
+	return decision{verb: verbRest, report: r}
 }
 
 func absentOrder(f facts) bool { return f.order != nil && f.order.State == v1beta1.NodeModuleAbsent }

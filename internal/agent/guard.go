@@ -82,9 +82,9 @@ func (p *pass) judge(ctx context.Context) error {
 }
 
 // held says why the fuse keeps a part of the plan from being loaded.
-func (p *pass) heldBack(f facts) *report {
+func (p *pass) heldBack(f facts) (*report, error) {
 	if p.o.Fuse == nil || f.plan == nil {
-		return nil
+		return nil, nil
 	}
 	for _, s := range f.plan.Steps {
 		if m, live := f.live[s.Name]; live && sameBuild(m, s.BuildID) {
@@ -94,6 +94,13 @@ func (p *pass) heldBack(f facts) *report {
 		if ok || s.Optional && f.plan.modprobe == nil { // modprobe cannot leave it out
 			continue
 		}
+		if excused, err := p.excuse(f, s.burns()); err != nil {
+			return nil, err
+		} else if excused {
+			if hold, ok = p.o.Fuse.Allowed(s.burns(), f.now); ok {
+				continue
+			}
+		}
 		r := &report{
 			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonQuarantined, Next: hold.Until,
 			Message: fmt.Sprintf("Not loaded: %v. Look at the node's console and pstore; another build may be loaded at once.", hold),
@@ -101,7 +108,8 @@ func (p *pass) heldBack(f facts) *report {
 		if hold.Quarantined {
 			r.State = v1beta1.AttemptFailed
 		}
-		return r
+		r.Strike, r.Strikes = p.strike(f, s.burns())
+		return r, nil
 	}
-	return nil
+	return nil, nil
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -109,4 +112,72 @@ func TestKilledAgentIsNoCrash(t *testing.T) {
 		t.Errorf("attempt %q", attempt(r.last, "gadget"))
 	}
 	same(t, "loads", 1, loadsOf(r, "gadget"))
+}
+
+// strikeOf is the strike that a status reports about an order.
+func strikeOf(s *v1beta1.NodeModulesConfigStatus, name string) *v1beta1.Strike {
+	for _, a := range s.Attempts {
+		if a.Name == name {
+			return a.Strike
+		}
+	}
+	return nil
+}
+
+// TestStrikesAreReported: the operator decides from them what other nodes get.
+func TestStrikesAreReported(t *testing.T) {
+	cases := map[string]struct {
+		dump string
+		then v1beta1.Strike
+	}{
+		"without evidence": {},
+		"with evidence":    {dump: "<4>[   10.0] RIP: 0010:gadget_init+0x5/0x1000 [gadget]\n<0>[   10.1] Kernel panic - not syncing: Fatal exception\n", then: v1beta1.Strike{Evidence: true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			o := order("gadget", r.deliver("d1", gadget))
+			began := metav1.NewTime(r.clock.Now())
+			if !r.boot(crashingHost{Host: r.host, at: "gadget", dump: tc.dump}, o) {
+				t.Fatal("the node was to go down")
+			}
+			r.boot(r.host, o)
+			tc.then.Delivery, tc.then.Build, tc.then.Began = "d1", "gadget (build "+buildID(t, gadget)+")", began
+			if diff := cmp.Diff(&tc.then, strikeOf(r.last, "gadget")); diff != "" {
+				t.Errorf("strike (-want +got):\n%s", diff)
+			}
+			writes := r.writes
+			r.pass(o)
+			same(t, "writes afterwards", writes, r.writes)
+			paused(&o)
+			r.pass(o)
+			same(t, "reported while paused", true, strikeOf(r.last, "gadget") != nil)
+		})
+	}
+}
+
+// TestExcuse: what the operator found to come from outside is taken back, once.
+func TestExcuse(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	bad := crashingHost{Host: r.host, at: "gadget"}
+	o := order("gadget", r.deliver("d1", gadget))
+	excuse := func() { o.Excused = new(strikeOf(r.last, "gadget").Began) }
+	if !r.boot(bad, o) || r.boot(bad, o) {
+		t.Fatal("the node was to go down once")
+	}
+	excuse()
+	r.clock.Step(time.Second)
+	if !r.boot(bad, o) || r.boot(bad, o) {
+		t.Fatal("the node was to try again, and to go down once")
+	}
+	same(t, "a later strike", false, strikeOf(r.last, "gadget").Kept)
+	excuse()
+	if r.boot(bad, o) {
+		t.Fatal("a second excuse was not to count")
+	}
+	same(t, "it says so", true, strikeOf(r.last, "gadget").Kept)
+
+	r.clock.Step(fuse.RetryAfter)
+	r.boot(r.host, o)
+	same(t, "live in the end", true, loadedImage(r.last, "gadget") != "")
 }

@@ -208,15 +208,19 @@ func (p *pass) facts(t task) (facts, error) {
 		}
 	}
 	var err error
-	f.live, err = p.see(names)
-	f.hold = p.heldBack(f)
+	if f.live, err = p.see(names); err != nil {
+		return f, err
+	}
+	if f.hold, err = p.heldBack(f); err != nil {
+		return f, err
+	}
 	if len(p.journal.Refused) > 0 {
 		f.among = digestOf(p.present)
 	}
 	if f.retry != nil && f.retry.needs != "" && p.present[kmod.NormalizeName(f.retry.needs)] == host.StateLive {
 		f.retry = nil // what it waited for has come
 	}
-	return f, err
+	return f, nil
 }
 
 // see reads the facts of those modules that the kernel holds.

@@ -47,6 +47,14 @@ func wishesOf(obj metav1.Object) Wishes {
 	return w
 }
 
+// RetryAsked is when an object's annotation says that somebody last asked for a retry; zero: nobody did.
+func RetryAsked(obj metav1.Object) time.Time {
+	if at := wishesOf(obj).Retry; at != nil {
+		return at.Time
+	}
+	return time.Time{}
+}
+
 // RetryIgnored reports whether an object asks for a retry at what is no time.
 func RetryIgnored(obj metav1.Object) bool {
 	_, asks := obj.GetAnnotations()[v1beta1.RetryAnnotation]

@@ -152,6 +152,8 @@ func others(missing []Node) string {
 // loadProblem is why the kernel module is not live on a node that shall have it.
 func loadProblem(n *Node) Problem {
 	switch {
+	case n.Struck != nil && (n.Attempt == nil || n.Attempt.Reason == n.Struck.Reason):
+		return *n.Struck
 	case n.Attempt != nil && troubled(n.Attempt):
 		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case n.Unmapped != nil:

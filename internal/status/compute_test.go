@@ -84,6 +84,21 @@ func TestConditions(t *testing.T) {
 				loaded: "False Loading: Live on 1 of 5 nodes; Loading on a, b, d and 1 more",
 			},
 		},
+		"a load that took a node down": {
+			given: status.Module{Loads: true, Nodes: nodes(4, func(i int, n *status.Node) {
+				switch why := (&status.Problem{Reason: v1beta1.ReasonQuarantined, Message: "node b went down"}); i {
+				case 0:
+					n.Struck = why
+				case 1:
+					n.Struck, n.Attempt = why, attempt(v1beta1.AttemptWaiting, v1beta1.ReasonQuarantined, "Not loaded: on this node")
+				case 2:
+					n.Struck, n.Attempt = why, attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "busy")
+				}
+			})},
+			then: map[string]string{
+				loaded: "False Quarantined: Live on 0 of 4 nodes; Quarantined on a, b: node b went down; InUse on c: busy; Loading on d",
+			},
+		},
 		"requests to try again that are no times": {
 			given: status.Module{Loads: true, RetryIgnored: true, Nodes: nodes(2, func(i int, n *status.Node) {
 				n.Attempt, n.RetryIgnored = attempt(v1beta1.AttemptFailed, v1beta1.ReasonNoSuchDevice, "no device"), i == 1

@@ -40,6 +40,8 @@ type Node struct {
 	Pending bool
 	// Paused by annotation.
 	Paused bool
+	// Struck is why the order goes to no further node, on a node that it took down and on those that wait for it; nil: nothing.
+	Struck *Problem
 	// RetryIgnored: the node's annotation asks for a retry at what is no time.
 	RetryIgnored bool
 	// Silent: nobody has answered an order to unload for [Silence].

@@ -116,6 +116,10 @@ type NodeModuleSpec struct {
 	// retry is when somebody last asked to forget earlier failures: what is kept out, or waits, is tried again at once.
 	// +optional
 	Retry *metav1.Time `json:"retry,omitempty"`
+
+	// excused says that what took the node down came from outside: strikes for loads that began until then are taken back.
+	// +optional
+	Excused *metav1.Time `json:"excused,omitempty"`
 }
 
 // UnloadPolicy says when a kernel module may be unloaded.
@@ -274,9 +278,28 @@ type NodeModuleAttempt struct {
 	// strikes counts node crashes during a load of this build.
 	// +optional
 	Strikes int32 `json:"strikes,omitempty"`
+	// strike is the last of them, while it keeps the build out.
+	// +optional
+	Strike *Strike `json:"strike,omitempty"`
 	// lastTransitionTime is when state or reason changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+}
+
+// Strike is an end of the node's boot that a load is held to account for.
+type Strike struct {
+	// delivery is the id of what was to be loaded.
+	Delivery string `json:"delivery"`
+	// build names the kernel module and its build.
+	Build string `json:"build"`
+	// began is when that load began, by the node's clock: shortly before the node went down.
+	Began metav1.Time `json:"began"`
+	// evidence is true when the kernel itself named the module.
+	// +optional
+	Evidence bool `json:"evidence,omitempty"`
+	// kept is true when the strike was to be excused and was not: one was excused not long ago.
+	// +optional
+	Kept bool `json:"kept,omitempty"`
 }
 
 // NodeArtifact is a delivery that the node holds.

@@ -59,7 +59,8 @@ func (pl *planner) aim(v *view) aim {
 	case !o.found:
 		a.leave, a.keep = ReasonMappingLost, pl.waits(v)
 	default:
-		a.order = dressed(o.entry, a.wishes)
+		a.order = pl.excused(dressed(o.entry, a.wishes), v)
+		a.keep = pl.struck(o.entry, v)
 	}
 	return a
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/strikes"
 )
 
 // SealPolicy is the name of the ValidatingAdmissionPolicy, and of its binding, that seals carrier pods.
@@ -38,6 +40,8 @@ type snapshot struct {
 	unsealed *delivery.Problem
 	// crdsLeaving is true while one of our CRDs is being deleted.
 	crdsLeaving bool
+	// verdict is what follows from loads that took nodes down.
+	verdict strikes.Verdict
 	// defined is since when the cluster knows Modules: those of before went with the definition, not by anybody's wish.
 	defined metav1.Time
 }
@@ -77,27 +81,42 @@ func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*sn
 	if snap.unsealed, err = c.unsealed(ctx); err != nil {
 		return nil, err
 	}
-	snap.nodes, err = c.views(ctx, key)
-	return snap, err
+	return snap, c.views(ctx, snap)
 }
 
-func (c *Controller) views(ctx context.Context, key types.NamespacedName) ([]view, error) {
+// views reads what is known of nodes.
+func (c *Controller) views(ctx context.Context, snap *snapshot) error {
+	key := snap.key
 	// Lists are not copied: they are read only, and a copy of every node per pass is what a pass would mostly cost.
 	var nodes corev1.NodeList
 	// Labels of nodes are written through the same client by another controller; nothing here depends on those.
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		return nil, fmt.Errorf("list Nodes: %w", err)
+		return fmt.Errorf("list Nodes: %w", err)
 	}
 	var configs v1beta1.NodeModulesConfigList
 	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list NodeModulesConfigs: %w", err)
+		return fmt.Errorf("list NodeModulesConfigs: %w", err)
 	}
 	var pods corev1.PodList
 	err := c.client.List(ctx, &pods, client.InNamespace(key.Namespace), client.HasLabels{v1beta1.CarrierLabel}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return nil, fmt.Errorf("list carrier pods: %w", err)
+		return fmt.Errorf("list carrier pods: %w", err)
 	}
-	return join(key, nodes.Items, configs.Items, pods.Items), nil
+	snap.nodes = join(key, nodes.Items, configs.Items, pods.Items)
+	var fleet strikes.Fleet
+	exists := make(map[string]bool, len(nodes.Items))
+	for i := range nodes.Items {
+		exists[nodes.Items[i].Name] = true
+	}
+	for i := range configs.Items {
+		if exists[configs.Items[i].Name] {
+			fleet.Add(&configs.Items[i])
+		}
+	}
+	if snap.module != nil {
+		snap.verdict = fleet.Judge(key, placement.RetryAsked(snap.module))
+	}
+	return nil
 }
 
 // join brings together by node name what concerns the Module.

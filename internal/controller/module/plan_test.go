@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/strikes"
 )
 
 const (
@@ -57,6 +58,7 @@ type scene struct {
 	defined time.Time
 	// unwanted is since when the process knows the node to be unwanted.
 	unwanted time.Time
+	verdict  strikes.Verdict
 }
 
 // outcome is what a plan does with the node, in words.
@@ -68,8 +70,8 @@ type outcome struct {
 	Carrier                                             types.UID
 	Blocked                                             bool
 	// Paused and Asked (for a retry) are what is written beside.
-	Paused, Asked bool
-	Patience      time.Duration
+	Paused, Asked, Excused bool
+	Patience               time.Duration
 }
 
 func TestPlanForANode(t *testing.T) {
@@ -133,6 +135,10 @@ func TestPlanForANode(t *testing.T) {
 	deselected := func(s *scene) { s.view.node.Labels = nil }
 	unmapped := func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }
 	unwanted := func(d time.Duration) func(*scene) { return func(s *scene) { s.unwanted = noon.Add(-d) } }
+	struck := func(s *scene) { s.verdict.Held = map[string]strikes.Strike{id: {Node: "other"}} }
+	outside := func(s *scene) { s.verdict.Excuse = map[string]time.Time{"n": noon} }
+	old := entry("old", func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" })
+	excusedEntry := func(e *v1beta1.NodeModuleSpec) { e.Excused = &metav1.Time{Time: noon} }
 	grace := func(d time.Duration) func(*scene) {
 		return other(func(m *v1beta1.Module) {
 			m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{Duration: d}}
@@ -367,6 +373,34 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){noConfig, func(s *scene) { s.resting = true }, askedModule},
 			then:  outcome{Creates: true, Writes: true, Asked: true, Remaining: 1},
 		},
+		"a build that took a node down is delivered nowhere": {given: []func(*scene){noConfig, struck}},
+		"nor ordered where it is held":                       {given: []func(*scene){holding, struck}},
+		"nor where another build runs, which stays":          {given: []func(*scene){old, live, holding, struck}, then: outcome{Remaining: 1}},
+		"nor where it shall leave": {
+			given: []func(*scene){entry(ours, absentEntry), holding, struck}, then: outcome{Remaining: 1},
+		},
+		"what is live and shall leave may stay": {
+			given: []func(*scene){entry(ours, absentEntry), holding, live, struck},
+			then:  outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
+		},
+		"nodes that have the order go on":            {given: []func(*scene){entry(ours), carrier(ours), struck}, then: outcome{Working: true, Remaining: 1}},
+		"what is live and lost its order is claimed": {given: []func(*scene){holding, live, struck}, then: outcome{Writes: true, Remaining: 1}},
+		"a pause still reaches a node that waits": {
+			given: []func(*scene){old, live, struck, pausedModule}, then: outcome{Writes: true, Paused: true, Carrier: "old", Remaining: 1},
+		},
+		"another build than the one that took a node down is delivered": {
+			given: []func(*scene){noConfig, struck, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
+			then:  outcome{Creates: true, Writes: true, Remaining: 1},
+		},
+		"a cause from outside is excused": {
+			given: []func(*scene){entry(ours), holding, outside}, then: outcome{Writes: true, Excused: true, Carrier: ours, Remaining: 1},
+		},
+		"once":              {given: []func(*scene){entry(ours, excusedEntry), holding, outside}, then: outcome{Remaining: 1}},
+		"and it stays said": {given: []func(*scene){entry(ours, excusedEntry), holding, live}, then: outcome{Remaining: 1}},
+		"until another delivery is ordered": {
+			given: []func(*scene){entry("old", excusedEntry, func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), holding, live},
+			then:  outcome{Writes: true, Remaining: 1},
+		},
 		"leaving: no answer yet":        {given: []func(*scene){entry(ours, absentEntry), live, deleting}, then: outcome{Remaining: 1}},
 		"leaving: in use":               {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptInUse)}, then: outcome{Remaining: 1}},
 		"leaving: an answer of before":  {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Remaining: 1}},
@@ -428,7 +462,7 @@ func (s *scene) play(t *testing.T) outcome {
 		s.view.addConfig(key, s.view.config)
 	}
 	pl := &planner{
-		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}, defined: metav1.NewTime(s.defined)},
+		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}, defined: metav1.NewTime(s.defined), verdict: s.verdict},
 		options: &Options{AgentImage: "agent:1", DeliveryMode: delivery.ModeImageVolume},
 		trusted: func(types.UID) bool { return s.trusted },
 		resting: func(string, string) bool { return s.resting },
@@ -455,7 +489,7 @@ func (s *scene) play(t *testing.T) outcome {
 		out.Creates, out.Discards, out.Removes, out.Failed = st.request != nil, len(st.discard) > 0, st.remove, st.failed != nil
 		if st.write != nil {
 			out.Writes, out.State, out.Reason = true, st.write.State, st.write.Reason
-			out.Paused, out.Asked = st.write.Paused, st.write.Retry != nil
+			out.Paused, out.Asked, out.Excused = st.write.Paused, st.write.Retry != nil, st.write.Excused != nil
 			if st.write.Delivery != nil {
 				out.Carrier = st.write.Delivery.CarrierUID
 			}

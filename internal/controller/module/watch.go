@@ -49,7 +49,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Named("module").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.nodeCreated, UpdateFunc: c.nodeUpdated, DeleteFunc: c.nodeDeleted}).
-		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{CreateFunc: configCreated, UpdateFunc: configUpdated, DeleteFunc: c.configDeleted}).
+		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{CreateFunc: configCreated, UpdateFunc: c.configUpdated, DeleteFunc: c.configDeleted}).
 		Watches(&corev1.Pod{}, handler.Funcs{CreateFunc: carrierCreated, UpdateFunc: carrierUpdated, DeleteFunc: carrierDeleted}).
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
@@ -129,8 +129,12 @@ func nodeConcerns(m *v1beta1.Module, object client.Object) bool {
 
 func configCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueNamed(q, e.Object) }
 
-func configUpdated(_ context.Context, e event.UpdateEvent, q queue) {
+func (c *Controller) configUpdated(ctx context.Context, e event.UpdateEvent, q queue) {
 	enqueueNamed(q, e.ObjectOld, e.ObjectNew)
+	if !equality.Semantic.DeepEqual(struckBy(e.ObjectOld), struckBy(e.ObjectNew)) {
+		// Whether a strike has an outside cause is seen from those of all Modules.
+		c.enqueueModules(ctx, q, func(*v1beta1.Module) bool { return true })
+	}
 }
 
 // configDeleted brings the entries of all Modules back: of those that it named and of those that select its node.

@@ -133,3 +133,33 @@ func TestLabelsThatFlap(t *testing.T) {
 		t.Errorf("entry %+v: the node has not been selected for long enough", e)
 	}
 }
+
+// TestALoadThatTakesANodeDownGoesToNoFurtherNode, until another delivery is asked for, or somebody asks to go on.
+func TestALoadThatTakesANodeDownGoesToNoFurtherNode(t *testing.T) {
+	w := newWorld(t)
+	first, m := w.node("a"), w.module("nic")
+	w.pass(m)
+	order := w.ordered(first, m)
+	began := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	w.agent(first, v1beta1.NodeModulesConfigStatus{
+		Artifacts: []v1beta1.NodeArtifact{{ID: order.Delivery.ID, Digest: "d"}},
+		Attempts: []v1beta1.NodeModuleAttempt{{
+			Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonQuarantined, Strikes: 1,
+			Strike:             &v1beta1.Strike{Delivery: order.Delivery.ID, Build: "nic (build 1)", Began: metav1.NewTime(began)},
+			LastTransitionTime: metav1.NewTime(began),
+		}},
+	})
+	second := w.node("b")
+	w.pass(m)
+	w.reap()
+	w.quiet(m)
+	if e := w.entry(second, m); e != nil || len(w.carriers(m)) != 0 {
+		t.Errorf("entry %+v, %d carriers", e, len(w.carriers(m)))
+	}
+
+	w.annotate(m, v1beta1.RetryAnnotation, new(began.Add(time.Minute).Format(time.RFC3339)))
+	w.pass(m)
+	if e := w.ordered(second, m); e.Delivery.ID != order.Delivery.ID {
+		t.Errorf("entry %+v: somebody asked to go on", e)
+	}
+}

@@ -45,6 +45,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
 	}
 	asks := r.asks.of(module)
+	held := judge(module, nodes.Items, configs)
 	silent := leaving(module) && r.answerDue(module) <= 0
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
@@ -64,6 +65,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 			Pending:  entry.Pending(),
 			Paused:   placement.Paused(node),
 
+			Struck:       held.on(ask, entry),
 			RetryIgnored: placement.RetryIgnored(node),
 			Silent:       silent && entry.Unanswered(),
 			Live:         entry.IsLive(node),

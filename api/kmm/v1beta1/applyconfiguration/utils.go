@@ -72,6 +72,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.RolloutSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("Sign"):
 		return &kmmv1beta1.SignApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("Strike"):
+		return &kmmv1beta1.StrikeApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("TLSOptions"):
 		return &kmmv1beta1.TLSOptionsApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("WorkloadContainer"):

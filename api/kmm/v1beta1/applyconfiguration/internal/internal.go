@@ -431,6 +431,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: state
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.AttemptState
+    - name: strike
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.Strike
     - name: strikes
       type:
         scalar: numeric
@@ -446,6 +449,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: delivery
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.Delivery
+    - name: excused
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: imageRepoSecret
       type:
         namedType: io.k8s.api.core.v1.LocalObjectReference
@@ -632,6 +638,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: unsignedImageRegistryTLS
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.TLSOptions
+- name: com.github.drover-project.drover.api.kmm.v1beta1.Strike
+  map:
+    fields:
+    - name: began
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: build
+      type:
+        scalar: string
+    - name: delivery
+      type:
+        scalar: string
+    - name: evidence
+      type:
+        scalar: boolean
+    - name: kept
+      type:
+        scalar: boolean
 - name: com.github.drover-project.drover.api.kmm.v1beta1.TLSOptions
   map:
     fields:

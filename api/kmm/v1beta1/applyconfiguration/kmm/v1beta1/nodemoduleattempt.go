@@ -28,6 +28,8 @@ type NodeModuleAttemptApplyConfiguration struct {
 	NextRetry *v1.Time `json:"nextRetry,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	Strikes *int32 `json:"strikes,omitempty"`
+	// strike is the last of them, while it keeps the build out.
+	Strike *StrikeApplyConfiguration `json:"strike,omitempty"`
 	// lastTransitionTime is when state or reason changed.
 	LastTransitionTime *v1.Time `json:"lastTransitionTime,omitempty"`
 }
@@ -99,6 +101,14 @@ func (b *NodeModuleAttemptApplyConfiguration) WithNextRetry(value v1.Time) *Node
 // If called multiple times, the Strikes field is set to the value of the last call.
 func (b *NodeModuleAttemptApplyConfiguration) WithStrikes(value int32) *NodeModuleAttemptApplyConfiguration {
 	b.Strikes = &value
+	return b
+}
+
+// WithStrike sets the Strike field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Strike field is set to the value of the last call.
+func (b *NodeModuleAttemptApplyConfiguration) WithStrike(value *StrikeApplyConfiguration) *NodeModuleAttemptApplyConfiguration {
+	b.Strike = value
 	return b
 }
 

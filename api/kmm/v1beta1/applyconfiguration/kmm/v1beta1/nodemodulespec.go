@@ -32,6 +32,8 @@ type NodeModuleSpecApplyConfiguration struct {
 	Paused *bool `json:"paused,omitempty"`
 	// retry is when somebody last asked to forget earlier failures: what is kept out, or waits, is tried again at once.
 	Retry *v1.Time `json:"retry,omitempty"`
+	// excused says that what took the node down came from outside: strikes for loads that began until then are taken back.
+	Excused *v1.Time `json:"excused,omitempty"`
 }
 
 // NodeModuleSpecApplyConfiguration constructs a declarative configuration of the NodeModuleSpec type for use with
@@ -159,5 +161,13 @@ func (b *NodeModuleSpecApplyConfiguration) WithPaused(value bool) *NodeModuleSpe
 // If called multiple times, the Retry field is set to the value of the last call.
 func (b *NodeModuleSpecApplyConfiguration) WithRetry(value v1.Time) *NodeModuleSpecApplyConfiguration {
 	b.Retry = &value
+	return b
+}
+
+// WithExcused sets the Excused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Excused field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithExcused(value v1.Time) *NodeModuleSpecApplyConfiguration {
+	b.Excused = &value
 	return b
 }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outside tells strikes that several nodes got together, from a cause outside of them such as a power cut,
-// from strikes that one build earned. It is pure and imports nothing of the agent: the operator sees all nodes, an
-// agent only its own.
-package outside
+package strikes
 
 import (
 	"slices"
@@ -17,19 +14,19 @@ const (
 	MoreThan = 3
 )
 
-// Strike is one strike without evidence. Strikes for which a kernel's dump names a module do not belong here.
-type Strike struct {
+// Mark is one strike without evidence. Strikes for which a kernel's dump names a module do not belong here.
+type Mark struct {
 	// Node that got it.
 	Node string
-	// At is when the node's agent noted it, on the first occasion after the boot.
+	// At is shortly before the node went down: when the load in question began.
 	At time.Time
 }
 
-// Cause returns the strikes that have an outside cause, in order of time: those that lie in some Window with strikes of
+// Outside returns the strikes that have an outside cause, in order of time: those that lie in some Window with strikes of
 // more than MoreThan different nodes. As it asks for no current time, what has been excused once stays excused.
-func Cause(strikes []Strike) []Strike {
-	sorted := slices.SortedFunc(slices.Values(strikes), func(a, b Strike) int { return a.At.Compare(b.At) })
-	var found []Strike
+func Outside(strikes []Mark) []Mark {
+	sorted := slices.SortedFunc(slices.Values(strikes), func(a, b Mark) int { return a.At.Compare(b.At) })
+	var found []Mark
 	nodes := map[string]int{} // strikes by node within [first, last]
 	first, taken := 0, 0
 	for last, s := range sorted {

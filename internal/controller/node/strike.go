@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/strikes"
+)
+
+// held are a Module's deliveries that go to no further node.
+type held struct {
+	module client.ObjectKey
+	by     map[string]strikes.Strike
+}
+
+// judge comes to the same verdict as the controller that gives orders: from the same reports.
+func judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1beta1.NodeModulesConfig) held {
+	var fleet strikes.Fleet
+	for i := range nodes {
+		if config := configs[nodes[i].Name]; config != nil {
+			fleet.Add(config)
+		}
+	}
+	key := client.ObjectKeyFromObject(module)
+	return held{module: key, by: fleet.Judge(key, placement.RetryAsked(module)).Held}
+}
+
+// on says why a node does not get what is asked of it, or what it did to the node.
+func (h held) on(ask *status.Ask, entry status.Entry) *status.Problem {
+	if ask == nil {
+		return nil
+	}
+	s, ok := h.by[ask.Delivery]
+	reports := entry.Attempt != nil && entry.Attempt.Strike != nil
+	if !ok || !reports && entry.Ordered() && entry.Order.Delivery != nil && entry.Order.Delivery.ID == ask.Delivery {
+		return nil
+	}
+	return &status.Problem{Reason: v1beta1.ReasonQuarantined, Message: fmt.Sprintf(
+		"node %s went down with %s, which goes to no further node: ship another build, or run drover retry %s -n %s", s.Node, s.Build, h.module.Name, h.module.Namespace)}
+}

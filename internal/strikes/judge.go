@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package strikes judges what many nodes report of loads that took them down. It is pure: an agent's fuse sees its own
+// node only and holds a build back there; here it is decided whether the build goes to further nodes, and whether the
+// cause was the build at all.
+//
+//	a node reports a strike ──► the same delivery goes to no further node ──► a new delivery, a good load, a retry
+//	         │
+//	         └─ many nodes within minutes, and no kernel named a module: a cause from outside; the nodes are told to
+//	            excuse it, and nothing is held. A node that goes down again after that counts.
+package strikes
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Strike is what one node reports about one Module's order.
+type Strike struct {
+	Node   string
+	Module types.NamespacedName
+	// Delivery that was to be loaded, and the build in it that is held back.
+	Delivery, Build string
+	// At is when the load began, by the node's clock.
+	At time.Time
+	// Evidence: the kernel named the module. Kept: the node was asked to excuse the strike and did not.
+	Evidence, Kept bool
+	// Excused is until when loads that were begun are excused already; zero: none are.
+	Excused time.Time
+}
+
+// ExcuseEvery is how long after one excuse a node's next strike may be excused.
+const ExcuseEvery = 24 * time.Hour
+
+// counts reports whether a strike counts whatever else went down at that time: a node that was excused and goes down with
+// the same delivery again has shown that the cause is not outside.
+func (s Strike) counts() bool {
+	return s.Evidence || s.Kept || s.At.After(s.Excused) && s.At.Before(s.Excused.Add(ExcuseEvery))
+}
+
+// Fleet is what all nodes report.
+type Fleet struct {
+	strikes []Strike
+	// past are strikes that were excused: they tell what a late node's strike belongs to.
+	past []Mark
+}
+
+// Verdict is what follows for one Module.
+type Verdict struct {
+	// Held are the deliveries that go to no further node, each with a strike that says why.
+	Held map[string]Strike
+	// Excuse is, by node, until when loads that were begun are excused.
+	Excuse map[string]time.Time
+}
+
+// Add takes the report of a node that exists.
+func (f *Fleet) Add(config *v1beta1.NodeModulesConfig) {
+	for i := range config.Status.Attempts {
+		a := &config.Status.Attempts[i]
+		if a.Strike == nil {
+			continue
+		}
+		f.strikes = append(f.strikes, Strike{
+			Node: config.Name, Module: types.NamespacedName{Namespace: a.Namespace, Name: a.Name},
+			Delivery: a.Strike.Delivery, Build: a.Strike.Build, At: a.Strike.Began.Time,
+			Evidence: a.Strike.Evidence, Kept: a.Strike.Kept, Excused: excused(config, a),
+		})
+	}
+	for i := range config.Spec.Modules {
+		if at := config.Spec.Modules[i].Excused; at != nil {
+			f.past = append(f.past, Mark{Node: config.Name, At: at.Time})
+		}
+	}
+}
+
+// excused is what the order that an attempt is about says.
+func excused(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) time.Time {
+	for i := range config.Spec.Modules {
+		if e := &config.Spec.Modules[i]; e.Namespace == a.Namespace && e.Name == a.Name && e.Excused != nil {
+			return e.Excused.Time
+		}
+	}
+	return time.Time{}
+}
+
+// Judge says what follows for a Module. Causes from outside are looked for among the strikes of all Modules: a power cut
+// asks for no names. Strikes of before retried, when somebody last asked to try the whole Module again, hold nothing; zero:
+// nobody did.
+func (f *Fleet) Judge(module types.NamespacedName, retried time.Time) Verdict {
+	v := Verdict{Held: map[string]Strike{}, Excuse: map[string]time.Time{}}
+	mine := slices.DeleteFunc(slices.Clone(f.strikes), func(s Strike) bool { return s.Module != module || s.At.Before(retried) })
+	if len(mine) == 0 {
+		return v
+	}
+	slices.SortFunc(mine, func(a, b Strike) int { return cmp.Or(cmp.Compare(a.Node, b.Node), a.At.Compare(b.At)) })
+	outside := f.outside()
+	for _, s := range mine {
+		if !s.counts() && slices.Contains(outside, Mark{Node: s.Node, At: s.At.UTC()}) {
+			v.Excuse[s.Node] = s.At
+			continue
+		}
+		if _, held := v.Held[s.Delivery]; !held {
+			v.Held[s.Delivery] = s
+		}
+	}
+	return v
+}
+
+func (f *Fleet) outside() []Mark {
+	marks := make([]Mark, 0, len(f.strikes)+len(f.past))
+	for _, s := range f.strikes {
+		if !s.Evidence {
+			marks = append(marks, Mark{Node: s.Node, At: s.At.UTC()})
+		}
+	}
+	for _, m := range f.past {
+		marks = append(marks, Mark{Node: m.Node, At: m.At.UTC()})
+	}
+	return Outside(marks)
+}
