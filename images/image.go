@@ -39,8 +39,18 @@ func KmodImage(files map[string]string, arch string) (v1.Image, error) {
 	return build(files, arch, v1.Config{})
 }
 
+// licences of the images, by whether kmod and its libraries are in them.
+const (
+	ownLicence   = "Apache-2.0"
+	kmodLicences = "Apache-2.0 AND GPL-2.0-or-later AND LGPL-2.1-or-later AND BSD-3-Clause AND 0BSD"
+)
+
 // programImage makes the image of static programs, local file by path in the image.
 func programImage(p Program, binaries map[string]string, arch, version string) (v1.Image, error) {
+	licence := ownLicence
+	if _, ok := binaries[KmodProgram]; ok {
+		licence = kmodLicences
+	}
 	return build(binaries, arch, v1.Config{
 		User:       p.User,
 		Entrypoint: []string{programPath(p.Package)},
@@ -50,7 +60,7 @@ func programImage(p Program, binaries map[string]string, arch, version string) (
 			"org.opencontainers.image.title":       p.Name,
 			"org.opencontainers.image.description": p.Description,
 			"org.opencontainers.image.version":     version,
-			"org.opencontainers.image.licenses":    "Apache-2.0",
+			"org.opencontainers.image.licenses":    licence,
 			"org.opencontainers.image.source":      "https://github.com/drover-project/drover",
 		},
 	})

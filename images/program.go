@@ -5,6 +5,7 @@ package images
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -29,6 +30,8 @@ type Program struct {
 	User string
 	// Description, for people who look at the image.
 	Description string
+	// Kmod: the program runs kmod's modprobe.
+	Kmod bool
 }
 
 // programPath is where the program of a main package is in an image.
@@ -48,7 +51,7 @@ var Programs = []Program{
 	{
 		// Its DaemonSet sets user 0; carriers and plugin pods run it as it is.
 		Name: "drover-agent", Package: "cmd/drover-agent", Beside: []string{"cmd/drover-kcall"}, User: nobody,
-		Description: "The node side of Drover",
+		Description: "The node side of Drover", Kmod: true,
 	},
 	{
 		// The kubelet's socket folder belongs to root; no capability is needed.
@@ -85,6 +88,8 @@ type Builder struct {
 	Output string
 	// Version is linked into the programs and written into the images' labels.
 	Version string
+	// Kmod are folders that FetchKmod has filled, by processor. Images of programs that run modprobe are made without it where there is none.
+	Kmod map[string]string
 }
 
 // Image compiles a program, and those beside it, for linux on arch and makes its image.
@@ -96,6 +101,13 @@ func (b Builder) Image(ctx context.Context, program Program, arch string) (v1.Im
 			return nil, err
 		}
 		binaries[programPath(pkg)] = binary
+	}
+	if dir := b.Kmod[arch]; program.Kmod && dir != "" {
+		more, err := KmodFiles(dir)
+		if err != nil {
+			return nil, fmt.Errorf("image %s for %s: %w", program.Name, arch, err)
+		}
+		maps.Copy(binaries, more)
 	}
 	image, err := programImage(program, binaries, arch, b.Version)
 	if err != nil {

@@ -38,6 +38,7 @@ type options struct {
 	version    string
 	arch       string
 	only       string
+	kmod       string
 }
 
 func main() {
@@ -60,6 +61,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.version, "version", "dev", "version of the programs, and tag of the images")
 	flags.StringVar(&o.arch, "arch", "amd64,arm64", "processors, separated by commas")
 	flags.StringVar(&o.only, "only", "", "images to make, separated by commas; all without it")
+	flags.StringVar(&o.kmod, "kmod", "auto", "kmod's modprobe in the agent's image: auto, as it can be fetched; require; omit")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,6 +70,9 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	if o.push == "" && o.tarballDir == "" && o.layoutDir == "" {
 		return errors.New("say where the images go: --push, --tarball-dir or --layout-dir")
+	}
+	if !slices.Contains([]string{kmodAuto, kmodRequire, kmodOmit}, o.kmod) {
+		return fmt.Errorf("--kmod is %q: it is auto, require or omit", o.kmod)
 	}
 	programs, err := o.programs()
 	if err != nil {
@@ -99,6 +104,13 @@ func (o options) programs() ([]images.Program, error) {
 // produce builds one program's image for every processor and puts it everywhere it shall go.
 func (o options) produce(ctx context.Context, out io.Writer, program images.Program) error {
 	builder := images.Builder{Repository: o.repository, Output: o.binaryDir, Version: o.version}
+	if program.Kmod && o.kmod != kmodOmit {
+		done, err := o.fetchKmod(ctx, out, &builder)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	byArch := map[string]v1.Image{}
 	for arch := range strings.SplitSeq(o.arch, ",") {
 		image, err := builder.Image(ctx, program, arch)
@@ -130,6 +142,35 @@ func (o options) produce(ctx context.Context, out io.Writer, program images.Prog
 		return report(out, reference, index)
 	}
 	return nil
+}
+
+// Values of --kmod.
+const (
+	kmodAuto    = "auto"
+	kmodRequire = "require"
+	kmodOmit    = "omit"
+)
+
+// fetchKmod fetches kmod for each processor. done removes it.
+func (o options) fetchKmod(ctx context.Context, out io.Writer, builder *images.Builder) (done func(), err error) {
+	dir, err := os.MkdirTemp("", "drover-images-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for kmod: %w", err)
+	}
+	builder.Kmod = map[string]string{}
+	for arch := range strings.SplitSeq(o.arch, ",") {
+		into := filepath.Join(dir, arch)
+		err := images.FetchKmod(ctx, into, arch)
+		if err != nil && o.kmod == kmodRequire {
+			return nil, errors.Join(fmt.Errorf("kmod for %s: %w", arch, err), os.RemoveAll(dir))
+		}
+		if err != nil {
+			fmt.Fprintf(out, "NOTE: the agent's image for %s is made without modprobe: %v. Modules with modprobe.args or modprobe.rawArgs will answer ModprobeUnsupported.\n", arch, err)
+			continue
+		}
+		builder.Kmod[arch] = into
+	}
+	return func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // saveTarballs writes one file per processor: the format holds no index.

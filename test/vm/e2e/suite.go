@@ -146,6 +146,15 @@ func (s *suite) pushProgram(ctx context.Context, name string) error {
 		return err
 	}
 	builder := images.Builder{Repository: s.cache.Repository(), Output: filepath.Join(s.cache.Repository(), "bin", "images"), Version: "dev"}
+	if program.Kmod {
+		kmod, err := s.cache.Entry(ctx, "image-kmod", []string{"1", "amd64"}, func(ctx context.Context, dir string) error {
+			return images.FetchKmod(ctx, dir, "amd64")
+		})
+		if err != nil {
+			return err
+		}
+		builder.Kmod = map[string]string{"amd64": kmod}
+	}
 	image, err := builder.Image(ctx, program, "amd64")
 	if err != nil {
 		return err

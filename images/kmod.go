@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// KmodProgram is where an image has kmod's program. The program is modprobe and depmod in one, by the name it is called with.
+const KmodProgram = "/usr/bin/kmod"
+
+// copyrights are what the licences of the programs ask to come with them.
+const copyrights = "usr/share/doc/*/copyright"
+
+// ErrNoApt says that this machine cannot fetch packages of Debian's.
+var ErrNoApt = errors.New("apt-get, apt-cache and dpkg are needed to fetch kmod, and not all are there")
+
+// aptConfig makes apt look at one architecture in folders of its own: the machine's package lists stay as they are.
+const aptConfig = `APT::Architecture "%[2]s";
+APT::Architectures { "%[2]s"; };
+Dir::State "%[1]s/state";
+Dir::State::status "%[1]s/status";
+Dir::Cache "%[1]s/cache";
+`
+
+// FetchKmod unpacks the distribution's kmod for arch, with the packages that it depends on, into dir. Nothing of it runs.
+func FetchKmod(ctx context.Context, dir, arch string) (err error) {
+	for _, program := range []string{"apt-get", "apt-cache", "dpkg"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return ErrNoApt
+		}
+	}
+	work, err := os.MkdirTemp("", "drover-kmod-")
+	if err != nil {
+		return fmt.Errorf("fetch kmod: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	for _, folder := range []string{"state/lists/partial", "cache/archives/partial", "debs"} {
+		if err := os.MkdirAll(filepath.Join(work, folder), 0o755); err != nil {
+			return fmt.Errorf("fetch kmod: %w", err)
+		}
+	}
+	config := filepath.Join(work, "apt.conf")
+	err = errors.Join(os.WriteFile(filepath.Join(work, "status"), nil, 0o644), os.WriteFile(config, fmt.Appendf(nil, aptConfig, work, arch), 0o644))
+	if err != nil {
+		return fmt.Errorf("fetch kmod: %w", err)
+	}
+	apt := func(name string, args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Dir, cmd.Env = filepath.Join(work, "debs"), append(os.Environ(), "APT_CONFIG="+config, "LC_ALL=C")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		output, err := cmd.Output()
+		if err != nil {
+			return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.String())
+		}
+		return string(output), nil
+	}
+	if _, err := apt("apt-get", "-q", "update"); err != nil {
+		return err
+	}
+	shown, err := apt("apt-cache", "show", "--no-all-versions", "kmod")
+	if err != nil {
+		return err
+	}
+	if _, err := apt("apt-get", append([]string{"-q", "download", "kmod"}, depends(shown)...)...); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(work, "debs", "*.deb"))
+	if err != nil {
+		return fmt.Errorf("fetch kmod: %w", err)
+	}
+	for _, file := range packages {
+		if _, err := apt("dpkg", "-x", file, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// depends are the packages that a record of apt's names as needed, first alternatives only.
+func depends(record string) []string {
+	var names []string
+	for line := range strings.Lines(record) {
+		list, ok := strings.CutPrefix(line, "Depends:")
+		if !ok {
+			continue
+		}
+		for one := range strings.SplitSeq(list, ",") {
+			one, _, _ = strings.Cut(one, "|")
+			if fields := strings.Fields(one); len(fields) > 0 {
+				names = append(names, fields[0])
+			}
+		}
+	}
+	return names
+}
+
+// KmodFiles are the files of an image, local file by path in the image, that make kmod run in it: the program, the libraries that it is
+// linked with, their loader, and their copyright files. dir is what FetchKmod has filled.
+func KmodFiles(dir string) (map[string]string, error) {
+	known, err := byName(dir)
+	if err != nil {
+		return nil, err
+	}
+	program, ok := known["kmod"]
+	if !ok {
+		return nil, fmt.Errorf("%s has no kmod", dir)
+	}
+	files := map[string]string{KmodProgram: program}
+	open := []string{program}
+	for len(open) > 0 {
+		needs, loader, err := linkedWith(open[0])
+		if err != nil {
+			return nil, err
+		}
+		open = open[1:]
+		for _, library := range needs {
+			local, ok := known[library]
+			if !ok {
+				return nil, fmt.Errorf("kmod needs %s, which is in none of its packages", library)
+			}
+			// The loader looks there without being told.
+			target := path.Join("/usr/lib", library)
+			if files[target] == "" {
+				files[target] = local
+				open = append(open, local)
+			}
+		}
+		if loader != "" {
+			local, ok := known[path.Base(loader)]
+			if !ok {
+				return nil, fmt.Errorf("kmod needs %s, which is in none of its packages", loader)
+			}
+			files[loader] = local
+		}
+	}
+	texts, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(copyrights)))
+	if err != nil {
+		return nil, fmt.Errorf("find the copyright files: %w", err)
+	}
+	for _, text := range texts {
+		if info, err := os.Lstat(text); err != nil || !info.Mode().IsRegular() {
+			continue // a link to another package's
+		}
+		files[path.Join("/usr/share/doc", filepath.Base(filepath.Dir(text)), "copyright")] = text
+	}
+	return files, nil
+}
+
+// linkedWith reads which libraries a program or library needs, and which loader a program names.
+func linkedWith(file string) (needs []string, loader string, err error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return nil, "", fmt.Errorf("read %s: %w", file, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if needs, err = f.ImportedLibraries(); err != nil {
+		return nil, "", fmt.Errorf("read %s: %w", file, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		name := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(name, 0); err != nil {
+			return nil, "", fmt.Errorf("read %s: %w", file, err)
+		}
+		loader = string(bytes.TrimRight(name, "\x00"))
+	}
+	return needs, loader, nil
+}
+
+// byName finds the programs and libraries of unpacked packages by their file names, links by what they lead to. Links may be absolute, so they are
+// followed by name only: none leads out of the packages.
+func byName(dir string) (map[string]string, error) {
+	found, links := map[string]string{}, map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		base := filepath.Base(name)
+		inBin := slices.Contains([]string{"bin", "sbin"}, filepath.Base(filepath.Dir(name)))
+		isLibrary := strings.Contains(base, ".so")
+		switch {
+		case err != nil:
+			return err
+		case !inBin && !isLibrary:
+		case entry.Type().IsRegular():
+			found[base] = name
+		case entry.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			links[base] = filepath.Base(target)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look through %s: %w", dir, err)
+	}
+	for _, link := range slices.Sorted(maps.Keys(links)) {
+		target := link
+		for range len(links) { // chains of links end, at the latest, after all of them
+			if next, ok := links[target]; ok {
+				target = next
+			}
+		}
+		if file, ok := found[target]; ok && found[link] == "" {
+			found[link] = file
+		}
+	}
+	return found, nil
+}
