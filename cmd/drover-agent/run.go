@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/blacklist"
 	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -25,8 +26,8 @@ import (
 
 // runOptions are the flags of run.
 type runOptions struct {
-	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kmod, kubeconfig string
-	callDeadline                                                             time.Duration
+	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kmod, modprobeD, kubeconfig string
+	callDeadline                                                                        time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -42,6 +43,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/drover", "directory of the agent's own that survives reboots")
 	f.StringVar(&o.firmwareDir, "firmware-dir", firmware.DefaultDir, "directory on the host to stage firmware in; an administrator's firmware_class.path goes first")
 	f.StringVar(&o.kmod, "kmod", "/usr/bin/kmod", "kmod's program, for Modules with modprobe.args or modprobe.rawArgs; without it, these are refused")
+	f.StringVar(&o.modprobeD, "modprobe-d", "", "the host's /etc/modprobe.d, for Modules with blacklistInTree; empty: they are told that it is missing")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
 	return c
@@ -71,7 +73,7 @@ func (o runOptions) run(c *cobra.Command) error {
 	}
 	a, err := agent.New(agent.Options{
 		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st, Firmware: fw, Fuse: memory,
-		Modprobe: modprobeOf(h),
+		Modprobe: modprobeOf(h), Blacklist: o.blacklist(),
 	})
 	if err != nil {
 		return err
@@ -102,6 +104,14 @@ func (o runOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware, 
 		klog.FromContext(ctx).Error(damage, "The ledger of staged firmware was lost; what is staged was found again")
 	}
 	return stage, nil
+}
+
+// blacklist is the host's modprobe.d, or nothing without the mount.
+func (o runOptions) blacklist() agent.Blacklist {
+	if o.modprobeD == "" {
+		return nil
+	}
+	return blacklist.New(o.modprobeD)
 }
 
 // modprobeOf is what runs kmod's modprobe, or nothing where that is missing.

@@ -45,6 +45,8 @@ type Options struct {
 	Store Store
 	// Firmware stages firmware; without it, orders with firmware are refused.
 	Firmware Firmware
+	// Blacklist keeps the host from loading what orders replace; without it, orders that ask for that say so.
+	Blacklist Blacklist
 	// Modprobe runs kmod's modprobe; without it, orders with arguments for it are refused.
 	Modprobe Modprobe
 	// Fuse remembers builds that may have taken the node down; without it, they are loaded at every boot.

@@ -34,6 +34,8 @@ type pass struct {
 	reloading map[key]bool
 	// remarked: some order waits, or waited, since the record was not believed.
 	remarked bool
+	// notListed are reports of orders whose in-tree modules could not be blacklisted.
+	notListed map[key]*report
 	// wake is the earliest time at which some order has to be decided again.
 	wake time.Time
 }
@@ -90,6 +92,7 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 		return nil, err
 	}
 	failed := []error{p.tidyFirmware()}
+	p.putBlacklists()
 	for _, k := range p.keys() {
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
@@ -98,9 +101,12 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 				return nil, errors.Join(append(failed, err)...)
 			}
 		}
+		if o.report == nil {
+			o.report = p.notListed[k]
+		}
 		out[k] = o
 	}
-	return out, errors.Join(failed...)
+	return out, errors.Join(append(failed, p.tidyBlacklists())...)
 }
 
 // troubled is the outcome of an order that the agent itself failed at: what the kernel says of it, and why nothing is done.

@@ -43,6 +43,15 @@ type Firmware interface {
 	Retain(keep []string) error
 }
 
+// Blacklist keeps the host from loading modules by itself. Package blacklist has the real one. Owners are Modules, as namespace/name.
+type Blacklist interface {
+	// Put makes an owner's modules exactly these.
+	Put(owner string, modules []string) error
+
+	// Retain removes what there is of all owners but these.
+	Retain(keep []string) error
+}
+
 // Modprobe runs kmod's modprobe for orders with arguments for it. The real host and the fake one have it.
 type Modprobe interface {
 	// Modprobe makes one call. Errors are as those of host.Host's Load and Unload, or what the program said.

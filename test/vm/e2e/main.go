@@ -77,6 +77,7 @@ func (s *suite) groups() map[string][]step {
 			{"firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware},
 			{"inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree},
 			{"modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe},
+			{"blacklist", "what a Module replaces is kept out of the host's own loads, while it is there", s.blacklist},
 			{"crash", "a module that panics on load is held back, then quarantined, and the node serves", s.crash},
 			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
 			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},

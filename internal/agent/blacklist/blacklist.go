@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package blacklist keeps the host from loading modules by itself: one file per Module in the host's modprobe.d, which udev's loads by alias
+// heed. A module that another one needs, or that somebody asks for by name, is loaded all the same.
+//
+// Files are replaced whole, by a rename. What is Drover's is known by name and first line; nothing else is changed or removed.
+package blacklist
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	prefix, suffix = "drover-", ".conf"
+	// unfinished ends the name of a file that is being written. modprobe reads only what ends in .conf.
+	unfinished = ".new"
+	// header begins every file of ours.
+	header = "# Drover (drover.dev) wrote this file and removes it when the Module leaves this node. Module: "
+	// maxSize bounds what is read of a file; ours are smaller.
+	maxSize = 64 << 10
+)
+
+var (
+	// namespaces have no dots, so that namespace.name tells the two apart.
+	namespace = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	name      = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,180}[a-z0-9])?$`)
+	module    = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
+)
+
+// Files are Drover's files in one modprobe.d.
+type Files struct {
+	dir string
+	// step is called before each change of the directory; tests end the agent there.
+	step func()
+}
+
+// New keeps files in dir, the host's /etc/modprobe.d, which must exist when there is something to write.
+func New(dir string) *Files { return &Files{dir: dir, step: func() {}} }
+
+// Put makes the file of an owner (namespace/name of a Module) name exactly these modules. What is right already is not written.
+func (f *Files) Put(owner string, modules []string) error {
+	file, err := fileOf(owner)
+	if err != nil {
+		return err
+	}
+	content, err := contentOf(owner, modules)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	defer func() { _ = root.Close() }() // nothing is written through it
+	have, ours, err := read(root, file)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && !ours:
+		return fmt.Errorf("blacklist: %s is there and not Drover's; it is left alone", file)
+	case err == nil && bytes.Equal(have, content):
+		return nil
+	}
+	return f.replace(root, file, content)
+}
+
+// Retain removes the files of all owners but these, and what an end in the middle has left.
+func (f *Files) Retain(keep []string) error {
+	root, err := os.OpenRoot(f.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	defer func() { _ = root.Close() }() // nothing is written through it
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	var failed []error
+	for _, entry := range entries {
+		file := entry.Name()
+		whole := strings.TrimSuffix(file, unfinished)
+		if !strings.HasPrefix(file, prefix) || !strings.HasSuffix(whole, suffix) {
+			continue
+		}
+		kept := whole == file && slices.ContainsFunc(keep, func(owner string) bool {
+			mine, err := fileOf(owner)
+			return err == nil && mine == file
+		})
+		if _, ours, err := read(root, file); kept || err != nil || !ours {
+			continue
+		}
+		f.step()
+		if err := root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, fmt.Errorf("blacklist: %w", err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// replace writes a file under another name, to disk, and renames it.
+func (f *Files) replace(root *os.Root, file string, content []byte) error {
+	f.step()
+	if err := root.Remove(file + unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	f.step()
+	out, err := root.OpenFile(file+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	// The first line at once: what an end in the middle leaves is known as ours.
+	_, err = out.Write(content)
+	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return fmt.Errorf("blacklist: write %s: %w", file, err)
+	}
+	f.step()
+	if err := root.Rename(file+unfinished, file); err != nil {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	return nil
+}
+
+// read returns a file's content and whether it is Drover's. A link, or anything else that is no file, is not.
+func read(root *os.Root, file string) (content []byte, ours bool, err error) {
+	info, err := root.Lstat(file)
+	if err != nil {
+		return nil, false, fmt.Errorf("blacklist: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, false, nil
+	}
+	in, err := root.Open(file)
+	if err != nil {
+		return nil, false, fmt.Errorf("blacklist: %w", err)
+	}
+	defer func() { _ = in.Close() }() // only read from
+	content, err = io.ReadAll(io.LimitReader(in, maxSize))
+	if err != nil {
+		return nil, false, fmt.Errorf("blacklist: read %s: %w", file, err)
+	}
+	return content, bytes.HasPrefix(content, []byte(header)), nil
+}
+
+// fileOf is the name of an owner's file.
+func fileOf(owner string) (string, error) {
+	ns, n, ok := strings.Cut(owner, "/")
+	if !ok || !namespace.MatchString(ns) || !name.MatchString(n) {
+		return "", fmt.Errorf("blacklist: %q is no Module's namespace and name", owner)
+	}
+	return prefix + ns + "." + n + suffix, nil
+}
+
+func contentOf(owner string, modules []string) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s%s\n", header, owner)
+	for _, m := range slices.Compact(slices.Sorted(slices.Values(modules))) {
+		if !module.MatchString(m) {
+			return nil, fmt.Errorf("blacklist: %q is no module's name", m)
+		}
+		fmt.Fprintf(&b, "blacklist %s\n", m)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/test/vm/artifacts"
+)
+
+// blacklist deploys the opt-in component, and looks for the file of a Module that asks for it, while it is there and after.
+func (s *suite) blacklist(ctx context.Context) error {
+	const name, replaced = "drover_refused", "tls"
+	if err := s.namespace(ctx, restricted, "restricted"); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if err := s.withComponent(ctx, "blacklist"); err != nil {
+		return err
+	}
+	content, err := s.nodeModule(ctx, name)
+	if err != nil {
+		return err
+	}
+	image, err := s.pushModule(ctx, name, content, nil)
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKey{Namespace: restricted, Name: "blacklist"}
+	m := module(key, artifacts.Linux61, image, name)
+	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{replaced}
+	m.Spec.ModuleLoader.Container.BlacklistInTree = true
+	if err := s.client.Create(ctx, m); err != nil {
+		return err
+	}
+	file := "/etc/modprobe.d/drover-" + key.Namespace + "." + key.Name + ".conf"
+	has := func(want string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return s.expect(ctx, artifacts.Linux61, "grep -v '^#' "+file+" 2>/dev/null || echo none", want)
+		}
+	}
+	if err := s.eventually(ctx, "the module is loaded and what it replaces is blacklisted", func(ctx context.Context) error {
+		return errors.Join(s.ready(ctx, artifacts.Linux61, key, name), has("blacklist "+replaced)(ctx))
+	}); err != nil {
+		return err
+	}
+	if _, err := s.console(ctx, "rm "+file); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the file is back after somebody removed it", has("blacklist "+replaced)); err != nil {
+		return err
+	}
+	if err := s.remove(ctx, key, name); err != nil {
+		return err
+	}
+	return s.eventually(ctx, "the file is gone", has("none"))
+}
+
+// withComponent deploys Drover again, with one of config's components.
+func (s *suite) withComponent(ctx context.Context, component string) error {
+	dir := filepath.Join(s.dir, "with-"+component)
+	config := filepath.Join(s.cache.Repository(), "config")
+	from, err := filepath.Rel(dir, config)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", filepath.Join(from, "default"), filepath.Join(from, component))
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)); err != nil {
+		return err
+	}
+	if _, err := s.kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
+		return err
+	}
+	_, err = s.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "--timeout=90s", "daemonset/drover-agent")
+	return err
+}
