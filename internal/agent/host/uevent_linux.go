@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,36 +19,50 @@ const kernelGroup = 1
 
 // Changes implements Host: the kernel's uevents about modules, and kernel calls that ended late.
 func (r *Real) Changes(ctx context.Context) (<-chan struct{}, error) {
-	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, fmt.Errorf("host: uevents: %w", err)
 	}
 	if err := unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup}); err != nil {
 		return nil, errors.Join(fmt.Errorf("host: uevents: %w", err), unix.Close(socket))
 	}
-	// The receive timeout lets the reader see that ctx has ended.
-	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-		return nil, errors.Join(fmt.Errorf("host: uevents: %w", err), unix.Close(socket))
+	// The runtime's poller waits for it: an idle agent has no thread to wake for nothing. Closing it ends the wait.
+	file := os.NewFile(uintptr(socket), "uevents")
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("host: uevents: %w", err), file.Close())
 	}
 	out := r.hints.subscribe()
+	stop := context.AfterFunc(ctx, func() { _ = file.Close() }) // nothing was written to it
 	go func() {
 		defer r.hints.unsubscribe(out)
-		defer unix.Close(socket) //nolint:errcheck // nothing was written to it
-		readUevents(ctx, socket, out)
+		readUevents(conn, out)
+		if stop() { // the socket failed: the slow poll goes on
+			_ = file.Close()
+		}
+		<-ctx.Done()
 	}()
 	return out, nil
 }
 
-func readUevents(ctx context.Context, socket int, out chan struct{}) {
+// readUevents passes on what the kernel says until the socket is closed or fails.
+func readUevents(conn syscall.RawConn, out chan struct{}) {
 	buffer := make([]byte, 64<<10)
-	for ctx.Err() == nil {
-		n, _, err := unix.Recvfrom(socket, buffer, 0)
+	for {
+		var n int
+		var err error
+		if conn.Read(func(socket uintptr) bool {
+			n, _, err = unix.Recvfrom(int(socket), buffer, 0)
+			return !errors.Is(err, unix.EAGAIN)
+		}) != nil {
+			return
+		}
 		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS): // some were lost: look
 			notify(out)
 		case err != nil:
-			return // the slow poll goes on
+			return
 		case aboutModule(buffer[:n]):
 			notify(out)
 		}
