@@ -4,6 +4,7 @@ package modprobe
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/drover-project/drover/internal/kmod"
 )
@@ -25,6 +27,9 @@ const (
 	// orderFile holds the soft dependencies of modulesLoadingOrder.
 	orderFile = "modprobe.d/softdep.conf"
 )
+
+// depmodDeadline is for a program that reads and writes files only: it may be killed.
+const depmodDeadline = time.Minute
 
 // Stage is the layout that one call of modprobe finds.
 type Stage struct {
@@ -168,7 +173,9 @@ func (s Stage) addHosts(target string, c Content) error {
 
 // depmod indexes the tree below root.
 func (s Stage) depmod(root string) error {
-	cmd := exec.Command(s.Kmod)
+	ctx, cancel := context.WithTimeout(context.Background(), depmodDeadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.Kmod)
 	cmd.Args = []string{"depmod", "-b", root, s.Release}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
