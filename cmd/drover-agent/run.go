@@ -3,107 +3,126 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/blacklist"
-	"github.com/drover-project/drover/internal/agent/firmware"
-	"github.com/drover-project/drover/internal/agent/fuse"
-	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/internal/agent/boot"
+	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/version"
 )
 
 // runOptions are the flags of run.
 type runOptions struct {
-	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kmod, modprobeD, kubeconfig string
-	callDeadline                                                                        time.Duration
+	nodeOptions
+	podUID, modprobeD, kubeconfig, bootImage, bootStatePath string
 }
 
 func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use: "run", Short: "Make this node's kernel match its NodeModulesConfig", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
+	o.addFlags(c)
 	f := c.Flags()
-	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node")
-	f.StringVar(&o.hostRoot, "host-root", "/host", "where the host's proc, sys and lib/modules are mounted")
 	f.StringVar(&o.kubeletPods, "kubelet-pods", "/var/lib/kubelet/pods", "the kubelet's pods directory")
-	f.StringVar(&o.stateDir, "state-dir", "/var/lib/drover", "directory of the agent's own that survives reboots")
-	f.StringVar(&o.firmwareDir, "firmware-dir", firmware.DefaultDir, "directory on the host to stage firmware in; an administrator's firmware_class.path goes first")
-	f.StringVar(&o.kmod, "kmod", "/usr/bin/kmod", "kmod's program, for Modules with modprobe.args or modprobe.rawArgs; without it, these are refused")
+	f.StringVar(&o.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of the agent's own pod, to tell whether --kubelet-pods is this node's kubelet's")
 	f.StringVar(&o.modprobeD, "modprobe-d", "", "the host's /etc/modprobe.d, for Modules with blacklistInTree; empty: they are told that it is missing")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
-	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
+	f.StringVar(&o.bootImage, "boot-image", os.Getenv("BOOT_IMAGE"), "image of the static pod that loads at boot: the agent's own")
+	f.StringVar(&o.bootStatePath, "boot-state-path", os.Getenv("BOOT_STATE_PATH"), "where the state directory is on the host (default: as in --state-dir)")
 	return c
 }
 
-func (o runOptions) run(c *cobra.Command) error {
-	ctx := c.Context()
+// run works until ctx ends. While there is no place for the state directory it only says so, and looks again now and then.
+func (o runOptions) run(ctx context.Context) error {
+	const lookAgain = 30 * time.Second
 	config, err := clientConfig(o.kubeconfig, "drover-agent")
 	if err != nil {
 		return err
 	}
-	h, err := host.New(host.Options{Root: o.hostRoot, Command: kernelCalls(), Deadline: o.callDeadline, Kmod: o.kmod})
+	for ctx.Err() == nil {
+		found := o.place()
+		if found.Idle == "" {
+			return o.work(ctx, config, found)
+		}
+		klog.FromContext(ctx).Error(nil, "Nothing is loaded or unloaded", "why", found.Idle)
+		idle, stop := context.WithTimeout(ctx, lookAgain)
+		err := o.idle(idle, config, found)
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o runOptions) place() place.Findings {
+	return place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID), MountInfo: "/proc/self/mountinfo"})
+}
+
+// idle reports only. What it has to remember, it remembers in a directory that is thrown away.
+func (o runOptions) idle(ctx context.Context, config *rest.Config, found place.Findings) error {
+	dir, err := os.MkdirTemp("", "drover-idle-")
+	if err != nil {
+		return fmt.Errorf("idle: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // thrown away with the container otherwise
+	o.stateDir = dir
+	parts, err := o.bare(ctx)
 	if err != nil {
 		return err
 	}
-	st, err := store.New(ctx, filepath.Join(o.stateDir, "store"), store.Options{PodsDir: o.kubeletPods})
+	parts.Config, parts.Place = config, found
+	a, err := agent.New(parts)
 	if err != nil {
 		return err
 	}
-	fw, err := o.firmware(ctx, h)
-	if err != nil {
-		return err
-	}
-	memory, err := o.fuse(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := agent.New(agent.Options{
-		NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent"), Config: config, Host: h, Store: st, Firmware: fw, Fuse: memory,
-		Modprobe: modprobeOf(h), Blacklist: o.blacklist(),
-	})
-	if err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Starting", "version", version.Version, "node", o.nodeName, "kernel", h.Release())
 	return a.Run(ctx)
 }
 
-// firmware is the node's stage, or nothing on a host whose kernel has no search path.
-func (o runOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware, error) {
-	paths, ok := h.(firmware.SearchPath)
-	if !ok {
-		return nil, nil
+// work is alone on the node: the agent before, or the static pod's, may be in the middle of something.
+func (o runOptions) work(ctx context.Context, config *rest.Config, found place.Findings) (err error) {
+	lock, err := boot.Take(ctx, o.stateDir, "the DaemonSet's agent", clock.RealClock{})
+	if ctx.Err() != nil {
+		return nil
 	}
-	boot, err := h.BootID()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	state := filepath.Join(o.stateDir, "firmware")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, fmt.Errorf("firmware: %w", err)
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	if err := o.arrangeBoot(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Whether and what a boot without the API server loads is not as asked for")
 	}
-	stage, err := firmware.Open(firmware.Options{Dir: o.firmwareDir, HostRoot: o.hostRoot, StateDir: state, BootID: boot, SearchPath: paths})
+	for _, why := range []string{found.NoDelivery, found.Forgets} {
+		if why != "" {
+			klog.FromContext(ctx).Error(nil, "A directory is not what it must be", "why", why)
+		}
+	}
+	parts, err := o.parts(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if damage := stage.Damage(); damage != nil {
-		klog.FromContext(ctx).Error(damage, "The ledger of staged firmware was lost; what is staged was found again")
+	parts.Config, parts.Place, parts.Blacklist = config, found, o.blacklist()
+	a, err := agent.New(parts)
+	if err != nil {
+		return err
 	}
-	return stage, nil
+	klog.FromContext(ctx).Info("Starting", "version", version.Version, "node", o.nodeName, "kernel", parts.Host.Release())
+	return a.Run(ctx)
 }
 
 // blacklist is the host's modprobe.d, or nothing without the mount.
@@ -114,31 +133,15 @@ func (o runOptions) blacklist() agent.Blacklist {
 	return blacklist.New(o.modprobeD)
 }
 
-// modprobeOf is what runs kmod's modprobe, or nothing where that is missing.
-func modprobeOf(h host.Host) agent.Modprobe {
-	program, ok := h.(interface {
-		agent.Modprobe
-		HasModprobe() bool
+// arrangeBoot turns the static pod on or off.
+func (o runOptions) arrangeBoot(ctx context.Context) error {
+	if o.manifestDir == "" {
+		return boot.Disable(o.stateDir)
+	}
+	return boot.Enable(ctx, boot.PodOptions{
+		NodeName: o.nodeName, Image: o.bootImage, HostRoot: o.hostRoot, StateDir: o.stateDir, StatePath: cmp.Or(o.bootStatePath, o.stateDir),
+		FirmwareDir: o.firmwareDir, ManifestDir: o.manifestDir, Args: []string{"--kernel-call-deadline=" + o.callDeadline.String()},
 	})
-	if !ok || !program.HasModprobe() {
-		return nil
-	}
-	return program
-}
-
-// fuse opens the node's crash fuse.
-func (o runOptions) fuse(ctx context.Context) (*fuse.Fuse, error) {
-	dir := filepath.Join(o.stateDir, "fuse")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("fuse: %w", err)
-	}
-	f, err := fuse.Open(dir, true)
-	var aside *fuse.AsideError
-	if errors.As(err, &aside) {
-		klog.FromContext(ctx).Error(err, "What was known of builds that took the node down is lost")
-		err = nil
-	}
-	return f, err
 }
 
 // clientConfig is the pod's own, or a kubeconfig file's.

@@ -12,12 +12,16 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
 // Boot brings in what the record orders, without an API server, and unloads nothing. It returns when nothing is left to do, failures
 // to try again and loads to watch included, or when ctx ends, after the step it is in. It reports to nobody but the log.
 func (a *Agent) Boot(ctx context.Context) error {
 	a.o.Host = loadsOnly{a.o.Host}
+	if a.o.Modprobe != nil {
+		a.o.Modprobe = probesOnly{program: a.o.Modprobe}
+	}
 	a.confess(ctx)
 	if a.recorded == nil {
 		klog.FromContext(ctx).Info("There is no record to work from")
@@ -87,4 +91,15 @@ type loadsOnly struct{ host.Host }
 // Unload refuses.
 func (loadsOnly) Unload(_ context.Context, r host.UnloadRequest) error {
 	return fmt.Errorf("%s: %w", r.Name, errLoadsOnly)
+}
+
+// probesOnly is modprobe, but for command lines that remove.
+type probesOnly struct{ program Modprobe }
+
+// Modprobe refuses to remove.
+func (p probesOnly) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
+	if modprobe.Parse(r.Args).Remove {
+		return fmt.Errorf("modprobe: %w", errLoadsOnly)
+	}
+	return p.program.Modprobe(ctx, r)
 }

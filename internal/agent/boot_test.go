@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,6 +140,26 @@ func TestBootUnloadsNothing(t *testing.T) {
 	r.pass(o)
 	r.pass(order("gadget", o.Delivery, absent))
 	same(t, "in the kernel", map[string]string{}, r.host.Live())
+}
+
+// TestBootProbesNothingAway: modprobe can be told to remove, also by the command line of a load.
+func TestBootProbesNothingAway(t *testing.T) {
+	asked := 0
+	p := probesOnly{program: countingModprobe{&asked}}
+	for args, want := range map[string]int{"gadget": 1, "-r gadget": 0, "-vrd /tmp/opt gadget": 0, "--remove gadget": 0, "-va gadget": 1} {
+		asked = 0
+		err := p.Modprobe(t.Context(), host.ModprobeRequest{Args: strings.Fields(args)})
+		if asked != want || (err == nil) != (want == 1) {
+			t.Errorf("%s: asked %d times, %v", args, asked, err)
+		}
+	}
+}
+
+type countingModprobe struct{ asked *int }
+
+func (c countingModprobe) Modprobe(context.Context, host.ModprobeRequest) error {
+	*c.asked++
+	return nil
 }
 
 func TestBootWithoutAnUsableRecord(t *testing.T) {

@@ -32,8 +32,13 @@ type file interface {
 	Sync() error
 }
 
+// freshName is what a file is called until it is in place. It begins with a dot: the kubelet reads what else lies beside a static pod.
+func freshName(name string) string {
+	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+newSuffix)
+}
+
 func replace(d files, name string, data []byte, mode fs.FileMode) error {
-	fresh := name + newSuffix
+	fresh := freshName(name)
 	if err := d.removeAll(fresh); err != nil {
 		return fmt.Errorf("clear: %w", err)
 	}

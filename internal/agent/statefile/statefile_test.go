@@ -49,7 +49,7 @@ func TestWhatIsNotBelieved(t *testing.T) {
 			return errors.Join(os.MkdirAll(name+asideSuffix+"/x", 0o700), os.Truncate(name, 3))
 		}, "decode"},
 		"with a new one's dir": {func(name string) error {
-			return errors.Join(os.MkdirAll(name+newSuffix+"/x", 0o700), os.Truncate(name, 3))
+			return errors.Join(os.MkdirAll(freshName(name)+"/x", 0o700), os.Truncate(name, 3))
 		}, "decode"},
 	}
 	for name, c := range cases {
@@ -91,7 +91,7 @@ func TestWhatIsNotBelieved(t *testing.T) {
 
 // TestWritingFollowsNoLink, neither at the file's name nor at that of its successor.
 func TestWritingFollowsNoLink(t *testing.T) {
-	for _, name := range []string{"f", "f" + newSuffix} {
+	for _, name := range []string{"f", freshName("f")} {
 		dir := t.TempDir()
 		target := filepath.Join(dir, "target")
 		if err := errors.Join(os.WriteFile(target, []byte("the target's"), 0o600), os.Symlink(target, filepath.Join(dir, name))); err != nil {

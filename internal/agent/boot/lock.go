@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// lockFile is locked by the agent that works; wantedFile by one that waits for that.
+	lockFile   = "agent.lock"
+	wantedFile = "agent.lock.wanted"
+	// lockPoll is how often a lock is tried.
+	lockPoll = 50 * time.Millisecond
+	// progress is how often an agent that waits says so.
+	progress = 5 * time.Second
+)
+
+// Lock is held by the one agent of a node that works. The kernel takes it back from an agent that ends, however it ends.
+type Lock struct {
+	dir  string
+	file *os.File
+}
+
+// Take waits until the lock is free, and says to whoever holds it that it is wanted. role is for people who look at the file.
+func Take(ctx context.Context, dir, role string, clk clock.WithTicker) (*Lock, error) {
+	wanted, err := waitFor(ctx, filepath.Join(dir, wantedFile), role, clk)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = wanted.Close() }() // lets the next one wait
+	file, err := waitFor(ctx, filepath.Join(dir, lockFile), role, clk)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{dir: dir, file: file}, nil
+}
+
+// TryTake takes the lock if nobody has it or waits for it; else it returns nil.
+func TryTake(dir, role string) (*Lock, error) {
+	l := &Lock{dir: dir}
+	if wanted, err := l.Wanted(); wanted || err != nil {
+		return nil, err
+	}
+	file, err := try(filepath.Join(dir, lockFile), syscall.LOCK_EX, role)
+	if file == nil {
+		return nil, err
+	}
+	l.file = file
+	return l, nil
+}
+
+// Wanted tells whether another agent waits for the lock.
+func (l *Lock) Wanted() (bool, error) {
+	// Shared: two that ask do not take each other for one that waits.
+	file, err := try(filepath.Join(l.dir, wantedFile), syscall.LOCK_SH, "")
+	if err != nil || file == nil {
+		return err == nil, err
+	}
+	if err := file.Close(); err != nil {
+		return false, fmt.Errorf("lock: %w", err)
+	}
+	return false, nil
+}
+
+// Release lets the next one work.
+func (l *Lock) Release() error {
+	if err := l.file.Close(); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	return nil
+}
+
+// waitFor takes a lock for itself, and says now and then who has it.
+func waitFor(ctx context.Context, name, role string, clk clock.WithTicker) (*os.File, error) {
+	ticker := clk.NewTicker(lockPoll)
+	defer ticker.Stop()
+	begin := clk.Now()
+	said := begin.Add(lockPoll - progress) // soon for the first time
+	for {
+		file, err := try(name, syscall.LOCK_EX, role)
+		if file != nil || err != nil {
+			return file, err
+		}
+		if now := clk.Now(); now.Sub(said) >= progress {
+			said = now
+			klog.FromContext(ctx).Info("Waiting for another agent to end its work on this node", "lock", name, "holder", holder(name),
+				"since", now.Sub(begin).Round(time.Second).String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the lock %s: %w", name, ctx.Err())
+		case <-ticker.C():
+		}
+	}
+}
+
+// try takes a lock or returns nil. What stands in the place of its file and is none is removed: it was not made by an agent.
+func try(name string, how int, role string) (*os.File, error) {
+	file, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, wrap(file.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())
+	}
+	if role != "" {
+		err = errors.Join(file.Truncate(0), write(file, fmt.Sprintf("%s, process %d\n", role, os.Getpid())))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())
+	}
+	return file, nil
+}
+
+func open(name string) (*os.File, error) {
+	const flags = os.O_RDWR | os.O_CREATE | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	info, err := os.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		if err := os.RemoveAll(name); err != nil {
+			return nil, fmt.Errorf("lock: %w", err)
+		}
+	}
+	file, err := os.OpenFile(name, flags, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return file, nil
+}
+
+func write(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return wrap(err)
+}
+
+func wrap(err error) error {
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	return nil
+}
+
+// holder is what the one that has a lock wrote into it.
+func holder(name string) string {
+	file, err := open(name)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }() // only read from
+	text, err := io.ReadAll(io.LimitReader(file, 100))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

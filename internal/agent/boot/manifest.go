@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	agentconfig "github.com/drover-project/drover/config/agent"
+	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/statefile"
+)
+
+const (
+	// Name of the static pod; the API server shows it as drover-boot-<node>.
+	Name = "drover-boot"
+	// ManifestFile is its file in the kubelet's staticPodPath.
+	ManifestFile = Name + ".yaml"
+	// mark is the file's first line. A file without it is not ours, and is left alone.
+	mark = "# Written by drover-agent, which rewrites and removes it: what is changed here is lost. A file without this line is left alone.\n"
+	// nodeCritical is the priority of the class system-node-critical, which nobody fills in for static pods.
+	nodeCritical = int32(2000001000)
+	// manifestsVolume is the kubelet's staticPodPath in the pod.
+	manifestsVolume = "boot-manifests"
+	// stateVolume, firmwareVolume, podsVolume and logsVolume are volumes of the DaemonSet.
+	stateVolume, firmwareVolume, podsVolume, logsVolume = "state", "firmware", "pods", "pod-logs"
+)
+
+// PodOptions are what the static pod has of the agent that writes it. Paths are the agent's, if not said otherwise.
+type PodOptions struct {
+	// NodeName of this node.
+	NodeName string
+	// Image of the agent.
+	Image string
+	// HostRoot is where the host is mounted.
+	HostRoot string
+	// StateDir is the state directory, StatePath the same on the host.
+	StateDir, StatePath string
+	// FirmwareDir on the host.
+	FirmwareDir string
+	// ManifestDir is the kubelet's staticPodPath, below HostRoot.
+	ManifestDir string
+	// Args are further arguments.
+	Args []string
+}
+
+// Render makes the static pod's file out of the DaemonSet: the same user, capabilities and mounts, but for what only deliveries and reports
+// need. It has no ServiceAccount: there is nobody to talk to.
+func Render(o PodOptions) ([]byte, error) {
+	if o.NodeName == "" || o.Image == "" || o.StatePath == "" || !strings.HasPrefix(o.ManifestDir, o.HostRoot+"/") {
+		return nil, errors.New("static pod: node name, image, the state directory's path on the host, and a manifest directory below the host's root are required")
+	}
+	var set struct {
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			Template corev1.PodTemplateSpec `json:"template"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(agentconfig.DaemonSet, &set); err != nil {
+		return nil, fmt.Errorf("static pod: the DaemonSet: %w", err)
+	}
+	pod := corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: Name, Namespace: set.Namespace,
+			Labels: map[string]string{"app.kubernetes.io/name": Name, "app.kubernetes.io/part-of": "drover", "app.kubernetes.io/managed-by": "drover-agent"},
+		},
+		Spec: set.Spec.Template.Spec,
+	}
+	o.complete(&pod.Spec)
+	data, err := yaml.Marshal(pod)
+	if err != nil {
+		return nil, fmt.Errorf("static pod: %w", err)
+	}
+	return append([]byte(mark), data...), nil
+}
+
+// complete turns the DaemonSet's pod into the static one.
+func (o PodOptions) complete(spec *corev1.PodSpec) {
+	no, priority, directory := false, nodeCritical, corev1.HostPathDirectory
+	spec.ServiceAccountName, spec.AutomountServiceAccountToken = "", &no
+	spec.DNSPolicy = corev1.DNSDefault
+	spec.NodeSelector = nil // it is on its node
+	spec.Priority = &priority
+	c := &spec.Containers[0]
+	c.Name, c.Image, c.ImagePullPolicy = "boot", o.Image, corev1.PullIfNotPresent
+	c.Args = append([]string{
+		"boot", "--node-name=" + o.NodeName, "--host-root=" + o.HostRoot, "--state-dir=" + o.StateDir,
+		"--firmware-dir=" + o.FirmwareDir, "--boot-manifest-dir=" + o.ManifestDir,
+	}, o.Args...)
+	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil })
+	unused := func(name string) bool { return name == podsVolume || name == logsVolume }
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return unused(m.Name) })
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return unused(v.Name) })
+	for i := range c.VolumeMounts {
+		switch m := &c.VolumeMounts[i]; m.Name {
+		case stateVolume:
+			m.MountPath = o.StateDir
+		case firmwareVolume:
+			m.MountPath = o.HostRoot + o.FirmwareDir
+		}
+	}
+	for i := range spec.Volumes {
+		switch v := &spec.Volumes[i]; v.Name {
+		case stateVolume:
+			v.HostPath.Path = o.StatePath
+		case firmwareVolume:
+			v.HostPath.Path = o.FirmwareDir
+		}
+	}
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: manifestsVolume, MountPath: o.ManifestDir})
+	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: manifestsVolume, VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: strings.TrimPrefix(o.ManifestDir, o.HostRoot), Type: &directory},
+	}})
+}
+
+// errNotOurs says that somebody else's file has our file's name.
+var errNotOurs = errors.New("is there and was not written by drover-agent; it is left alone")
+
+// put makes the manifest these bytes, and tells whether it had to.
+func put(dir string, data []byte) (bool, error) {
+	now, err := read(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if bytes.Equal(now, data) {
+		return false, nil
+	}
+	return true, statefile.Replace(dir, ManifestFile, data, 0o600, true)
+}
+
+// withdraw removes the manifest if it is ours, and tells whether it did.
+func withdraw(dir string) (bool, error) {
+	if _, err := read(dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	return true, statefile.Remove(dir, ManifestFile)
+}
+
+// read returns our manifest.
+func read(dir string) ([]byte, error) {
+	const limit = 1 << 20
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("static pods: %w", err)
+	}
+	defer func() { _ = root.Close() }() // only read from
+	f, err := nofollow.OpenFile(root, ManifestFile)
+	var odd *nofollow.KindError
+	if errors.As(err, &odd) {
+		return nil, fmt.Errorf("%s %w", filepath.Join(dir, ManifestFile), errNotOurs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil, fmt.Errorf("static pods: %w", err)
+	}
+	if !bytes.HasPrefix(data, []byte(mark)) {
+		return nil, fmt.Errorf("%s %w", filepath.Join(dir, ManifestFile), errNotOurs)
+	}
+	return data, nil
+}
