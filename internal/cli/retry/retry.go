@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package retry is `drover retry`: what failed is tried again at once, and what is held against a build is forgotten.
+package retry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+// Options of the command.
+type Options struct {
+	genericiooptions.IOStreams
+	Flags *genericclioptions.ConfigFlags
+	Clock clock.PassiveClock
+
+	client    metadata.Interface
+	namespace string
+	module    string
+	node      string
+}
+
+// NewCommand makes the command.
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	return &cobra.Command{
+		Use:   "retry MODULE [NODE]",
+		Short: "Try again at once, and forget what failed before",
+		Long: "Asks the agents to forget earlier failures of a Module: pauses between tries, the kernel's refusals, and quarantines of builds that took\n" +
+			"the node down. With NODE, only that node is asked, and there for all Modules.",
+		Example: "  drover retry my-driver -n drivers          # on every node; a rollout that a crash stopped goes on\n" +
+			"  drover retry my-driver node-7 -n drivers   # on one node; its result decides whether the rollout goes on",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+}
+
+// Complete finds the cluster and the objects' names.
+func (o *Options) Complete(args []string) error {
+	o.module = args[0]
+	if len(args) > 1 {
+		o.node = args[1]
+	}
+	var err error
+	if o.namespace, _, err = o.Flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+		return fmt.Errorf("find the namespace: %w", err)
+	}
+	config, err := o.Flags.ToRESTConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	if o.client, err = metadata.NewForConfig(config); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return nil
+}
+
+// Run sets the annotation and says how to see what comes of it.
+func (o *Options) Run(ctx context.Context) error {
+	modules := o.client.Resource(v1beta1.GroupVersion.WithResource("modules")).Namespace(o.namespace)
+	module, err := modules.Get(ctx, o.module, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get Module %s in namespace %s: %w", o.module, o.namespace, err)
+	}
+	target, objects := modules, []*metav1.PartialObjectMetadata{module}
+	if o.node != "" {
+		target = o.client.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
+		node, err := target.Get(ctx, o.node, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("get Node %s: %w", o.node, err)
+		}
+		objects = append(objects, node)
+	}
+	at := newer(o.Clock.Now(), objects)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta1.RetryAnnotation: at}}})
+	if err != nil {
+		return fmt.Errorf("encode the annotation: %w", err)
+	}
+	name := objects[len(objects)-1].Name
+	if _, err := target.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "drover"}); err != nil {
+		return fmt.Errorf("annotate %s: %w", name, err)
+	}
+	for _, object := range objects {
+		if placement.Paused(object) {
+			_, _ = fmt.Fprintf(o.ErrOut, "Note: %s is paused. Nothing is tried until the annotation %s is taken off.\n", object.Name, v1beta1.PausedAnnotation)
+		}
+	}
+	_, _ = fmt.Fprint(o.Out, told(o.namespace, o.module, o.node, at))
+	return nil
+}
+
+// newer is the time of now, or later: what was asked for already, by somebody whose clock is ahead, would not be obeyed again.
+func newer(now time.Time, objects []*metav1.PartialObjectMetadata) string {
+	at := now.UTC().Truncate(time.Second)
+	for _, object := range objects {
+		if last := placement.RetryAsked(object); !at.After(last) {
+			at = last.Add(time.Second)
+		}
+	}
+	return at.Format(time.RFC3339)
+}
+
+func told(namespace, module, node, at string) string {
+	var b strings.Builder
+	watch := "kubectl get nmc                 # all nodes; for one: kubectl get nmc NODE -o yaml"
+	if node == "" {
+		fmt.Fprintf(&b, "Asked all nodes of Module %s/%s to forget earlier failures and try again (%s=%s on the Module).\n", namespace, module, v1beta1.RetryAnnotation, at)
+	} else {
+		fmt.Fprintf(&b, "Asked node %s to forget earlier failures and try again, for all Modules (%s=%s on the Node).\n", node, v1beta1.RetryAnnotation, at)
+		watch = "kubectl get nmc " + node + " -o yaml"
+	}
+	fmt.Fprintf(&b, "To watch:\n  %s\n  kubectl get module %s -n %s -o yaml\n", watch, module, namespace)
+	return b.String()
+}
