@@ -201,8 +201,11 @@ func (p *pass) insert(ctx context.Context, k key, s planStep, parameters []strin
 	err = p.o.Host.Load(ctx, r)
 	p.present = nil
 	if p.o.Fuse != nil && !errors.Is(err, host.ErrTimeout) {
-		if err := p.o.Fuse.Done(s.burns(), err == nil, p.o.Clock.Now()); err != nil {
-			return fmt.Errorf("note the end of the load: %w", err)
+		if failed := p.o.Fuse.Done(s.burns(), err == nil, p.o.Clock.Now()); failed != nil {
+			return fmt.Errorf("note the end of the load: %w", failed)
+		}
+		if failed := p.blame(ctx, []planStep{s}, err); failed != nil {
+			return failed
 		}
 	}
 	if errors.Is(err, host.Errno("EEXIST")) {

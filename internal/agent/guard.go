@@ -4,7 +4,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -77,6 +79,25 @@ func (p *pass) judge(ctx context.Context) error {
 	for _, v := range verdicts {
 		klog.FromContext(ctx).Info("The last boot, or agent, ended while a module was being loaded", "build", v.Build.String(),
 			"outcome", v.Outcome, "strikes", v.Strikes, "evidence", v.Evidence)
+	}
+	return nil
+}
+
+// blame keeps a build out whose load made the kernel oops: the kernel of this boot says so, and the next one would oops as well.
+func (p *pass) blame(ctx context.Context, loads []planStep, failed error) error {
+	var died *host.DiedError
+	if p.o.Fuse == nil || !errors.As(failed, &died) {
+		return nil
+	}
+	culprits := fuse.Culprits(died.Log)
+	for _, s := range loads {
+		if !slices.Contains(culprits, s.Name) {
+			continue
+		}
+		klog.FromContext(ctx).Info("The kernel oopsed in a load", "build", s.burns().String())
+		if err := p.o.Fuse.Blame(s.burns(), p.o.Clock.Now()); err != nil {
+			return fmt.Errorf("note the oops: %w", err)
+		}
 	}
 	return nil
 }

@@ -181,3 +181,22 @@ func TestExcuse(t *testing.T) {
 	r.boot(r.host, o)
 	same(t, "live in the end", true, loadedImage(r.last, "gadget") != "")
 }
+
+// TestOopsIsBlamed: the build is not loaded at the next boot either, and another one is.
+func TestOopsIsBlamed(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.host.Script("finit_module", "gadget", fake.Fault{Oops: true, Times: 1})
+	o := order("gadget", r.deliver("d1", gadget))
+	r.boot(r.host, o)
+	same(t, "attempt", "Failed LoadFailed", attempt(r.last, "gadget"))
+	r.clock.Step(time.Hour)
+	r.boot(r.host, o)
+	same(t, "attempt of the next agent", "Waiting Timeout", attempt(r.last, "gadget"))
+	r.host.Reboot("")
+	r.boot(r.host, o)
+	same(t, "attempt after a boot", "Failed Quarantined", attempt(r.last, "gadget"))
+	same(t, "loads", 1, loadsOf(r, "gadget"))
+	if r.boot(r.host, order("gadget", r.deliver("d2", gadgetV2))); loadedImage(r.last, "gadget") == "" {
+		t.Errorf("another build: %s", attempt(r.last, "gadget"))
+	}
+}

@@ -130,7 +130,7 @@ func (p *pass) probe(ctx context.Context, f facts, l *loaded, adopted bool) erro
 	if errors.Is(failed, host.ErrTimeout) {
 		return p.refused(ctx, f, f.plan.main(), nil, failed) // the modules may still arrive; the journal names them
 	}
-	if err := p.closeFuses(open); err != nil {
+	if err := errors.Join(p.closeFuses(open), p.blame(ctx, open, failed)); err != nil {
 		return err
 	}
 	came, err := p.came(open)

@@ -16,7 +16,11 @@ import (
 func loadReport(err error) report {
 	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}
 	var call *host.CallError
+	var died *host.DiedError
 	switch {
+	case errors.As(err, &died):
+		r.Message = fmt.Sprintf("The kernel killed the load of %s, as it does after an oops: see the kernel log. What is left of it stays until the node's next boot.", died.Module)
+		return r
 	case errors.Is(err, host.ErrTimeout):
 		r.Reason = v1beta1.ReasonTimeout
 		r.Message = fmt.Sprintf("Loading did not return in time (%v); nothing else is loaded in its place before the node's next boot.", err)

@@ -42,7 +42,8 @@ type Host interface {
 	Tree() (fs.FS, error)
 
 	// Load inserts a module. It returns nil once the module's init has returned, a *CallError when the kernel
-	// refuses, and an error matching ErrTimeout when the call did not come back in time: it may still be running.
+	// refuses, a *DiedError when the call was killed, and an error matching ErrTimeout when it did not come back in time:
+	// it may still be running.
 	Load(ctx context.Context, r LoadRequest) error
 
 	// Unload removes a module that nobody uses; it never waits for users. Errors as for Load; EBUSY or EAGAIN means in use.
@@ -147,6 +148,22 @@ func (e *CallError) Is(target error) bool {
 
 // ErrTimeout matches the error of a kernel call that did not come back before its deadline.
 var ErrTimeout = errors.New("the kernel call did not return in time")
+
+// DiedError says that the process which made a call died in it, as it does when the kernel oopses. The module may stay as it was then, coming or
+// going, until the next boot.
+type DiedError struct {
+	// Call and Module as in CallError.
+	Call, Module string
+	// Log is all that the kernel printed during the call.
+	Log string
+	// Err is how the process ended.
+	Err error
+}
+
+func (e *DiedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Call, e.Module, e.Err) }
+
+// Unwrap returns how the process ended.
+func (e *DiedError) Unwrap() error { return e.Err }
 
 // Errno is a target for errors.Is: errors.Is(err, host.Errno("EBUSY")).
 func Errno(name string) error { return &CallError{Errno: name} }

@@ -19,17 +19,21 @@ var (
 	address = regexp.MustCompile(`\b(0x)?[0-9a-f]{16}\b|\(____ptrval____\)`)
 )
 
-// newLines are the last lines that after has and before has not, without what differs from time to time (timestamps,
-// addresses), so that equal failures give equal lines. The buffer may have wrapped in between.
-func newLines(before, after string) []string {
-	added := after
+// newText is what after has and before has not. The buffer may have wrapped in between.
+func newText(before, after string) string {
 	if last := lastLine(before); last != "" {
 		if i := strings.LastIndex(after, last); i >= 0 {
-			added = after[i+len(last):]
+			return after[i+len(last):]
 		}
 	}
+	return after
+}
+
+// newLines are the last lines of newText, without what differs from time to time (timestamps, addresses), so that equal
+// failures give equal lines.
+func newLines(before, after string) []string {
 	var lines []string
-	for line := range strings.Lines(added) {
+	for line := range strings.Lines(newText(before, after)) {
 		line = strings.TrimRight(line, "\n")
 		line = line[len(logPrefix.FindString(line)):]
 		line = address.ReplaceAllString(strings.ToValidUTF8(line, "?"), "<address>")

@@ -32,7 +32,11 @@ func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 		return nil
 	case errors.Is(err, modprobe.ErrLeftBehind):
 		return fmt.Errorf("modprobe %s: %w", name, ErrTimeout)
-	case !errors.As(err, &failed), failed.Errno == "":
+	case !errors.As(err, &failed):
+		return err
+	case failed.Killed:
+		return &DiedError{Call: "modprobe", Module: name, Log: newText(before, r.log()), Err: err}
+	case failed.Errno == "":
 		return err
 	}
 	lines := newLines(before, r.log())

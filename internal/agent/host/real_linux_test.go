@@ -169,7 +169,8 @@ func TestChildThatDies(t *testing.T) {
 	h := realHost(t, time.Minute)
 	err := h.Unload(t.Context(), UnloadRequest{Name: "gadget"})
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	var died *DiedError
+	if !errors.As(err, &exit) || !errors.As(err, &died) || died.Module != "gadget" {
 		t.Fatalf("err %v", err)
 	}
 }

@@ -17,6 +17,9 @@ import (
 // ErrLeftBehind says that the child did not answer before its deadline; it is still running.
 var ErrLeftBehind = errors.New("the child process did not answer in time and was left behind")
 
+// ErrDied says that the child ended without an answer, most likely killed by an oops.
+var ErrDied = errors.New("the child process died in the call")
+
 // Caller runs children.
 type Caller struct {
 	// Command is the program and its first arguments, for example {"/proc/self/exe", "kcall"}.
@@ -88,12 +91,12 @@ func (c *Caller) leave(module string, ended <-chan error) {
 	}()
 }
 
-// answer reads what the child said. One that died without a word was most likely killed by an oops.
+// answer reads what the child said.
 func answer(out []byte, ended error) (Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(out, &a); err != nil {
 		if ended != nil {
-			return Answer{}, fmt.Errorf("kcall: the child died in the call: %w", ended)
+			return Answer{}, fmt.Errorf("kcall: %w: %w", ErrDied, ended)
 		}
 		return Answer{}, fmt.Errorf("kcall: read the answer: %w", err)
 	}

@@ -26,6 +26,8 @@ type Error struct {
 	Errno string
 	// Said is what the program wrote that tells of the failure, or its end.
 	Said string
+	// Killed: the program did not end by itself; an oops kills it.
+	Killed bool
 }
 
 func (e *Error) Error() string { return "modprobe: " + e.Said }
@@ -121,7 +123,8 @@ func failure(ended error, said string) error {
 	if ended == nil {
 		return nil
 	}
-	e := &Error{Said: clip(complaints(said))}
+	var exit *exec.ExitError
+	e := &Error{Said: clip(complaints(said)), Killed: errors.As(ended, &exit) && exit.ExitCode() < 0}
 	if e.Said == "" {
 		e.Said = ended.Error()
 	}

@@ -232,7 +232,8 @@ func TestRunReadsWhatWentWrong(t *testing.T) {
 			script: "echo 'modprobe: FATAL: Module nic not found in directory /tmp/opt/lib/modules/x' >&2; exit 1",
 			then:   &Error{Said: "FATAL: Module nic not found in directory /tmp/opt/lib/modules/x"},
 		},
-		"without a word": {script: "exit 3", then: &Error{Said: "exit status 3"}},
+		"without a word":        {script: "exit 3", then: &Error{Said: "exit status 3"}},
+		"killed, as by an oops": {script: "kill -9 $$", then: &Error{Said: "signal: killed", Killed: true}},
 		"without an end of words": {
 			script: "yes modprobe: talk | head -c 300000; exit 1",
 			then:   &Error{Said: strings.Repeat("talk; ", 86)[:512] + "…"},

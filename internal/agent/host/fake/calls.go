@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	errOops  = errors.New("the child process died in the call")
-	errPanic = errors.New("the node went down in the call")
+	errKilled = errors.New("killed")
+	errPanic  = errors.New("the node went down in the call")
 )
 
 // Load implements host.Host.
@@ -64,7 +64,9 @@ func (h *Host) run(ctx context.Context, call Call, m *module, returned func(*mod
 		return h.panics(call, m, f.Dump)
 	case f.Oops:
 		h.oops()
-		return h.end(call, fmt.Errorf("%s %s: %w", call.Call, m.info.Name, errOops))
+		return h.end(call, &host.DiedError{
+			Call: call.Call, Module: m.info.Name, Err: errKilled, Log: "Oops: 0002 [#1] PREEMPT SMP\nRIP: 0010:" + m.info.Name + "_init+0x12/0x34 [" + m.info.Name + "]\n",
+		})
 	}
 	if err := h.wait(ctx, f, m); err != nil {
 		return h.end(call, err)

@@ -182,6 +182,7 @@ func (h *Host) fault(call, name string) *Fault {
 // end writes a call down, tells the watchers and completes the error.
 func (h *Host) end(c Call, err error) error {
 	var refused *host.CallError
+	var died *host.DiedError
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
@@ -189,7 +190,7 @@ func (h *Host) end(c Call, err error) error {
 		c.Result = refused.Errno
 	case errors.Is(err, host.ErrTimeout):
 		c.Result = "timeout"
-	case errors.Is(err, errOops):
+	case errors.As(err, &died):
 		c.Result = "oops"
 	case errors.Is(err, errPanic):
 		c.Result = "panic"
