@@ -102,6 +102,10 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, or node for drift, reboots and crashes; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
+.PHONY: bench-agent
+bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
+	@GROUP=agent go run ./test/vm/e2e
+
 .PHONY: chaos-node
 chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a fake kernel, and audit every call to the kernel
 	@go test ./internal/agent -run '^TestChaos$$' -count=1 -timeout 20m -v -chaos.events=$(EVENTS) -chaos.seed=$(SEED) -chaos.break=$(BREAK) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'

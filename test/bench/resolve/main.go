@@ -81,7 +81,7 @@ func (r result) wrong() error {
 const (
 	maxRatio        = 0.5
 	maxInAgentRatio = 10.0
-	maxColdRatio    = 14.0
+	maxColdRatio    = 20.0
 )
 
 func main() {

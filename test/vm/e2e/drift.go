@@ -161,6 +161,29 @@ func (s *suite) attempt(ctx context.Context, key client.ObjectKey) (*v1beta1.Nod
 
 // inUse lets a pod hold the device while a reload is ordered.
 func (s *suite) inUse(ctx context.Context) error {
+	if err := s.holdAsPod(ctx); err != nil {
+		return err
+	}
+	if err := s.greet(ctx, "held"); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the status names the pod", func(ctx context.Context) error {
+		return s.attemptIs(ctx, v1beta1.AttemptInUse, devices+"/holder")
+	}); err != nil {
+		return err
+	}
+	if err := s.expect(ctx, artifacts.Linux61, greeting, "hello"); err != nil {
+		return err
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: devices, Name: "holder"}}
+	if err := s.client.Delete(ctx, pod, client.GracePeriodSeconds(1)); err != nil {
+		return err
+	}
+	return s.greeted(ctx, "held")
+}
+
+// holdAsPod runs a pod that holds the device.
+func (s *suite) holdAsPod(ctx context.Context) error {
 	if err := s.namespace(ctx, devices, "privileged"); err != nil {
 		return err
 	}
@@ -180,26 +203,9 @@ func (s *suite) inUse(ctx context.Context) error {
 	if err := s.client.Create(ctx, pod); err != nil {
 		return err
 	}
-	if err := s.eventually(ctx, "the pod holds the device", func(ctx context.Context) error {
+	return s.eventually(ctx, "the pod holds the device", func(ctx context.Context) error {
 		return s.expect(ctx, artifacts.Linux61, "test $(cat /sys/module/drover_sample/refcnt) -gt 0 && echo held || true", "held")
-	}); err != nil {
-		return err
-	}
-	if err := s.greet(ctx, "held"); err != nil {
-		return err
-	}
-	if err := s.eventually(ctx, "the status names the pod", func(ctx context.Context) error {
-		return s.attemptIs(ctx, v1beta1.AttemptInUse, devices+"/holder")
-	}); err != nil {
-		return err
-	}
-	if err := s.expect(ctx, artifacts.Linux61, greeting, "hello"); err != nil {
-		return err
-	}
-	if err := s.client.Delete(ctx, pod, client.GracePeriodSeconds(1)); err != nil {
-		return err
-	}
-	return s.greeted(ctx, "held")
+	})
 }
 
 // holdDevice lets a process of the node itself hold the device.
@@ -240,10 +246,9 @@ func (s *suite) reloadAlone(ctx context.Context) error {
 
 // agentKilled kills the agent at the moments of a reload that the kernel's log shows.
 func (s *suite) agentKilled(ctx context.Context) error {
-	const pid = "$(pgrep -f 'drover-agent run' | head -n 1)"
 	for moment, wait := range map[string]string{
-		"unloaded": "n=$(" + unloads + "); echo ready >/tmp/killer; while [ $(" + unloads + ") = $n ]; do :; done; kill -9 " + pid + "; echo killed >/tmp/killer",
-		"loaded":   "n=$(" + loads + "); echo ready >/tmp/killer; while [ $(" + loads + ") = $n ]; do :; done; kill -9 " + pid + "; echo killed >/tmp/killer",
+		"unloaded": "n=$(" + unloads + "); echo ready >/tmp/killer; while [ $(" + unloads + ") = $n ]; do :; done; kill -9 " + agentPID + " && echo killed >/tmp/killer",
+		"loaded":   "n=$(" + loads + "); echo ready >/tmp/killer; while [ $(" + loads + ") = $n ]; do :; done; kill -9 " + agentPID + " && echo killed >/tmp/killer",
 	} {
 		if _, err := s.console(ctx, "rm -f /tmp/killer; ("+wait+") >/dev/null 2>&1 &"); err != nil {
 			return err

@@ -38,6 +38,9 @@ func (s *suite) expect(ctx context.Context, series artifacts.Series, script, wan
 // loads is how often our module has been loaded in this boot: it says so in the kernel's log.
 const loads = "dmesg | grep -c 'drover_sample: loaded'"
 
+// agentPID is, in a script on a node, the process of the deployed agent. The guest has no pgrep.
+const agentPID = "$(ps -o pid,args | awk '/[d]rover-agent run/ {print $1; exit}')"
+
 // inKernel asks the kernel, over the console, whether it holds the module.
 func (s *suite) inKernel(ctx context.Context, series artifacts.Series, module string, want bool) error {
 	answer := map[bool]string{true: "1", false: "0"}[want]

@@ -6,9 +6,10 @@
 // the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
-// GROUP chooses what is proved: "main" (the default), or "node", which is about drift, reboots and busy modules. STEPS=rmmod,inUse runs only
-// those of the group, for work on them: some stand on the ones before.
-// It ends with one line RESULT: a boolean per step. BREAK=image asks for an image that does not exist, so that the result is red.
+// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, or "agent", which measures what
+// the agent costs. STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
+// It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
+// in group agent, BREAK=slow delays the agent's kernel calls, and BREAK=busy lets modules come and go while it should be idle.
 package main
 
 import (
@@ -43,7 +44,7 @@ func main() {
 	}
 }
 
-// group is the part of the steps to run: "main", the default, or "node".
+// group is the part of the steps to run; "main" is the default.
 func group() string { return cmp.Or(os.Getenv("GROUP"), "main") }
 
 func (s *suite) groups() map[string][]step {
@@ -82,6 +83,13 @@ func (s *suite) groups() map[string][]step {
 			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
 			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},
 		},
+		"agent": {
+			{"", "kmod and what compares it with the agent", s.benchTools},
+			start,
+			{"", "the agent and modprobe have loaded the same module in turn", s.loadRatio},
+			{"loaded", "a Module loads a module of ours with its parameters", s.loadModule},
+			{"", "an agent with nothing to do was watched", s.idle},
+		},
 	}
 }
 
@@ -92,7 +100,7 @@ type step struct {
 }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{breaks: os.Getenv("BREAK"), proved: map[string]bool{}}
+	s := &suite{breaks: os.Getenv("BREAK"), proved: map[string]bool{}, figures: map[string]float64{}}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.prepare(ctx); err != nil {
 		return err
@@ -100,7 +108,7 @@ func run(ctx context.Context) (err error) {
 	s.begin = time.Now()
 	steps, known := s.groups()[group()]
 	if !known {
-		return fmt.Errorf("no group %q: GROUP is main or node", group())
+		return fmt.Errorf("no group %q: GROUP is main, node or agent", group())
 	}
 	failed := s.all(ctx, chosen(steps))
 	return errors.Join(failed, s.report(failed))
@@ -147,6 +155,9 @@ func (s *suite) report(failed error) error {
 	for letter, proved := range s.proved {
 		result[letter] = proved
 	}
+	for name, value := range s.figures {
+		result[name] = value
+	}
 	line, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("print the result: %w", err)
@@ -155,5 +166,5 @@ func (s *suite) report(failed error) error {
 	if failed == nil && seconds > maxSeconds {
 		return fmt.Errorf("%.0f s are more than %d", seconds, maxSeconds)
 	}
-	return nil
+	return errors.Join(s.tooHigh...)
 }

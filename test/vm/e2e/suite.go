@@ -45,6 +45,8 @@ type suite struct {
 	begin   time.Time
 	started bool // what is broken on purpose comes after the start
 	proved  map[string]bool
+	figures map[string]float64
+	tooHigh []error // figures above their bounds
 	kernels []string
 	boots   []string
 
@@ -58,6 +60,8 @@ type suite struct {
 	client   client.Client
 	core     kubernetes.Interface
 	nodes    map[artifacts.Series]*node.Node
+	// guestFiles are put into nodes that start.
+	guestFiles map[string]artifacts.File
 }
 
 // say prints one line of progress.
@@ -172,6 +176,7 @@ func (s *suite) startNode(ctx context.Context, series artifacts.Series, index in
 	n, err := node.Start(ctx, s.images, node.Config{
 		Name: name, Index: index, Kernel: series, Dir: filepath.Join(s.dir, name),
 		Server: s.cluster.Server, CA: ca, Token: s.cluster.NodeTokens[name], RegistryPort: s.registry.Port(),
+		Files: s.guestFiles,
 	})
 	if err != nil {
 		return err
