@@ -24,7 +24,7 @@ func (r *Real) HasModprobe() bool {
 // Load and Unload, as far as the program tells the kernel's answer.
 func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 	name := cmp.Or(strings.Join(req.Modules, " "), "modprobe")
-	before := r.log()
+	before := r.logEnd()
 	err := r.modprobe.Run(req.Args, modprobe.Content{Dir: req.Dir, Image: req.Image, Modules: req.Modules, LoadOrder: req.LoadOrder})
 	var failed *modprobe.Error
 	switch {

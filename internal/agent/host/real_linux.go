@@ -198,7 +198,7 @@ func (r *Real) Unload(_ context.Context, req UnloadRequest) error {
 }
 
 func (r *Real) call(call, module string, request kcall.Request, file *os.File) error {
-	before := r.log()
+	before := r.logEnd()
 	answer, err := r.caller.Call(module, request, file)
 	switch {
 	case errors.Is(err, kcall.ErrLeftBehind):
@@ -243,3 +243,16 @@ func (r *Real) log() string {
 	}
 	return string(buffer[:n])
 }
+
+// logEnd is the end of the ring buffer, enough to find it again: of all, the kernel would write out a hundred kilobytes before each call.
+func (r *Real) logEnd() string {
+	buffer := make([]byte, logEndSize)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buffer)
+	if err != nil {
+		return ""
+	}
+	return string(buffer[:n])
+}
+
+// logEndSize holds at least one line of the kernel's log, which has up to 1 KiB and, before it, level and time.
+const logEndSize = 4 << 10
