@@ -82,6 +82,7 @@ func (s *suite) groups() map[string][]step {
 			{"crash", "a module that panics on load is held back, then quarantined, and the node serves", s.crash},
 			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
 			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},
+			{"staticPod", "with the static pod, after a reboot it is loaded before the API server is back", s.staticPod},
 		},
 		"agent": {
 			{"", "kmod and what compares it with the agent", s.benchTools},

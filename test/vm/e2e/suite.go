@@ -254,6 +254,7 @@ func (s *suite) explain() error {
 		{"get", "nmc", "-o", "yaml"},
 		{"-n", operatorNamespace, "logs", "deployment/drover-operator", "--tail=40"},
 		{"-n", operatorNamespace, "logs", "daemonset/drover-agent", "--tail=40"},
+		{"-n", operatorNamespace, "logs", "-l", "app.kubernetes.io/name=drover-boot", "--tail=40"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
 	} {
 		output, err := s.kubectl(ctx, args...)
