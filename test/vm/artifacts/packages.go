@@ -26,6 +26,7 @@ var hostPackages = []string{
 	"libelf1",         // objtool of the kernel's build tools
 	"libseccomp-dev",  // runc
 	"make",            // kernel modules
+	"ovmf",            // UEFI firmware
 	"pkg-config",      // runc finds libseccomp
 	"qemu-system-x86", // the machine
 	"qemu-utils",      // qemu-img

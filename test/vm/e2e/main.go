@@ -83,6 +83,7 @@ func (s *suite) groups() map[string][]step {
 			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
 			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},
 			{"staticPod", "with the static pod, after a reboot it is loaded before the API server is back", s.staticPod},
+			{"signature", "where signatures are enforced, a key in UEFI db loads; another key and none are tried once", s.signature},
 		},
 		"agent": {
 			{"", "kmod and what compares it with the agent", s.benchTools},

@@ -42,6 +42,9 @@ type Config struct {
 	Kernel artifacts.Series
 	// KernelArgs are added to the kernel's command line.
 	KernelArgs []string
+	// UEFI is the content of the memory in which UEFI firmware keeps its
+	// variables, afresh at every power on. Without it the machine has a BIOS.
+	UEFI []byte
 	// MemMB is the machine's memory, MiB; 0 stands for 1280.
 	MemMB int
 	// SMP is the number of processors; 0 stands for 1. Emulated processors that

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -138,6 +139,10 @@ func (c *Console) forget(id int) {
 	delete(c.answers, id)
 }
 
+// escapes move a terminal's cursor. UEFI firmware writes some to every serial
+// port, without a line's end, before the guest says its first word.
+var escapes = regexp.MustCompile(`\x1b\[[0-9;=?]*[A-Za-z]`)
+
 // read takes lines from the guest until the machine is gone.
 func (c *Console) read() {
 	reader := bufio.NewReader(c.conn)
@@ -147,7 +152,7 @@ func (c *Console) read() {
 			c.close()
 			return
 		}
-		fields := strings.Fields(line)
+		fields := strings.Fields(escapes.ReplaceAllString(line, ""))
 		switch {
 		case len(fields) == 2 && fields[0] == "ready":
 			c.up(fields[1])

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/drover-project/drover/test/vm/internal/process"
+	"github.com/drover-project/drover/test/vm/uefi"
 )
 
 // kernelArgs of every node: messages to the first serial port and few of them,
@@ -48,7 +49,11 @@ func power(config Config, kernel, initrd, disk string) (*machine, error) {
 		return nil, errors.Join(fmt.Errorf("create QEMU's log: %w", err), closeConns(ours))
 	}
 	defer closeAll([]*os.File{output})
-	cmd := exec.Command("qemu-system-x86_64", arguments(config, kernel, initrd, disk)...)
+	firmware, err := firmwareArguments(config)
+	if err != nil {
+		return nil, errors.Join(err, closeConns(ours))
+	}
+	cmd := exec.Command("qemu-system-x86_64", append(arguments(config, kernel, initrd, disk), firmware...)...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.ExtraFiles = theirs
 	child, err := process.Start(cmd)
@@ -87,6 +92,23 @@ func arguments(config Config, kernel, initrd, disk string) []string {
 		"-chardev", "socket,id=commands,fd=3", "-serial", "chardev:commands",
 		"-chardev", "socket,id=monitor,fd=4", "-mon", "chardev=monitor,mode=control",
 	}
+}
+
+// firmwareArguments are those of a machine with UEFI. Its code writes to the
+// memory of its variables, so that is a copy.
+func firmwareArguments(config Config) ([]string, error) {
+	if config.UEFI == nil {
+		return nil, nil
+	}
+	variables := filepath.Join(config.Dir, "uefi-variables")
+	if err := os.WriteFile(variables, config.UEFI, 0o600); err != nil {
+		return nil, fmt.Errorf("write the firmware's variables: %w", err)
+	}
+	return []string{
+		"-machine", "q35",
+		"-drive", "if=pflash,format=raw,unit=0,readonly=on,file=" + uefi.Code,
+		"-drive", "if=pflash,format=raw,unit=1,file=" + escape(variables),
+	}, nil
 }
 
 // escape protects commas in QEMU's option lists.

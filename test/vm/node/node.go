@@ -98,6 +98,10 @@ func (n *Node) SetKernel(series artifacts.Series) { n.config.Kernel = series }
 // next boot on.
 func (n *Node) SetKernelArgs(args ...string) { n.config.KernelArgs = args }
 
+// SetUEFI gives the machine UEFI firmware with these variables from the next
+// boot on: Config.UEFI.
+func (n *Node) SetUEFI(variables []byte) { n.config.UEFI = variables }
+
 // SetFile writes a file into the guest from the next boot on.
 func (n *Node) SetFile(path string, file artifacts.File) {
 	files := map[string]artifacts.File{path: file}

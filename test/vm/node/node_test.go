@@ -56,7 +56,7 @@ func guest(conn net.Conn, noise string) error {
 func TestConsoleReturnsOutputAndCodeInSpiteOfNoise(t *testing.T) {
 	ours, theirs := net.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- guest(theirs, "[    1.0] some message\r\n\n") }()
+	go func() { ended <- guest(theirs, "[    1.0] some message\r\n\n\x1b[2J\x1b[01;01H\x1b[=3h") }()
 	console := newConsole(ours)
 	script := "echo 'quotes \" and lines'\n" + strings.Repeat("x", 10000)
 	output, code, err := console.Run(t.Context(), script)

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/uefi"
+)
+
+// What the kernel says at each try to load a module that it refuses. It does not name the module.
+const (
+	saysUnsigned = "Loading of unsigned module is rejected"
+	saysNoKey    = "Loading of module with unavailable key is rejected"
+)
+
+// signature boots the first node with a certificate of ours in UEFI db and a kernel that enforces signatures. The group's own Module, which
+// has none, is ordered all the time.
+func (s *suite) signature(ctx context.Context) error {
+	trusted, err := synth.NewOwner("drover e2e: in db")
+	if err != nil {
+		return err
+	}
+	stranger, err := synth.NewOwner("drover e2e: in no keyring")
+	if err != nil {
+		return err
+	}
+	if err := s.enforceSignatures(ctx, trusted.Certificate); err != nil {
+		return err
+	}
+	if err := s.rejected(ctx, loader, saysUnsigned); err != nil {
+		return err
+	}
+	if err := s.signAnew(ctx, stranger, trusted); err != nil {
+		return err
+	}
+	// An agent that begins anew does not ask again either; longer than the first pauses between tries.
+	if err := s.replaceAgent(ctx); err != nil {
+		return err
+	}
+	return s.throughout(ctx, 12*time.Second, func(ctx context.Context) error {
+		return errors.Join(s.tried(ctx, saysUnsigned, 1), s.tried(ctx, saysNoKey, 1))
+	})
+}
+
+// enforceSignatures restarts the first node.
+func (s *suite) enforceSignatures(ctx context.Context, certificate *x509.Certificate) error {
+	empty, err := readFile(uefi.EmptyVariables)
+	if err != nil {
+		return err
+	}
+	variables, err := uefi.Append(empty, uefi.Trust(certificate.Raw))
+	if err != nil {
+		return err
+	}
+	n := s.nodes[artifacts.Linux61]
+	n.SetUEFI(variables)
+	n.SetKernelArgs("module.sig_enforce=1")
+	if err := s.reboot(ctx); err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if _, err := n.WaitReady(ready, s.core); err != nil {
+		return err
+	}
+	return s.expect(ctx, artifacts.Linux61, "cat /sys/module/module/parameters/sig_enforce", "Y")
+}
+
+// signAnew orders a module signed by a key that the node does not know, and then the same build signed by one that it trusts.
+func (s *suite) signAnew(ctx context.Context, stranger, trusted *synth.Owner) error {
+	const name = "drover_refused"
+	key := client.ObjectKey{Namespace: restricted, Name: "signed"}
+	image, err := s.pushSigned(ctx, name, stranger)
+	if err != nil {
+		return err
+	}
+	m := module(key, artifacts.Linux61, image, name)
+	if err := s.client.Create(ctx, m); err != nil {
+		return err
+	}
+	if err := s.rejected(ctx, key, saysNoKey); err != nil {
+		return err
+	}
+	if image, err = s.pushSigned(ctx, name, trusted); err != nil {
+		return err
+	}
+	before := m.DeepCopy()
+	m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = image
+	if err := s.client.Patch(ctx, m, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	if err := s.eventually(ctx, "the module with the trusted signature is ready", func(ctx context.Context) error {
+		return s.ready(ctx, artifacts.Linux61, key, name)
+	}); err != nil {
+		return err
+	}
+	// Out of the tree, but not unsigned.
+	if err := s.expect(ctx, artifacts.Linux61, "cat /sys/module/drover_refused/taint", "O"); err != nil {
+		return err
+	}
+	return s.remove(ctx, key, name)
+}
+
+func (s *suite) pushSigned(ctx context.Context, name string, by *synth.Owner) (image string, err error) {
+	content, err := s.nodeModule(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if content, err = by.Sign(content, synth.SignOptions{}); err != nil {
+		return "", err
+	}
+	return s.pushModule(ctx, name, content, nil)
+}
+
+// replaceAgent kills the first node's agent and waits for the next one.
+func (s *suite) replaceAgent(ctx context.Context) error {
+	old, err := s.console(ctx, "echo "+agentPID)
+	if err != nil {
+		return err
+	}
+	if _, err := s.console(ctx, "kill -9 "+old); err != nil {
+		return err
+	}
+	return s.eventually(ctx, "another agent runs", func(ctx context.Context) error {
+		now, err := s.console(ctx, "echo "+agentPID)
+		if err == nil && (now == "" || now == old) {
+			err = fmt.Errorf("process %q instead of another than %q", now, old)
+		}
+		return err
+	})
+}
+
+// rejected waits until the node's status and the Module say so; the kernel has been asked once.
+func (s *suite) rejected(ctx context.Context, key client.ObjectKey, kernelSays string) error {
+	if err := s.eventually(ctx, "the signature of "+key.Name+" is rejected", func(ctx context.Context) error {
+		return errors.Join(
+			s.reasonIs(ctx, key, v1beta1.ReasonSignatureRejected),
+			s.conditionIs(ctx, key, v1beta1.ConditionLoaded, "False", v1beta1.ReasonSignatureRejected),
+		)
+	}); err != nil {
+		return err
+	}
+	return s.tried(ctx, kernelSays, 1)
+}
+
+// tried compares how often the kernel said something in this boot.
+func (s *suite) tried(ctx context.Context, kernelSays string, times int) error {
+	return s.expect(ctx, artifacts.Linux61, "dmesg | grep -c '"+kernelSays+"' || true", strconv.Itoa(times))
+}
+
+// reasonIs checks the reason of a failed attempt in the first node's status.
+func (s *suite) reasonIs(ctx context.Context, key client.ObjectKey, reason string) error {
+	nmc := &v1beta1.NodeModulesConfig{}
+	if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName(artifacts.Linux61)}, nmc); err != nil {
+		return err
+	}
+	for _, a := range nmc.Status.Attempts {
+		if a.Namespace == key.Namespace && a.Name == key.Name && a.State == v1beta1.AttemptFailed && a.Reason == reason {
+			return nil
+		}
+	}
+	return fmt.Errorf("no attempt of %s failed with %s: %+v", key, reason, nmc.Status.Attempts)
+}
