@@ -54,7 +54,7 @@ func (p *pass) leaving(f facts) ([]string, *report, error) {
 	if len(f.inTree()) == 0 {
 		return nil, nil, nil
 	}
-	_, tree, err := hostTree(p.o.Host)
+	_, tree, err := walkedHostTree(p.o.Host)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +131,7 @@ func (p *pass) alsoReplaces(k key, steps []planStep) (key, bool) {
 
 // hostsPlan are a module of the host's own tree and what it needs, in load order.
 func (p *pass) hostsPlan(name string) ([]planStep, error) {
-	dir, tree, err := hostTree(p.o.Host)
+	dir, tree, err := walkedHostTree(p.o.Host)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func planRaw(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, names []string
 	if err != nil {
 		return nil, err
 	}
-	hostFS, hostTree, err := hostTree(h)
+	hostFS, hostTree, err := walkedHostTree(h)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 	if err != nil {
 		return nil, err
 	}
-	hostFS, hostTree, err := hostTree(h)
+	hostFS, hostTree, err := hostTree(h, kmod.NewIndexedTree)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,14 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 	if err != nil {
 		return nil, err
 	}
-	steps, err := kmod.Resolve(kmod.Want{Modules: []string{main}, LoadOrder: c.Modprobe.ModulesLoadingOrder, Live: live}, image, hostTree)
+	want := kmod.Want{Modules: []string{main}, LoadOrder: c.Modprobe.ModulesLoadingOrder, Live: live}
+	steps, err := kmod.Resolve(want, image, hostTree)
+	if err != nil { // the host's index may be older than its modules
+		if hostFS, hostTree, err = walkedHostTree(h); err != nil {
+			return nil, err
+		}
+		steps, err = kmod.Resolve(want, image, hostTree)
+	}
 	if err != nil {
 		return nil, unresolved(err)
 	}
@@ -200,13 +207,16 @@ func imageTree(delivery fs.FS, release string) (fs.FS, *kmod.Tree, error) {
 	return nil, nil, &planError{reason: v1beta1.ReasonImageUnreadable, err: fmt.Errorf("the image has no directory lib/modules/%s", release)}
 }
 
+// walkedHostTree indexes the host's own modules by looking at every directory.
+func walkedHostTree(h host.Host) (fs.FS, *kmod.Tree, error) { return hostTree(h, kmod.NewTree) }
+
 // hostTree indexes the host's own modules; a host without any is fine.
-func hostTree(h host.Host) (fs.FS, *kmod.Tree, error) {
+func hostTree(h host.Host, index func(fs.FS) (*kmod.Tree, error)) (fs.FS, *kmod.Tree, error) {
 	dir, err := h.Tree()
 	if err != nil {
 		return nil, nil, err
 	}
-	tree, err := kmod.NewTree(dir)
+	tree, err := index(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return dir, nil, nil
 	}

@@ -70,6 +70,47 @@ func TestTreeIndex(t *testing.T) {
 	}
 }
 
+// TestIndexedTree takes depmod's word for where modules are, and looks for itself where there is none.
+func TestIndexedTree(t *testing.T) {
+	index := func(lines string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(lines)} }
+	for name, test := range map[string]struct {
+		given fstest.MapFS
+		want  map[string]string
+	}{
+		"no index":       {given: fstest.MapFS{"kernel/a.ko": empty}, want: map[string]string{"a": "kernel/a.ko"}},
+		"an empty index": {given: fstest.MapFS{"modules.dep": index(""), "kernel/a.ko": empty}, want: map[string]string{"a": "kernel/a.ko"}},
+		"what depmod found": {
+			given: fstest.MapFS{"modules.dep": index("kernel/a-b.ko.xz: kernel/c.ko\nkernel/c.ko:\n"), "kernel/late.ko": empty},
+			want:  map[string]string{"a_b": "kernel/a-b.ko.xz", "c": "kernel/c.ko"},
+		},
+		"paths that lead elsewhere, and no paths": {
+			given: fstest.MapFS{"modules.dep": index("/lib/modules/6.1/a.ko:\n../b.ko:\nnonsense\nkernel/c.ko:\n")},
+			want:  map[string]string{"c": "kernel/c.ko"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.given["modules.builtin"] = index("kernel/lib/inside.ko\n")
+			tree, err := kmod.NewIndexedTree(test.given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, module := range tree.Names() {
+				got[module], _ = tree.Path(module)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !tree.Builtin("inside") {
+				t.Error("what is built in is not known")
+			}
+		})
+	}
+	if _, err := kmod.NewIndexedTree(os.DirFS(filepath.Join(t.TempDir(), "none"))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
 func TestTreeBuiltinAndIndexes(t *testing.T) {
 	tree := newTree(t, fstest.MapFS{
 		"modules.builtin":         {Data: []byte("kernel/fs/ext4/ext4.ko\nkernel/crypto/sha256-generic.ko\n\nnonsense\n")},

@@ -110,6 +110,10 @@ func compare(ctx context.Context, root, release string) (*graph, error) {
 	if err != nil {
 		return nil, err
 	}
+	indexed, err := kmod.NewIndexedTree(os.DirFS(dir))
+	if err != nil {
+		return nil, err
+	}
 	g := &graph{names: tree.Names(), before: map[string][]string{}}
 	fmt.Printf("asking modprobe about %d modules of %s\n", len(g.names), release)
 	theirs, err := ask(ctx, root, release, g.names)
@@ -129,6 +133,13 @@ func compare(ctx context.Context, root, release string) (*graph, error) {
 		ours := make([]string, 0, len(steps))
 		for _, step := range steps {
 			ours = append(ours, filepath.Join(dir, step.Path))
+		}
+		fromIndex, err := kmod.Resolve(kmod.Want{Modules: []string{name}}, nil, indexed)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.EqualFunc(steps, fromIndex, func(a, b kmod.Step) bool { return a.Name == b.Name && a.Path == b.Path }) {
+			g.differences = append(g.differences, name+": depmod's index and the folders lead to different lists")
 		}
 		if os.Getenv("BREAK") == "order" && len(ours) > 1 && len(g.differences) == 0 {
 			slices.Reverse(ours)
