@@ -17,7 +17,9 @@ import (
 )
 
 // otherBuild makes a module another build than the one it was copied from.
-func otherBuild(content []byte) ([]byte, error) {
+func otherBuild(content []byte) ([]byte, error) { return withBuildID(content, 1) }
+
+func withBuildID(content []byte, flip byte) ([]byte, error) {
 	// A note: the sizes of name and content, the type NT_GNU_BUILD_ID (3), the name, the build ID.
 	note := append([]byte{4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0}, "GNU\x00"...)
 	at := bytes.Index(content, note)
@@ -25,7 +27,7 @@ func otherBuild(content []byte) ([]byte, error) {
 		return nil, errors.New("the module has no build ID")
 	}
 	changed := bytes.Clone(content)
-	changed[at+len(note)] ^= 1
+	changed[at+len(note)] ^= flip
 	return changed, nil
 }
 
@@ -36,7 +38,7 @@ func (s *suite) rolledBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bad, err := otherBuild(good)
+	bad, err := withBuildID(good, 2) // not the one that symbolCRC has shown
 	if err != nil {
 		return err
 	}
