@@ -23,7 +23,7 @@ func run(args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: one FOLDER MODULE")
 	}
-	tree, err := kmod.NewTree(os.DirFS(args[0]))
+	tree, err := kmod.NewIndexedTree(os.DirFS(args[0]))
 	if err != nil {
 		return err
 	}
