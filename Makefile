@@ -106,6 +106,10 @@ e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=mai
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
 	@GROUP=agent go run ./test/vm/e2e
 
+.PHONY: privileges
+privileges: ## Take away each thing the agent is allowed on a node, and show what breaks (as e2e-kernel)
+	@GROUP=privileges go run ./test/vm/e2e
+
 .PHONY: chaos-node
 chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a fake kernel, and audit every call to the kernel
 	@go test ./internal/agent -run '^TestChaos$$' -count=1 -timeout 20m -v -chaos.events=$(EVENTS) -chaos.seed=$(SEED) -chaos.break=$(BREAK) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'

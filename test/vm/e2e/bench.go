@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os/exec"
@@ -25,6 +26,7 @@ const (
 	maxRSSMiB     = 25
 	maxCPUPercent = 0.1
 	maxLoadRatio  = 1.3
+	maxBoot       = 2
 )
 
 // idleWindow is how long the agent is watched doing nothing: the kernel counts processor time in steps of 10 ms.
@@ -54,6 +56,7 @@ func (s *suite) benchTools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.loadtime = compare
 	kmod, err := exec.LookPath("modprobe")
 	if err != nil {
 		return fmt.Errorf("find kmod: %w", err)
@@ -110,12 +113,6 @@ func (s *suite) loadRatio(ctx context.Context) error {
 	}
 	// The very file that the deployed agent starts.
 	kcall := "/proc/" + agentPID + "/root/usr/local/bin/drover-kcall"
-	if s.breaks == "slow" { // as if the agent's child were late by this
-		if _, err := s.console(ctx, "printf '#!/bin/sh\\nusleep 300000\\nexec %s \"$@\"\\n' "+kcall+" >/opt/kmod/late; chmod +x /opt/kmod/late"); err != nil {
-			return err
-		}
-		kcall = kmodTools + "/late"
-	}
 	output, err := s.console(ctx, fmt.Sprintf("%s/loadtime -kcall %s -modprobe %s/modprobe -name %s -file %s", kmodTools, kcall, kmodTools, sample, s.updatesFile()))
 	if err != nil {
 		return err
@@ -192,7 +189,34 @@ func (s *suite) idle(ctx context.Context) error {
 	s.figure("idleSeconds", seconds, 0)
 	s.figure("threads", after.threads, 0)
 	s.figure("cpuPercent", 100*(after.cpu-before.cpu).Seconds()/seconds, maxCPUPercent)
-	return s.memory(ctx)
+	return errors.Join(s.memory(ctx), s.emulation(ctx))
+}
+
+// emulation measures how many times slower than the host the node computes: the agent's CPU time is longer by about as much.
+func (s *suite) emulation(ctx context.Context) error {
+	here, err := exec.CommandContext(ctx, s.loadtime, "-compute").Output()
+	if err != nil {
+		return fmt.Errorf("compute on the host: %w", err)
+	}
+	there, err := s.console(ctx, kmodTools+"/loadtime -compute")
+	if err != nil {
+		return err
+	}
+	var host, guest float64
+	if _, err := fmt.Sscan(string(here)+" "+there, &host, &guest); err != nil {
+		return fmt.Errorf("read the times: %w", err)
+	}
+	s.figure("emulationFactor", guest/host, 0)
+	return nil
+}
+
+// bootTime boots with the static pod and judges how long that took, from the agent's first words on.
+func (s *suite) bootTime(ctx context.Context) error {
+	if err := s.staticPod(ctx); err != nil {
+		return err
+	}
+	s.figure("bootToLoadedSeconds", s.figures["bootToLoadedSeconds"], maxBoot)
+	return nil
 }
 
 // memory is the agent's resident memory: anonymous pages, and those of its binary, which all processes of one image share.

@@ -161,7 +161,7 @@ func (s *suite) attempt(ctx context.Context, key client.ObjectKey) (*v1beta1.Nod
 
 // inUse lets a pod hold the device while a reload is ordered.
 func (s *suite) inUse(ctx context.Context) error {
-	if err := s.holdAsPod(ctx); err != nil {
+	if err := s.holdAsPod(ctx, 65532); err != nil {
 		return err
 	}
 	if err := s.greet(ctx, "held"); err != nil {
@@ -182,8 +182,8 @@ func (s *suite) inUse(ctx context.Context) error {
 	return s.greeted(ctx, "held")
 }
 
-// holdAsPod runs a pod that holds the device.
-func (s *suite) holdAsPod(ctx context.Context) error {
+// holdAsPod runs a pod that holds the device, as that user.
+func (s *suite) holdAsPod(ctx context.Context, user int64) error {
 	if err := s.namespace(ctx, devices, "privileged"); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *suite) holdAsPod(ctx context.Context) error {
 			RestartPolicy: corev1.RestartPolicyNever, DNSPolicy: corev1.DNSDefault,
 			Containers: []corev1.Container{{
 				Name: "holder", Image: registry.Host + "/drover/sample-reader:dev", Args: []string{"--hold", "/host/dev/drover_sample0"},
-				SecurityContext: &corev1.SecurityContext{Privileged: &yes},
+				SecurityContext: &corev1.SecurityContext{Privileged: &yes, RunAsUser: &user},
 				VolumeMounts:    []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev"}},
 			}},
 			Volumes: []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev"}}}},

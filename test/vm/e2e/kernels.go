@@ -17,6 +17,10 @@ import (
 
 // thirdParty loads Debian's v4l2loopback, which needs the in-tree module videodev of the node.
 func (s *suite) thirdParty(ctx context.Context) error {
+	return s.thirdPartyAs(ctx, client.ObjectKey{Namespace: restricted, Name: "v4l2loopback"})
+}
+
+func (s *suite) thirdPartyAs(ctx context.Context, key client.ObjectKey) error {
 	if err := s.inKernel(ctx, artifacts.Linux61, "videodev", false); err != nil {
 		return err
 	}
@@ -28,7 +32,6 @@ func (s *suite) thirdParty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key := client.ObjectKey{Namespace: restricted, Name: "v4l2loopback"}
 	if err := s.client.Create(ctx, module(key, artifacts.Linux61, image, "v4l2loopback", "devices=2")); err != nil {
 		return err
 	}

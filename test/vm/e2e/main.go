@@ -6,10 +6,11 @@
 // the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
-// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, or "agent", which measures what
-// the agent costs. STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
+// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "agent", which measures what the
+// agent costs, or "privileges", which takes away all that the agent is allowed, one thing at a time. STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
-// in group agent, BREAK=slow delays the agent's kernel calls, and BREAK=busy lets modules come and go while it should be idle.
+// in group agent, BREAK=busy lets modules come and go while it should be idle;
+// in group privileges, BREAK=item takes nothing away.
 package main
 
 import (
@@ -91,6 +92,14 @@ func (s *suite) groups() map[string][]step {
 			{"", "the agent and modprobe have loaded the same module in turn", s.loadRatio},
 			{"loaded", "a Module loads a module of ours with its parameters", s.loadModule},
 			{"", "an agent with nothing to do was watched", s.idle},
+			{"", "the static pod's agent has loaded at a boot without the API server", s.bootTime},
+		},
+		"privileges": {
+			start,
+			{"", "modules that show what the agent does", s.prepareBehaviours},
+			{"limits", "the agent's process has the capabilities of the DaemonSet and no other, seccomp, and cannot gain any", s.limits},
+			{"whole", "with all that the DaemonSet allows, all works", s.whole},
+			{"withoutEach", "without any one of it, something does not", s.withoutEach},
 		},
 	}
 }
@@ -110,7 +119,7 @@ func run(ctx context.Context) (err error) {
 	s.begin = time.Now()
 	steps, known := s.groups()[group()]
 	if !known {
-		return fmt.Errorf("no group %q: GROUP is main, node or agent", group())
+		return fmt.Errorf("no group %q: GROUP is main, node, agent or privileges", group())
 	}
 	failed := s.all(ctx, chosen(steps))
 	return errors.Join(failed, s.report(failed))
@@ -156,6 +165,9 @@ func (s *suite) report(failed error) error {
 	}
 	for letter, proved := range s.proved {
 		result[letter] = proved
+	}
+	if len(s.notTested) > 0 {
+		result["notTested"] = s.notTested
 	}
 	for name, value := range s.figures {
 		result[name] = value

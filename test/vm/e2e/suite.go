@@ -46,9 +46,11 @@ type suite struct {
 	started bool // what is broken on purpose comes after the start
 	proved  map[string]bool
 	figures map[string]float64
-	tooHigh []error // figures above their bounds
-	kernels []string
-	boots   []string
+	// notTested are items of group privileges that are only documented.
+	notTested []string
+	tooHigh   []error // figures above their bounds
+	kernels   []string
+	boots     []string
 
 	cache    *artifacts.Cache
 	images   *artifacts.Images
@@ -62,6 +64,11 @@ type suite struct {
 	nodes    map[artifacts.Series]*node.Node
 	// guestFiles are put into nodes that start.
 	guestFiles map[string]artifacts.File
+	// loadtime is a program of group agent.
+	loadtime string
+	// agentPod is what the agent is deployed with, agentName its newest pod.
+	agentPod  *corev1.PodSpec
+	agentName string
 }
 
 // say prints one line of progress.

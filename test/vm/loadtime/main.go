@@ -5,6 +5,8 @@
 // Command loadtime runs on a virtual node and compares two ways to load the same module, in turn: the agent's own, which is package host with
 // the kernel call in a child, and kmod's modprobe. Both start one process and make one finit_module call; ours reads the
 // kernel's log before, modprobe looks the module up in its index. The unloads in between are not measured. It prints one line of JSON.
+//
+// With -compute it takes the time of some arithmetic instead, in milliseconds: on the node and on the host, this tells how slow the emulation is.
 package main
 
 import (
@@ -26,6 +28,7 @@ import (
 type options struct {
 	kcall, modprobe, name, file string
 	rounds                      int
+	compute                     bool
 }
 
 // result holds medians, in milliseconds.
@@ -44,7 +47,12 @@ func main() {
 	flag.StringVar(&o.name, "name", "", "the module's name, as modprobe finds it")
 	flag.StringVar(&o.file, "file", "", "the module's file")
 	flag.IntVar(&o.rounds, "rounds", 20, "how often each way is taken")
+	flag.BoolVar(&o.compute, "compute", false, "take the time of some arithmetic instead")
 	flag.Parse()
+	if o.compute {
+		fmt.Println(compute())
+		return
+	}
 	if err := o.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtime:", err)
 		os.Exit(1)
@@ -90,6 +98,20 @@ func (o options) run(ctx context.Context) error {
 	}
 	fmt.Println(string(line))
 	return nil
+}
+
+// compute mixes a buffer that fits into no cache of the first level.
+func compute() float64 {
+	words := make([]uint64, 1<<16)
+	begin := time.Now()
+	sum := uint64(14695981039346656037)
+	for range 100 {
+		for i := range words {
+			sum = (sum ^ words[i]) * 1099511628211
+			words[i] = sum
+		}
+	}
+	return float64(time.Since(begin).Microseconds()) / 1000
 }
 
 // withFile opens the module's file for one use: the agent has it open, modprobe opens it.
