@@ -90,6 +90,7 @@ type Agent struct {
 	applied     *v1beta1.NodeModulesConfig
 	reportedTo  types.UID
 	writeAfter  time.Time
+	still       *stillness // nil: there may be something to do
 	writeFailed int
 }
 
@@ -193,6 +194,10 @@ func (a *Agent) Run(ctx context.Context) error {
 				changes = nil
 			}
 		case <-timer.C():
+			if a.undisturbed() {
+				timer.Reset(a.resync())
+				continue
+			}
 		}
 		next, err := a.look(ctx)
 		if err != nil {
@@ -224,7 +229,7 @@ func (a *Agent) stop() error {
 // again without a hint.
 func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 	object, listed := a.want.get()
-	resync := wait.Jitter(a.o.Resync, 0.2)
+	resync := a.resync()
 	switch {
 	case listed && object == nil:
 		return resync, nil // no object is no order: keep what is loaded
@@ -243,6 +248,7 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 
 // work settles the orders and, when the object is known, reports.
 func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, object *v1beta1.NodeModulesConfig, resync time.Duration) (time.Duration, error) {
+	a.still = nil
 	p, err := a.newPass(spec)
 	if err != nil {
 		return 0, err
@@ -272,15 +278,18 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 	if failed != nil {
 		return 0, failed
 	}
-	next := resync
-	next = min(next, a.awaitCarriers(p))
+	next := min(resync, a.awaitCarriers(p))
 	for _, at := range []time.Time{p.wake, a.writeAfter} {
 		if in := at.Sub(a.o.Clock.Now()); !at.IsZero() && in < next {
 			next = max(in, minimalPause)
 		}
 	}
+	a.lieDown(p, next == resync)
 	return next, nil
 }
+
+// resync is when to look at the kernel again without a hint.
+func (a *Agent) resync() time.Duration { return wait.Jitter(a.o.Resync, 0.2) }
 
 // awaitCarriers returns when to look at carriers again: soon at first, and after a tenth of the time already waited.
 func (a *Agent) awaitCarriers(p *pass) time.Duration {
