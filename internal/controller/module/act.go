@@ -4,6 +4,7 @@ package module
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,13 +18,26 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// perform does one node's step. Nodes are independent of each other: it runs for many at a time.
-func (c *Controller) perform(ctx context.Context, s step) error {
+// act does all steps of a pass: first what goes, on all nodes, then the rest. A slot that a carrier gives back is taken by
+// another in the same pass, so that the other order would have more of them stand than there are slots.
+func (c *Controller) act(ctx context.Context, steps []step) error {
+	return errors.Join(
+		kube.Each(ctx, c.options.Parallelism, steps, c.clear),
+		kube.Each(ctx, c.options.Parallelism, steps, c.perform))
+}
+
+// clear deletes a node's carriers that have done their work, or cannot.
+func (c *Controller) clear(ctx context.Context, s step) error {
 	for _, pod := range s.discard {
 		if err := kube.Delete(ctx, c.client, pod); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// perform does the rest of one node's step. Nodes are independent of each other: it runs for many at a time.
+func (c *Controller) perform(ctx context.Context, s step) error {
 	if s.failed != nil {
 		c.ledger.fail(s.key, s.view.name, s.image, *s.failed)
 	}

@@ -126,7 +126,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.ledger.forget(snap.key)
 	}
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
-	err = kube.Each(ctx, c.options.Parallelism, p.steps, c.perform)
+	err = c.act(ctx, p.steps)
 	c.board.Report(snap.key, c.ledger.problems(snap.key, p.blocked))
 	if err == nil && p.remaining == 0 {
 		err = c.release(ctx, snap.module)

@@ -314,7 +314,8 @@ func (s *suite) letsGo() behaviour {
 			return map[string]string{"0": released, "1": pinned}[count], err
 		},
 		after: func(ctx context.Context) error {
-			_, err := s.console(ctx, "rmdir "+volume)
+			// Unless the kubelet has, which finds no such pod.
+			_, err := s.console(ctx, "rm -rf "+volume)
 			return err
 		},
 	}
