@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin runs the device plugins of Modules.
+// Package plugin runs the device plugins and DRA drivers of Modules.
 //
-// Reads: Module, DaemonSet, ServiceAccount. Writes: one DaemonSet per Module with a device plugin, and a ServiceAccount
+// Reads: Module, DaemonSet, ServiceAccount. Writes: one DaemonSet per Module that asks for one, and a ServiceAccount
 // when the Module names none. Changing a device plugin touches nothing of the kernel module.
 package plugin
 
@@ -32,7 +32,7 @@ import (
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;list;watch;create;patch;delete
 
-// Controller keeps the device plugin of each Module.
+// Controller keeps the device plugin or DRA driver of each Module.
 type Controller struct {
 	client     client.Client
 	live       client.Reader
@@ -40,13 +40,13 @@ type Controller struct {
 	agentImage string
 }
 
-// have is what stands in the cluster for one Module's device plugin.
+// have is what stands in the cluster for one Module's workloads, in whatever role.
 type have struct {
 	daemonSets []*appsv1.DaemonSet
 	accounts   []*corev1.ServiceAccount
 }
 
-// Reconcile makes one Module's device plugin what it shall be.
+// Reconcile makes one Module's workload what it shall be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	module := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
@@ -63,7 +63,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if module.Spec.DevicePlugin == nil || module.DeletionTimestamp != nil {
+	if workloadOf(module) == nil || module.DeletionTimestamp != nil {
 		c.problems.Report(request.NamespacedName, nil)
 		return reconcile.Result{}, c.prune(ctx, now, nil, nil)
 	}
@@ -81,13 +81,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // observe finds what this Module controls, whatever its name.
 func (c *Controller) observe(ctx context.Context, module *v1beta1.Module) (*have, error) {
-	selector := client.MatchingLabels(labelsFor(module))
+	selector, roles := client.MatchingLabels{v1beta1.ModuleNameLabel: module.Name}, client.HasLabels{v1beta1.RoleLabel}
 	var daemonSets appsv1.DaemonSetList
-	if err := c.client.List(ctx, &daemonSets, client.InNamespace(module.Namespace), selector); err != nil {
+	if err := c.client.List(ctx, &daemonSets, client.InNamespace(module.Namespace), selector, roles); err != nil {
 		return nil, fmt.Errorf("list DaemonSets: %w", err)
 	}
 	var accounts corev1.ServiceAccountList
-	if err := c.client.List(ctx, &accounts, client.InNamespace(module.Namespace), selector); err != nil {
+	if err := c.client.List(ctx, &accounts, client.InNamespace(module.Namespace), selector, roles); err != nil {
 		return nil, fmt.Errorf("list ServiceAccounts: %w", err)
 	}
 	now := &have{}

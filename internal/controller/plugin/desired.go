@@ -19,14 +19,6 @@ import (
 )
 
 const (
-	// Role is the value of the role label on everything made for a device plugin.
-	Role = "device-plugin"
-
-	// SocketVolume is the volume that every device plugin pod has; a Module's own volumes may not use the name.
-	SocketVolume = "kubelet-device-plugins"
-	// socketDir is where the kubelet listens for device plugins and finds theirs.
-	socketDir = "/var/lib/kubelet/device-plugins"
-
 	// hashAnnotation on a DaemonSet is the digest of what was asked for. It shows what a comparison with the object
 	// cannot: a field that is no longer asked for.
 	hashAnnotation = "drover.dev/desired-hash"
@@ -34,33 +26,33 @@ const (
 	// waitName is our init container's name.
 	waitName = "wait-for-kernel-module"
 
-	nameSuffix = "-device-plugin"
 	maxName    = 63
 	hashDigits = 8
 )
 
-// Name is the name of a Module's device plugin DaemonSet, and of its ServiceAccount when the Module names none.
-func Name(module string) string {
-	if len(module)+len(nameSuffix) <= maxName {
-		return module + nameSuffix
+// Name is the name of a Module's DaemonSet in a role, and of its ServiceAccount when the Module names none.
+func Name(module, role string) string {
+	suffix := "-" + role
+	if len(module)+len(suffix) <= maxName {
+		return module + suffix
 	}
 	sum := sha256.Sum256([]byte(module))
-	return module[:maxName-len(nameSuffix)-hashDigits-1] + "-" + hex.EncodeToString(sum[:])[:hashDigits] + nameSuffix
+	return module[:maxName-len(suffix)-hashDigits-1] + "-" + hex.EncodeToString(sum[:])[:hashDigits] + suffix
 }
 
-// labelsFor are on every object made for a Module's device plugin, and select its pods.
-func labelsFor(module *v1beta1.Module) map[string]string {
+// labelsFor are on every object made for a Module in a role, and select its pods.
+func labelsFor(module *v1beta1.Module, role string) map[string]string {
 	return map[string]string{
-		v1beta1.RoleLabel:       Role,
+		v1beta1.RoleLabel:       role,
 		v1beta1.ModuleNameLabel: module.Name,
 	}
 }
 
-func objectMeta(module *v1beta1.Module, name string) metav1.ObjectMeta {
-	labels := labelsFor(module)
+func objectMeta(module *v1beta1.Module, role string) metav1.ObjectMeta {
+	labels := labelsFor(module, role)
 	labels[partOfLabel] = partOf
 	return metav1.ObjectMeta{
-		Name:            name,
+		Name:            Name(module.Name, role),
 		Namespace:       module.Namespace,
 		Labels:          labels,
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(module, v1beta1.GroupVersion.WithKind("Module"))},
@@ -72,31 +64,36 @@ const (
 	partOf      = "drover"
 )
 
-// ServiceAccount is the account of a Module that names none, or nil when it names one.
+// ServiceAccount is the account of a Module that names none, or nil when it names one, or asks for no workload.
 func ServiceAccount(module *v1beta1.Module) *corev1.ServiceAccount {
-	if module.Spec.DevicePlugin.ServiceAccountName != "" {
+	w := workloadOf(module)
+	if w == nil || w.account != "" {
 		return nil
 	}
 	return &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
-		ObjectMeta: objectMeta(module, Name(module.Name)),
+		ObjectMeta: objectMeta(module, w.role),
 	}
 }
 
-// DaemonSet is what runs a Module's device plugin. agentImage holds the program of the init container that waits for
-// the kernel module.
+// DaemonSet is what runs a Module's device plugin or DRA driver, or nil when it asks for neither. agentImage holds the
+// program of the init container that waits for the kernel module.
 func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, error) {
-	labels := labelsFor(module)
-	podLabels := labelsFor(module)
+	w := workloadOf(module)
+	if w == nil {
+		return nil, nil
+	}
+	labels := labelsFor(module, w.role)
+	podLabels := labelsFor(module, w.role)
 	podLabels[partOfLabel] = partOf
 	ds := &appsv1.DaemonSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
-		ObjectMeta: objectMeta(module, Name(module.Name)),
+		ObjectMeta: objectMeta(module, w.role),
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},
-				Spec:       podSpec(module, agentImage),
+				Spec:       podSpec(module, w, agentImage),
 			},
 		},
 	}
@@ -117,26 +114,23 @@ func digest(spec *appsv1.DaemonSetSpec) (string, error) {
 	return hex.EncodeToString(sum[:])[:16], nil
 }
 
-func podSpec(module *v1beta1.Module, agentImage string) corev1.PodSpec {
-	plugin := module.Spec.DevicePlugin
-	socketMount := corev1.VolumeMount{Name: SocketVolume, MountPath: socketDir}
+func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodSpec {
+	main := container(w.role, w.main, w.mounts...)
+	main.Env = append(slices.Clone(w.env), main.Env...)
+	main.LivenessProbe = w.liveness
 	spec := corev1.PodSpec{
-		InitContainers:               initContainers(module, agentImage),
-		Containers:                   []corev1.Container{container("device-plugin", &plugin.Container, socketMount)},
+		InitContainers:               initContainers(module, w, agentImage),
+		Containers:                   []corev1.Container{main},
 		NodeSelector:                 nodeSelector(module),
 		PriorityClassName:            "system-node-critical",
 		Tolerations:                  slices.Clone(module.Spec.Tolerations),
-		ServiceAccountName:           plugin.ServiceAccountName,
-		AutomountServiceAccountToken: plugin.AutomountServiceAccountToken,
-		Volumes: append([]corev1.Volume{{
-			Name: SocketVolume,
-			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
-				Path: socketDir, Type: ptr.To(corev1.HostPathDirectory),
-			}},
-		}}, plugin.Volumes...),
+		ServiceAccountName:           w.account,
+		AutomountServiceAccountToken: w.automount,
+		Volumes:                      append(slices.Clone(w.ownVolumes), w.volumes...),
+		HostNetwork:                  w.hostNetwork,
 	}
 	if spec.ServiceAccountName == "" {
-		spec.ServiceAccountName = Name(module.Name)
+		spec.ServiceAccountName = Name(module.Name, w.role)
 	}
 	if secret := module.Spec.ImageRepoSecret; secret != nil && secret.Name != "" {
 		spec.ImagePullSecrets = []corev1.LocalObjectReference{*secret}
@@ -155,13 +149,13 @@ func nodeSelector(module *v1beta1.Module) map[string]string {
 
 // initContainers are ours, which waits until the kernel itself says that the module is live, then the user's. A label
 // can be older than a reboot; the pod cannot be.
-func initContainers(module *v1beta1.Module, agentImage string) []corev1.Container {
+func initContainers(module *v1beta1.Module, w *workload, agentImage string) []corev1.Container {
 	var containers []corev1.Container
 	if loader := module.Spec.ModuleLoader; loader != nil && loader.Container.Modprobe.ModuleName != "" {
 		containers = append(containers, waitContainer(loader.Container.Modprobe.ModuleName, agentImage))
 	}
-	if user := module.Spec.DevicePlugin.InitContainer; user != nil {
-		containers = append(containers, container("device-plugin-init", user))
+	if w.init != nil {
+		containers = append(containers, container(w.role+"-init", w.init))
 	}
 	return containers
 }
