@@ -102,6 +102,11 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, or node for drift, reboots and crashes; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
+# .ci/run needs no step for it: `make test` runs the same tests.
+.PHONY: e2e
+e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GROUP=lifecycle,rollout,failures: all of them)
+	@go run ./hack/e2e
+
 .PHONY: bench-agent
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
 	@GROUP=agent go run ./test/vm/e2e

@@ -7,7 +7,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,13 +14,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"time"
 
-	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/hack/gotest"
 )
 
 const resultsFile = ".cache/test.json"
@@ -40,10 +36,6 @@ func main() {
 }
 
 func runTests(ctx context.Context, packages, pattern string) error {
-	assets, err := devcluster.Assets(ctx)
-	if err != nil {
-		return fmt.Errorf("build the control plane for the API tests: %w", err)
-	}
 	if err := os.MkdirAll(filepath.Dir(resultsFile), 0o755); err != nil {
 		return err
 	}
@@ -53,65 +45,25 @@ func runTests(ctx context.Context, packages, pattern string) error {
 	}
 	defer func() { _ = results.Close() }()
 
-	args := []string{"test", "-json", "-timeout", "20m"}
-	env := append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
-	if raceDetectorWorks() {
-		args, env = append(args, "-race"), append(env, "CGO_ENABLED=1")
-	} else {
-		fmt.Println("no C compiler found: testing without the race detector")
-	}
+	args := []string{"-timeout", "20m"}
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, packages)...)
-	cmd.Env = env
-	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 30 * time.Second
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
 	fmt.Println("testing (the first run compiles; minutes on 2 cores)")
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	tally, readErr := follow(io.TeeReader(stdout, results), os.Stdout)
-	return errors.Join(readErr, cmd.Wait(), tally.report(os.Stdout))
-}
-
-func raceDetectorWorks() bool {
-	if runtime.GOOS == "darwin" {
-		return true
-	}
-	for _, cc := range []string{"gcc", "clang", "cc"} {
-		if _, err := exec.LookPath(cc); err == nil {
-			return true
-		}
-	}
-	return false
-}
-
-type event struct {
-	Action, Package, Test, Output, ImportPath string
-	Elapsed                                   float64
+	var tally counts
+	err = gotest.Run(ctx, append(args, packages), func(stdout io.Reader) error {
+		return tally.follow(io.TeeReader(stdout, results), os.Stdout)
+	})
+	return errors.Join(err, tally.report(os.Stdout))
 }
 
 // counts of top-level tests and subtests.
 type counts struct{ passed, failed, skipped, packages int }
 
 // follow prints packages as they end, and the output of every failed test or build.
-func follow(in io.Reader, out io.Writer) (counts, error) {
-	var c counts
+func (c *counts) follow(in io.Reader, out io.Writer) error {
 	output := map[string][]string{}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(out, lines.Text())
-			continue
-		}
+	return gotest.Each(in, func(e *gotest.Event) {
 		key := e.Package + e.ImportPath + " " + e.Test
 		switch {
 		case e.Action == "output" || e.Action == "build-output":
@@ -135,8 +87,7 @@ func follow(in io.Reader, out io.Writer) (counts, error) {
 			show(out, output[key])
 			fmt.Fprintf(out, "FAIL\t%s\t%.3fs\n", e.Package, e.Elapsed)
 		}
-	}
-	return c, lines.Err()
+	}, func(line string) { fmt.Fprintln(out, line) })
 }
 
 func show(out io.Writer, lines []string) {
@@ -156,7 +107,7 @@ func (c *counts) test(action string) {
 	}
 }
 
-func (c counts) report(out io.Writer) error {
+func (c *counts) report(out io.Writer) error {
 	result, err := json.Marshal(map[string]int{"passed": c.passed, "failed": c.failed, "skipped": c.skipped, "packages": c.packages})
 	if err != nil {
 		return err

@@ -21,9 +21,9 @@ func (s *scenario) kubectl(args ...string) {
 	}
 }
 
-// TestDefinitionsDeletedAndRestored is what happens when somebody else's chart with the same CRDs is uninstalled: all
+// TestLifecycleDefinitionsDeletedAndRestored is what happens when somebody else's chart with the same CRDs is uninstalled: all
 // Modules and all orders go. No kernel may notice.
-func TestDefinitionsDeletedAndRestored(t *testing.T) {
+func TestLifecycleDefinitionsDeletedAndRestored(t *testing.T) {
 	s := given(t, "crds")
 	s.create()
 	s.converged(each(everyNode, once))
@@ -40,8 +40,8 @@ func TestDefinitionsDeletedAndRestored(t *testing.T) {
 	s.converged(each(everyNode, once))
 }
 
-// TestEverythingGoesAtOnce: all orders are deleted while the selector's labels are away.
-func TestEverythingGoesAtOnce(t *testing.T) {
+// TestLifecycleEverythingGoesAtOnce: all orders are deleted while the selector's labels are away.
+func TestLifecycleEverythingGoesAtOnce(t *testing.T) {
 	s := given(t, "at-once")
 	s.create(s.on(everyNode...))
 	s.converged(each(everyNode, once))

@@ -41,8 +41,8 @@ func (s *scenario) daemonSet(ctx context.Context) (*appsv1.DaemonSet, error) {
 	return set, nil
 }
 
-// TestOwnerReferenceStays: a Module can belong to somebody's object, and goes with it.
-func TestOwnerReferenceStays(t *testing.T) {
+// TestLifecycleGoesWithItsOwner: a Module can belong to somebody's object, and goes with it.
+func TestLifecycleGoesWithItsOwner(t *testing.T) {
 	s := given(t, "owner")
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "owner"}}
 	s.must(shared.Admin.Create(s.Context(), owner))

@@ -82,7 +82,7 @@ func (s *scenario) liveOn(ctx context.Context, node string) (*v1beta1.NodeModule
 	return &c.Status.Modules[i], nil
 }
 
-func TestNodeVanishesAndReturns(t *testing.T) {
+func TestLifecycleNodeVanishesAndReturns(t *testing.T) {
 	s := given(t, "vanish")
 	s.does("hollow-5", "vanish")
 	others := everyNode[:5]
@@ -109,8 +109,8 @@ func (s *scenario) notYet(ctx context.Context, reason string, words ...string) e
 	return err
 }
 
-// TestNodeIsGoneForGood: a Module waits for a node that does not answer, until an administrator says that it is gone.
-func TestNodeIsGoneForGood(t *testing.T) {
+// TestLifecycleNodeIsGoneForGood: a Module waits for a node that does not answer, until an administrator says that it is gone.
+func TestLifecycleNodeIsGoneForGood(t *testing.T) {
 	s := given(t, "gone")
 	s.create(s.on("hollow-3", "hollow-4"))
 	s.converged(each([]string{"hollow-3", "hollow-4"}, once))
@@ -172,7 +172,7 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-func TestRebootIntoAnotherKernel(t *testing.T) {
+func TestLifecycleRebootIntoAnotherKernel(t *testing.T) {
 	s := given(t, "kernel")
 	const node = "hollow-1"
 	const image = "registry.example.com/e2e-kernel/mod:1-"
@@ -205,8 +205,8 @@ func TestRebootIntoAnotherKernel(t *testing.T) {
 	}
 }
 
-// TestConfigsDeletedByHand: a missing object is no order.
-func TestConfigsDeletedByHand(t *testing.T) {
+// TestLifecycleConfigsDeletedByHand: a missing object is no order.
+func TestLifecycleConfigsDeletedByHand(t *testing.T) {
 	s := given(t, "configs")
 	s.create()
 	s.converged(each(everyNode, once))
@@ -257,8 +257,8 @@ func whole(c *v1beta1.NodeModulesConfig) any {
 	return []any{owners, c.Spec.Modules, live}
 }
 
-// TestDeselected: the entry leaves by an order, step by step.
-func TestDeselected(t *testing.T) {
+// TestLifecycleDeselected: the entry leaves by an order, step by step.
+func TestLifecycleDeselected(t *testing.T) {
 	s := given(t, "deselect")
 	const node = "hollow-0"
 	s.create(s.on(node, "hollow-1"), func(m *v1beta1.Module) {
@@ -273,8 +273,8 @@ func TestDeselected(t *testing.T) {
 	s.converged(map[string]tally{node: {Loads: 1, Unloads: 1}, "hollow-1": once})
 }
 
-// TestLabelsFlapEverywhere: whoever puts the labels there restarts. No order changes, and the ready labels stay.
-func TestLabelsFlapEverywhere(t *testing.T) {
+// TestLifecycleLabelsFlapEverywhere: whoever puts the labels there restarts. No order changes, and the ready labels stay.
+func TestLifecycleLabelsFlapEverywhere(t *testing.T) {
 	s := given(t, "flap")
 	s.create(s.on(everyNode...))
 	s.converged(each(everyNode, once))
@@ -323,8 +323,8 @@ func (s *scenario) order(o client.Object) string {
 	return order + ", " + live
 }
 
-// TestTaintsAndCordonsDoNothing: they are about pods.
-func TestTaintsAndCordonsDoNothing(t *testing.T) {
+// TestLifecycleTaintsAndCordonsDoNothing: they are about pods.
+func TestLifecycleTaintsAndCordonsDoNothing(t *testing.T) {
 	s := given(t, "taint")
 	nodes := []string{"hollow-2", "hollow-3"}
 	s.create(s.on(nodes...))

@@ -121,7 +121,7 @@ func TestOperatorKilledAtTheFirstCarrier(t *testing.T) {
 	s.converged(each(everyNode, once))
 }
 
-func TestOperatorKilledWhileAModuleIsDeleted(t *testing.T) {
+func TestLifecycleOperatorKilledWhileDeleting(t *testing.T) {
 	s := given(t, "op-delete")
 	s.create()
 	s.converged(each(everyNode, once))

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gotest runs `go test -json` with what our tests need: the embedded control plane and, where there is a C
+// compiler, the race detector.
+package gotest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+)
+
+// Event is one line of `go test -json`.
+type Event struct {
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64
+}
+
+// Run runs `go test -json` with more arguments and hands over its output. A test that fails is an error too.
+func Run(ctx context.Context, arguments []string, follow func(io.Reader) error) error {
+	assets, err := devcluster.Assets(ctx)
+	if err != nil {
+		return fmt.Errorf("build the control plane for the API tests: %w", err)
+	}
+	args := []string{"test", "-json"}
+	env := append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
+	if raceDetectorWorks() {
+		args, env = append(args, "-race"), append(env, "CGO_ENABLED=1")
+	} else {
+		fmt.Println("no C compiler found: testing without the race detector")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, arguments...)...)
+	cmd.Env = env
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return errors.Join(follow(stdout), cmd.Wait())
+}
+
+func raceDetectorWorks() bool {
+	if runtime.GOOS == "darwin" {
+		return true
+	}
+	for _, cc := range []string{"gcc", "clang", "cc"} {
+		if _, err := exec.LookPath(cc); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Each calls do for every event, and other for lines that are none.
+func Each(in io.Reader, do func(*Event), other func(string)) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			other(lines.Text())
+			continue
+		}
+		do(&e)
+	}
+	return lines.Err()
+}
