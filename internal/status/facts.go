@@ -97,6 +97,8 @@ type Entry struct {
 type Ask struct {
 	// Config is the Module resolved for the kernel.
 	Config v1beta1.ModuleConfig
+	// Mapping is the index of the kernel mapping that matched.
+	Mapping int
 	// Delivery is the identity of what the image has to bring.
 	Delivery string
 }

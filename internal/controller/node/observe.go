@@ -12,8 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -32,51 +31,19 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	if err != nil {
 		return nil, err
 	}
-	facts := &status.Module{
-		Generation:     module.Generation,
-		Deleting:       leaving(module),
-		Paused:         placement.Paused(module),
-		RetryIgnored:   placement.RetryIgnored(module),
-		Loads:          module.Spec.ModuleLoader != nil,
-		HasPlugin:      module.Spec.DevicePlugin != nil,
-		HasDRA:         module.Spec.DRA != nil,
-		PluginProblem:  r.pluginProblem(module),
-		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
-		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
+	about := facts.Of(module)
+	about.PluginProblem = r.pluginProblem(module)
+	scene := &facts.Scene{
+		Module: module, Asks: r.asks.of(module), Held: facts.Judge(module, nodes.Items, configs),
+		Configs: configs, Plugins: plugins, Deliveries: deliveries,
+		Silent: leaving(module) && r.answerDue(module) <= 0,
 	}
-	asks := r.asks.of(module)
-	held := judge(module, nodes.Items, configs)
-	silent := leaving(module) && r.answerDue(module) <= 0
 	for i := range nodes.Items {
-		node := &nodes.Items[i]
-		entry := status.EntryOf(configs[node.Name], module.Namespace, module.Name)
-		wanted := placement.Wanted(module, node, entry.Pending())
-		if !wanted && !entry.Pending() {
-			continue
+		if node, concerned := scene.Node(&nodes.Items[i]); concerned {
+			about.Nodes = append(about.Nodes, node)
 		}
-		ask, unmapped := asks.on(node.Status.NodeInfo.KernelVersion)
-		facts.Nodes = append(facts.Nodes, status.Node{
-			Name:     node.Name,
-			Ready:    placement.Ready(node),
-			Wanted:   wanted,
-			Kernel:   kernel.Trim(node.Status.NodeInfo.KernelVersion),
-			Unmapped: unmapped,
-			Ordered:  entry.Ordered(),
-			Pending:  entry.Pending(),
-			Paused:   placement.Paused(node),
-
-			Struck:       held.on(ask, entry),
-			RetryIgnored: placement.RetryIgnored(node),
-			Silent:       silent && entry.Unanswered(),
-			Live:         entry.IsLive(node),
-			Usable:       entry.Usable(node),
-			Available:    entry.Current(node, ask),
-			Attempt:      entry.Attempt,
-			Delivery:     deliveries(node.Name),
-			PluginReady:  plugins[node.Name],
-		})
 	}
-	return facts, nil
+	return &about, nil
 }
 
 func leaving(module *v1beta1.Module) bool { return module.DeletionTimestamp != nil }

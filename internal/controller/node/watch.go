@@ -25,6 +25,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
 )
@@ -108,7 +109,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
 		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now,
-		asks: &memory{known: map[types.NamespacedName]*asks{}},
+		asks: &memory{known: map[types.NamespacedName]*facts.Asks{}},
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status").

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package facts
 
 import (
 	"testing"
@@ -42,10 +42,10 @@ func TestWhomAStrikeConcerns(t *testing.T) {
 	}
 	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic"}}
 	told := func(m *v1beta1.Module, delivery string) map[string]bool {
-		held, got := judge(m, nodes, configs), map[string]bool{}
+		held, got := Judge(m, nodes, configs), map[string]bool{}
 		for i := range nodes {
 			name := nodes[i].Name
-			p := held.on(&status.Ask{Delivery: delivery}, status.EntryOf(configs[name], "team", "nic"))
+			p := held.On(&status.Ask{Delivery: delivery}, status.EntryOf(configs[name], "team", "nic"))
 			if p == nil {
 				continue
 			}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package facts
 
 import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
@@ -14,26 +14,26 @@ import (
 	"github.com/drover-project/drover/internal/strikes"
 )
 
-// held are a Module's deliveries that go to no further node.
-type held struct {
-	module client.ObjectKey
+// Held are a Module's deliveries that go to no further node.
+type Held struct {
+	module types.NamespacedName
 	by     map[string]strikes.Strike
 }
 
-// judge comes to the same verdict as the controller that gives orders: from the same reports.
-func judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1beta1.NodeModulesConfig) held {
+// Judge comes to the same verdict as the controller that gives orders: from the same reports.
+func Judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1beta1.NodeModulesConfig) Held {
 	var fleet strikes.Fleet
 	for i := range nodes {
 		if config := configs[nodes[i].Name]; config != nil {
 			fleet.Add(config)
 		}
 	}
-	key := client.ObjectKeyFromObject(module)
-	return held{module: key, by: fleet.Judge(key, placement.RetryAsked(module)).Held}
+	key := types.NamespacedName{Namespace: module.Namespace, Name: module.Name}
+	return Held{module: key, by: fleet.Judge(key, placement.RetryAsked(module)).Held}
 }
 
-// on says why a node does not get what is asked of it, or what it did to the node.
-func (h held) on(ask *status.Ask, entry status.Entry) *status.Problem {
+// On says why a node does not get what is asked of it, or what it did to the node.
+func (h Held) On(ask *status.Ask, entry status.Entry) *status.Problem {
 	if ask == nil {
 		return nil
 	}

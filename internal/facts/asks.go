@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// Asks are what one generation of a Module asks for, by kernel. They are computed once per kernel: nodes are many,
+// kernels few. They are not safe for concurrent use.
+type Asks struct {
+	module   *v1beta1.Module
+	mapper   *kernel.Mapper
+	err      error
+	byKernel map[string]ask
+}
+
+// ask is what is asked of one kernel, or why nothing can be; neither for a Module that loads nothing.
+type ask struct {
+	want    *status.Ask
+	problem *status.Problem
+}
+
+// NewAsks compiles the Module's mappings. It keeps module.
+func NewAsks(module *v1beta1.Module) *Asks {
+	a := &Asks{module: module, byKernel: map[string]ask{}}
+	if loader := module.Spec.ModuleLoader; loader != nil {
+		a.mapper, a.err = kernel.NewMapper(loader, module.Namespace, module.Name)
+	}
+	return a
+}
+
+// Of reports whether they are those of the Module as it is now.
+func (a *Asks) Of(module *v1beta1.Module) bool {
+	return a.module.UID == module.UID && a.module.Generation == module.Generation
+}
+
+// On returns what is asked of a kernel, by the version that the node reports. The result is shared.
+func (a *Asks) On(version string) (*status.Ask, *status.Problem) {
+	if a.module.Spec.ModuleLoader == nil {
+		return nil, nil
+	}
+	known, ok := a.byKernel[version]
+	if !ok {
+		known = a.resolve(version)
+		a.byKernel[version] = known
+	}
+	return known.want, known.problem
+}
+
+func (a *Asks) resolve(version string) ask {
+	if a.err != nil {
+		return unmapped(a.err.Error())
+	}
+	resolved, found, err := a.mapper.For(version)
+	switch {
+	case err != nil:
+		return unmapped(err.Error())
+	case !found:
+		return unmapped("")
+	}
+	id, err := delivery.ID(a.module, &resolved.Config)
+	if err != nil {
+		return unmapped(err.Error())
+	}
+	return ask{want: &status.Ask{Config: resolved.Config, Delivery: id, Mapping: resolved.Mapping}}
+}
+
+func unmapped(message string) ask {
+	return ask{problem: &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: message}}
+}
