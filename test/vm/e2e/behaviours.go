@@ -288,13 +288,18 @@ func (s *suite) carrierWaits(ctx context.Context) (bool, error) {
 
 // letsGo: what the host unmounts below the kubelet's directory is gone, though it was there when the agent started.
 func (s *suite) letsGo() behaviour {
-	const volume = "/var/lib/kubelet/pods/volume-of-a-test"
+	// As a pod's volume lies. The kubelet takes away what belongs to no pod, and a mount point that is taken away is
+	// unmounted everywhere: it takes only what is empty below the mount.
+	const (
+		pod    = "/var/lib/kubelet/pods/volume-of-a-test"
+		volume = pod + "/volumes/kubernetes.io~empty-dir/content"
+	)
 	unmounted := false
 	return behaviour{
 		says: "another pod's volume can be unmounted", whole: released,
 		before: func(ctx context.Context) error {
 			unmounted = false
-			_, err := s.console(ctx, "mkdir -p "+volume+" && mount -t tmpfs tmpfs "+volume)
+			_, err := s.console(ctx, "mkdir -p "+volume+" && touch "+volume+"/kept && mount -t tmpfs tmpfs "+volume)
 			return err
 		},
 		look: func(ctx context.Context) (string, error) {
@@ -314,8 +319,7 @@ func (s *suite) letsGo() behaviour {
 			return map[string]string{"0": released, "1": pinned}[count], err
 		},
 		after: func(ctx context.Context) error {
-			// Unless the kubelet has, which finds no such pod.
-			_, err := s.console(ctx, "rm -rf "+volume)
+			_, err := s.console(ctx, "rm -rf "+pod)
 			return err
 		},
 	}
