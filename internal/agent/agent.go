@@ -76,6 +76,7 @@ type Agent struct {
 	judged  string               // the boot that the fuse was told of
 	tidied  bool                 // firmware that nobody asks for any more has been removed since the start
 	awaited map[string]time.Time // carriers that have not delivered, since when
+	watched map[key]watched      // what the checks of readyWhen said
 
 	record     *recorder
 	recorded   *record   // what the record said at start; nil: nothing to work from
@@ -235,7 +236,7 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 		return resync, nil // no object is no order: keep what is loaded
 	case listed:
 		a.accept(ctx, object)
-		return a.work(ctx, object.Spec, object, resync)
+		return a.work(ctx, object.Spec, object)
 	}
 	if left := a.started.Add(answerGrace).Sub(a.o.Clock.Now()); left > 0 {
 		return left, nil
@@ -243,11 +244,11 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 	if a.recorded == nil {
 		return resync, nil
 	}
-	return a.work(ctx, a.recorded.Spec, nil, resync)
+	return a.work(ctx, a.recorded.Spec, nil)
 }
 
 // work settles the orders and, when the object is known, reports.
-func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, object *v1beta1.NodeModulesConfig, resync time.Duration) (time.Duration, error) {
+func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, object *v1beta1.NodeModulesConfig) (time.Duration, error) {
 	a.still = nil
 	p, err := a.newPass(spec)
 	if err != nil {
@@ -267,6 +268,7 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		p.remarked = false
 	}
 	outcomes, failed := p.settle(ctx)
+	a.watched = p.checked
 	if object != nil && failed == nil && a.told && !p.remarked {
 		a.foreign = nil // no order waits any more
 	}
@@ -278,6 +280,7 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 	if failed != nil {
 		return 0, failed
 	}
+	resync := a.resync()
 	next := min(resync, a.awaitCarriers(p))
 	for _, at := range []time.Time{p.wake, a.writeAfter} {
 		if in := at.Sub(a.o.Clock.Now()); !at.IsZero() && in < next {
@@ -288,8 +291,14 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 	return next, nil
 }
 
-// resync is when to look at the kernel again without a hint.
-func (a *Agent) resync() time.Duration { return wait.Jitter(a.o.Resync, 0.2) }
+// resync is when to look at the kernel, and at what readyWhen asks for, again without a hint.
+func (a *Agent) resync() time.Duration {
+	next, now := wait.Jitter(a.o.Resync, 0.2), a.o.Clock.Now()
+	for _, w := range a.watched {
+		next = min(next, w.pause(now))
+	}
+	return next
+}
 
 // awaitCarriers returns when to look at carriers again: soon at first, and after a tenth of the time already waited.
 func (a *Agent) awaitCarriers(p *pass) time.Duration {

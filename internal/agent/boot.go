@@ -72,6 +72,8 @@ func (a *Agent) bootOnce(ctx context.Context, spec v1beta1.NodeModulesConfigSpec
 func (a *Agent) bootReport(ctx context.Context, outcomes map[key]outcome) {
 	for k, o := range outcomes {
 		switch {
+		case o.unusable:
+			klog.FromContext(ctx).Info("Loaded", "module", k.String(), "name", o.loaded.Main, "reason", v1beta1.ReasonNotUsable, "message", o.report.Message)
 		case o.report != nil:
 			klog.FromContext(ctx).Info("Not loaded", "module", k.String(), "state", o.report.State, "reason", o.report.Reason, "message", o.report.Message)
 		case o.live:

@@ -41,6 +41,8 @@ type facts struct {
 	unverified bool
 	// hold is why the fuse keeps the plan from being loaded; nil: it does not.
 	hold *report
+	// unusable is why what is live is not ready; nil: it is, or nothing is.
+	unusable *report
 	// retry is the memory of failures; nil when there were none.
 	retry *retry
 	// journal tells what other orders hold.

@@ -36,13 +36,15 @@ type pass struct {
 	remarked bool
 	// notListed are reports of orders whose in-tree modules could not be blacklisted.
 	notListed map[key]*report
+	// checked is what the checks of readyWhen said.
+	checked map[key]watched
 	// wake is the earliest time at which some order has to be decided again.
 	wake time.Time
 }
 
 // newPass begins a pass over the orders of spec.
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
-	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, reloading: map[key]bool{}}
+	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, reloading: map[key]bool{}, checked: map[key]watched{}}
 	for i := range spec.Modules {
 		p.orders[keyOf(spec.Modules[i])] = &spec.Modules[i]
 	}
@@ -125,8 +127,17 @@ func (p *pass) troubled(k key, cause error) (outcome, error) {
 	return o, nil
 }
 
+// outcome is what stands about an order. What is live and cannot be used is worth a word where there is no other.
 func (f facts) outcome(r *report) outcome {
-	return outcome{loaded: f.loaded, live: f.loaded != nil && f.loaded.Complete && (f.loaded.BuiltIn || f.mainLive()), report: r}
+	if r == nil {
+		r = f.unusable
+	}
+	return outcome{loaded: f.loaded, live: f.holds(), unusable: f.unusable != nil, report: r}
+}
+
+// holds: what was loaded for the order, or for an earlier form of it, is live.
+func (f facts) holds() bool {
+	return f.loaded != nil && f.loaded.Complete && (f.loaded.BuiltIn || f.mainLive())
 }
 
 func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
@@ -220,6 +231,7 @@ func (p *pass) facts(t task) (facts, error) {
 	if f.hold, err = p.heldBack(f); err != nil {
 		return f, err
 	}
+	f.unusable = p.unusable(k, f)
 	if len(p.journal.Refused) > 0 {
 		f.among = digestOf(p.present)
 	}

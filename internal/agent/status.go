@@ -18,8 +18,10 @@ import (
 type outcome struct {
 	loaded *loaded
 	// live: loaded is complete and its main module is in the kernel, or built in.
-	live   bool
-	report *report
+	live bool
+	// unusable: live, and a check of readyWhen fails.
+	unusable bool
+	report   *report
 }
 
 // statusOf computes the whole status. Times come from the journal, or from last where nothing changed since.
@@ -29,7 +31,7 @@ func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]stri
 		if o.live {
 			s.Modules = append(s.Modules, v1beta1.NodeModuleStatus{
 				ModuleItem: o.loaded.Item, Config: o.loaded.Config, BootID: bootID,
-				LastTransitionTime: o.loaded.Since, Observed: o.loaded.Observed,
+				LastTransitionTime: o.loaded.Since, Observed: o.observed(),
 			})
 		}
 		if o.report != nil {
@@ -41,6 +43,16 @@ func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]stri
 	}
 	sortStatus(s)
 	return s
+}
+
+// observed is what was seen at the load, and whether it can be used now.
+func (o outcome) observed() *v1beta1.ObservedModule {
+	if o.loaded.Observed == nil || o.loaded.Observed.Unusable == o.unusable {
+		return o.loaded.Observed
+	}
+	seen := o.loaded.Observed.DeepCopy()
+	seen.Unusable = o.unusable
+	return seen
 }
 
 // maxMessage bounds a message, bytes: one that the API refuses would keep the whole node's status from being written.

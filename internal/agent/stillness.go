@@ -10,7 +10,8 @@ import (
 )
 
 // restFor is how long the names and states of the modules in the kernel are enough to look at, while there is nothing to do. What else may
-// change (another build under the same name of which no event told, content that was damaged on disk) is seen after it.
+// change (another build under the same name of which no event told, content that was damaged on disk) is seen after it. What readyWhen
+// asks for is looked at each time.
 const restFor = time.Minute
 
 // stillness is what the kernel held when nothing was left to do.
@@ -39,5 +40,5 @@ func (a *Agent) undisturbed() bool {
 		return false
 	}
 	present, err := a.o.Host.Modules()
-	return err == nil && maps.Equal(present, a.still.modules)
+	return err == nil && maps.Equal(present, a.still.modules) && a.checksStand()
 }

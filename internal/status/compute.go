@@ -122,8 +122,12 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	if m.Paused && reason == v1beta1.ReasonLoading {
 		reason = v1beta1.ReasonPaused
 	}
-	return no(kind, reason, fmt.Sprintf("Live on %d of %s%s; %s%s",
-		len(desired)-len(missing), quantity(len(desired), "node"), others(missing), describe(groups), ignored(m, missing)))
+	what := "Live"
+	if slices.ContainsFunc(missing, notUsable) {
+		what = "Live and ready"
+	}
+	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s; %s%s",
+		what, len(desired)-len(missing), quantity(len(desired), "node"), others(missing), describe(groups), ignored(m, missing)))
 }
 
 // ignored tells of requests to try again that nobody can obey.
@@ -142,12 +146,15 @@ func ignored(m *Module, missing []Node) string {
 
 // others tells of nodes that still work, with what the Module asked for before.
 func others(missing []Node) string {
-	n := count(missing, func(n *Node) bool { return n.Live })
+	n := count(missing, func(n *Node) bool { return n.Live && !notUsable(*n) })
 	if n == 0 {
 		return ""
 	}
 	return ", another build is live on " + quantity(int(n), "node")
 }
+
+// notUsable is true where what is asked for is live and a check of readyWhen does not pass.
+func notUsable(n Node) bool { return n.Attempt != nil && n.Attempt.Reason == v1beta1.ReasonNotUsable }
 
 // loadProblem is why the kernel module is not live on a node that shall have it.
 func loadProblem(n *Node) Problem {
@@ -195,7 +202,7 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	}
 	hosts := only(wanted, func(n *Node) bool { return n.Usable || !m.Loads })
 	if len(hosts) == 0 {
-		return no(kind, v1beta1.ReasonDevicesPending, "The kernel module is live on no node yet")
+		return no(kind, v1beta1.ReasonDevicesPending, "The kernel module is ready on no node yet")
 	}
 	pending := only(hosts, func(n *Node) bool { return !n.PluginReady })
 	if len(pending) == 0 {

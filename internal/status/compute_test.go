@@ -122,6 +122,17 @@ func TestConditions(t *testing.T) {
 				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device; ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
 			},
 		},
+		"live, and not usable": {
+			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
+				n.Usable, n.Available = false, false
+				n.Attempt = attempt(v1beta1.AttemptWaiting, v1beta1.ReasonNotUsable, "no device node /dev/nic0\n/dev/nic0 is no device")
+			})},
+			then: map[string]string{
+				ready:   "False NotUsable: Live and ready on 0 of 2 nodes; NotUsable on a, b: no device node /dev/nic0",
+				loaded:  "False NotUsable: Live and ready on 0 of 2 nodes; NotUsable on a, b: no device node /dev/nic0",
+				devices: "False DevicesPending: The kernel module is ready on no node yet",
+			},
+		},
 		"a node without a mapping": {
 			given: status.Module{Loads: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
 				if i == 1 {

@@ -146,13 +146,16 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
 }
 
-// Usable is true when what is live is what is ordered, and is to stay. A changed order makes it false at once, so that
+// Usable is true when what is live is what is ordered, passes the Module's checks, and is to stay. A changed order makes it false at once, so that
 // the device plugin leaves before the agent has to unload. An image that changed under its name is not seen in the
 // order: then the agent says that what has to go is in use.
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
-	return e.Ordered() && e.IsLive(node) && !leaving && sameBuild(e.Order.Config, e.Live.Config)
+	return e.Ordered() && e.IsLive(node) && !leaving && !e.failsChecks() && sameBuild(e.Order.Config, e.Live.Config)
 }
+
+// failsChecks is true while the agent sees that a check of readyWhen does not pass.
+func (e Entry) failsChecks() bool { return e.Live.Observed != nil && e.Live.Observed.Unusable }
 
 // Current is true when what is live is what the Module asks for now; nil asks for nothing. An order alone does not show
 // it: it can be older than the Module, and it can be the same for an image that was built again under its name. What

@@ -77,6 +77,8 @@ const (
 	ReasonInvalidParameter = "InvalidParameter"
 	// ReasonNoSuchDevice: the module found no device to drive.
 	ReasonNoSuchDevice = "NoSuchDevice"
+	// ReasonNotUsable: the kernel module is live, and a check of readyWhen does not pass.
+	ReasonNotUsable = "NotUsable"
 	// ReasonAlreadyLoadedForeign: another build of the same module is live and not ours.
 	ReasonAlreadyLoadedForeign = "AlreadyLoadedForeign"
 	// ReasonInUse: somebody uses the module that shall go.

@@ -39,6 +39,7 @@ type ModuleList struct {
 // ModuleSpec is the user's wish.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.dra) && has(self.devicePlugin))",message="spec.dra and spec.devicePlugin are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="has(self.devicePlugin) || has(self.dra) || !has(self.moduleLoader) || !has(self.moduleLoader.container.readyWhen) || !self.moduleLoader.container.readyWhen.exists(c, has(c.command))",message="a command in moduleLoader.container.readyWhen runs in the pod of devicePlugin or dra: set one of them"
 type ModuleSpec struct {
 	// devicePlugin is started on the nodes where the kernel module is ready.
 	// +optional
@@ -152,6 +153,15 @@ type ModuleLoaderContainerSpec struct {
 	// another build takes its place, with the node's next boot.
 	// +optional
 	UnloadPolicy UnloadPolicy `json:"unloadPolicy,omitempty"`
+
+	// readyWhen are checks that must all pass until the kernel module counts as ready on a node. Unset: it is ready as soon as
+	// it is live.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.all(c, (has(c.deviceNode) ? 1 : 0) + (has(c.sysfs) ? 1 : 0) + (has(c.command) ? 1 : 0) == 1)",message="each check must set exactly one of deviceNode, sysfs and command"
+	// +kubebuilder:validation:XValidation:rule="self.filter(c, has(c.command)).size() <= 1",message="readyWhen may have one command"
+	ReadyWhen []ReadyCheck `json:"readyWhen,omitempty"`
 
 	// registryTLS are the TLS settings of the registry that holds containerImage.
 	// +optional

@@ -105,6 +105,12 @@ type NodeModuleSpec struct {
 	// +optional
 	BlacklistInTree bool `json:"blacklistInTree,omitempty"`
 
+	// readyWhen are the Module's checks that this node's agent makes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	ReadyWhen []ReadyCheck `json:"readyWhen,omitempty"`
+
 	// skipChecks lets the kernel decide where the agent is certain that it will refuse.
 	// +optional
 	SkipChecks bool `json:"skipChecks,omitempty"`
@@ -228,6 +234,9 @@ type ObservedModule struct {
 	// adopted is true when the same build was live before the agent loaded anything.
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
+	// unusable is true while a check of readyWhen fails: live, but not ready.
+	// +optional
+	Unusable bool `json:"unusable,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	// +optional
 	Taint string `json:"taint,omitempty"`

@@ -35,6 +35,9 @@ type Host interface {
 	// Rules are what the kernel demands of every module.
 	Rules() (Rules, error)
 
+	// Probe tells whether a device can be used, as far as one probe shows; if not, found may say what is there instead.
+	Probe(p Probe) (ok bool, found string)
+
 	// Dumps are what the kernel has left in persistent storage about the ends of earlier boots (pstore).
 	Dumps() ([]Dump, error)
 

@@ -43,6 +43,7 @@ type Real struct {
 	modprobe *modprobe.Runner
 	hints    *hub
 	lookout  *lookout
+	prober   *Prober
 }
 
 var _ Host = (*Real)(nil)
@@ -54,6 +55,8 @@ func New(o Options) (*Real, error) {
 		return nil, fmt.Errorf("host: kernel release: %w", err)
 	}
 	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hub{}, lookout: newLookout(o.Root, deviceOf)}
+	// The host's /dev is not mounted here: it is seen as the host's first process sees it.
+	r.prober = &Prober{Root: filepath.Join(o.Root, "proc/1/root"), Sys: filepath.Join(o.Root, "sys")}
 	r.caller = &kcall.Caller{
 		Command: o.Command, Deadline: o.Deadline,
 		Returned: func(string) { r.hints.tell() },
@@ -117,6 +120,9 @@ func (r *Real) BuiltIn(name string) (bool, error) {
 	}
 	return false, nil
 }
+
+// Probe implements Host.
+func (r *Real) Probe(p Probe) (bool, string) { return r.prober.Look(p) }
 
 // machines by the names of Go's architectures: this program runs on the kernel's own.
 var machines = map[string]elf.Machine{

@@ -102,5 +102,17 @@ func (o *orders) resolve(version string) order {
 		Delivery:        &v1beta1.Delivery{ID: id},
 		UnloadPolicy:    m.Spec.ModuleLoader.Container.UnloadPolicy,
 		BlacklistInTree: m.Spec.ModuleLoader.Container.BlacklistInTree,
+		ReadyWhen:       checksOnNode(m.Spec.ModuleLoader.Container.ReadyWhen),
 	}}
+}
+
+// checksOnNode are the checks that the node's agent makes; commands run in the plugin's pod.
+func checksOnNode(all []v1beta1.ReadyCheck) []v1beta1.ReadyCheck {
+	var checks []v1beta1.ReadyCheck
+	for i := range all {
+		if len(all[i].Command) == 0 {
+			checks = append(checks, all[i])
+		}
+	}
+	return checks
 }

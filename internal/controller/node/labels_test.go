@@ -71,6 +71,12 @@ func TestWantedLabels(t *testing.T) {
 			}),
 			then: map[string]string{},
 		},
+		"a check of readyWhen fails": {
+			given: entry(func(n *v1beta1.NodeModulesConfig) {
+				n.Status.Modules[0].Version, n.Status.Modules[0].Observed = "v2", &v1beta1.ObservedModule{Unusable: true}
+			}),
+			then: map[string]string{},
+		},
 		"another order failed": {
 			given: entry(func(n *v1beta1.NodeModulesConfig) {
 				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "other", State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonTimeout}}

@@ -68,12 +68,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.NodeModuleStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ObservedModule"):
 		return &kmmv1beta1.ObservedModuleApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("ReadyCheck"):
+		return &kmmv1beta1.ReadyCheckApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("RolloutSpec"):
 		return &kmmv1beta1.RolloutSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("Sign"):
 		return &kmmv1beta1.SignApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("Strike"):
 		return &kmmv1beta1.StrikeApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("SysfsCheck"):
+		return &kmmv1beta1.SysfsCheckApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("TLSOptions"):
 		return &kmmv1beta1.TLSOptionsApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("WorkloadContainer"):

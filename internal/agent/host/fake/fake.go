@@ -63,6 +63,7 @@ type Host struct {
 	faults   map[string][]*Fault
 	calls    []Call
 	dumps    []host.Dump
+	files    map[string]string // of /dev and /sys
 	watchers map[chan struct{}]bool
 }
 
@@ -145,7 +146,7 @@ func (h *Host) startKernel() {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	h.boot = fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-	h.modules, h.disabled, h.pending = map[string]*module{}, false, 0
+	h.modules, h.disabled, h.pending, h.files = map[string]*module{}, false, 0, map[string]string{}
 	h.taint, h.security = map[byte]bool{}, h.o.Security
 }
 

@@ -316,6 +316,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: modprobe
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.ModprobeSpec
+    - name: readyWhen
+      type:
+        list:
+          elementType:
+            namedType: com.github.drover-project.drover.api.kmm.v1beta1.ReadyCheck
+          elementRelationship: atomic
     - name: registryTLS
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.TLSOptions
@@ -464,6 +470,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: paused
       type:
         scalar: boolean
+    - name: readyWhen
+      type:
+        list:
+          elementType:
+            namedType: com.github.drover-project.drover.api.kmm.v1beta1.ReadyCheck
+          elementRelationship: atomic
     - name: reason
       type:
         scalar: string
@@ -611,6 +623,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: taint
       type:
         scalar: string
+    - name: unusable
+      type:
+        scalar: boolean
+- name: com.github.drover-project.drover.api.kmm.v1beta1.ReadyCheck
+  map:
+    fields:
+    - name: command
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: deviceNode
+      type:
+        scalar: string
+    - name: sysfs
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.SysfsCheck
 - name: com.github.drover-project.drover.api.kmm.v1beta1.RolloutSpec
   map:
     fields:
@@ -656,6 +686,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: kept
       type:
         scalar: boolean
+- name: com.github.drover-project.drover.api.kmm.v1beta1.SysfsCheck
+  map:
+    fields:
+    - name: path
+      type:
+        scalar: string
+    - name: value
+      type:
+        scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.TLSOptions
   map:
     fields:

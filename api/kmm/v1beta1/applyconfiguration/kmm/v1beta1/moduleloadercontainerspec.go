@@ -34,6 +34,9 @@ type ModuleLoaderContainerSpecApplyConfiguration struct {
 	// unloadPolicy says when the kernel module may be unloaded: Wait (default), as soon as nobody uses it; OnReboot, never: it leaves, or
 	// another build takes its place, with the node's next boot.
 	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
+	// readyWhen are checks that must all pass until the kernel module counts as ready on a node. Unset: it is ready as soon as
+	// it is live.
+	ReadyWhen []ReadyCheckApplyConfiguration `json:"readyWhen,omitempty"`
 	// registryTLS are the TLS settings of the registry that holds containerImage.
 	RegistryTLS *TLSOptionsApplyConfiguration `json:"registryTLS,omitempty"`
 	// version turns on the ordered upgrade that is driven by node labels. It is the value of a node label.
@@ -130,6 +133,19 @@ func (b *ModuleLoaderContainerSpecApplyConfiguration) WithBlacklistInTree(value 
 // If called multiple times, the UnloadPolicy field is set to the value of the last call.
 func (b *ModuleLoaderContainerSpecApplyConfiguration) WithUnloadPolicy(value kmmv1beta1.UnloadPolicy) *ModuleLoaderContainerSpecApplyConfiguration {
 	b.UnloadPolicy = &value
+	return b
+}
+
+// WithReadyWhen adds the given value to the ReadyWhen field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ReadyWhen field.
+func (b *ModuleLoaderContainerSpecApplyConfiguration) WithReadyWhen(values ...*ReadyCheckApplyConfiguration) *ModuleLoaderContainerSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithReadyWhen")
+		}
+		b.ReadyWhen = append(b.ReadyWhen, *values[i])
+	}
 	return b
 }
 

@@ -26,6 +26,8 @@ type NodeModuleSpecApplyConfiguration struct {
 	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
 	// blacklistInTree keeps the host from loading the modules of config.inTreeModulesToRemove by itself at boot.
 	BlacklistInTree *bool `json:"blacklistInTree,omitempty"`
+	// readyWhen are the Module's checks that this node's agent makes.
+	ReadyWhen []ReadyCheckApplyConfiguration `json:"readyWhen,omitempty"`
 	// skipChecks lets the kernel decide where the agent is certain that it will refuse.
 	SkipChecks *bool `json:"skipChecks,omitempty"`
 	// paused orders to watch and report, and to touch nothing.
@@ -137,6 +139,19 @@ func (b *NodeModuleSpecApplyConfiguration) WithUnloadPolicy(value kmmv1beta1.Unl
 // If called multiple times, the BlacklistInTree field is set to the value of the last call.
 func (b *NodeModuleSpecApplyConfiguration) WithBlacklistInTree(value bool) *NodeModuleSpecApplyConfiguration {
 	b.BlacklistInTree = &value
+	return b
+}
+
+// WithReadyWhen adds the given value to the ReadyWhen field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ReadyWhen field.
+func (b *NodeModuleSpecApplyConfiguration) WithReadyWhen(values ...*ReadyCheckApplyConfiguration) *NodeModuleSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithReadyWhen")
+		}
+		b.ReadyWhen = append(b.ReadyWhen, *values[i])
+	}
 	return b
 }
 

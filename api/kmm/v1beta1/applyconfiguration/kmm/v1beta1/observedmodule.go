@@ -15,6 +15,8 @@ type ObservedModuleApplyConfiguration struct {
 	BuiltIn *bool `json:"builtIn,omitempty"`
 	// adopted is true when the same build was live before the agent loaded anything.
 	Adopted *bool `json:"adopted,omitempty"`
+	// unusable is true while a check of readyWhen fails: live, but not ready.
+	Unusable *bool `json:"unusable,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	Taint *string `json:"taint,omitempty"`
 	// parameters are the readable parameters' values right after the load.
@@ -56,6 +58,14 @@ func (b *ObservedModuleApplyConfiguration) WithBuiltIn(value bool) *ObservedModu
 // If called multiple times, the Adopted field is set to the value of the last call.
 func (b *ObservedModuleApplyConfiguration) WithAdopted(value bool) *ObservedModuleApplyConfiguration {
 	b.Adopted = &value
+	return b
+}
+
+// WithUnusable sets the Unusable field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Unusable field is set to the value of the last call.
+func (b *ObservedModuleApplyConfiguration) WithUnusable(value bool) *ObservedModuleApplyConfiguration {
+	b.Unusable = &value
 	return b
 }
 

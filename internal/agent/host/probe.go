@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Probe is one thing that shows that a device can be used: a device node or a file in sysfs. Paths are the host's own, and
+// may be patterns, of which one match is enough.
+type Probe struct {
+	// DeviceNode below /dev that shall be a device.
+	DeviceNode string
+	// Sysfs is a file below /sys, and Value what it shall hold; empty: it shall exist.
+	Sysfs, Value string
+}
+
+func (p Probe) String() string {
+	switch {
+	case p.DeviceNode != "":
+		return "device node " + p.DeviceNode
+	case p.Value != "":
+		return fmt.Sprintf("%s with the value %q", p.Sysfs, p.Value)
+	}
+	return p.Sysfs
+}
+
+const (
+	// maxMatches bounds how many matches of a pattern are looked at.
+	maxMatches = 64
+	// maxAttribute is what a file in sysfs can hold, bytes.
+	maxAttribute = 4 << 10
+	// attributeDeadline is how long a driver may take to say what a file of its own holds.
+	attributeDeadline = time.Second
+)
+
+// Prober looks for probes.
+type Prober struct {
+	// Root is below which the host's dev is found: Root/dev.
+	Root string
+	// Sys is where the host's sysfs is mounted.
+	Sys string
+
+	mu    sync.Mutex
+	stuck map[string]bool // files whose driver has not answered
+}
+
+// Look tells whether a probe finds what it looks for; if not, found may say what is there instead.
+func (p *Prober) Look(probe Probe) (ok bool, found string) {
+	if probe.DeviceNode != "" {
+		return p.device(probe.DeviceNode)
+	}
+	return p.attribute(probe.Sysfs, probe.Value)
+}
+
+// device looks in the host's /dev. Where that cannot be seen (a security module may keep other processes' folders from the
+// agent), the kernel's own list of devices and their names has to do, which lacks nodes that were made by hand.
+func (p *Prober) device(pattern string) (bool, string) {
+	if _, err := os.Stat(filepath.Join(p.Root, "dev")); err != nil {
+		ok, listErr := p.announced(strings.TrimPrefix(pattern, "/dev/"))
+		if listErr != nil {
+			return false, fmt.Sprintf("neither the host's /dev nor the kernel's list of devices can be read: %v; %v", err, listErr)
+		}
+		return ok, ""
+	}
+	matches, err := filepath.Glob(filepath.Join(p.Root, pattern))
+	if err != nil {
+		return false, err.Error()
+	}
+	found := ""
+	for _, m := range matches[:min(len(matches), maxMatches)] {
+		if p.isDevice(m) {
+			return true, ""
+		}
+		found = strings.TrimPrefix(m, p.Root) + " is no device"
+	}
+	return false, found
+}
+
+// isDevice follows links as the host would.
+func (p *Prober) isDevice(name string) bool {
+	for range 8 {
+		info, err := os.Lstat(name)
+		if err != nil {
+			return false
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			return info.Mode()&fs.ModeDevice != 0
+		}
+		target, err := os.Readlink(name)
+		if err != nil {
+			return false
+		}
+		if filepath.IsAbs(target) {
+			name = filepath.Join(p.Root, target)
+		} else {
+			name = filepath.Join(filepath.Dir(name), target)
+		}
+	}
+	return false
+}
+
+// announced looks for the name that the kernel gave a device node.
+func (p *Prober) announced(pattern string) (bool, error) {
+	if _, err := filepath.Match(pattern, ""); err != nil {
+		return false, fmt.Errorf("%s: %w", pattern, err)
+	}
+	for _, kind := range []string{"char", "block"} {
+		dir := filepath.Join(p.Sys, "dev", kind)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return false, fmt.Errorf("list devices: %w", err)
+		}
+		for _, e := range entries {
+			event, err := os.ReadFile(filepath.Join(dir, e.Name(), "uevent"))
+			if err != nil {
+				continue // it went away
+			}
+			for line := range strings.Lines(string(event)) {
+				name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME=")
+				if match, _ := filepath.Match(pattern, name); ok && match { // the pattern was tried above
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
+}
+
+// attribute reads only what every process on the host may read: the rest may be secret, or act when it is read.
+func (p *Prober) attribute(pattern, value string) (bool, string) {
+	matches, err := filepath.Glob(filepath.Join(p.Sys, strings.TrimPrefix(pattern, "/sys")))
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case value == "" || len(matches) == 0:
+		return len(matches) > 0, ""
+	}
+	found := ""
+	for _, m := range matches[:min(len(matches), maxMatches)] {
+		got, err := p.read(m)
+		name := "/sys" + strings.TrimPrefix(m, p.Sys)
+		switch {
+		case err != nil:
+			found = fmt.Sprintf("%s: %v", name, err)
+		case got == value:
+			return true, ""
+		default:
+			found = fmt.Sprintf("%s holds %q", name, clip(got))
+		}
+	}
+	return false, found
+}
+
+// read does not wait for a driver that hangs.
+func (p *Prober) read(name string) (string, error) {
+	silent := fmt.Errorf("its driver does not answer within %s", attributeDeadline)
+	p.mu.Lock()
+	if p.stuck == nil {
+		p.stuck = map[string]bool{}
+	}
+	stuck := p.stuck[name]
+	p.stuck[name] = true
+	p.mu.Unlock()
+	if stuck {
+		return "", silent
+	}
+	type answer struct {
+		text string
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		text, err := readAttribute(name)
+		p.mu.Lock()
+		delete(p.stuck, name)
+		p.mu.Unlock()
+		done <- answer{text, err}
+	}()
+	select {
+	case a := <-done:
+		return a.text, a.err
+	case <-time.After(attributeDeadline):
+		return "", silent
+	}
+}
+
+func readAttribute(name string) (string, error) {
+	const everybody = 0o004
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("cannot be read: %w", err)
+	case !info.Mode().IsRegular():
+		return "", errors.New("is no file")
+	case info.Mode().Perm()&everybody == 0:
+		return "", errors.New("is not for everybody to read, so the agent does not read it")
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	data, err := io.ReadAll(io.LimitReader(file, maxAttribute))
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
