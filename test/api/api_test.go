@@ -75,7 +75,7 @@ type moduleCase struct {
 func TestModuleAdmission(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
-	for _, cases := range []map[string]moduleCase{mappingCases(), inTreeCases(), modprobeCases(), pluginCases(), policyCases()} {
+	for _, cases := range []map[string]moduleCase{mappingCases(), inTreeCases(), modprobeCases(), pluginCases(), policyCases(), readyCases()} {
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				created := valid(tc.given)

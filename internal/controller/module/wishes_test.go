@@ -82,7 +82,7 @@ func TestWhatAModuleAsksForIsInTheEntry(t *testing.T) {
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
 	plain := w.ordered(node, m)
-	if plain.Paused || plain.SkipChecks || plain.Retry != nil || plain.UnloadPolicy != "" || plain.BlacklistInTree {
+	if plain.Paused || plain.SkipChecks || plain.Retry != nil || plain.UnloadPolicy != "" || plain.BlacklistInTree || plain.ReadyWhen != nil {
 		t.Errorf("entry %+v: nothing of that was asked for", plain)
 	}
 	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -91,6 +91,8 @@ func TestWhatAModuleAsksForIsInTheEntry(t *testing.T) {
 		m.Spec.ModuleLoader.Container.UnloadPolicy = v1beta1.UnloadOnReboot
 		m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"nic"}
 		m.Spec.ModuleLoader.Container.BlacklistInTree = true
+		m.Spec.ModuleLoader.Container.ReadyWhen = []v1beta1.ReadyCheck{{DeviceNode: "/dev/nic0"}, {Command: []string{"/probe"}}}
+		m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "example.com/plugin:1"}}
 	})
 	if n := w.writesOf(m); n != 1 {
 		t.Errorf("%d writes", n)
@@ -98,6 +100,9 @@ func TestWhatAModuleAsksForIsInTheEntry(t *testing.T) {
 	e := w.ordered(node, m)
 	if !e.SkipChecks || e.UnloadPolicy != v1beta1.UnloadOnReboot || !e.BlacklistInTree || e.Retry == nil || !e.Retry.Time.Equal(asked) {
 		t.Errorf("entry %+v", e)
+	}
+	if len(e.ReadyWhen) != 1 || e.ReadyWhen[0].DeviceNode != "/dev/nic0" {
+		t.Errorf("checks %+v: the command is for the plugin's pod, the rest for the node", e.ReadyWhen)
 	}
 	w.annotate(m, v1beta1.RetryAnnotation, nil, func(m *v1beta1.Module) { m.Annotations = nil })
 	w.pass(m)
