@@ -110,15 +110,20 @@ func (i *images) content(reference string, want export.Options) map[string][]byt
 
 // module makes a module file. Its build ID follows from reference, name and kernel, as a build's would from its sources.
 func (i *images) module(reference, kernel, name string, needs []string) []byte {
-	id := sha1.Sum([]byte(strings.Join([]string{reference, kernel, name}, "\x00"))) //nolint:gosec // see above
 	m := synth.Module{
-		Name: name, Depends: needs, BuildID: hex.EncodeToString(id[:]),
+		Name: name, Depends: needs, BuildID: BuildID(reference, kernel, name),
 		Vermagic: kernel + " SMP preempt mod_unload modversions ",
 	}
 	for _, p := range i.params {
 		m.Params = append(m.Params, kmod.Param{Name: p, Type: "charp"})
 	}
 	return m.Bytes()
+}
+
+// BuildID is the build ID of a module in an image: for those who audit what the fake kernels hold.
+func BuildID(reference, kernel, name string) string {
+	id := sha1.Sum([]byte(strings.Join([]string{reference, kernel, name}, "\x00"))) //nolint:gosec // a GNU build ID by format
+	return hex.EncodeToString(id[:])
 }
 
 // remove deletes all images.

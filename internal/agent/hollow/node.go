@@ -206,6 +206,9 @@ func (n *node) reboot(ctx context.Context, release string) error {
 	defer n.life.Unlock()
 	n.stop()
 	n.kernel.Reboot(release)
+	n.mu.Lock()
+	n.wrote = time.Time{} // until the API server has taken the new boot ID, it is told again and again
+	n.mu.Unlock()
 	if n.vanished() {
 		return nil // it comes up when it comes back
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 )
 
 // Request is one finished request.
@@ -30,6 +31,11 @@ type Request struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
+	// Received is when the API server got the request, Done when it had answered.
+	Received time.Time `json:"requestReceivedTimestamp"`
+	Done     time.Time `json:"stageTimestamp"`
+	// Object is what was answered, where the audit policy keeps it.
+	Object json.RawMessage `json:"responseObject"`
 }
 
 // Resource is the plural name with the subresource, for example "nodemodulesconfigs/status".

@@ -6,6 +6,7 @@ package fleet
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,11 @@ import (
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
 
+// bodiesPolicy is devcluster's audit policy with the bodies of some answers.
+//
+//go:embed audit-policy.yaml
+var bodiesPolicy []byte
+
 // Namespace is where Drover runs.
 const Namespace = "drover-system"
 
@@ -51,6 +57,8 @@ type Options struct {
 	OperatorArgs []string
 	// WithoutPolicies leaves the admission policies out.
 	WithoutPolicies bool
+	// KeepBodies has the audit log hold what every write left of Nodes and of Drover's own kinds.
+	KeepBodies bool
 	// Say receives progress, one line each.
 	Say func(format string, args ...any)
 }
@@ -70,6 +78,8 @@ type Fleet struct {
 	temporary bool
 	bin       string
 	debug     string
+	// operator is the operator's kubeconfig, once it is written: it starts again while the API server is away.
+	operator string
 }
 
 // Start brings everything up and returns when the hollow nodes are registered. The caller must Stop.
@@ -92,15 +102,9 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 	if f.bin, err = Build(ctx, o.Say); err != nil {
 		return f, err
 	}
-	o.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
-	f.Cluster, err = devcluster.Start(ctx, devcluster.Options{
-		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true,
-		ControllerQPS: o.ControllerQPS, ControllerBurst: 2 * o.ControllerQPS,
-	})
-	if err != nil {
+	if err := f.startCluster(ctx); err != nil {
 		return f, err
 	}
-	o.Say("control plane ready in %.1f s", f.Cluster.Seconds)
 	if err := f.connect(); err != nil {
 		return f, err
 	}
@@ -111,6 +115,27 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 		return f, err
 	}
 	return f, f.StartOperator(ctx)
+}
+
+func (f *Fleet) startCluster(ctx context.Context) error {
+	f.o.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
+	o := devcluster.Options{
+		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true,
+		ControllerQPS: f.o.ControllerQPS, ControllerBurst: 2 * f.o.ControllerQPS,
+	}
+	if f.o.KeepBodies {
+		policy := filepath.Join(f.dir, "audit-policy.yaml")
+		if err := errors.Join(os.MkdirAll(f.dir, 0o755), os.WriteFile(policy, bodiesPolicy, 0o644)); err != nil {
+			return fmt.Errorf("write the audit policy: %w", err)
+		}
+		o.Args = append(o.Args, "--apiserver-arg=--audit-policy-file="+policy)
+	}
+	var err error
+	if f.Cluster, err = devcluster.Start(ctx, o); err != nil {
+		return err
+	}
+	f.o.Say("control plane ready in %.1f s", f.Cluster.Seconds)
+	return nil
 }
 
 // Dir is the folder with state and logs.
@@ -166,13 +191,14 @@ func (f *Fleet) connect() error {
 }
 
 // StartOperator starts the operator under its ServiceAccount. Its log is operator.log.
-func (f *Fleet) StartOperator(ctx context.Context) error {
-	kubeconfig, err := f.kubeconfigFor(ctx, "drover-operator")
-	if err != nil {
-		return err
+func (f *Fleet) StartOperator(ctx context.Context) (err error) {
+	if f.operator == "" {
+		if f.operator, err = f.kubeconfigFor(ctx, "drover-operator"); err != nil {
+			return err
+		}
 	}
 	args := append([]string{
-		"--kubeconfig=" + kubeconfig, "--namespace=" + Namespace, "--agent-image=drover/drover-agent:dev", "--leader-elect=false",
+		"--kubeconfig=" + f.operator, "--namespace=" + Namespace, "--agent-image=drover/drover-agent:dev", "--leader-elect=false",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 	}, f.o.OperatorArgs...)
 	f.Operator, err = startProcess(f.Binary("drover-operator"), filepath.Join(f.dir, "operator.log"), args, "OPERATOR_NAMESPACE="+Namespace)

@@ -61,6 +61,16 @@ func startProcess(binary, log string, args []string, env ...string) (*Process, e
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Running says whether it has not ended.
+func (p *Process) Running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // Log is the path of its log file.
 func (p *Process) Log() string { return p.log }
 

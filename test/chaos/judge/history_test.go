@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/internal/testkit/audit"
+)
+
+// logged is a line of an audit log about node n.
+func logged(second, revision int, resource, subresource, object string) string {
+	return fmt.Sprintf(`{"verb":"patch","userAgent":"drover-operator/v1","objectRef":{"resource":%q,"subresource":%q,"name":"n"},"responseStatus":{"code":200},
+		"requestReceivedTimestamp":"2026-01-01T00:00:%02d.000000Z","stageTimestamp":"2026-01-01T00:00:%02d.500000Z",
+		"responseObject":{"metadata":{"name":"n","resourceVersion":"%d"%s}}`,
+		resource, subresource, second, second, revision, object)
+}
+
+func nmc(second, revision, generation int, spec, status string) string {
+	return logged(second, revision, "nodemodulesconfigs", "",
+		fmt.Sprintf(`,"uid":"u","generation":%d},"spec":{"modules":[%s]},"status":{"modules":[%s]}`, generation, spec, status))
+}
+
+func node(second, revision int, boot, ready string) string {
+	return logged(second, revision, "nodes", "status",
+		fmt.Sprintf(`},"status":{"nodeInfo":{"bootID":%q},"conditions":[{"type":"Ready","status":%q}]}`, boot, ready))
+}
+
+const (
+	entryA    = `{"namespace":"ns","name":"driver","config":{"kernelVersion":"6.1","containerImage":"a"}}`
+	entryB    = `{"namespace":"ns","name":"driver","config":{"kernelVersion":"6.1","containerImage":"b","modprobe":{"parameters":["x=1"]}}}`
+	entryGone = `{"namespace":"ns","name":"driver","state":"Absent","config":{"kernelVersion":"6.1","containerImage":"b"}}`
+	another   = `{"namespace":"ns","name":"another","config":{"kernelVersion":"6.1","containerImage":"c"}}`
+	liveA     = `{"namespace":"ns","name":"driver","bootId":"boot-1"}`
+)
+
+func TestHistory(t *testing.T) {
+	refused := strings.Replace(nmc(13, 99, 9, another, ""), `"code":200`, `"code":409`, 1)
+	for _, tc := range []struct {
+		name   string
+		lines  []string
+		orders []string // second want
+		sights []string // second up
+		gaps   int
+	}{
+		{
+			name: "a life, logged in another order than it was written",
+			lines: []string{
+				node(1, 10, "boot-1", "True"), nmc(3, 12, 1, entryA, liveA), nmc(2, 11, 1, entryA, ""),
+				nmc(4, 13, 2, entryA+","+another, liveA), nmc(5, 14, 3, entryB, liveA), nmc(5, 14, 3, entryB, liveA),
+				node(6, 15, "boot-1", "False"), node(7, 16, "boot-1", "True"), node(8, 17, "boot-2", "True"),
+				nmc(9, 18, 4, entryGone, liveA), nmc(10, 19, 5, "", ""), refused,
+			},
+			orders: []string{"2 a/6.1", "5 b/6.1 x=1", "9 "},
+			sights: []string{"1 false", "3 true", "6 false", "7 true", "8 false"},
+		},
+		{
+			name:   "an order that is not in the log",
+			lines:  []string{nmc(2, 11, 1, entryA, ""), nmc(3, 14, 3, entryB, "")},
+			orders: []string{"2 a/6.1", "3 b/6.1 x=1"}, sights: []string{"2 false"}, gaps: 1,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.log")
+			var content strings.Builder
+			for _, l := range tc.lines {
+				content.WriteString(strings.ReplaceAll(l, "\n", "") + "\n")
+			}
+			if err := os.WriteFile(path, []byte(content.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			requests, err := audit.Whole(path).Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := NewHistory(types.NamespacedName{Namespace: "ns", Name: "driver"}, func(image, kernel string) string { return image + "/" + kernel })
+			if err := h.Add(requests); err != nil {
+				t.Fatal(err)
+			}
+
+			n, gaps := h.Node("n")
+
+			var orders, sights []string
+			for _, o := range n.Orders {
+				orders = append(orders, fmt.Sprintf("%d %s", o.Received.Second(), o.Want))
+				if o.Absent != (o.Want == "") || !strings.HasPrefix(o.By, "drover-operator/") {
+					t.Errorf("order %+v", o)
+				}
+			}
+			for _, s := range n.Sights {
+				sights = append(sights, fmt.Sprintf("%d %t", s.From.Second(), s.Up))
+			}
+			if !slices.Equal(orders, tc.orders) || !slices.Equal(sights, tc.sights) || gaps != tc.gaps {
+				t.Errorf("orders %q, sights %q, %d gaps; want %q, %q, %d", orders, sights, gaps, tc.orders, tc.sights, tc.gaps)
+			}
+		})
+	}
+}
