@@ -46,6 +46,10 @@ func run(ctx context.Context, args []string) error {
 	if options.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
+	dra, err := operator.ServesDRA(mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
@@ -53,6 +57,6 @@ func run(ctx context.Context, args []string) error {
 		"node": node.New(c, node.Options{
 			Deliveries: deliveries, Plugins: plugins, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.Name)),
 		}),
-		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins}),
+		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: dra}),
 	})
 }

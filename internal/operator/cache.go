@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,10 +36,12 @@ func cacheOptions() (cache.Options, error) {
 	return cache.Options{
 		DefaultTransform: slim,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:                                  {Transform: slimNode},
-			&corev1.Pod{}:                                   {Label: made, Transform: slimPod},
-			&appsv1.DaemonSet{}:                             {Label: made},
-			&corev1.ServiceAccount{}:                        {Label: made},
+			&corev1.Node{}:           {Transform: slimNode},
+			&corev1.Pod{}:            {Label: made, Transform: slimPod},
+			&appsv1.DaemonSet{}:      {Label: made},
+			&corev1.ServiceAccount{}: {Label: made},
+			// Who wrote it tells whether it was made here.
+			&resourcev1.DeviceClass{}:                       {Label: made, Transform: whole},
 			&admissionv1.ValidatingAdmissionPolicy{}:        seal,
 			&admissionv1.ValidatingAdmissionPolicyBinding{}: seal,
 		},
@@ -52,6 +55,8 @@ func slim(object any) (any, error) {
 	}
 	return object, nil
 }
+
+func whole(object any) (any, error) { return object, nil }
 
 // slimNode keeps what placement and delivery look at.
 func slimNode(object any) (any, error) {

@@ -29,11 +29,10 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 		}
 	}
 	if m.HasPlugin {
-		result.DevicePlugin = v1beta1.DaemonSetStatus{
-			NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
-			DesiredNumber:               count(wanted, func(*Node) bool { return true }),
-			AvailableNumber:             count(nodes, func(n *Node) bool { return n.PluginReady }),
-		}
+		result.DevicePlugin = pluginNumbers(nodes, wanted)
+	}
+	if m.HasDRA {
+		result.DRA = pluginNumbers(nodes, wanted)
 	}
 	covered, loaded, devices := kernelsCovered(m, wanted), loaded(m, nodes, wanted), devicesReady(m, wanted)
 	result.Conditions = []metav1.Condition{ready(covered, loaded, devices), covered, loaded, devices}
@@ -41,6 +40,15 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 		result.Conditions[i].ObservedGeneration = m.Generation
 	}
 	return result
+}
+
+// pluginNumbers are upstream's for a device plugin or a DRA driver.
+func pluginNumbers(nodes, wanted []Node) v1beta1.DaemonSetStatus {
+	return v1beta1.DaemonSetStatus{
+		NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
+		DesiredNumber:               count(wanted, func(*Node) bool { return true }),
+		AvailableNumber:             count(nodes, func(n *Node) bool { return n.PluginReady }),
+	}
 }
 
 // rebuilt is the rebuild that has reached every node that shall have it. Whoever asked for a rebuild waits for this.
@@ -190,11 +198,13 @@ func troubled(a *v1beta1.NodeModuleAttempt) bool {
 
 func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	const kind = v1beta1.ConditionDevicesReady
+	what := "device plugin"
+	if m.HasDRA {
+		what = "DRA driver"
+	}
 	switch {
-	case m.HasDRA:
-		return no(kind, v1beta1.ReasonUnsupported, "spec.dra: this version does not start DRA drivers")
-	case !m.HasPlugin:
-		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no device plugin")
+	case !m.HasPlugin && !m.HasDRA:
+		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no device plugin and no DRA driver")
 	case m.PluginProblem != nil:
 		return no(kind, m.PluginProblem.Reason, m.PluginProblem.Message)
 	case len(wanted) == 0:
@@ -206,8 +216,8 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	}
 	pending := only(hosts, func(n *Node) bool { return !n.PluginReady })
 	if len(pending) == 0 {
-		return yes(kind, v1beta1.ReasonDevicesReady, fmt.Sprintf("The device plugin is ready on %s", quantity(len(hosts), "node")))
+		return yes(kind, v1beta1.ReasonDevicesReady, fmt.Sprintf("The %s is ready on %s", what, quantity(len(hosts), "node")))
 	}
-	return no(kind, v1beta1.ReasonDevicesPending, fmt.Sprintf("The device plugin is ready on %d of %s; not on %s",
-		len(hosts)-len(pending), quantity(len(hosts), "node"), namesOf(pending)))
+	return no(kind, v1beta1.ReasonDevicesPending, fmt.Sprintf("The %s is ready on %d of %s; not on %s",
+		what, len(hosts)-len(pending), quantity(len(hosts), "node"), namesOf(pending)))
 }

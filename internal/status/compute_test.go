@@ -61,7 +61,7 @@ func TestConditions(t *testing.T) {
 				ready:   "True Ready: Everything asked for is there on every selected node",
 				covered: "True AllKernelsCovered: A kernel mapping matches the kernel of 2 selected nodes",
 				loaded:  "True Loaded: Live on 2 nodes",
-				devices: "True NotRequested: The Module has no device plugin",
+				devices: "True NotRequested: The Module has no device plugin and no DRA driver",
 			},
 		},
 		"no node": {
@@ -250,8 +250,8 @@ func TestConditions(t *testing.T) {
 			then:  map[string]string{devices: "False DevicesPending: refused"},
 		},
 		"DRA": {
-			given: status.Module{Loads: true, HasDRA: true, Nodes: nodes(1, live)},
-			then:  map[string]string{ready: "False Unsupported: spec.dra: this version does not start DRA drivers"},
+			given: status.Module{Loads: true, HasDRA: true, Nodes: nodes(2, live, func(i int, n *status.Node) { n.PluginReady = i == 0 })},
+			then:  map[string]string{ready: "False DevicesPending: The DRA driver is ready on 1 of 2 nodes; not on b"},
 		},
 	}
 	for name, tc := range cases {
@@ -297,6 +297,10 @@ func TestNumbersOfUpstream(t *testing.T) {
 		n.PluginReady = i < 1
 	})}
 	got := status.Compute(&module)
+	module.HasPlugin, module.HasDRA = false, true
+	if dra := status.Compute(&module); dra.DRA != got.DevicePlugin || dra.DevicePlugin != (v1beta1.DaemonSetStatus{}) {
+		t.Errorf("a DRA driver's numbers: %+v, of a device plugin %+v", dra.DRA, dra.DevicePlugin)
+	}
 	want := v1beta1.ModuleStatus{
 		ObservedGeneration: 7,
 		ModuleLoader:       v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 4, DesiredNumber: 3, AvailableNumber: 2},

@@ -57,7 +57,7 @@ type Node struct {
 	Attempt *v1beta1.NodeModuleAttempt
 	// Delivery is what keeps the image from the node, or nil.
 	Delivery *Problem
-	// PluginReady: a device plugin pod of the Module is ready on the node.
+	// PluginReady: a pod of the device plugin or DRA driver that the Module asks for is ready on the node.
 	PluginReady bool
 }
 
@@ -73,7 +73,7 @@ type Module struct {
 	RetryIgnored bool
 	// Loads, HasPlugin and HasDRA tell what the Module asks for.
 	Loads, HasPlugin, HasDRA bool
-	// PluginProblem is why the device plugin's objects cannot be made, or nil.
+	// PluginProblem is why the objects of the device plugin or DRA driver cannot be made, or nil.
 	PluginProblem *Problem
 	// RebuildTrigger is spec.imageRebuildTriggerGeneration, and RebuiltTrigger what status says of it so far.
 	RebuildTrigger, RebuiltTrigger *int

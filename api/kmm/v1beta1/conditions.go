@@ -107,6 +107,8 @@ const (
 	ReasonUnclaimed = "Unclaimed"
 	// ReasonPaused: paused by annotation.
 	ReasonPaused = "Paused"
+	// ReasonDeviceClassConflict: a DeviceClass of a wanted name exists and is not this Module's.
+	ReasonDeviceClassConflict = "DeviceClassConflict"
 	// ReasonModprobeUnsupported: args or rawArgs need kmod's modprobe, which the agent's image was built without.
 	ReasonModprobeUnsupported = "ModprobeUnsupported"
 	// ReasonUnsupported: the Module asks for something that this version does not do.

@@ -9,6 +9,9 @@ const (
 	// ModuleNameLabel is put on every object made for a Module.
 	ModuleNameLabel = "kmm.node.kubernetes.io/module.name"
 
+	// ModuleNamespaceLabel is put, beside ModuleNameLabel, on what is made for a Module outside of its namespace.
+	ModuleNamespaceLabel = "kmm.node.kubernetes.io/module.namespace"
+
 	// RoleLabel tells a device plugin DaemonSet ("device-plugin") from a DRA one ("dra").
 	RoleLabel = "kmm.node.kubernetes.io/role"
 

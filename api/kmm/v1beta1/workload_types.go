@@ -64,6 +64,11 @@ type DRASpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	Volumes []corev1.Volume `json:"volumes,omitempty"`
+
+	// hostNetwork gives the pods the node's network. Unset: a network of their own, so that the health checks of several
+	// drivers on a node do not meet.
+	// +optional
+	HostNetwork bool `json:"hostNetwork,omitempty"`
 }
 
 // DeviceClassSpec describes one DeviceClass.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -27,9 +26,9 @@ const userPrefix = "version-module."
 var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
 
 // wantedLabels are the labels that a node shall have: what the agent verified in this boot and is still ordered, and
-// the device plugins whose pod is ready. nmc is nil when there is none. What cannot be a label is left out: the labels
+// the device plugins and DRA drivers whose pod is ready. nmc is nil when there is none. What cannot be a label is left out: the labels
 // of a node are written together, and one that is refused would keep all others as they are.
-func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []types.NamespacedName) map[string]string {
+func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []plugin) map[string]string {
 	want := map[string]string{}
 	put := func(label, value string) {
 		if len(validation.IsQualifiedName(label)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
@@ -48,8 +47,8 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []t
 			}
 		}
 	}
-	for _, module := range plugins {
-		put(v1beta1.DevicePluginReadyLabel(module.Namespace, module.Name), "")
+	for _, p := range plugins {
+		put(p.label(), "")
 	}
 	return want
 }

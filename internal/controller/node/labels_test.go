@@ -37,11 +37,12 @@ func TestWantedLabels(t *testing.T) {
 	const (
 		ready   = "kmm.node.kubernetes.io/team.nic.ready"
 		version = "kmm.node.kubernetes.io/team.nic.version.ready"
-		plugin  = "kmm.node.kubernetes.io/team.nic.device-plugin-ready"
+		plugged = "kmm.node.kubernetes.io/team.nic.device-plugin-ready"
+		driven  = "kmm.node.kubernetes.io/team.nic.dra-ready"
 	)
 	cases := map[string]struct {
 		given   *v1beta1.NodeModulesConfig
-		plugins []types.NamespacedName
+		plugins []plugin
 		then    map[string]string
 	}{
 		"live in this boot": {given: entry(), then: map[string]string{ready: ""}},
@@ -93,12 +94,17 @@ func TestWantedLabels(t *testing.T) {
 		},
 		"no object": {then: map[string]string{}},
 		"a plugin without a loader": {
-			plugins: []types.NamespacedName{{Namespace: "team", Name: "nic"}},
-			then:    map[string]string{plugin: ""},
+			plugins: []plugin{{rolePlugin, types.NamespacedName{Namespace: "team", Name: "nic"}}},
+			then:    map[string]string{plugged: ""},
+		},
+		"a DRA driver": {
+			given:   entry(),
+			plugins: []plugin{{roleDRA, types.NamespacedName{Namespace: "team", Name: "nic"}}},
+			then:    map[string]string{ready: "", driven: ""},
 		},
 		"a key that is too long": {
 			given:   entry(),
-			plugins: []types.NamespacedName{{Namespace: "team", Name: strings.Repeat("m", 60)}},
+			plugins: []plugin{{rolePlugin, types.NamespacedName{Namespace: "team", Name: strings.Repeat("m", 60)}}},
 			then:    map[string]string{ready: ""},
 		},
 		"a version that is no label value": {
@@ -107,8 +113,8 @@ func TestWantedLabels(t *testing.T) {
 		},
 		"all": {
 			given:   entry(),
-			plugins: []types.NamespacedName{{Namespace: "team", Name: "nic"}},
-			then:    map[string]string{ready: "", plugin: ""},
+			plugins: []plugin{{rolePlugin, types.NamespacedName{Namespace: "team", Name: "nic"}}},
+			then:    map[string]string{ready: "", plugged: ""},
 		},
 	}
 	node := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: boot}}}

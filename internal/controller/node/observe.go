@@ -67,7 +67,7 @@ func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModules
 	return configs, nil
 }
 
-// pods tells on which nodes the Module's device plugin is ready, and what keeps deliveries from ending well.
+// pods tells on which nodes the device plugin or DRA driver that the Module asks for is ready, and what keeps deliveries from ending well.
 func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string]bool, func(node string) *status.Problem, error) {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(module.Namespace),
@@ -84,7 +84,7 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 			if err != nil {
 				return nil, nil, err
 			}
-			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || ready
+			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || ready && roleOf(pod) == roleAsked(module)
 		case isCarrier(pod):
 			if p := delivery.ProblemOf(pod); p != nil {
 				problems[pod.Spec.NodeName] = *p
@@ -107,7 +107,15 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 	}, nil
 }
 
-// pluginProblem is why the Module's device plugin cannot be made, or nil.
+// roleAsked is what the Module asks for.
+func roleAsked(module *v1beta1.Module) string {
+	if module.Spec.DRA != nil {
+		return roleDRA
+	}
+	return rolePlugin
+}
+
+// pluginProblem is why the Module's device plugin or DRA driver cannot be made, or nil.
 func (r *reporter) pluginProblem(module *v1beta1.Module) *status.Problem {
 	p, ok := r.plugins.For(client.ObjectKeyFromObject(module))[delivery.AllNodes]
 	if !ok {

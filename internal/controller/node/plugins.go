@@ -18,25 +18,39 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// readyPlugins are the Modules whose device plugin has a ready pod on the node.
-func readyPlugins(ctx context.Context, c client.Reader, node string) ([]types.NamespacedName, error) {
+// plugin is what a Module runs on nodes beside the kernel module, in one of the roles.
+type plugin struct {
+	role   string
+	module types.NamespacedName
+}
+
+// label is the node label that says that the plugin is ready.
+func (p plugin) label() string {
+	if p.role == roleDRA {
+		return v1beta1.DRAReadyLabel(p.module.Namespace, p.module.Name)
+	}
+	return v1beta1.DevicePluginReadyLabel(p.module.Namespace, p.module.Name)
+}
+
+// readyPlugins are those that have a ready pod on the node.
+func readyPlugins(ctx context.Context, c client.Reader, node string) ([]plugin, error) {
 	var pods corev1.PodList
 	err := c.List(ctx, &pods, client.MatchingFields{pluginNodeIndex: node},
 		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
 	if err != nil {
-		return nil, fmt.Errorf("list device plugin pods: %w", err)
+		return nil, fmt.Errorf("list plugin pods: %w", err)
 	}
-	var modules []types.NamespacedName
+	var plugins []plugin
 	for i := range pods.Items {
 		ready, err := readyPlugin(ctx, c, &pods.Items[i])
 		if err != nil {
 			return nil, err
 		}
 		if ready {
-			modules = append(modules, moduleOf(&pods.Items[i]))
+			plugins = append(plugins, plugin{role: roleOf(&pods.Items[i]), module: moduleOf(&pods.Items[i])})
 		}
 	}
-	return modules, nil
+	return plugins, nil
 }
 
 // readyPlugin is true for a ready pod that a DaemonSet of the Module made. A pod's labels alone prove nothing: whoever
@@ -52,7 +66,7 @@ func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, e
 		return false, err
 	}
 	found, err = cached(ctx, c, moduleOf(pod), module)
-	return found && metav1.IsControlledBy(daemonSet, module), err
+	return found && roleOf(daemonSet) == roleOf(pod) && metav1.IsControlledBy(daemonSet, module), err
 }
 
 // cached reads an object that must not be changed, and reports whether there is one.
@@ -67,7 +81,7 @@ func cached(ctx context.Context, c client.Reader, key types.NamespacedName, obje
 	return true, nil
 }
 
-// pluginNode is the index of device plugin pods by node.
+// pluginNode is the index of plugin pods by node.
 func pluginNode(object client.Object) []string {
 	pod, ok := object.(*corev1.Pod)
 	if !ok || !isPlugin(pod) || pod.Spec.NodeName == "" {
@@ -76,10 +90,13 @@ func pluginNode(object client.Object) []string {
 	return []string{pod.Spec.NodeName}
 }
 
-// isPlugin is true for what looks like a part of a Module's device plugin.
+// isPlugin is true for what looks like a part of a Module's device plugin or DRA driver.
 func isPlugin(object client.Object) bool {
-	return object.GetLabels()[v1beta1.RoleLabel] == rolePlugin && object.GetLabels()[v1beta1.ModuleNameLabel] != ""
+	role := roleOf(object)
+	return (role == rolePlugin || role == roleDRA) && object.GetLabels()[v1beta1.ModuleNameLabel] != ""
 }
+
+func roleOf(object client.Object) string { return object.GetLabels()[v1beta1.RoleLabel] }
 
 // moduleOf is the Module that something was made for; it is in the same namespace.
 func moduleOf(object client.Object) types.NamespacedName {

@@ -64,7 +64,7 @@ func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1b
 		return fmt.Errorf("convert the status: %w", err)
 	}
 	for counts, of := range map[*v1beta1.DaemonSetStatus]**applyv1beta1.DaemonSetStatusApplyConfiguration{
-		&after.ModuleLoader: &config.ModuleLoader, &after.DevicePlugin: &config.DevicePlugin,
+		&after.ModuleLoader: &config.ModuleLoader, &after.DevicePlugin: &config.DevicePlugin, &after.DRA: &config.DRA,
 	} {
 		// Zeros are written out: taking away all fields of an object by apply leaves null, which the schema refuses.
 		*of = applyv1beta1.DaemonSetStatus().WithNodesMatchingSelectorNumber(counts.NodesMatchingSelectorNumber).

@@ -31,9 +31,10 @@ import (
 )
 
 const (
-	// rolePlugin is the value of the role label on device plugin pods.
+	// rolePlugin and roleDRA are the values of the role label on pods of device plugins and DRA drivers.
 	rolePlugin = "device-plugin"
-	// pluginNodeIndex is the index of device plugin pods by node.
+	roleDRA    = "dra"
+	// pluginNodeIndex is the index of such pods by node.
 	pluginNodeIndex = "drover.dev/plugin-node"
 	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful of writes.
 	settle = time.Second

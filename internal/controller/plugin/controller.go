@@ -2,16 +2,18 @@
 
 // Package plugin runs the device plugins and DRA drivers of Modules.
 //
-// Reads: Module, DaemonSet, ServiceAccount. Writes: one DaemonSet per Module that asks for one, and a ServiceAccount
-// when the Module names none. Changing a device plugin touches nothing of the kernel module.
+// Reads: Module, DaemonSet, ServiceAccount, DeviceClass. Writes: one DaemonSet per Module that asks for one, a ServiceAccount
+// when the Module names none, and the DeviceClasses of a DRA driver. Changing a device plugin touches nothing of the kernel module.
 package plugin
 
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,12 +40,14 @@ type Controller struct {
 	live       client.Reader
 	problems   *delivery.Board
 	agentImage string
+	dra        bool
 }
 
 // have is what stands in the cluster for one Module's workloads, in whatever role.
 type have struct {
 	daemonSets []*appsv1.DaemonSet
 	accounts   []*corev1.ServiceAccount
+	classes    []*resourcev1.DeviceClass
 }
 
 // Reconcile makes one Module's workload what it shall be.
@@ -65,18 +69,31 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if workloadOf(module) == nil || module.DeletionTimestamp != nil {
 		c.problems.Report(request.NamespacedName, nil)
-		return reconcile.Result{}, c.prune(ctx, now, nil, nil)
+		return reconcile.Result{}, c.removeAll(ctx, now)
 	}
+	if module.Spec.DRA != nil && !c.dra {
+		c.report(request.NamespacedName, delivery.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
+		return reconcile.Result{}, nil
+	}
+	return c.serve(ctx, module, now)
+}
+
+// serve makes what the Module asks for. A DeviceClass that is somebody else's keeps back nothing but itself.
+func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(module)
 	account := ServiceAccount(module)
 	daemonSet, err := DaemonSet(module, c.agentImage)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := c.ensure(ctx, module, now, account, daemonSet); err != nil {
-		return c.refused(request.NamespacedName, daemonSet.Name, err)
+	taken, err := c.ensureClasses(ctx, module, now.classes)
+	if err != nil {
+		return c.refused(key, "the DeviceClasses", err)
 	}
-	c.problems.Report(request.NamespacedName, nil)
-	return reconcile.Result{}, c.prune(ctx, now, account, daemonSet)
+	if err := c.ensure(ctx, module, now, account, daemonSet); err != nil {
+		return c.refused(key, "DaemonSet "+daemonSet.Name, err)
+	}
+	return c.conflict(key, taken), c.prune(ctx, now, account, daemonSet)
 }
 
 // observe finds what this Module controls, whatever its name.
@@ -101,7 +118,9 @@ func (c *Controller) observe(ctx context.Context, module *v1beta1.Module) (*have
 			now.accounts = append(now.accounts, &accounts.Items[i])
 		}
 	}
-	return now, nil
+	var err error
+	now.classes, err = c.classes(ctx, module)
+	return now, err
 }
 
 // ensure applies what is not right. account is nil when the Module names one.
@@ -205,6 +224,14 @@ func (c *Controller) prune(ctx context.Context, now *have, account *corev1.Servi
 	return nil
 }
 
+// removeAll leaves nothing of the Module's. First go the DeviceClasses, so that nobody gets a device any more.
+func (c *Controller) removeAll(ctx context.Context, now *have) error {
+	if err := kube.Prune(ctx, c.client, now.classes, func(*resourcev1.DeviceClass) bool { return false }); err != nil {
+		return fmt.Errorf("prune DeviceClasses: %w", err)
+	}
+	return c.prune(ctx, now, nil, nil)
+}
+
 func find[T client.Object](objects []T, name string) T {
 	var none T
 	for _, object := range objects {
@@ -216,9 +243,27 @@ func find[T client.Object](objects []T, name string) T {
 }
 
 // refused reports what only a person can mend, and is tried again with the usual back-off.
-func (c *Controller) refused(module types.NamespacedName, name string, err error) (reconcile.Result, error) {
-	if problem := problemOf(name, err); problem != nil {
-		c.problems.Report(module, map[string]delivery.Problem{delivery.AllNodes: *problem})
+func (c *Controller) refused(module types.NamespacedName, what string, err error) (reconcile.Result, error) {
+	if problem := problemOf(what, err); problem != nil {
+		c.report(module, *problem)
 	}
 	return reconcile.Result{}, err
+}
+
+// conflict reports DeviceClasses that are somebody else's, or that all is well. Nothing tells of their end: classes of
+// others are not watched, so they are looked at again from time to time.
+func (c *Controller) conflict(module types.NamespacedName, taken []string) reconcile.Result {
+	if len(taken) == 0 {
+		c.problems.Report(module, nil)
+		return reconcile.Result{}
+	}
+	c.report(module, delivery.Problem{
+		Reason:  v1beta1.ReasonDeviceClassConflict,
+		Message: "not made for this Module, and left as they are: DeviceClasses " + strings.Join(taken, ", "),
+	})
+	return reconcile.Result{RequeueAfter: conflictDelay}
+}
+
+func (c *Controller) report(module types.NamespacedName, problem delivery.Problem) {
+	c.problems.Report(module, map[string]delivery.Problem{delivery.AllNodes: problem})
 }

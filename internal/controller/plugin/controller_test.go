@@ -36,6 +36,12 @@ func start(t *testing.T, e *env.Env) *delivery.Board {
 // startWith is a release of its own.
 func startWith(t *testing.T, e *env.Env, agentImage string) *delivery.Board {
 	t.Helper()
+	return startOn(t, e, agentImage, false)
+}
+
+// startOn runs the controller as on a cluster with or without what DRA drivers need.
+func startOn(t *testing.T, e *env.Env, agentImage string, without bool) *delivery.Board {
+	t.Helper()
 	options := &operator.Options{
 		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: testr.New(t),
 	}
@@ -43,8 +49,12 @@ func startWith(t *testing.T, e *env.Env, agentImage string) *delivery.Board {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dra, err := operator.ServesDRA(mgr.GetRESTMapper())
+	if err != nil {
+		t.Fatal(err)
+	}
 	problems := &delivery.Board{}
-	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, Problems: problems})
+	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, Problems: problems, DRA: dra && !without})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -75,12 +85,21 @@ func exists(t *testing.T, c client.Client, object client.Object, want bool) {
 	})
 }
 
+// logged waits until the audit log has the creation of a DaemonSet since a mark: the object can be seen before.
+func logged(t *testing.T, e *env.Env, since env.Mark) {
+	t.Helper()
+	eventually(t, "the DaemonSet's creation is logged", func(context.Context) (bool, error) {
+		return e.Writes(t, since)[env.Write{Agent: "drover-operator", Verb: "patch", Resource: "daemonsets"}] > 0, nil
+	})
+}
+
 func TestDevicePluginLifecycle(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
 	start(t, e)
 	m := module()
 	m.Namespace, m.UID = e.Namespace(t), ""
+	began := e.Mark(t)
 	if err := admin.Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +114,7 @@ func TestDevicePluginLifecycle(t *testing.T) {
 	}
 
 	// An edit by hand is undone; what the edit shows is that a pass ran, so nothing else was written before it.
+	logged(t, e, began)
 	mark := e.Mark(t)
 	edited := daemonSet.DeepCopy()
 	edited.Spec.Template.Spec.PriorityClassName = ""

@@ -116,7 +116,7 @@ func digest(spec *appsv1.DaemonSetSpec) (string, error) {
 
 func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodSpec {
 	main := container(w.role, w.main, w.mounts...)
-	main.Env = append(slices.Clone(w.env), main.Env...)
+	main.Env = withOurs(w.env, main.Env)
 	main.LivenessProbe = w.liveness
 	spec := corev1.PodSpec{
 		InitContainers:               initContainers(module, w, agentImage),

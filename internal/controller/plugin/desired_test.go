@@ -6,11 +6,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -66,11 +69,54 @@ func everything(m *kmmv1beta1.Module) {
 	}
 }
 
+func driver(m *kmmv1beta1.Module) {
+	m.Spec.DevicePlugin = nil
+	m.Spec.DRA = &kmmv1beta1.DRASpec{
+		Container: kmmv1beta1.WorkloadContainer{Image: "example.com/driver:v1"}, DriverName: "nic.example.com",
+		DeviceClasses: []kmmv1beta1.DeviceClassSpec{{
+			Name:      "nic.example.com",
+			Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "nic.example.com"`}}},
+		}},
+	}
+}
+
+// TestHostPortIsTheModulesOwn: with the node's network, two drivers on a node need two ports, and the probe asks the one
+// that the driver is told.
+func TestHostPortIsTheModulesOwn(t *testing.T) {
+	ports := map[int32]bool{}
+	for _, name := range []string{"nic", "gpu"} {
+		daemonSet, err := plugin.DaemonSet(module(driver, func(m *kmmv1beta1.Module) { m.Name, m.Spec.DRA.HostNetwork = name, true }), agentImage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		main := daemonSet.Spec.Template.Spec.Containers[0]
+		port := main.LivenessProbe.GRPC.Port
+		told := corev1.EnvVar{Name: "HEALTHCHECK_PORT", Value: strconv.Itoa(int(port))}
+		if port < 20000 || port >= 30000 || !slices.Contains(main.Env, told) {
+			t.Errorf("%s: port %d, environment %v", name, port, main.Env)
+		}
+		ports[port] = true
+	}
+	if len(ports) != 2 {
+		t.Errorf("two Modules share a port: %v", ports)
+	}
+}
+
 func TestDaemonSetGolden(t *testing.T) {
 	cases := map[string]*kmmv1beta1.Module{
 		"minimal":    module(),
 		"everything": module(everything),
 		"no-loader":  module(func(m *kmmv1beta1.Module) { m.Spec.ModuleLoader = nil }),
+		"dra":        module(driver),
+		"dra-everything": module(everything, func(m *kmmv1beta1.Module) {
+			p := m.Spec.DevicePlugin
+			p.Container.Env = append(p.Container.Env, corev1.EnvVar{Name: "CDI_ROOT", Value: "/etc/cdi"})
+			m.Spec.DRA = &kmmv1beta1.DRASpec{
+				Container: p.Container, InitContainer: p.InitContainer, DriverName: "nic.example.com", HostNetwork: true,
+				ServiceAccountName: p.ServiceAccountName, AutomountServiceAccountToken: p.AutomountServiceAccountToken, Volumes: p.Volumes,
+			}
+			m.Spec.DevicePlugin = nil
+		}),
 	}
 	for name, given := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -3,26 +3,39 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
 )
 
-const workers = 4
+const (
+	workers = 4
+	// conflictDelay is how often DeviceClasses of others are looked at that have a wanted name.
+	conflictDelay = 30 * time.Second
+
+	unsupported = "spec.dra: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
+		"DRA drivers need Kubernetes 1.34 or newer"
+)
 
 // Options of the controller.
 type Options struct {
@@ -30,27 +43,38 @@ type Options struct {
 	AgentImage string
 	// Problems is told what keeps a device plugin from being made, under [delivery.AllNodes].
 	Problems *delivery.Board
+	// DRA: the API server serves what DRA drivers need.
+	DRA bool
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
-	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage}
+	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA}
 }
 
 // SetupWithManager registers the controller and its watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	own := builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})
-	err := ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin").
 		For(&v1beta1.Module{}, own).
 		Owns(&appsv1.DaemonSet{}, own).
 		Owns(&corev1.ServiceAccount{}, own).
-		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
-		Complete(c)
-	if err != nil {
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
+	if c.dra {
+		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
+	}
+	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("set up the plugin controller: %w", err)
 	}
 	return nil
+}
+
+// moduleOfClass is the Module that a DeviceClass says it was made for.
+func moduleOfClass(_ context.Context, class client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: class.GetLabels()[v1beta1.ModuleNamespaceLabel], Name: class.GetLabels()[v1beta1.ModuleNameLabel],
+	}}}
 }
 
 // specChanged lets through what is not a mere status.
@@ -64,13 +88,13 @@ func specChanged(e event.UpdateEvent) bool {
 }
 
 // problemOf is what an error means to the Module's author, or nil for a failure that passes by itself.
-func problemOf(name string, err error) *delivery.Problem {
+func problemOf(what string, err error) *delivery.Problem {
 	var foreign foreignError
 	if !errors.As(err, &foreign) && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
 		return nil
 	}
 	return &delivery.Problem{
 		Reason:  v1beta1.ReasonDevicesPending,
-		Message: fmt.Sprintf("DaemonSet %s cannot be made: %s", name, err),
+		Message: fmt.Sprintf("%s cannot be made: %s", what, err),
 	}
 }

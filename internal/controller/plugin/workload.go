@@ -45,6 +45,9 @@ func workloadOf(module *v1beta1.Module) *workload {
 	if p := module.Spec.DevicePlugin; p != nil {
 		return devicePlugin(p)
 	}
+	if d := module.Spec.DRA; d != nil {
+		return driver(module, d)
+	}
 	return nil
 }
 

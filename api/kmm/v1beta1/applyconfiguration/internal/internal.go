@@ -83,6 +83,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: driverName
       type:
         scalar: string
+    - name: hostNetwork
+      type:
+        scalar: boolean
     - name: initContainer
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.WorkloadContainer

@@ -25,6 +25,9 @@ type DRASpecApplyConfiguration struct {
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 	// volumes are added to the pods.
 	Volumes []v1.Volume `json:"volumes,omitempty"`
+	// hostNetwork gives the pods the node's network. Unset: a network of their own, so that the health checks of several
+	// drivers on a node do not meet.
+	HostNetwork *bool `json:"hostNetwork,omitempty"`
 }
 
 // DRASpecApplyConfiguration constructs a declarative configuration of the DRASpec type for use with
@@ -93,5 +96,13 @@ func (b *DRASpecApplyConfiguration) WithVolumes(values ...v1.Volume) *DRASpecApp
 	for i := range values {
 		b.Volumes = append(b.Volumes, values[i])
 	}
+	return b
+}
+
+// WithHostNetwork sets the HostNetwork field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the HostNetwork field is set to the value of the last call.
+func (b *DRASpecApplyConfiguration) WithHostNetwork(value bool) *DRASpecApplyConfiguration {
+	b.HostNetwork = &value
 	return b
 }
