@@ -83,16 +83,21 @@ func Wanted(m *v1beta1.Module, node *corev1.Node, follows bool) bool {
 
 // Tolerated reports whether the tolerations admit a node as they would for a DaemonSet's pod.
 func Tolerated(tolerations []corev1.Toleration, node *corev1.Node) bool {
+	return Untolerated(tolerations, node) == nil
+}
+
+// Untolerated is the first taint that keeps the node out, or nil. It is part of the node.
+func Untolerated(tolerations []corev1.Toleration, node *corev1.Node) *corev1.Taint {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
 		if taint.Effect == corev1.TaintEffectPreferNoSchedule || alwaysTolerated[taint.Key] {
 			continue
 		}
 		if !tolerates(tolerations, taint) {
-			return false
+			return taint
 		}
 	}
-	return true
+	return nil
 }
 
 // silent discards: only comparison operators would log, and they are off.

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// ViewerRole is the ClusterRole that shows all that the commands can show of nodes.
+const ViewerRole = "drover-module-viewer"
+
+// Missing is something that the user may not read.
+type Missing struct {
+	// Right that is missing, as a rule would say it.
+	Right string `json:"right"`
+	// Shows is what it would show.
+	Shows string `json:"shows"`
+	// Role that gives it.
+	Role string `json:"role"`
+}
+
+// View is all that a user may see of nodes and of what stands on them.
+type View struct {
+	// Nodes are the nodes asked for; NodesSeen is false when the user may not see nodes.
+	Nodes     []corev1.Node
+	NodesSeen bool
+	// Configs by name; ConfigsSeen is false when the user may not see them.
+	Configs     map[string]*v1beta1.NodeModulesConfig
+	ConfigsSeen bool
+	// Pods of the Modules' namespace; PodsSeen is false when the user may not see them.
+	Pods     []corev1.Pod
+	PodsSeen bool
+	// Missing rights, in the order in which they matter.
+	Missing []Missing
+}
+
+// Whole reports whether enough is seen to judge single nodes.
+func (v *View) Whole() bool { return v.NodesSeen && v.ConfigsSeen }
+
+// View reads what there is to see: one node or, with "", all; the pods of one Module, or of all in the namespace.
+func (c *Client) View(ctx context.Context, node, namespace, module string) (*View, error) {
+	v := &View{}
+	var err error
+	v.Nodes, err = c.nodes(ctx, node)
+	if v.NodesSeen, err = v.seen(err, Missing{
+		Right: "get, list on nodes (cluster-wide)", Shows: "which nodes are meant, their kernels, taints and labels", Role: ViewerRole,
+	}); err != nil {
+		return nil, err
+	}
+	v.Configs, err = c.configs(ctx)
+	if v.ConfigsSeen, err = v.seen(err, Missing{
+		Right: "list on nodemodulesconfigs." + v1beta1.GroupVersion.Group + " (cluster-wide)", Shows: "what each node's kernel holds, and what failed there",
+		Role: ViewerRole,
+	}); err != nil {
+		return nil, err
+	}
+	v.Pods, err = c.pods(ctx, namespace, module)
+	where := "in namespace " + namespace
+	if namespace == "" {
+		where = "(cluster-wide)"
+	}
+	v.PodsSeen, err = v.seen(err, Missing{
+		Right: "list on pods " + where, Shows: "how far deliveries of images are, and device plugins", Role: "view",
+	})
+	return v, err
+}
+
+// seen notes a right that is missing. Any other error stays one.
+func (v *View) seen(err error, without Missing) (bool, error) {
+	if apierrors.IsForbidden(err) {
+		v.Missing = append(v.Missing, without)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Scene is what is known about one Module, in the operator's own terms.
+func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
+	problems := map[string]*status.Problem{}
+	plugins := map[string]bool{}
+	for i := range v.Pods {
+		pod := &v.Pods[i]
+		if pod.Namespace != m.Namespace || pod.Labels[v1beta1.ModuleNameLabel] != m.Name {
+			continue
+		}
+		switch p := delivery.ProblemOf(pod); {
+		case delivery.IsCarrier(pod) && p != nil:
+			problems[pod.Spec.NodeName] = &status.Problem{Reason: p.Reason, Message: p.Message}
+		case pod.Labels[v1beta1.RoleLabel] != "" && ready(pod):
+			plugins[pod.Spec.NodeName] = true
+		}
+	}
+	return &facts.Scene{
+		Module: m, Asks: facts.NewAsks(m), Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
+		Deliveries: func(node string) *status.Problem { return problems[node] },
+	}
+}
+
+// About is what is known of the Module and all its nodes.
+func About(scene *facts.Scene, nodes []corev1.Node) *status.Module {
+	about := facts.Of(scene.Module)
+	for i := range nodes {
+		if n, concerned := scene.Node(&nodes[i]); concerned {
+			about.Nodes = append(about.Nodes, n)
+		}
+	}
+	return &about
+}
+
+// Carrier is the carrier pod of a Module for a node that is not being deleted, or nil.
+func (v *View) Carrier(m *v1beta1.Module, node string) *corev1.Pod {
+	for i := range v.Pods {
+		pod := &v.Pods[i]
+		if pod.Namespace == m.Namespace && pod.Labels[v1beta1.ModuleNameLabel] == m.Name && pod.Spec.NodeName == node &&
+			delivery.IsCarrier(pod) && pod.DeletionTimestamp == nil {
+			return pod
+		}
+	}
+	return nil
+}
+
+func ready(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// Tell says what the user may not see, and who could change that; empty when nothing is missing.
+func Tell(missing []Missing) string {
+	if len(missing) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nYou may not see everything:\n")
+	for _, m := range missing {
+		fmt.Fprintf(&b, "  %s\n    would show %s; ClusterRole %s gives it\n", m.Right, m.Shows, m.Role)
+	}
+	return b.String()
+}

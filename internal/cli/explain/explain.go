@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain is `drover explain`: why a Module is, or is not, in a node's kernel. It asks the operator's own pure
+// functions, so that it cannot come to another answer than the operator did.
+package explain
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/complete"
+	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/output"
+	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/facts"
+)
+
+// Options of the command.
+type Options struct {
+	genericiooptions.IOStreams
+	Flags *genericclioptions.ConfigFlags
+	Clock clock.PassiveClock
+
+	client *cluster.Client
+	format output.Format
+	module string
+	node   string
+}
+
+// NewCommand makes the command.
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	cmd := &cobra.Command{
+		Use:   "explain MODULE [NODE]",
+		Short: "Say why a Module is, or is not, in a node's kernel",
+		Long: "Asks every question on the way from a Module to a node's kernel, in order, and shows where it stops and what to do about it.\n" +
+			"Without NODE, all nodes are grouped by cause, the worst first.\n\n" +
+			"Ends with 0 when all is as the Module asks, with 1 when it is not, and with 2 when that could not be found out.",
+		Example: "  drover explain my-driver -n drivers           # all nodes, by cause\n" +
+			"  drover explain my-driver node-7 -n drivers    # one node, every step\n" +
+			"  drover explain my-driver node-7 -o yaml       # for programs",
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: complete.ModuleThenNode(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.format.AddFlag(cmd, false)
+	return cmd
+}
+
+// Complete finds the cluster and the objects' names.
+func (o *Options) Complete(args []string) error {
+	o.module = args[0]
+	if len(args) > 1 {
+		o.node = args[1]
+	}
+	if err := o.format.Check(); err != nil {
+		return err
+	}
+	var err error
+	o.client, err = cluster.Connect(o.Flags)
+	return err
+}
+
+// Run reads, decides and prints.
+func (o *Options) Run(ctx context.Context) error {
+	m, err := o.client.Module(ctx, o.module)
+	if err != nil {
+		return err
+	}
+	view, err := o.client.View(ctx, o.node, m.Namespace, m.Name)
+	if err != nil {
+		return err
+	}
+	p := paint.For(o.Out)
+	switch {
+	case !view.Whole():
+		f := blind(m, view.Missing)
+		return o.tell(f, f.State, func(out io.Writer) { _, _ = fmt.Fprint(out, f.render(p, m)) })
+	case o.node == "":
+		f := fleet(view, m)
+		return o.tell(f, f.State, func(out io.Writer) { _, _ = fmt.Fprint(out, f.render(p, m)) })
+	}
+	about := facts.Of(m)
+	t := trace(view.Scene(m), &about, &view.Nodes[0], view.Carrier(m, o.node), view.PodsSeen, o.Clock.Now())
+	return o.tell(t, t.State, func(out io.Writer) { _, _ = fmt.Fprint(out, t.render(p, view.Missing)) })
+}
+
+func (o *Options) tell(answer any, state State, person func(io.Writer)) error {
+	if err := o.format.Print(o.Out, answer, person); err != nil {
+		return err
+	}
+	if state == Waiting || state == Failed {
+		return exit.ErrNotReady
+	}
+	return nil
+}

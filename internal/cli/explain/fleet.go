@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// Fleet is how the Module stands on all nodes, by cause.
+type Fleet struct {
+	Module string `json:"module"`
+	Answer string `json:"answer"`
+	Next   string `json:"nextStep,omitempty"`
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Causes, the worst first.
+	Causes []Cause `json:"causes,omitempty"`
+	// Fine are the nodes where it is live as the Module asks for it.
+	Fine []string `json:"fine,omitempty"`
+	// Missing is what the user may not see.
+	Missing []cluster.Missing `json:"missing,omitempty"`
+}
+
+// Cause is what some nodes have in common.
+type Cause struct {
+	State   State    `json:"state"`
+	Reason  string   `json:"reason,omitempty"`
+	Message string   `json:"message,omitempty"`
+	Next    string   `json:"nextStep,omitempty"`
+	Nodes   []string `json:"nodes,omitempty"`
+}
+
+// fleet groups nodes by cause.
+func fleet(scene *cluster.View, m *v1beta1.Module) Fleet {
+	s := scene.Scene(m)
+	about := cluster.About(s, scene.Nodes)
+	f := Fleet{Module: m.Namespace + "/" + m.Name, State: OK, Missing: scene.Missing}
+	cohorts, fine := status.Cohorts(about)
+	f.Fine = fine
+	for _, c := range cohorts {
+		if c.Reason == v1beta1.ReasonNoKernelMapping && c.Message == "" {
+			c.Message = "no mapping matches: " + kernels(about, c.Nodes)
+		}
+		f.Causes = append(f.Causes, Cause{State: stateOf(c.Reason), Reason: c.Reason, Message: c.Message, Next: Next(c.Reason, m, ""), Nodes: c.Nodes})
+	}
+	f.judge(m, about, len(cohorts) > 0)
+	f.Causes = append(f.Causes, outside(m, scene.Nodes, about)...)
+	return f
+}
+
+// judge gives the answer. What the nodes do not show, the conditions do: the device plugin, and that no node is chosen.
+func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
+	total := len(f.Fine)
+	for _, c := range f.Causes {
+		total += len(c.Nodes)
+	}
+	live := fmt.Sprintf("Module %s is live on %d of %s", f.Module, len(f.Fine), count(total, "node"))
+	if open {
+		worst := f.Causes[0]
+		f.State, f.Reason, f.Next = worst.State, worst.Reason, worst.Next
+		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, count(len(worst.Nodes), "node"))
+		if about.Deleting {
+			f.Answer = fmt.Sprintf("Module %s is being deleted and is still to be taken from %s: %s on %s.", f.Module, count(total, "node"), worst.Reason, count(len(worst.Nodes), "node"))
+		}
+		return
+	}
+	f.Answer = live + ", all that are meant."
+	computed := status.Compute(about).Conditions
+	for _, kind := range []string{v1beta1.ConditionLoaded, v1beta1.ConditionDevicesReady} {
+		c := meta.FindStatusCondition(computed, kind)
+		// What only the operator knows is in the status that it wrote.
+		if written := meta.FindStatusCondition(m.Status.Conditions, kind); written != nil && c != nil && c.Status != metav1.ConditionTrue {
+			c = written
+		}
+		if c == nil || c.Status == metav1.ConditionTrue {
+			continue
+		}
+		f.State, f.Reason, f.Next = stateOf(c.Reason), c.Reason, Next(c.Reason, m, "")
+		f.Answer = fmt.Sprintf("%s; %s.", live, c.Reason)
+		if total == 0 {
+			f.Answer = fmt.Sprintf("Module %s is on no node: %s.", f.Module, c.Reason)
+		}
+		f.Causes = append(f.Causes, Cause{State: f.State, Reason: c.Reason, Message: c.Message, Next: f.Next})
+		return
+	}
+}
+
+// kernels names the kernels of some nodes.
+func kernels(about *status.Module, nodes []string) string {
+	var found []string
+	for i := range about.Nodes {
+		if n := &about.Nodes[i]; slices.Contains(nodes, n.Name) {
+			found = append(found, n.Kernel)
+		}
+	}
+	slices.Sort(found)
+	return names(slices.Compact(found))
+}
+
+// outside are the nodes that the selector chooses and that the Module nevertheless leaves alone.
+func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cause {
+	c := Cause{State: No}
+	for i := range nodes {
+		n := &nodes[i]
+		if !placement.Eligible(m, n) || slices.ContainsFunc(about.Nodes, func(known status.Node) bool { return known.Name == n.Name }) {
+			continue
+		}
+		if taint := placement.Untolerated(m.Spec.Tolerations, n); taint != nil {
+			if c.Message == "" {
+				c.Message = "left alone: the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there too"
+			}
+			c.Nodes = append(c.Nodes, n.Name)
+		}
+	}
+	if len(c.Nodes) == 0 {
+		return nil
+	}
+	return []Cause{c}
+}
+
+// blind is what the Module's own status tells somebody who may see nothing else.
+func blind(m *v1beta1.Module, missing []cluster.Missing) Fleet {
+	f := Fleet{Module: m.Namespace + "/" + m.Name, State: Waiting, Missing: missing}
+	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
+	n := m.Status.ModuleLoader
+	switch {
+	case c == nil || m.Status.ObservedGeneration != m.Generation:
+		f.Answer = fmt.Sprintf("Module %s has not been looked at by the operator yet: is drover-operator running?", f.Module)
+		return f
+	case c.Status == metav1.ConditionTrue:
+		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber, count(int(n.DesiredNumber), "node"))
+		return f
+	}
+	f.State, f.Reason, f.Next = stateOf(c.Reason), c.Reason, Next(c.Reason, m, "")
+	f.Answer = fmt.Sprintf("Module %s is live on %d of %s: %s.", f.Module, n.AvailableNumber, count(int(n.DesiredNumber), "node"), c.Reason)
+	f.Causes = []Cause{{State: f.State, Reason: c.Reason, Message: c.Message, Next: f.Next}}
+	return f
+}

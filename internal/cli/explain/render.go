@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/paint"
+)
+
+// render is what a person reads of one node.
+func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
+	var b strings.Builder
+	b.WriteString(p.Strong(t.Answer) + "\n")
+	if t.Next != "" {
+		b.WriteString("Next step: " + t.Next + "\n")
+	}
+	b.WriteString("\n")
+	for _, s := range t.Steps {
+		text := s.Text
+		if s.Reason != "" && text != "" {
+			text = s.Reason + ": " + text
+		} else if s.Reason != "" {
+			text = s.Reason
+		}
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %s  %-10s  %s", mark(p, s.State), s.Name, indent(text, 23)), " ") + "\n")
+	}
+	return b.String() + cluster.Tell(missing)
+}
+
+// render is what a person reads of all nodes.
+func (f *Fleet) render(p paint.Painter, m *v1beta1.Module) string {
+	var b strings.Builder
+	b.WriteString(p.Strong(f.Answer) + "\n")
+	if f.Next != "" {
+		b.WriteString("Next step: " + f.Next + "\n")
+	}
+	for i, c := range f.Causes {
+		b.WriteString("\n" + mark(p, c.State) + "  " + c.headline() + "\n")
+		for _, line := range []string{c.Message, nextLine(c.Next, i > 0 && c.Next != f.Next)} {
+			if line != "" {
+				b.WriteString("         " + indent(line, 9) + "\n")
+			}
+		}
+		if len(c.Nodes) > 0 && c.State != No {
+			which := "In full: "
+			if len(c.Nodes) > 1 {
+				which = "One of them in full: "
+			}
+			b.WriteString("         " + which + command("explain", m, c.Nodes[0]) + "\n")
+		}
+	}
+	if len(f.Fine) > 0 {
+		b.WriteString("\n" + mark(p, OK) + "  live on " + count(len(f.Fine), "node") + ": " + names(f.Fine) + "\n")
+	}
+	return b.String() + cluster.Tell(f.Missing)
+}
+
+func (c *Cause) headline() string {
+	switch where := count(len(c.Nodes), "node") + ": " + names(c.Nodes); {
+	case len(c.Nodes) == 0:
+		return c.Reason
+	case c.Reason == "":
+		return where
+	default:
+		return c.Reason + " on " + where
+	}
+}
+
+func nextLine(next string, tell bool) string {
+	if next == "" || !tell {
+		return ""
+	}
+	return "Next step: " + next
+}
+
+func mark(p paint.Painter, s State) string {
+	switch s {
+	case OK:
+		return p.Good("ok     ")
+	case Failed:
+		return p.Bad("FAILED ")
+	case Waiting:
+		return p.Slow("waiting")
+	case Unknown:
+		return p.Slow("unseen ")
+	case Open:
+		return p.Faint("-      ")
+	case No:
+		return p.Faint("no     ")
+	}
+	return string(s)
+}
+
+// indent puts the lines after the first under it.
+func indent(text string, by int) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+strings.Repeat(" ", by))
+}
+
+// names of the first nodes.
+func names(all []string) string {
+	const most = 5
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}

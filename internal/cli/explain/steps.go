@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+func (s *subject) mapping() Step {
+	version := kernel.Trim(s.node.Status.NodeInfo.KernelVersion)
+	if s.ask == nil {
+		return Step{Name: stepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
+			len(s.scene.Module.Spec.ModuleLoader.Container.KernelMappings), version)}
+	}
+	return Step{Name: stepMapping, State: OK, Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.ask.Mapping))}
+}
+
+// Mapping names a kernel mapping by its index and what matched.
+func Mapping(m *v1beta1.Module, index int) string {
+	mapping := &m.Spec.ModuleLoader.Container.KernelMappings[index]
+	if mapping.Regexp != "" {
+		return fmt.Sprintf("kernelMappings[%d] (regexp %s)", index, mapping.Regexp)
+	}
+	return fmt.Sprintf("kernelMappings[%d] (literal %s)", index, mapping.Literal)
+}
+
+func (s *subject) image() Step {
+	if s.ask == nil {
+		return Step{Name: stepImage, State: Waiting}
+	}
+	return Step{Name: stepImage, State: OK, Text: s.ask.Config.ContainerImage}
+}
+
+func (s *subject) allowed() Step {
+	m := s.scene.Module
+	switch wishes := placement.WishesFor(m, s.node); {
+	case placement.Paused(m):
+		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " + v1beta1.PausedAnnotation}
+	case placement.Paused(s.node):
+		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " + v1beta1.PausedAnnotation}
+	case wishes.SkipChecks:
+		return Step{Name: stepAllowed, State: OK, Text: "not paused; the agent's checks are skipped (" + v1beta1.SkipChecksAnnotation + ")"}
+	}
+	return Step{Name: stepAllowed, State: OK, Text: "not paused, nothing held against this build"}
+}
+
+func (s *subject) nodeReady() Step {
+	if s.known.Ready {
+		return Step{Name: stepNode, State: OK, Text: "yes"}
+	}
+	return Step{Name: stepNode, State: Waiting, Text: "no: images are delivered to Ready nodes only"}
+}
+
+func (s *subject) ordered() Step {
+	order := s.entry.Order
+	leaving := s.about.Deleting || !s.about.Loads || !s.known.Wanted
+	switch {
+	case order == nil && leaving:
+		return Step{Name: stepOrdered, State: Waiting, Text: "the operator has not ordered the unload yet"}
+	case order == nil:
+		return Step{Name: stepOrdered, State: Waiting, Text: "the operator has not given the order yet: it does so together with the delivery"}
+	case order.State == v1beta1.NodeModuleAbsent:
+		return Step{Name: stepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"}
+	case leaving:
+		return Step{Name: stepOrdered, State: Waiting, Text: "the order to load stands still: a node that is not meant any more keeps the module for spec.rollout.deselectGracePeriod"}
+	case s.ask != nil && order.Delivery != nil && order.Delivery.ID != s.ask.Delivery:
+		return Step{Name: stepOrdered, State: Waiting, Text: "the order is an older one: " + order.Config.ContainerImage}
+	case s.entry.Attempt == nil && s.entry.Live == nil:
+		return Step{Name: stepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"}
+	}
+	return Step{Name: stepOrdered, State: OK, Text: "the order stands"}
+}
+
+func (s *subject) delivered() Step {
+	if s.ask == nil {
+		return Step{Name: stepDelivered, State: Waiting}
+	}
+	for _, a := range s.entry.Artifacts {
+		if a.ID == s.ask.Delivery {
+			return Step{Name: stepDelivered, State: OK, Text: "the node holds the image's content (sha256:" + short(a.Digest) + ")"}
+		}
+	}
+	switch c := s.carrier; {
+	case s.known.Live && s.entry.Live.Observed != nil && s.entry.Live.Observed.BuiltIn:
+		return Step{Name: stepDelivered, State: OK, Text: "not needed: the module is built into the kernel"}
+	case c == nil && !s.podsSeen:
+		return Step{Name: stepDelivered, State: Unknown, Text: "not held yet; you may not see the pods that deliver it"}
+	case c == nil:
+		return s.undelivered()
+	default:
+		return Step{Name: stepDelivered, State: Waiting, Text: carrying(c, s.now)}
+	}
+}
+
+// undelivered is about a delivery without a pod: it waits for a slot or for a pause to end, or the API server refused the
+// pod, which only the Module's condition tells.
+func (s *subject) undelivered() Step {
+	for _, c := range s.scene.Module.Status.Conditions {
+		if c.Type == v1beta1.ConditionLoaded && c.Reason == v1beta1.ReasonDeliveryRefused {
+			return Step{Name: stepDelivered, State: Failed, Reason: c.Reason, Text: "no carrier pod; the Module says: " + c.Message}
+		}
+	}
+	return Step{Name: stepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}
+}
+
+func carrying(c *corev1.Pod, now time.Time) string {
+	since, runs := delivery.RunningSince(c)
+	if runs {
+		return fmt.Sprintf("carrier pod %s has had the content ready for %s; the node's agent has not taken it", c.Name, lasting(since, now))
+	}
+	phase := c.Status.Phase
+	if phase == "" {
+		phase = corev1.PodPending
+	}
+	return fmt.Sprintf("carrier pod %s has been %s for %s: the image is being pulled (kubectl describe pod %s -n %s)",
+		c.Name, phase, lasting(c.CreationTimestamp.Time, now), c.Name, c.Namespace)
+}
+
+func (s *subject) checks() Step {
+	if s.known.Live || s.entry.Attempt != nil && stepOf[s.entry.Attempt.Reason] == "" && s.entry.Attempt.State == v1beta1.AttemptFailed {
+		return Step{Name: stepChecks, State: OK, Text: "the agent had no objection"}
+	}
+	return Step{Name: stepChecks, State: Waiting}
+}
+
+// trusted is about signatures and about kernels that take no module at all.
+func (s *subject) trusted() Step {
+	switch live := s.entry.Live; {
+	case !s.known.Live:
+		return Step{Name: stepTrusted, State: Waiting}
+	case live.Observed != nil && strings.Contains(live.Observed.Taint, "E"):
+		return Step{Name: stepTrusted, State: OK, Text: "the kernel took it without a signature that it trusts"}
+	}
+	return Step{Name: stepTrusted, State: OK, Text: "the kernel took it"}
+}
+
+func (s *subject) loaded() Step {
+	live := s.entry.Live
+	switch {
+	case live == nil && s.entry.Attempt != nil && s.entry.Attempt.State == v1beta1.AttemptAbsent:
+		return Step{Name: stepLoaded, State: OK, Text: "it is out of the kernel"}
+	case live == nil:
+		return Step{Name: stepLoaded, State: Waiting, Text: "it is not in the kernel"}
+	case !s.known.Live:
+		return Step{Name: stepLoaded, State: Waiting, Text: fmt.Sprintf("it was live in boot %s; the node has booted since (%s)",
+			short(live.BootID), short(s.node.Status.NodeInfo.BootID))}
+	case s.known.Available:
+		return Step{Name: stepLoaded, State: OK, Text: "live: " + alive(live, s.now)}
+	}
+	return Step{Name: stepLoaded, State: Waiting, Text: "live is " + live.Config.ContainerImage + ": " + alive(live, s.now)}
+}
+
+// alive is what the kernel says of a live module.
+func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
+	parts := []string{}
+	if o := live.Observed; o != nil {
+		switch {
+		case o.BuiltIn:
+			parts = append(parts, "built into the kernel")
+		case o.BuildID != "":
+			parts = append(parts, "build ID "+short(o.BuildID))
+		case o.SrcVersion != "":
+			parts = append(parts, "srcversion "+o.SrcVersion)
+		}
+		if o.Adopted {
+			parts = append(parts, "was live before the agent came")
+		}
+		if o.Taint != "" {
+			parts = append(parts, "taints the kernel ("+o.Taint+")")
+		}
+	}
+	parts = append(parts, "boot "+short(live.BootID), "for "+lasting(live.LastTransitionTime.Time, now))
+	return strings.Join(parts, ", ")
+}
+
+func (s *subject) readyLabel() Step {
+	m := s.scene.Module
+	key := v1beta1.ReadyLabel(m.Namespace, m.Name)
+	if _, labelled := s.node.Labels[key]; labelled {
+		return Step{Name: stepReady, State: OK, Text: "the node has the label " + key}
+	}
+	return Step{Name: stepReady, State: Waiting, Text: "the node does not have the label " + key}
+}
+
+func (s *subject) plugin() Step {
+	m, node := s.scene.Module, s.node
+	_, plugin := node.Labels[v1beta1.DevicePluginReadyLabel(m.Namespace, m.Name)]
+	_, dra := node.Labels[v1beta1.DRAReadyLabel(m.Namespace, m.Name)]
+	switch {
+	case s.known.PluginReady || plugin || dra:
+		return Step{Name: stepPlugin, State: OK, Text: "its pod is ready on the node"}
+	case !s.podsSeen:
+		return Step{Name: stepPlugin, State: Unknown, Text: "the node does not have the label that says so, and you may not see the pods"}
+	}
+	return Step{Name: stepPlugin, State: Waiting, Reason: v1beta1.ReasonDevicesPending,
+		Text: fmt.Sprintf("no pod of it is ready on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)}
+}
+
+// retry adds when a failure is tried again.
+func (s *subject) retry(steps []Step) []Step {
+	a := s.entry.Attempt
+	if a == nil || a.State != v1beta1.AttemptFailed && a.NextRetry == nil {
+		return steps
+	}
+	text := count(int(a.Attempt), "failed try")
+	if a.Attempt > 1 {
+		text = fmt.Sprintf("%d failed tries", a.Attempt)
+	}
+	if a.Strikes > 0 {
+		text += fmt.Sprintf(", and the node went down with this build (%d)", a.Strikes)
+	}
+	switch {
+	case a.NextRetry == nil:
+		text += "; the next one after a change, with the node's next boot, or with "
+	case a.NextRetry.After(s.now):
+		text += "; the next one in " + duration.HumanDuration(a.NextRetry.Sub(s.now)) + ", or at once with "
+	default:
+		text += "; the next one is due, or at once with "
+	}
+	return append(steps, Step{Name: stepRetry, State: Waiting, Text: text + "`" + command("retry", s.scene.Module, s.node.Name) + "`"})
+}
+
+func labels(set map[string]string) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		parts = append(parts, key+"="+set[key])
+	}
+	return strings.Join(parts, ",")
+}
+
+// short is enough of an identity to tell it from others.
+func short(id string) string {
+	const enough = 12
+	if len(id) > enough {
+		return id[:enough]
+	}
+	return id
+}
+
+func lasting(at, now time.Time) string {
+	if at.IsZero() {
+		return "an unknown time"
+	}
+	return duration.HumanDuration(now.Sub(at))
+}
+
+// count says how many of something.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

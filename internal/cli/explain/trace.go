@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// State of one step of a trace.
+type State string
+
+// States of steps.
+const (
+	OK      State = "ok"
+	Waiting State = "waiting"
+	Failed  State = "failed"
+	// Open: a step before it is not done.
+	Open State = "open"
+	// Unknown: the user may not see it.
+	Unknown State = "unknown"
+	// No: the Module does not belong there, which is nobody's failure.
+	No State = "no"
+)
+
+// Step is one question on the way from the Module to the node's kernel, with its answer.
+type Step struct {
+	Name   string `json:"step"`
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
+}
+
+// Trace is how the Module stands on one node.
+type Trace struct {
+	Module string `json:"module"`
+	Node   string `json:"node"`
+	// Answer in one sentence, with what to do next, if anything.
+	Answer string `json:"answer"`
+	Next   string `json:"nextStep,omitempty"`
+	// State of the whole, and the reason of the closed set when it is not ok.
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Steps  []Step `json:"steps"`
+}
+
+// Names of steps, in the order in which things happen.
+const (
+	stepSelected  = "selected"
+	stepTolerated = "tolerated"
+	stepMapping   = "mapping"
+	stepImage     = "image"
+	stepAllowed   = "allowed"
+	stepNode      = "node ready"
+	stepOrdered   = "ordered"
+	stepDelivered = "delivered"
+	stepChecks    = "checks"
+	stepTrusted   = "trusted"
+	stepHolders   = "released"
+	stepLoaded    = "loaded"
+	stepReady     = "ready"
+	stepPlugin    = "plugin"
+	stepRetry     = "next try"
+)
+
+// stepOf says which question a reason answers; those that are not here are about the load itself.
+var stepOf = map[string]string{
+	v1beta1.ReasonNoKernelMapping:  stepMapping,
+	v1beta1.ReasonPaused:           stepAllowed,
+	v1beta1.ReasonQuarantined:      stepAllowed,
+	"PolicyDenied":                 stepAllowed,
+	v1beta1.ReasonNodeNotReady:     stepNode,
+	v1beta1.ReasonAgentMissing:     stepOrdered,
+	v1beta1.ReasonWrongKernel:      stepOrdered,
+	v1beta1.ReasonAwaitingDelivery: stepDelivered, v1beta1.ReasonImageNotFound: stepDelivered, v1beta1.ReasonPullUnauthorized: stepDelivered,
+	v1beta1.ReasonPullFailed: stepDelivered, v1beta1.ReasonDeliveryRefused: stepDelivered, v1beta1.ReasonImageUnreadable: stepDelivered,
+	v1beta1.ReasonImageTooLarge: stepDelivered, "MixedContent": stepDelivered, "AgentImageUnauthorized": stepDelivered,
+	v1beta1.ReasonVermagicMismatch: stepChecks, v1beta1.ReasonUnknownSymbol: stepChecks, v1beta1.ReasonMissingDependency: stepChecks,
+	v1beta1.ReasonFirmwareConflict: stepChecks, v1beta1.ReasonModuleConflict: stepChecks,
+	v1beta1.ReasonAlreadyLoadedForeign: stepChecks, v1beta1.ReasonModprobeUnsupported: stepChecks,
+	"DependencyConflict": stepChecks, "MissingFirmware": stepChecks, "UnsupportedNode": stepChecks,
+	v1beta1.ReasonSignatureRejected: stepTrusted, v1beta1.ReasonModulesDisabled: stepTrusted, "LockedDown": stepTrusted, "LoadPin": stepTrusted,
+	v1beta1.ReasonInUse: stepHolders, v1beta1.ReasonRebootRequired: stepHolders, v1beta1.ReasonUnloadFailed: stepHolders,
+}
+
+// subject is what a trace is made of.
+type subject struct {
+	scene   *facts.Scene
+	about   *status.Module
+	node    *corev1.Node
+	known   status.Node
+	entry   status.Entry
+	ask     *status.Ask
+	carrier *corev1.Pod
+	// podsSeen is false when a carrier may be there that the user may not see.
+	podsSeen bool
+	now      time.Time
+}
+
+// trace answers every question for one node. about needs no nodes.
+func trace(scene *facts.Scene, about *status.Module, node *corev1.Node, carrier *corev1.Pod, podsSeen bool, now time.Time) Trace {
+	s := &subject{scene: scene, about: about, node: node, entry: scene.Entry(node.Name), carrier: carrier, podsSeen: podsSeen, now: now}
+	m := scene.Module
+	var concerned bool
+	s.known, concerned = scene.Node(node)
+	s.ask, _ = scene.Asks.On(node.Status.NodeInfo.KernelVersion)
+	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
+	problem, open := status.Why(about, &s.known)
+	switch {
+	case !concerned:
+		t.Steps = []Step{s.selected(), s.tolerated()}
+		t.State = No
+		for _, step := range t.Steps {
+			if step.State == No {
+				t.Answer = fmt.Sprintf("Module %s is not for node %s: %s.", t.Module, t.Node, step.Text)
+				break
+			}
+		}
+		return t
+	case about.Deleting || !about.Loads || !s.known.Wanted:
+		t.Steps = s.leaving()
+	default:
+		t.Steps = s.coming()
+	}
+	if !open {
+		s.fine(&t)
+		return t
+	}
+	t.mark(problem)
+	t.close()
+	t.State, t.Reason = t.worst(), problem.Reason
+	t.Answer, t.Next = s.answer(t.Module, problem), Next(problem.Reason, m, node.Name)
+	return t
+}
+
+// coming are the steps of a node that shall have the kernel module.
+func (s *subject) coming() []Step {
+	steps := []Step{s.selected(), s.tolerated(), s.mapping(), s.image(), s.allowed(), s.nodeReady(), s.ordered(), s.delivered(), s.checks()}
+	if a := s.entry.Attempt; a != nil && stepOf[a.Reason] == stepHolders {
+		steps = append(steps, Step{Name: stepHolders, State: Waiting})
+	}
+	steps = append(steps, s.trusted(), s.loaded(), s.readyLabel())
+	if s.about.HasPlugin || s.about.HasDRA {
+		steps = append(steps, s.plugin())
+	}
+	return s.retry(steps)
+}
+
+// leaving are the steps of a node that shall lose it.
+func (s *subject) leaving() []Step {
+	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), {Name: stepHolders, State: Waiting, Text: "nobody is known to hold it"}, s.loaded()}
+	return s.retry(steps)
+}
+
+// mark makes sure that the trace says what the Module's condition says, at the step that it is about.
+func (t *Trace) mark(p status.Problem) {
+	if status.OnItsWay(p.Reason) && p.Message == "" {
+		return
+	}
+	name := stepOf[p.Reason]
+	if name == "" {
+		name = stepLoaded
+	}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if s.Name != name {
+			continue
+		}
+		s.State, s.Reason = stateOf(p.Reason), p.Reason
+		if p.Message != "" {
+			s.Text = p.Message
+		}
+		return
+	}
+	t.Steps = append(t.Steps, Step{Name: name, State: stateOf(p.Reason), Reason: p.Reason, Text: p.Message})
+}
+
+// stateOf says whether a reason asks for patience or for somebody.
+func stateOf(reason string) State {
+	switch reason {
+	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
+		v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted:
+		return Waiting
+	}
+	return Failed
+}
+
+// close leaves what waits behind the first step that is not done as merely open.
+func (t *Trace) close() {
+	before := true
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if !before && s.State == Waiting && s.Reason == "" && s.Name != stepRetry {
+			s.State = Open
+			if s.Name != stepLoaded {
+				s.Text = ""
+			}
+		}
+		before = before && (s.State == OK || s.State == Unknown)
+	}
+}
+
+func (t *Trace) worst() State {
+	worst := Waiting
+	for _, s := range t.Steps {
+		if s.State == Failed {
+			worst = Failed
+		}
+	}
+	return worst
+}
+
+// Next is the next step of a reason, with the names filled in; node may be empty.
+func Next(reason string, m *v1beta1.Module, node string) string {
+	return strings.ReplaceAll(reasons.Of(reason).Next, "drover retry MODULE [NODE]", command("retry", m, node))
+}
+
+func command(verb string, m *v1beta1.Module, node string) string {
+	text := "drover " + verb + " " + m.Name
+	if node != "" {
+		text += " " + node
+	}
+	return text + " -n " + m.Namespace
+}
+
+// fine is the answer where nothing stands between the Module and the kernel.
+func (s *subject) fine(t *Trace) {
+	t.State, t.Answer = OK, fmt.Sprintf("Module %s is live on node %s.", t.Module, t.Node)
+	if s.about.Deleting || !s.about.Loads {
+		t.Answer = fmt.Sprintf("Nothing of Module %s is on node %s.", t.Module, t.Node)
+	}
+	for _, step := range t.Steps {
+		if step.Name == stepPlugin && step.State == Waiting {
+			t.State, t.Reason, t.Next = Waiting, step.Reason, Next(step.Reason, s.scene.Module, t.Node)
+			t.Answer = fmt.Sprintf("Module %s is live on node %s, but its device plugin is not ready there: %s.", t.Module, t.Node, step.Reason)
+		}
+	}
+}
+
+func (s *subject) answer(module string, p status.Problem) string {
+	switch {
+	case s.about.Deleting || !s.about.Loads || !s.known.Wanted:
+		return fmt.Sprintf("Module %s is still to be taken from node %s: %s.", module, s.node.Name, p.Reason)
+	case s.known.Live:
+		return fmt.Sprintf("Module %s is live on node %s, but not as it asks for it now: %s.", module, s.node.Name, p.Reason)
+	}
+	return fmt.Sprintf("Module %s is not live on node %s: %s.", module, s.node.Name, p.Reason)
+}
+
+// selected and those that follow each answer one question.
+func (s *subject) selected() Step {
+	m, node := s.scene.Module, s.node
+	for key, value := range m.Spec.Selector {
+		if have, ok := node.Labels[key]; !ok {
+			return Step{Name: stepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value)}
+		} else if have != value {
+			return Step{Name: stepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
+		}
+	}
+	if !placement.AgentExpected(node) {
+		return Step{Name: stepSelected, State: No, Text: "the node has no Linux kernel of its own, so no agent can run there"}
+	}
+	if len(m.Spec.Selector) == 0 {
+		return Step{Name: stepSelected, State: OK, Text: "the selector is empty and chooses every Linux node"}
+	}
+	return Step{Name: stepSelected, State: OK, Text: "the selector chooses the node (" + labels(m.Spec.Selector) + ")"}
+}
+
+func (s *subject) tolerated() Step {
+	taint := placement.Untolerated(s.scene.Module.Spec.Tolerations, s.node)
+	switch {
+	case taint == nil && len(s.node.Spec.Taints) == 0:
+		return Step{Name: stepTolerated, State: OK, Text: "the node has no taint"}
+	case taint == nil:
+		return Step{Name: stepTolerated, State: OK, Text: "no taint of the node keeps it out"}
+	case s.entry.Pending():
+		return Step{Name: stepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later: taints never unload"}
+	}
+	return Step{Name: stepTolerated, State: No, Text: "the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there"}
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reasons knows what each reason of the closed set means and what to do about it. The page
+// docs/reference/reasons.md is its only source, and a test keeps that page and the set equal.
+package reasons
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/drover-project/drover/docs/reference"
+)
+
+// Reason is one of the closed set.
+type Reason struct {
+	// Name in CamelCase.
+	Name string
+	// Meaning and Next are plain text; Next is empty when there is nothing to do.
+	Meaning, Next string
+}
+
+// Of is what is known of a reason; the zero Reason for one that is not of the set.
+func Of(name string) Reason { return all()[name] }
+
+var all = sync.OnceValue(func() map[string]Reason { return parse(reference.Reasons) })
+
+// parse reads the tables of the page: | `Name` | meaning | next step |.
+func parse(page string) map[string]Reason {
+	found := map[string]Reason{}
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		name := strings.TrimSpace(cells[0])
+		if len(cells) != 3 || !strings.HasPrefix(name, "`") {
+			continue
+		}
+		r := Reason{Name: strings.Trim(name, "`"), Meaning: plain(cells[1]), Next: plain(cells[2])}
+		if r.Next == "none" {
+			r.Next = ""
+		}
+		found[r.Name] = r
+	}
+	return found
+}
+
+func plain(cell string) string { return strings.ReplaceAll(strings.TrimSpace(cell), "`", "") }
