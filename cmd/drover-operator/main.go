@@ -51,11 +51,12 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
-		"module": module.New(c, live, deliveries, options.Module()),
+		"module": module.New(c, live, deliveries, options.Module(recorder)),
 		"node": node.New(c, node.Options{
-			Deliveries: deliveries, Plugins: plugins, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.Name)),
+			Deliveries: deliveries, Plugins: plugins, Recorder: recorder,
 		}),
 		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: dra}),
 	})

@@ -68,6 +68,7 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 // Of is what is known of the Module itself, without nodes and without what only the operator knows.
 func Of(module *v1beta1.Module) status.Module {
 	return status.Module{
+		Patience:       placement.Patience(module),
 		Generation:     module.Generation,
 		Deleting:       module.DeletionTimestamp != nil,
 		Paused:         placement.Paused(module),

@@ -18,7 +18,8 @@ const (
 	ellipsis = "…"
 )
 
-// Recorder emits an event when a condition has changed, and at no other time: an event per try would be a write per try.
+// Recorder emits an event when a condition has changed, and for what no condition can tell any more: an event per try would be
+// a write per try. The zero value emits nothing.
 type Recorder struct {
 	events events.EventRecorder
 }
@@ -30,6 +31,9 @@ func NewRecorder(recorder events.EventRecorder) Recorder { return Recorder{event
 // the condition's, its note the condition's message. Conditions must have positive polarity: False is a Warning.
 // A condition that is new and not False says nothing that its object's creation has not said.
 func (r Recorder) Changed(object runtime.Object, before, after []metav1.Condition) {
+	if r.events == nil {
+		return
+	}
 	for i := range after {
 		now := &after[i]
 		old := meta.FindStatusCondition(before, now.Type)
@@ -45,6 +49,14 @@ func (r Recorder) Changed(object runtime.Object, before, after []metav1.Conditio
 		}
 		r.events.Eventf(object, nil, kind, now.Reason, now.Type, "%s", note(now.Message))
 	}
+}
+
+// Warn emits one event about an object that is going, so that no condition of it can tell.
+func (r Recorder) Warn(object runtime.Object, reason, action, message string) {
+	if r.events == nil {
+		return
+	}
+	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note(message))
 }
 
 // note cuts a message to what an event holds, between characters. The condition has the whole of it.

@@ -82,7 +82,9 @@ func slimNode(object any) (any, error) {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			// The heartbeat in it changes all the time, the rest does not.
-			kept.Status.Conditions = []corev1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
+			kept.Status.Conditions = []corev1.NodeCondition{{
+				Type: condition.Type, Status: condition.Status, LastTransitionTime: condition.LastTransitionTime,
+			}}
 		}
 	}
 	return kept, nil

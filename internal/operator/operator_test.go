@@ -21,6 +21,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -73,7 +74,7 @@ func (f *fleet) start() {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- operator.Run(ctx, mgr, options, map[string]operator.Controller{
-			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), &delivery.Board{}, options.Module()),
+			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), &delivery.Board{}, options.Module(kube.Recorder{})),
 		})
 	}()
 	f.stop = func() {

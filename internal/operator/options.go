@@ -18,6 +18,7 @@ import (
 
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
 )
 
 // Name is the operator's name: its user agent's beginning, its Lease, its ServiceAccount.
@@ -103,8 +104,9 @@ func (o *Options) validate() error {
 }
 
 // Module are the options of the controller that gives orders to nodes.
-func (o *Options) Module() module.Options {
+func (o *Options) Module(recorder kube.Recorder) module.Options {
 	return module.Options{
+		Recorder:            recorder,
 		AgentImage:          o.AgentImage,
 		DeliveryMode:        o.DeliveryMode,
 		CarrierUser:         o.CarrierUser,

@@ -7,6 +7,8 @@
 package placement
 
 import (
+	"time"
+
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,6 +113,35 @@ func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 		}
 	}
 	return false
+}
+
+// Patience is how long a Module that is being deleted waits for nodes.
+func Patience(m *v1beta1.Module) time.Duration {
+	if d := m.Spec.DeletionTimeout; d != nil {
+		return d.Duration
+	}
+	return v1beta1.DefaultDeletionTimeout
+}
+
+// deathAfter is how long a node may say itself that it is not ready: a kubelet that restarts says so for seconds.
+const deathAfter = time.Minute
+
+// DeadAt is since when, or from when on, a node counts as dead if nothing changes; false for a node that is Ready. A node
+// that the cluster has lost sight of (Ready Unknown) has been waited for already.
+func DeadAt(node *corev1.Node) (time.Time, bool) {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			switch c.Status {
+			case corev1.ConditionTrue:
+				return time.Time{}, false
+			case corev1.ConditionFalse:
+				return c.LastTransitionTime.Add(deathAfter), true
+			case corev1.ConditionUnknown:
+			}
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, true
 }
 
 // Ready reports whether the node's Ready condition is True.

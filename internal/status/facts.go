@@ -6,6 +6,7 @@ package status
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -67,6 +68,8 @@ type Module struct {
 	Generation int64
 	// Deleting: the Module has a deletion timestamp.
 	Deleting bool
+	// Patience is how long a Module that is being deleted waits for nodes; 0: unknown.
+	Patience time.Duration
 	// Paused by annotation.
 	Paused bool
 	// RetryIgnored: the Module's annotation asks for a retry at what is no time.

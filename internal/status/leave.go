@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -27,8 +28,12 @@ func unloading(m *Module, pending []Node) metav1.Condition {
 		return no(kind, v1beta1.ReasonUnloading, what+" and is on no node")
 	}
 	groups := group(pending, func(n *Node) Problem { return unloadProblem(m, n) })
+	limit := ""
+	if m.Deleting && !m.Paused && m.Patience > 0 {
+		limit = ", for at most " + duration.HumanDuration(m.Patience)
+	}
 	return no(kind, groups[0].reason,
-		fmt.Sprintf("%s and is still to be taken from %s; %s", what, quantity(len(pending), "node"), describe(groups)))
+		fmt.Sprintf("%s and is still to be taken from %s%s; %s", what, quantity(len(pending), "node"), limit, describe(groups)))
 }
 
 // unloadProblem is why the kernel module, or the order for it, has not gone from a node yet.

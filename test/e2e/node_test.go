@@ -109,7 +109,8 @@ func (s *scenario) notYet(ctx context.Context, reason string, words ...string) e
 	return err
 }
 
-// TestLifecycleNodeIsGoneForGood: a Module waits for a node that does not answer, until an administrator says that it is gone.
+// TestLifecycleNodeIsGoneForGood: a Module waits for a node that does not answer and is not known to be dead, until an
+// administrator says that it is gone.
 func TestLifecycleNodeIsGoneForGood(t *testing.T) {
 	s := given(t, "gone")
 	s.create(s.on("hollow-3", "hollow-4"))

@@ -103,6 +103,8 @@ const (
 	ReasonWrongKernel = "WrongKernel"
 	// ReasonRecordForeign: the node's record is damaged, or belongs to another cluster or node.
 	ReasonRecordForeign = "RecordForeign"
+	// ReasonAbandoned: the Module went while nodes still had it; the orders to unload stand there.
+	ReasonAbandoned = "Abandoned"
 	// ReasonUnclaimed: loaded by the agent, and no order names it.
 	ReasonUnclaimed = "Unclaimed"
 	// ReasonPaused: paused by annotation.

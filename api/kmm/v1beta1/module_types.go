@@ -3,6 +3,8 @@
 package v1beta1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -65,6 +67,15 @@ type ModuleSpec struct {
 	// +optional
 	Rollout *RolloutSpec `json:"rollout,omitempty"`
 
+	// deletionTimeout is how long a Module that is being deleted waits for nodes that answer nothing, or where the kernel module is in use.
+	// After that it goes, an event names these nodes, and the orders to unload stay there for them. It waits for no dead node. Default 10m;
+	// 0s: it goes as soon as the orders stand.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=duration
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
+	DeletionTimeout *metav1.Duration `json:"deletionTimeout,omitempty"`
+
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector"`
 
@@ -73,6 +84,9 @@ type ModuleSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
+
+// DefaultDeletionTimeout is spec.deletionTimeout where it is not set.
+const DefaultDeletionTimeout = 10 * time.Minute
 
 // RolloutSpec says how changes reach the nodes.
 type RolloutSpec struct {

@@ -513,6 +513,11 @@ func (in *ModuleSpec) DeepCopyInto(out *ModuleSpec) {
 		*out = new(RolloutSpec)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.DeletionTimeout != nil {
+		in, out := &in.DeletionTimeout, &out.DeletionTimeout
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	if in.Selector != nil {
 		in, out := &in.Selector, &out.Selector
 		*out = make(map[string]string, len(*in))

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -60,6 +61,8 @@ type Options struct {
 	DeliveryMaxInFlight int
 	// Parallelism bounds writes at the same time, per Module. 0 is 32.
 	Parallelism int
+	// Recorder tells of Modules that go before all nodes have answered.
+	Recorder kube.Recorder
 	// Clock is for back-off; nil is the time of day.
 	Clock clock.PassiveClock
 }
@@ -128,8 +131,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
 	err = c.act(ctx, p.steps)
 	c.board.Report(snap.key, c.ledger.problems(snap.key, p.blocked))
-	if err == nil && p.remaining == 0 {
-		err = c.release(ctx, snap.module)
+	if err == nil && p.remaining == len(p.left) {
+		err = c.release(ctx, snap.module, p.left...)
 	}
 	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
 }
@@ -145,13 +148,16 @@ func (c *Controller) letGo(ctx context.Context, snap *snapshot) error {
 	return errors.Join(kube.Each(ctx, c.options.Parallelism, steps, c.perform), c.release(ctx, snap.module))
 }
 
-// release lets a Module go that is being deleted. Its bookkeeping goes with it.
-func (c *Controller) release(ctx context.Context, m *v1beta1.Module) error {
-	if m == nil || m.DeletionTimestamp == nil {
+// release lets a Module go that is being deleted, and tells of the nodes that it leaves as they are.
+func (c *Controller) release(ctx context.Context, m *v1beta1.Module, left ...*view) error {
+	if m == nil || m.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(m, v1beta1.ModuleFinalizer) {
 		return nil
 	}
 	if err := kube.RemoveFinalizer(ctx, c.client, m, v1beta1.ModuleFinalizer); err != nil {
 		return fmt.Errorf("release: %w", err)
+	}
+	if len(left) > 0 {
+		c.options.Recorder.Warn(m, v1beta1.ReasonAbandoned, actionLeave, leftover(left))
 	}
 	return nil
 }

@@ -61,10 +61,15 @@ func (pl *planner) waits(v *view) bool {
 	if left <= 0 {
 		return false
 	}
+	pl.due(left)
+	return true
+}
+
+// due notes that time alone changes the plan after so long.
+func (pl *planner) due(left time.Duration) {
 	if pl.patience == 0 || left < pl.patience {
 		pl.patience = left
 	}
-	return true
 }
 
 func graceOf(m *v1beta1.Module) time.Duration {

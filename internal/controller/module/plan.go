@@ -23,11 +23,14 @@ type plan struct {
 	// remaining counts nodes that have, or will have after this pass, an entry or the live kernel module: a Module that is
 	// being deleted waits for them.
 	remaining int
+	// left are those of them that it need not wait for.
+	left []*view
 	// working counts carriers that hold a slot, new ones too, and queued those that wait for one.
 	working, queued int
 	// unloadsAll is true when the Module is leaving altogether.
 	unloadsAll bool
-	// patience is until the first node that is no longer wanted has been so for long enough; 0: there is none.
+	// patience is until time alone changes the plan: a node is no longer wanted for long enough, or not waited for any more;
+	// 0: never.
 	patience time.Duration
 	// blocked is why nothing may be delivered although something should.
 	blocked *delivery.Problem
@@ -77,7 +80,7 @@ type planner struct {
 	now time.Time
 	// unwanted is since when nodes are not wanted any more: as the pass before saw it, and as this one does.
 	unwanted, stillUnwanted map[types.UID]time.Time
-	// patience is until the first of them has been so for long enough; 0: there is none.
+	// patience is until time alone changes the plan; 0: never.
 	patience time.Duration
 	// blocked is set when something should be delivered and nothing may be.
 	blocked *delivery.Problem
@@ -132,7 +135,7 @@ func (pl *planner) asking(steps []step) []*step {
 // admit keeps the steps that do something. Of those that ask for a slot, the first get one.
 func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	m := pl.snap.module
-	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, patience: pl.patience}
+	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked}
 	for _, s := range asking[granted:] {
 		s.request, s.write = nil, nil
 		p.queued++
@@ -140,11 +143,15 @@ func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	for _, s := range steps {
 		if v := s.view; m != nil && v.node != nil && !s.remove && (v.follows() || s.write != nil) {
 			p.remaining++
+			if pl.leaves(&s) {
+				p.left = append(p.left, v)
+			}
 		}
 		if !s.empty() {
 			p.steps = append(p.steps, s)
 		}
 	}
+	p.patience = pl.patience
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -21,6 +22,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -38,13 +40,14 @@ type world struct {
 	control   *module.Controller
 	board     *delivery.Board
 	clock     *clocktesting.FakePassiveClock
+	events    *events.FakeRecorder
 	namespace string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
-	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), admin: e.Admin(t), operator: e.Client(t, e.Config(t, env.Operator)), namespace: e.Namespace(t)}
+	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(100), admin: e.Admin(t), operator: e.Client(t, e.Config(t, env.Operator)), namespace: e.Namespace(t)}
 	w.use(w.operator)
 	return w
 }
@@ -52,7 +55,7 @@ func newWorld(t *testing.T) *world {
 // use makes a new controller, as a restart does, on a client that may be made to fail.
 func (w *world) use(c client.Client) {
 	w.board = &delivery.Board{}
-	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock})
+	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events)})
 }
 
 // node makes a Ready node that the world's Modules select.

@@ -349,6 +349,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.drover-project.drover.api.kmm.v1beta1.ModuleSpec
   map:
     fields:
+    - name: deletionTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
     - name: devicePlugin
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.DevicePluginSpec

@@ -4,6 +4,7 @@ package v1beta1
 
 import (
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ModuleSpecApplyConfiguration represents a declarative configuration of the ModuleSpec type for use
@@ -23,6 +24,10 @@ type ModuleSpecApplyConfiguration struct {
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 	// rollout says how changes reach the nodes.
 	Rollout *RolloutSpecApplyConfiguration `json:"rollout,omitempty"`
+	// deletionTimeout is how long a Module that is being deleted waits for nodes that answer nothing, or where the kernel module is in use.
+	// After that it goes, an event names these nodes, and the orders to unload stay there for them. It waits for no dead node. Default 10m;
+	// 0s: it goes as soon as the orders stand.
+	DeletionTimeout *metav1.Duration `json:"deletionTimeout,omitempty"`
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector,omitempty"`
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
@@ -80,6 +85,14 @@ func (b *ModuleSpecApplyConfiguration) WithImageRebuildTriggerGeneration(value i
 // If called multiple times, the Rollout field is set to the value of the last call.
 func (b *ModuleSpecApplyConfiguration) WithRollout(value *RolloutSpecApplyConfiguration) *ModuleSpecApplyConfiguration {
 	b.Rollout = value
+	return b
+}
+
+// WithDeletionTimeout sets the DeletionTimeout field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DeletionTimeout field is set to the value of the last call.
+func (b *ModuleSpecApplyConfiguration) WithDeletionTimeout(value metav1.Duration) *ModuleSpecApplyConfiguration {
+	b.DeletionTimeout = &value
 	return b
 }
 
