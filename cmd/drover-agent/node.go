@@ -39,13 +39,18 @@ func exportCommand() *cobra.Command {
 
 // waitCommand is the init container of plugin pods.
 func waitCommand() *cobra.Command {
-	var module, sys string
+	var module, sys, root string
+	var nodes, paths, values []string
 	var timeout time.Duration
 	c := &cobra.Command{
-		Use: "wait", Short: "Wait until a kernel module is live", Args: cobra.NoArgs,
+		Use: "wait", Short: "Wait until a kernel module is live, and device nodes and sysfs values are there", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if module == "" {
 				return errors.New("--module is required")
+			}
+			probes, err := probesOf(nodes, paths, values)
+			if err != nil {
+				return err
 			}
 			ctx := c.Context()
 			if timeout > 0 {
@@ -53,13 +58,32 @@ func waitCommand() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			return host.AwaitLive(ctx, sys, module)
+			return (&host.Prober{Root: root, Sys: sys}).AwaitReady(ctx, module, probes)
 		},
 	}
 	c.Flags().StringVar(&module, "module", "", "name of the kernel module")
 	c.Flags().StringVar(&sys, "sys", "/sys", "where sysfs is mounted")
+	c.Flags().StringVar(&root, "host-root", "/host", "where the host's dev is mounted, for --device-node")
+	c.Flags().StringArrayVar(&nodes, "device-node", nil, "path or pattern of a device node of the host that must exist")
+	c.Flags().StringArrayVar(&paths, "sysfs", nil, "path or pattern of a file in sysfs that must exist")
+	c.Flags().StringArrayVar(&values, "value", nil, "what the file of the --sysfs of the same place must hold; empty: anything")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after this time; 0: never")
 	return c
+}
+
+// probesOf pairs the flags of waitCommand.
+func probesOf(nodes, paths, values []string) ([]host.Probe, error) {
+	if len(values) != len(paths) {
+		return nil, errors.New("--value is needed once for each --sysfs")
+	}
+	var probes []host.Probe
+	for _, n := range nodes {
+		probes = append(probes, host.Probe{DeviceNode: n})
+	}
+	for i, p := range paths {
+		probes = append(probes, host.Probe{Sysfs: p, Value: values[i]})
+	}
+	return probes, nil
 }
 
 // kcallProgram is a small program beside the agent's own that does what kcallCommand does.

@@ -5,6 +5,8 @@ package api_test
 import (
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
@@ -41,6 +43,10 @@ func readyCases() map[string]moduleCase {
 		plugin(m)
 		container(m).ReadyWhen = []v1beta1.ReadyCheck{command, {DeviceNode: "/dev/nic"}}
 	}}
+	cases["readyWhen: a volume of our name"] = moduleCase{given: func(m *v1beta1.Module) {
+		plugin(m)
+		m.Spec.DevicePlugin.Volumes = []corev1.Volume{{Name: "drover-host-dev"}}
+	}, then: []string{"spec.devicePlugin.volumes[0].name"}}
 	cases["readyWhen: two commands"] = moduleCase{given: func(m *v1beta1.Module) {
 		plugin(m)
 		container(m).ReadyWhen = []v1beta1.ReadyCheck{command, command}

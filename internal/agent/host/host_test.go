@@ -124,29 +124,43 @@ func TestCallErrorMatchesByErrno(t *testing.T) {
 	}
 }
 
-func TestAwaitLive(t *testing.T) {
-	sys := t.TempDir()
+func TestAwaitReady(t *testing.T) {
+	root, sys := t.TempDir(), t.TempDir()
+	p := &Prober{Root: root, Sys: sys}
+	probes := []Probe{{Sysfs: "/sys/class/gadget/state", Value: "up"}, {DeviceNode: "/dev/gadget0"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- AwaitLive(ctx, sys, "my-gadget") }()
-	write(t, sys, "module/my_gadget/initstate", "coming\n")
-	select {
-	case err := <-done:
-		t.Fatalf("did not wait: %v", err)
-	case <-time.After(300 * time.Millisecond):
+	go func() { done <- p.AwaitReady(ctx, "my-gadget", probes) }()
+	for file, value := range map[string]string{"module/my_gadget/initstate": "coming\n", "class/gadget/state": "down\n"} {
+		write(t, sys, file, value)
+		select {
+		case err := <-done:
+			t.Fatalf("did not wait: %v", err)
+		case <-time.After(300 * time.Millisecond):
+		}
 	}
 	write(t, sys, "module/my_gadget/initstate", "live\n")
+	write(t, sys, "class/gadget/state", "up\n")
+	select {
+	case err := <-done:
+		t.Fatalf("did not wait for the device node: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	write(t, root, "dev/other", "")
+	if err := os.Symlink(strings.Repeat("../", 32)+"dev/null", filepath.Join(root, "dev/gadget0")); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	write(t, sys, "module/builtin/parameters/x", "1\n")
-	if err := AwaitLive(ctx, sys, "builtin"); err != nil {
+	if err := p.AwaitReady(ctx, "builtin", nil); err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := AwaitLive(short, sys, "absent"); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.AwaitReady(short, "absent", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("err %v", err)
 	}
 }

@@ -61,43 +61,57 @@ func (p *Prober) Look(probe Probe) (ok bool, found string) {
 	return p.attribute(probe.Sysfs, probe.Value)
 }
 
-// device looks in the host's /dev. Where that cannot be seen (a security module may keep other processes' folders from the
-// agent), the kernel's own list of devices and their names has to do, which lacks nodes that were made by hand.
+// device looks in the host's /dev. Where that cannot be seen (a security module may keep it from this process), the kernel's
+// own list of devices and their names has to do, which lacks nodes that were made by hand.
 func (p *Prober) device(pattern string) (bool, string) {
+	ok, found, err := p.deviceNode(pattern)
+	if err == nil {
+		return ok, found
+	}
+	ok, listErr := p.announced(strings.TrimPrefix(pattern, "/dev/"))
+	if listErr != nil {
+		return false, fmt.Sprintf("neither the host's /dev nor the kernel's list of devices can be read: %v; %v", err, listErr)
+	}
+	return ok, ""
+}
+
+// deviceNode returns an error when it cannot see.
+func (p *Prober) deviceNode(pattern string) (ok bool, found string, err error) {
 	if _, err := os.Stat(filepath.Join(p.Root, "dev")); err != nil {
-		ok, listErr := p.announced(strings.TrimPrefix(pattern, "/dev/"))
-		if listErr != nil {
-			return false, fmt.Sprintf("neither the host's /dev nor the kernel's list of devices can be read: %v; %v", err, listErr)
-		}
-		return ok, ""
+		return false, "", err //nolint:wrapcheck // it names the folder
+	}
+	if _, err := os.Lstat(filepath.Join(p.Root, pattern)); errors.Is(err, fs.ErrPermission) { // Glob would say nothing of it
+		return false, "", err //nolint:wrapcheck // it names the file
 	}
 	matches, err := filepath.Glob(filepath.Join(p.Root, pattern))
 	if err != nil {
-		return false, err.Error()
+		return false, err.Error(), nil
 	}
-	found := ""
 	for _, m := range matches[:min(len(matches), maxMatches)] {
-		if p.isDevice(m) {
-			return true, ""
+		switch device, err := p.isDevice(m); {
+		case errors.Is(err, fs.ErrPermission):
+			return false, "", err
+		case device:
+			return true, "", nil
 		}
 		found = strings.TrimPrefix(m, p.Root) + " is no device"
 	}
-	return false, found
+	return false, found, nil
 }
 
 // isDevice follows links as the host would.
-func (p *Prober) isDevice(name string) bool {
+func (p *Prober) isDevice(name string) (bool, error) {
 	for range 8 {
 		info, err := os.Lstat(name)
 		if err != nil {
-			return false
+			return false, err //nolint:wrapcheck // it names the file
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
-			return info.Mode()&fs.ModeDevice != 0
+			return info.Mode()&fs.ModeDevice != 0, nil
 		}
 		target, err := os.Readlink(name)
 		if err != nil {
-			return false
+			return false, err //nolint:wrapcheck // it names the link
 		}
 		if filepath.IsAbs(target) {
 			name = filepath.Join(p.Root, target)
@@ -105,7 +119,7 @@ func (p *Prober) isDevice(name string) bool {
 			name = filepath.Join(filepath.Dir(name), target)
 		}
 	}
-	return false
+	return false, nil
 }
 
 // announced looks for the name that the kernel gave a device node.

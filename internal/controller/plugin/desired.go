@@ -118,6 +118,7 @@ func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodS
 	main := container(w.role, w.main, w.mounts...)
 	main.Env = withOurs(w.env, main.Env)
 	main.LivenessProbe = w.liveness
+	main.ReadinessProbe = readiness(module)
 	spec := corev1.PodSpec{
 		InitContainers:               initContainers(module, w, agentImage),
 		Containers:                   []corev1.Container{main},
@@ -132,6 +133,7 @@ func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodS
 	if spec.ServiceAccountName == "" {
 		spec.ServiceAccountName = Name(module.Name, w.role)
 	}
+	spec.Volumes = append(spec.Volumes, devVolumes(spec.InitContainers)...)
 	if secret := module.Spec.ImageRepoSecret; secret != nil && secret.Name != "" {
 		spec.ImagePullSecrets = []corev1.LocalObjectReference{*secret}
 	}
@@ -152,7 +154,7 @@ func nodeSelector(module *v1beta1.Module) map[string]string {
 func initContainers(module *v1beta1.Module, w *workload, agentImage string) []corev1.Container {
 	var containers []corev1.Container
 	if loader := module.Spec.ModuleLoader; loader != nil && loader.Container.Modprobe.ModuleName != "" {
-		containers = append(containers, waitContainer(loader.Container.Modprobe.ModuleName, agentImage))
+		containers = append(containers, waitContainer(&loader.Container, agentImage))
 	}
 	if w.init != nil {
 		containers = append(containers, container(w.role+"-init", w.init))
@@ -171,12 +173,14 @@ func waitImage(daemonSet *appsv1.DaemonSet) string {
 	return ""
 }
 
-func waitContainer(kernelModule, agentImage string) corev1.Container {
+func waitContainer(loader *v1beta1.ModuleLoaderContainerSpec, agentImage string) corev1.Container {
+	args, mounts := waitFor(loader)
 	return corev1.Container{
 		Name:            waitName,
 		Image:           agentImage,
 		ImagePullPolicy: corev1.PullIfNotPresent,
-		Args:            []string{"wait", "--module", kernelModule},
+		Args:            args,
+		VolumeMounts:    mounts,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
 				corev1.ResourceCPU:    resource.MustParse("10m"),
