@@ -97,6 +97,10 @@ verify: bin/controller-gen ## Check generated files, go.mod, the offline build a
 rows: ## Say which requirements are proved, from the results of the last `make test`
 	@go run ./hack/rows -results $$(test -f .cache/test.json && echo .cache/test.json)
 
+.PHONY: conformance
+conformance: ## Run the numbered conformance cases against the operator and hollow nodes (NUMBERS=33,57 for some of them)
+	@go run ./hack/conformance -only "$(NUMBERS)"
+
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, or node for drift, reboots and crashes; linux/amd64 with apt-get; root)

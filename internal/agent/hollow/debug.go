@@ -101,6 +101,9 @@ func (f *fleet) serve(ctx context.Context) error {
 	f.verb(ctx, mux, "reboot", func(n *node, r *http.Request) error { return n.reboot(ctx, r.FormValue("kernel")) })
 	f.verb(ctx, mux, "vanish", func(n *node, _ *http.Request) error { n.vanish(); return nil })
 	f.verb(ctx, mux, "return", func(n *node, _ *http.Request) error { return f.comeBack(ctx, n) })
+	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error {
+		return n.kernel.Insmod(f.carriers.images.module("the host's own", n.kernel.Release(), r.FormValue("module"), nil))
+	})
 	f.verb(ctx, mux, "rmmod", func(n *node, r *http.Request) error { return n.kernel.Rmmod(r.FormValue("module")) })
 	f.verb(ctx, mux, "hold", func(n *node, r *http.Request) error { return n.kernel.Hold(r.FormValue("module")) })
 	f.verb(ctx, mux, "unhold", func(n *node, r *http.Request) error { return n.kernel.Unhold(r.FormValue("module")) })
