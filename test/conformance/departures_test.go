@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,6 +66,11 @@ func taintsNeverUnload(t *testing.T) {
 		}
 		return err
 	})
+	config, err := c.config(t.Context(), c.nodes[1])
+	c.must(err)
+	if diff := cmp.Diff(map[string]string{v1beta1.InUseLabel(c.key.Namespace, c.key.Name): ""}, config.Labels); diff != "" {
+		t.Errorf("labels of the NodeModulesConfig that is to lose its entry (-want +got):\n%s", diff)
+	}
 	c.must(shared.Debug(t.Context(), "/unhold?node="+c.nodes[1]+"&module="+c.kernelModule))
 	c.eventually("the deselected node has nothing any more", func(ctx context.Context) error {
 		_, err := c.config(ctx, c.nodes[1])

@@ -17,6 +17,7 @@ import (
 
 // orders are the cases about what nodes are told.
 var orders = map[string]func(*testing.T){
+	"21_entry_labels_and_owner": entryLabelsAndOwner,
 	"22_service_account_default": func(t *testing.T) {
 		c := given(t, kernelDebian)
 		c.create()
@@ -37,6 +38,33 @@ var orders = map[string]func(*testing.T){
 	"33_first_wins":    firstMappingWins,
 	"34_template":      templates,
 	"34_open_variable": refused("unknown template variable", func(m *v1beta1.Module) { mapping(m).ContainerImage = "example.com/i:${KERNEL_XYZ" }),
+}
+
+func entryLabelsAndOwner(t *testing.T) {
+	c := given(t, kernelDebian)
+	c.create()
+	c.loaded()
+	node, err := c.node(t.Context(), c.nodes[0])
+	c.must(err)
+	config, err := c.config(t.Context(), node.Name)
+	c.must(err)
+	entry, err := c.order(t.Context(), node.Name)
+	c.must(err)
+	if entry.Config.ContainerImage != c.image("1-"+kernelDebian) || entry.Config.KernelVersion != kernelDebian ||
+		entry.Config.Modprobe.ModuleName != c.kernelModule || entry.Config.Modprobe.DirName != "/opt" {
+		t.Errorf("the entry is %+v", entry.Config)
+	}
+	want := map[string]string{}
+	for _, suffix := range []string{"module-configured", "module-in-use"} {
+		want["beta.kmm.node.kubernetes.io/"+c.key.Namespace+"."+c.key.Name+"."+suffix] = ""
+	}
+	if diff := cmp.Diff(want, config.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+	if diff := cmp.Diff([]metav1.OwnerReference{owner}, config.OwnerReferences); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
 }
 
 // firstMappingWins can be broken, to show that it can fail.

@@ -35,8 +35,20 @@ const (
 	// SkipChecksAnnotation on a Module or Node: what the agent thinks hopeless is tried all the same. Its value does not matter.
 	SkipChecksAnnotation = "drover.dev/skip-checks"
 
-	labelPrefix = "kmm.node.kubernetes.io/"
+	labelPrefix     = "kmm.node.kubernetes.io/"
+	betaLabelPrefix = "beta." + labelPrefix
 )
+
+// ConfiguredLabel is on a NodeModulesConfig while the node is ordered to hold the Module. Same key as upstream; its value is empty.
+func ConfiguredLabel(namespace, name string) string {
+	return betaLabelPrefix + namespace + "." + name + ".module-configured"
+}
+
+// InUseLabel is on a NodeModulesConfig while the Module has an entry there, an order to unload too. Same key as upstream; its
+// value is empty.
+func InUseLabel(namespace, name string) string {
+	return betaLabelPrefix + namespace + "." + name + ".module-in-use"
+}
 
 // ReadyLabel is the node label that says: this Module's kernel module is live and verified on the node in this boot.
 // Same key as upstream; its value is empty.

@@ -85,11 +85,31 @@ func (c *Controller) apply(ctx context.Context, v *view, entry *v1beta1.NodeModu
 	if err != nil {
 		return err
 	}
-	config := c.applied(v).WithSpec(kmmac.NodeModulesConfigSpec().WithModules(spec))
+	config := c.applied(v).WithLabels(labelsOf(entry)).WithSpec(kmmac.NodeModulesConfigSpec().WithModules(spec))
 	if entry.State == v1beta1.NodeModuleAbsent && holdable(v.config) {
 		config.WithFinalizers(OrdersFinalizer)
 	}
 	return kube.Apply(ctx, c.client, kube.ModuleOwner(entry.Namespace, entry.Name), config)
+}
+
+// labelsOf are the labels by which clients find the NodeModulesConfigs of a Module. They come and change with its entry: no
+// write is made for them alone, but to an object that an operator wrote which did not know them.
+func labelsOf(entry *v1beta1.NodeModuleSpec) map[string]string {
+	labels := map[string]string{v1beta1.InUseLabel(entry.Namespace, entry.Name): ""}
+	if entry.State != v1beta1.NodeModuleAbsent {
+		labels[v1beta1.ConfiguredLabel(entry.Namespace, entry.Name)] = ""
+	}
+	return labels
+}
+
+// labelled reports whether the object has the labels of an entry.
+func labelled(config *v1beta1.NodeModulesConfig, entry *v1beta1.NodeModuleSpec) bool {
+	for label := range labelsOf(entry) {
+		if _, ok := config.Labels[label]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Controller) applied(v *view) *kmmac.NodeModulesConfigApplyConfiguration {

@@ -5,6 +5,7 @@ package module_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -36,14 +37,24 @@ func (w *world) neighbour(nmc *v1beta1.NodeModulesConfig) v1beta1.NodeModuleSpec
 	return nmc.Spec.Modules[0]
 }
 
+// labels checks all that a node's NodeModulesConfig has.
+func (w *world) labels(node *corev1.Node, want ...string) {
+	w.Helper()
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(w.config(node).Labels))); diff != "" {
+		w.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
 func TestAnEntryThatAnotherOwnsTooLeaves(t *testing.T) {
 	for name, alone := range map[string]bool{"alone": true, "beside another": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			node, m := w.node("a"), w.module("nic")
 			w.load(node, m)
+			w.labels(node, v1beta1.ConfiguredLabel(m.Namespace, m.Name), v1beta1.InUseLabel(m.Namespace, m.Name))
 			w.must(w.admin.Delete(t.Context(), m))
 			w.pass(m)
+			w.labels(node, v1beta1.InUseLabel(m.Namespace, m.Name))
 			var want []v1beta1.NodeModuleSpec
 			if !alone {
 				want = append(want, w.neighbour(w.config(node)))
@@ -57,6 +68,7 @@ func TestAnEntryThatAnotherOwnsTooLeaves(t *testing.T) {
 			var got []v1beta1.NodeModuleSpec
 			if nmc := w.config(node); nmc != nil {
 				got = nmc.Spec.Modules
+				w.labels(node)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("other entries (-want +got):\n%s", diff)

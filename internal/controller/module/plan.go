@@ -289,7 +289,7 @@ func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec, carrier types.UID
 				have.Reason = ""
 			}
 		}
-		if owned(v.config, v.node.UID) && equality.Semantic.DeepEqual(&have, &want) {
+		if owned(v.config, v.node.UID) && labelled(v.config, &want) && equality.Semantic.DeepEqual(&have, &want) {
 			return
 		}
 	}

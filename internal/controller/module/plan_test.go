@@ -204,6 +204,10 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.config.OwnerReferences[0].UID = "before" }},
 			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
 		},
+		"labels that an older operator did not know are added": {
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.config.Labels = nil }},
+			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
+		},
 		"an entry that somebody changed is put right": {
 			given: []func(*scene){entry(ours, func(e *v1beta1.NodeModuleSpec) { e.Config.ContainerImage = "r/evil:1" }), holding, live},
 			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},

@@ -86,6 +86,7 @@ func emptyView() view {
 		},
 		config: &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{
 			Name: "n", UID: "c1", OwnerReferences: []metav1.OwnerReference{{UID: "n1"}},
+			Labels: map[string]string{v1beta1.ConfiguredLabel("team", "nic"): "", v1beta1.InUseLabel("team", "nic"): ""},
 		}},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,6 +55,7 @@ func (c *Controller) remove(ctx context.Context, s step) error {
 		patch = append(patch, takeEntry(config, i)...)
 		config.Spec.Modules = slices.Delete(config.Spec.Modules, i, i+1)
 	}
+	patch = append(patch, takeLabels(config, s.key)...)
 	if !unloads(config) {
 		patch = append(patch, takeFinalizer(config)...)
 	}
@@ -99,6 +101,17 @@ func takeEntry(config *v1beta1.NodeModulesConfig, i int) []operation {
 		{Op: "test", Path: at + "/name", Value: e.Name},
 		{Op: "remove", Path: at},
 	}
+}
+
+// takeLabels takes off the labels of the Module.
+func takeLabels(config *v1beta1.NodeModulesConfig, key types.NamespacedName) []operation {
+	var patch []operation
+	for _, label := range []string{v1beta1.ConfiguredLabel(key.Namespace, key.Name), v1beta1.InUseLabel(key.Namespace, key.Name)} {
+		if _, ok := config.Labels[label]; ok {
+			patch = append(patch, operation{Op: "remove", Path: "/metadata/labels/" + strings.ReplaceAll(label, "/", "~1")})
+		}
+	}
+	return patch
 }
 
 func takeFinalizer(config *v1beta1.NodeModulesConfig) []operation {
