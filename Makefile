@@ -123,6 +123,10 @@ privileges: ## Take away each thing the agent is allowed on a node, and show wha
 chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a fake kernel, and audit every call to the kernel
 	@go test ./internal/agent -run '^TestChaos$$' -count=1 -timeout 20m -v -chaos.events=$(EVENTS) -chaos.seed=$(SEED) -chaos.break=$(BREAK) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
 
+.PHONY: chaos
+chaos: ## Upgrade a Module on NODES hollow nodes under operator kills, reboots and API server restarts (of one SEED), and audit every unload from outside
+	@go run ./test/chaos --nodes $(NODES) --seed $(SEED)
+
 .PHONY: graph
 graph: ## Compare what is loaded for each module of Debian's amd64 and arm64 kernels with modprobe (linux/amd64 with apt-get)
 	@go run ./test/vm/graph

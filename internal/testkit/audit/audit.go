@@ -34,7 +34,8 @@ type Request struct {
 	// Received is when the API server got the request, Done when it had answered.
 	Received time.Time `json:"requestReceivedTimestamp"`
 	Done     time.Time `json:"stageTimestamp"`
-	// Object is what was answered, where the audit policy keeps it.
+	// Body is what was sent and Object what was answered, where the audit policy keeps them.
+	Body   json.RawMessage `json:"requestObject"`
 	Object json.RawMessage `json:"responseObject"`
 }
 

@@ -22,8 +22,11 @@ import (
 type History struct {
 	module types.NamespacedName
 	// build is the build ID of an image's module.
-	build  func(image, kernel string) string
-	writes map[string][]write
+	build func(image, kernel string) string
+	// writes are by node, as are unanswered ones: their client went away, killed for one, and they may have happened all the same.
+	writes, unanswered map[string][]write
+	// clock has all writes by the time of their answer: which revision was reached when.
+	clock []write
 }
 
 // write is what one write left of a NodeModulesConfig or a Node.
@@ -31,9 +34,11 @@ type write struct {
 	revision       int64
 	received, done time.Time
 	by             string
-	config         *config // else it is of the Node
-	ready          bool
-	bootID         string
+	// status is true for a write that cannot have changed orders.
+	status bool
+	config *config // else it is of the Node
+	ready  bool
+	bootID string
 }
 
 // config is what a NodeModulesConfig says about the Module.
@@ -48,24 +53,31 @@ type config struct {
 
 // NewHistory starts with nothing.
 func NewHistory(module types.NamespacedName, build func(image, kernel string) string) *History {
-	return &History{module: module, build: build, writes: map[string][]write{}}
+	return &History{module: module, build: build, writes: map[string][]write{}, unanswered: map[string][]write{}}
 }
 
 // Add reads further requests. Those that changed nothing, or something else, are left out.
 func (h *History) Add(requests []audit.Request) error {
 	for _, r := range requests {
-		if r.ResponseStatus.Code/100 != 2 || len(r.Object) == 0 || !r.IsWrite() {
-			continue
+		var err error
+		code := r.ResponseStatus.Code
+		switch {
+		case !r.IsWrite():
+		case code/100 == 2 && len(r.Object) > 0:
+			err = h.add(r)
+		case (code == 0 || code/100 == 5) && r.Resource() == "nodemodulesconfigs" && len(r.Body) > 0:
+			err = h.suspect(r)
 		}
-		if err := h.add(r); err != nil {
+		if err != nil {
 			return fmt.Errorf("read %s %s %s of the audit log: %w", r.Verb, r.Resource(), r.ObjectRef.Name, err)
 		}
 	}
+	slices.SortStableFunc(h.clock, func(a, b write) int { return a.done.Compare(b.done) })
 	return nil
 }
 
 func (h *History) add(r audit.Request) error {
-	w := write{received: r.Received, done: r.Done, by: r.UserAgent}
+	w := write{received: r.Received, done: r.Done, by: r.UserAgent, status: r.ObjectRef.Subresource == "status"}
 	var meta metav1.ObjectMeta
 	switch r.ObjectRef.Resource {
 	case "nodemodulesconfigs":
@@ -92,7 +104,29 @@ func (h *History) add(r audit.Request) error {
 	}
 	w.revision = revision
 	h.writes[meta.Name] = append(h.writes[meta.Name], w)
+	h.clock = append(h.clock, write{revision: revision, done: w.done})
 	return nil
+}
+
+// suspect notes a write whose answer nobody got.
+func (h *History) suspect(r audit.Request) error {
+	var nmc v1beta1.NodeModulesConfig
+	if err := json.Unmarshal(r.Body, &nmc); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	h.unanswered[r.ObjectRef.Name] = append(h.unanswered[r.ObjectRef.Name], write{
+		received: r.Received, done: r.Done, by: r.UserAgent, config: h.read(&nmc),
+	})
+	return nil
+}
+
+// reached is the highest revision that was answered until a time.
+func (h *History) reached(t time.Time) int64 {
+	var highest int64
+	for _, w := range h.clock[:after(h.clock, t, func(w write) time.Time { return w.done })] {
+		highest = max(highest, w.revision)
+	}
+	return highest
 }
 
 func (h *History) read(nmc *v1beta1.NodeModulesConfig) *config {
@@ -120,19 +154,20 @@ func (h *History) Node(name string) (n Node, gaps int) {
 	writes := slices.Clone(h.writes[name])
 	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.revision, b.revision) })
 	writes = slices.CompactFunc(writes, func(a, b write) bool { return a.revision == b.revision }) // a write that changes nothing
-	var now config
-	var node write
+	var last, node write
 	for _, w := range writes {
-		if c := w.config; c != nil {
-			if c.uid == now.uid {
-				gaps += int(max(0, c.generation-now.generation-1))
+		if w.config != nil {
+			lost, missing := h.lost(name, last, w)
+			gaps += missing
+			for _, l := range lost {
+				n.order(l)
 			}
-			now = *c
 			n.order(w)
+			last = w
 		} else {
 			node = w
 		}
-		up := node.ready && now.live && now.bootID == node.bootID
+		up := node.ready && last.config != nil && last.config.live && last.config.bootID == node.bootID
 		if i := len(n.Sights) - 1; i < 0 {
 			n.Sights = append(n.Sights, Sight{From: w.done, Up: up})
 		} else if n.Sights[i].Up != up { // answers to writes at the same time may overtake each other
@@ -140,6 +175,36 @@ func (h *History) Node(name string) (n Node, gaps int) {
 		}
 	}
 	return n, gaps
+}
+
+// lost are the unanswered writes between two of a NodeModulesConfig that happened: by its generation there must be so many.
+// What the second write did not change itself is what the last of them left. Missing is how many are not in the log.
+func (h *History) lost(name string, last, next write) (lost []write, missing int) {
+	var generation int64
+	if last.config != nil && last.config.uid == next.config.uid {
+		generation = last.config.generation
+	}
+	missing = int(next.config.generation - generation)
+	if !next.status {
+		missing--
+	}
+	for _, w := range slices.Backward(h.unanswered[name]) {
+		if missing <= 0 {
+			break
+		}
+		if w.received.Before(last.received) || w.received.After(next.done) || next.status && len(lost) == 0 && !same(w.config.order, next.config.order) {
+			continue
+		}
+		w.revision = min(max(h.reached(w.done), last.revision+1), next.revision)
+		lost = append(lost, w)
+		missing--
+	}
+	slices.Reverse(lost)
+	return lost, max(missing, 0)
+}
+
+func same(a, b *Order) bool {
+	return (a == nil) == (b == nil) && (a == nil || a.Absent == b.Absent && a.Want == b.Want)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -155,7 +220,7 @@ func (n *Node) order(w write) {
 	if o == nil {
 		return // no order: what the kernel holds, it keeps
 	}
-	if i := len(n.Orders) - 1; i >= 0 && n.Orders[i].Absent == o.Absent && n.Orders[i].Want == o.Want {
+	if i := len(n.Orders) - 1; i >= 0 && same(&n.Orders[i], o) {
 		return
 	}
 	o.Revision, o.Received, o.Done, o.By = w.revision, w.received, w.done, w.by

@@ -33,6 +33,17 @@ func node(second, revision int, boot, ready string) string {
 		fmt.Sprintf(`},"status":{"nodeInfo":{"bootID":%q},"conditions":[{"type":"Ready","status":%q}]}`, boot, ready))
 }
 
+// aborted is a write of an order whose client went away.
+func aborted(second int, spec string) string {
+	return strings.Replace(strings.Replace(
+		nmc(second, 0, 0, spec, ""), `"code":200`, `"code":504`, 1), `"responseObject"`, `"requestObject"`, 1)
+}
+
+// reported is an agent's write of its status.
+func reported(second, revision, generation int, spec, status string) string {
+	return strings.Replace(nmc(second, revision, generation, spec, status), `"subresource":""`, `"subresource":"status"`, 1)
+}
+
 const (
 	entryA    = `{"namespace":"ns","name":"driver","config":{"kernelVersion":"6.1","containerImage":"a"}}`
 	entryB    = `{"namespace":"ns","name":"driver","config":{"kernelVersion":"6.1","containerImage":"b","modprobe":{"parameters":["x=1"]}}}`
@@ -65,6 +76,20 @@ func TestHistory(t *testing.T) {
 			name:   "an order that is not in the log",
 			lines:  []string{nmc(2, 11, 1, entryA, ""), nmc(3, 14, 3, entryB, "")},
 			orders: []string{"2 a/6.1", "3 b/6.1 x=1"}, sights: []string{"2 false"}, gaps: 1,
+		},
+		{
+			name: "orders of an operator that was killed while it wrote them",
+			lines: []string{
+				aborted(1, entryA), reported(3, 12, 1, entryA, ""), // seen in what the agent reports
+				aborted(4, entryB), nmc(6, 20, 3, entryGone, ""), // seen by the generation alone
+				aborted(7, entryA), reported(8, 21, 3, entryGone, ""), // it did not happen
+			},
+			orders: []string{"1 a/6.1", "4 b/6.1 x=1", "6 "}, sights: []string{"3 false"},
+		},
+		{
+			name:   "an order that only an agent's report shows",
+			lines:  []string{reported(3, 12, 1, entryA, "")},
+			orders: []string{"3 a/6.1"}, sights: []string{"3 false"}, gaps: 1,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
