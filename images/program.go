@@ -59,6 +59,11 @@ var Programs = []Program{
 		Description: "Sample device plugin that offers device nodes by pattern",
 	},
 	{
+		// The kubelet's plugin folders belong to root; no capability is needed.
+		Name: "sample-dra-driver", Package: "samples/dradriver", User: "0:0",
+		Description: "Sample DRA driver that offers device nodes by pattern",
+	},
+	{
 		Name: "sample-reader", Package: "samples/reader", User: nobody,
 		Description: "Sample consumer that prints what a device holds",
 	},

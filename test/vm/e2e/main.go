@@ -6,7 +6,7 @@
 // the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
-// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "agent", which measures what the
+// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "dra", "agent", which measures what the
 // agent costs, or "privileges", which takes away all that the agent is allowed, one thing at a time. STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
 // in group agent, BREAK=busy lets modules come and go while it should be idle;
@@ -86,6 +86,13 @@ func (s *suite) groups() map[string][]step {
 			{"staticPod", "with the static pod, after a reboot it is loaded before the API server is back", s.staticPod},
 			{"signature", "where signatures are enforced, a key in UEFI db loads; another key and none are tried once", s.signature},
 		},
+		"dra": {
+			start,
+			{"published", "a Module with a DRA driver loads its module and publishes its devices", s.published},
+			{"claimed", "an unprivileged pod reads the device that it claimed", s.claimed},
+			{"keptForClaim", "with the Module deleted, driver and kernel module stay while a claim is prepared", s.keptForClaim},
+			{"goneAfterClaim", "with the pod gone, the claim is unprepared, then driver, kernel module and Module go", s.goneAfterClaim},
+		},
 		"agent": {
 			{"", "kmod and what compares it with the agent", s.benchTools},
 			start,
@@ -119,7 +126,7 @@ func run(ctx context.Context) (err error) {
 	s.begin = time.Now()
 	steps, known := s.groups()[group()]
 	if !known {
-		return fmt.Errorf("no group %q: GROUP is main, node, agent or privileges", group())
+		return fmt.Errorf("no group %q: GROUP is main, node, dra, agent or privileges", group())
 	}
 	failed := s.all(ctx, chosen(steps))
 	return errors.Join(failed, s.report(failed))
