@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/docs/reference"
 )
 
@@ -21,6 +22,16 @@ type Reason struct {
 
 // Of is what is known of a reason; the zero Reason for one that is not of the set.
 func Of(name string) Reason { return all()[name] }
+
+// Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.
+func Patience(name string) bool {
+	switch name {
+	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
+		v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, "Progressing", "RollingOut", "WaitingForTurn":
+		return true
+	}
+	return false
+}
 
 var all = sync.OnceValue(func() map[string]Reason { return parse(reference.Reasons) })
 

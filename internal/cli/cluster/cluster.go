@@ -73,12 +73,15 @@ func (c *Client) Module(ctx context.Context, name string) (*v1beta1.Module, erro
 	case unknownKind(err):
 		return nil, errUnknownKind
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no Module %s in namespace %s; `drover status -A` lists all Modules", name, c.Namespace)
+		return nil, fmt.Errorf("%w %s in namespace %s; `drover status -A` lists all Modules", ErrNotFound, name, c.Namespace)
 	case err != nil:
 		return nil, fmt.Errorf("get Module %s in namespace %s: %w", name, c.Namespace, err)
 	}
 	return m, nil
 }
+
+// ErrNotFound says that there is no such Module.
+var ErrNotFound = errors.New("there is no Module")
 
 var errUnknownKind = errors.New("this cluster does not know Modules (" + v1beta1.GroupVersion.String() + "): is Drover installed there?")
 

@@ -89,7 +89,8 @@ var stepOf = map[string]string{
 	v1beta1.ReasonAlreadyLoadedForeign: stepChecks, v1beta1.ReasonModprobeUnsupported: stepChecks,
 	"DependencyConflict": stepChecks, "MissingFirmware": stepChecks, "UnsupportedNode": stepChecks,
 	v1beta1.ReasonSignatureRejected: stepTrusted, v1beta1.ReasonModulesDisabled: stepTrusted, "LockedDown": stepTrusted, "LoadPin": stepTrusted,
-	v1beta1.ReasonInUse: stepHolders, v1beta1.ReasonRebootRequired: stepHolders, v1beta1.ReasonUnloadFailed: stepHolders,
+	v1beta1.ReasonNotUsable: stepReady,
+	v1beta1.ReasonInUse:     stepHolders, v1beta1.ReasonRebootRequired: stepHolders, v1beta1.ReasonUnloadFailed: stepHolders,
 }
 
 // subject is what a trace is made of.
@@ -186,9 +187,7 @@ func (t *Trace) mark(p status.Problem) {
 
 // stateOf says whether a reason asks for patience or for somebody.
 func stateOf(reason string) State {
-	switch reason {
-	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
-		v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted:
+	if reasons.Patience(reason) {
 		return Waiting
 	}
 	return Failed

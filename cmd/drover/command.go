@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/internal/cli/explain"
+	"github.com/drover-project/drover/internal/cli/retry"
+	"github.com/drover-project/drover/internal/cli/status"
+	versioncmd "github.com/drover-project/drover/internal/cli/version"
+	"github.com/drover-project/drover/internal/cli/wait"
+	"github.com/drover-project/drover/internal/version"
+)
+
+// command is the tree of all commands. called is the name under which the program runs.
+func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
+	root := &cobra.Command{
+		Use: "drover", Short: "Look after kernel modules on a cluster's nodes",
+		Long: "Look after kernel modules on a cluster's nodes.\n\n" +
+			"The same program works as a kubectl plugin: put it into the PATH as kubectl-drover, and call it as `kubectl drover`.\n\n" +
+			"Exit codes: 0 all is well, 1 something is not as asked, 2 the command could not do its work.",
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	if strings.HasPrefix(filepath.Base(called), "kubectl-") {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl drover"}
+	}
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	flags := genericclioptions.NewConfigFlags(true).WithWrapConfigFn(func(c *rest.Config) *rest.Config {
+		c.UserAgent = version.UserAgent("drover")
+		return c
+	})
+	flags.AddFlags(root.PersistentFlags())
+	hideRareFlags(root)
+	time := clock.RealClock{}
+	root.AddCommand(
+		status.NewCommand(flags, streams, time), explain.NewCommand(flags, streams, time), wait.NewCommand(flags, streams, time),
+		retry.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
+	)
+	return root
+}
+
+// hideRareFlags leaves in the help of each command only the flags that say where: kubectl's others work, too.
+func hideRareFlags(root *cobra.Command) {
+	usual := []string{"namespace", "context", "kubeconfig", "as"}
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(usual, f.Name) })
+}

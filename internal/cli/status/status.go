@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status is `drover status`: how all Modules stand, or one Module on each node.
+package status
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/complete"
+	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/output"
+	"github.com/drover-project/drover/internal/cli/paint"
+)
+
+// Options of the command.
+type Options struct {
+	genericiooptions.IOStreams
+	Flags *genericclioptions.ConfigFlags
+	Clock clock.PassiveClock
+
+	client   *cluster.Client
+	format   output.Format
+	module   string
+	selector string
+	all      bool
+	watch    bool
+}
+
+// NewCommand makes the command.
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	cmd := &cobra.Command{
+		Use:   "status [MODULE]",
+		Short: "Show how Modules stand: loaded, failing, and the worst reason",
+		Long: "Without MODULE, one line per Module; with MODULE, one line per node, the worst first.\n\n" +
+			"Ends with 0 when every Module shown is ready, with 1 when one is not, and with 2 when that could not be found out.",
+		Example: "  drover status -A                  # all Modules of the cluster\n" +
+			"  drover status my-driver --watch   # its nodes, again whenever something moves\n" +
+			"  drover status -l team=storage -o json",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: complete.Module(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.format.AddFlag(cmd, true)
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Modules of all namespaces")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "Only Modules with these labels")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Show it again whenever something moves, until Ctrl-C")
+	return cmd
+}
+
+// Complete finds the cluster and checks the flags.
+func (o *Options) Complete(args []string) error {
+	if len(args) > 0 {
+		o.module = args[0]
+	}
+	switch {
+	case o.module != "" && (o.all || o.selector != ""):
+		return fmt.Errorf("MODULE names one Module: it does not go together with -A or -l")
+	case o.watch && o.format.Machine():
+		return fmt.Errorf("--watch is for people: it does not go together with -o json or yaml")
+	}
+	if err := o.format.Check(); err != nil {
+		return err
+	}
+	var err error
+	o.client, err = cluster.Connect(o.Flags)
+	return err
+}
+
+// Run prints once, or until the context ends.
+func (o *Options) Run(ctx context.Context) error {
+	if !o.watch {
+		state, err := o.print(ctx, o.Out)
+		return verdict(state, err)
+	}
+	return o.follow(ctx)
+}
+
+func verdict(state string, err error) error {
+	if err == nil && state != ready {
+		return exit.ErrNotReady
+	}
+	return err
+}
+
+// print reads, decides and writes to out.
+func (o *Options) print(ctx context.Context, out io.Writer) (state string, err error) {
+	p := paint.For(o.Out)
+	if o.module != "" {
+		m, err := o.client.Module(ctx, o.module)
+		if err != nil {
+			return "", err
+		}
+		view, err := o.client.View(ctx, "", m.Namespace, m.Name)
+		if err != nil {
+			return "", err
+		}
+		n := nodes(m, view, o.Clock.Now())
+		return n.State, o.format.Print(out, n, func(out io.Writer) { n.render(out, p, o.format.Wide()) })
+	}
+	namespace := o.client.Namespace
+	if o.all {
+		namespace = ""
+	}
+	list, err := o.client.ListModules(ctx, namespace, o.selector)
+	if err != nil {
+		return "", err
+	}
+	view, err := o.client.View(ctx, "", namespace, "")
+	if err != nil {
+		return "", err
+	}
+	f := Fleet{Missing: view.Missing}
+	for i := range list {
+		f.Modules = append(f.Modules, row(&list[i], view, o.Clock.Now()))
+	}
+	return f.state(), o.format.Print(out, f, func(out io.Writer) { f.render(out, p, o.format.Wide()) })
+}
+
+// rest is the shortest time between two pictures: a rollout changes a status many times a second.
+const rest = time.Second
+
+// clearScreen is what terminals understand.
+const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
+
+// follow prints whenever a Module's status moves. On a terminal the picture stays in place.
+func (o *Options) follow(ctx context.Context) error {
+	var last []byte
+	state := ""
+	for {
+		moved, err := o.moved(ctx)
+		if err != nil {
+			return endOf(ctx, state, err)
+		}
+		var picture bytes.Buffer
+		if state, err = o.print(ctx, &picture); err != nil {
+			return endOf(ctx, state, err)
+		}
+		if !bytes.Equal(last, picture.Bytes()) {
+			if paint.Terminal(o.Out) {
+				_, _ = fmt.Fprint(o.Out, clearScreen)
+			} else if last != nil {
+				_, _ = fmt.Fprintln(o.Out)
+			}
+			_, _ = o.Out.Write(picture.Bytes())
+			last = picture.Bytes()
+		}
+		pause := time.NewTimer(rest)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return verdict(state, nil)
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return verdict(state, nil)
+		case <-moved:
+		}
+	}
+}
+
+// endOf tells the user's Ctrl-C from a failure.
+func endOf(ctx context.Context, state string, err error) error {
+	if ctx.Err() != nil {
+		return verdict(state, nil)
+	}
+	return err
+}
+
+// moved is closed at the next change of a Module, or when the API server ends the watch, which it does every few minutes.
+func (o *Options) moved(ctx context.Context) (<-chan struct{}, error) {
+	namespace := o.client.Namespace
+	if o.all {
+		namespace = ""
+	}
+	options := metav1.ListOptions{LabelSelector: o.selector, Limit: 1}
+	if o.module != "" {
+		options.FieldSelector = "metadata.name=" + o.module
+	}
+	return o.client.NextChange(ctx, namespace, options)
+}

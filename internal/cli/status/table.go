@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// States of Modules and nodes.
+const (
+	ready   = "Ready"
+	waiting = "Waiting"
+	failed  = "Failed"
+)
+
+// Fleet is what is shown of all Modules.
+type Fleet struct {
+	Modules []Row             `json:"modules"`
+	Missing []cluster.Missing `json:"missing,omitempty"`
+}
+
+// Row is one Module.
+type Row struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	State     string `json:"state"`
+	Loaded    int    `json:"loaded"`
+	Desired   int    `json:"desired"`
+	// Failing counts nodes that need somebody; nil: not to be seen.
+	Failing *int   `json:"failing,omitempty"`
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	Next    string `json:"nextStep,omitempty"`
+	Plugin  string `json:"plugin,omitempty"`
+	Age     string `json:"age"`
+}
+
+// row takes the Module's own status, which the operator keeps, and counts what fails where nodes are seen.
+func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
+	n := m.Status.ModuleLoader
+	r := Row{
+		Namespace: m.Namespace, Name: m.Name, State: waiting, Loaded: int(n.AvailableNumber), Desired: int(n.DesiredNumber),
+		Age: duration.HumanDuration(now.Sub(m.CreationTimestamp.Time)),
+	}
+	switch c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); {
+	case c == nil || c.ObservedGeneration != m.Generation:
+		r.Reason, r.Message = "NotSeen", "the operator has not looked at this Module's newest version yet: is drover-operator running?"
+	case c.Status == metav1.ConditionTrue:
+		r.State, r.Reason, r.Message = ready, c.Reason, c.Message
+	default:
+		r.Reason, r.Message, r.Next = c.Reason, c.Message, reasons.Of(c.Reason).Next
+		if !reasons.Patience(c.Reason) {
+			r.State = failed
+		}
+	}
+	if p := m.Status.DevicePlugin; m.Spec.DevicePlugin != nil {
+		r.Plugin = fmt.Sprintf("%d/%d", p.AvailableNumber, p.DesiredNumber)
+	} else if p := m.Status.DRA; m.Spec.DRA != nil {
+		r.Plugin = fmt.Sprintf("%d/%d", p.AvailableNumber, p.DesiredNumber)
+	}
+	if view.Whole() {
+		failing := 0
+		cohorts, _ := status.Cohorts(cluster.About(view.Scene(m), view.Nodes))
+		for _, c := range cohorts {
+			if !reasons.Patience(c.Reason) {
+				failing += len(c.Nodes)
+			}
+		}
+		r.Failing = &failing
+	}
+	return r
+}
+
+// State of the whole: the worst of all.
+func (f *Fleet) state() string {
+	worst := ready
+	for _, r := range f.Modules {
+		if r.State == failed || r.State == waiting && worst == ready {
+			worst = r.State
+		}
+	}
+	return worst
+}
+
+// answer is the first line.
+func (f *Fleet) answer() string {
+	count := map[string]int{}
+	var worst *Row
+	for i := range f.Modules {
+		r := &f.Modules[i]
+		count[r.State]++
+		if worst == nil || urgency(r.State) < urgency(worst.State) {
+			worst = r
+		}
+	}
+	switch {
+	case worst == nil:
+		return "There is no Module here."
+	case worst.State == ready:
+		return fmt.Sprintf("All well: %s.", quantity(len(f.Modules), "Module")+" ready")
+	}
+	parts := []string{}
+	for _, state := range []struct{ name, text string }{{failed, "failing"}, {waiting, "on the way"}, {ready, "ready"}} {
+		if n := count[state.name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state.text))
+		}
+	}
+	return fmt.Sprintf("%s: %s. Look at: drover explain %s -n %s", quantity(len(f.Modules), "Module"), strings.Join(parts, ", "), worst.Name, worst.Namespace)
+}
+
+func urgency(state string) int { return slices.Index([]string{failed, waiting, ready}, state) }
+
+func (f *Fleet) render(out io.Writer, p paint.Painter, wide bool) {
+	_, _ = fmt.Fprintln(out, p.Strong(f.answer()))
+	if len(f.Modules) > 0 {
+		_, _ = fmt.Fprintln(out)
+		head := []string{"NAMESPACE", "NAME", "STATE", "LOADED", "FAILING", "REASON", "AGE"}
+		if wide {
+			head = append(head, "PLUGIN", "MESSAGE")
+		}
+		var rows [][]string
+		for _, r := range f.Modules {
+			cells := []string{r.Namespace, r.Name, r.State, fmt.Sprintf("%d/%d", r.Loaded, r.Desired), number(r.Failing), r.Reason, r.Age}
+			if wide {
+				cells = append(cells, orDash(r.Plugin), strings.ReplaceAll(r.Message, "\n", " "))
+			}
+			rows = append(rows, cells)
+		}
+		table(out, p, 2, head, rows)
+	}
+	_, _ = fmt.Fprint(out, cluster.Tell(f.Missing))
+}
+
+// Nodes is what is shown of one Module's nodes.
+type Nodes struct {
+	Row
+	Nodes   []NodeRow         `json:"nodes,omitempty"`
+	Missing []cluster.Missing `json:"missing,omitempty"`
+}
+
+// NodeRow is one node.
+type NodeRow struct {
+	Node   string `json:"node"`
+	Kernel string `json:"kernel"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Build  string `json:"build,omitempty"`
+	For    string `json:"for,omitempty"`
+	Image  string `json:"image,omitempty"`
+}
+
+// nodes are the Module's nodes, the worst first.
+func nodes(m *v1beta1.Module, view *cluster.View, now time.Time) Nodes {
+	all := Nodes{Row: row(m, view, now), Missing: view.Missing}
+	if !view.Whole() {
+		return all
+	}
+	scene := view.Scene(m)
+	about := facts.Of(m)
+	for i := range view.Nodes {
+		if known, concerned := scene.Node(&view.Nodes[i]); concerned {
+			all.Nodes = append(all.Nodes, nodeRow(&about, &known, scene.Entry(known.Name), &view.Nodes[i], now))
+		}
+	}
+	slices.SortFunc(all.Nodes, func(a, b NodeRow) int {
+		return cmp.Or(cmp.Compare(urgency(a.State), urgency(b.State)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Node, b.Node))
+	})
+	return all
+}
+
+func nodeRow(about *status.Module, known *status.Node, entry status.Entry, node *corev1.Node, now time.Time) NodeRow {
+	r := NodeRow{Node: known.Name, Kernel: kernel.Trim(node.Status.NodeInfo.KernelVersion), State: ready, Reason: v1beta1.ReasonLoaded}
+	if p, open := status.Why(about, known); open {
+		r.State, r.Reason = failed, p.Reason
+		if reasons.Patience(p.Reason) {
+			r.State = waiting
+		}
+	}
+	if live := entry.Live; live != nil && known.Live {
+		r.Image, r.For = live.Config.ContainerImage, duration.HumanDuration(now.Sub(live.LastTransitionTime.Time))
+		if live.Observed != nil {
+			r.Build = live.Observed.BuildID
+		}
+	}
+	return r
+}
+
+func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
+	_, _ = fmt.Fprintln(out, p.Strong(fmt.Sprintf("Module %s/%s: %s, live on %d of %s.", n.Namespace, n.Name, n.Reason, n.Loaded, quantity(n.Desired, "node"))))
+	if n.Next != "" {
+		_, _ = fmt.Fprintf(out, "Next step: %s\nWhy: drover explain %s -n %s\n", n.Next, n.Name, n.Namespace)
+	}
+	if len(n.Nodes) > 0 {
+		_, _ = fmt.Fprintln(out)
+		head := []string{"NODE", "STATE", "REASON", "KERNEL", "BUILD", "FOR"}
+		if wide {
+			head = append(head, "IMAGE")
+		}
+		var rows [][]string
+		for _, r := range n.Nodes {
+			cells := []string{r.Node, r.State, r.Reason, r.Kernel, orDash(short(r.Build)), orDash(r.For)}
+			if wide {
+				cells = append(cells, orDash(r.Image))
+			}
+			rows = append(rows, cells)
+		}
+		table(out, p, 1, head, rows)
+	}
+	_, _ = fmt.Fprint(out, cluster.Tell(n.Missing))
+}
+
+// table aligns columns. Colours would confuse the alignment, so they are put in afterwards: the state is one word.
+func table(out io.Writer, p paint.Painter, state int, head []string, rows [][]string) {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, cells := range append([][]string{head}, rows...) {
+		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	_ = w.Flush()
+	for i, line := range strings.Split(strings.TrimRight(b.String(), "\n"), "\n") {
+		if i > 0 {
+			word := rows[i-1][state]
+			line = strings.Replace(line, " "+word+" ", " "+paintState(p, word)+" ", 1)
+		}
+		_, _ = fmt.Fprintln(out, strings.TrimRight(line, " "))
+	}
+}
+
+func paintState(p paint.Painter, state string) string {
+	switch state {
+	case ready:
+		return p.Good(state)
+	case waiting:
+		return p.Slow(state)
+	}
+	return p.Bad(state)
+}
+
+func number(n *int) string {
+	if n == nil {
+		return "?"
+	}
+	return fmt.Sprint(*n)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func short(id string) string {
+	const enough = 12
+	return id[:min(len(id), enough)]
+}
+
+func quantity(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wait is `drover wait`: until a Module is ready, or gone, or a condition of it is as asked. It says on the way what
+// is waited for, and at the end what stands in the way.
+package wait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/complete"
+	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/reasons"
+)
+
+// Options of the command.
+type Options struct {
+	genericiooptions.IOStreams
+	Flags *genericclioptions.ConfigFlags
+
+	client  *cluster.Client
+	module  string
+	until   string
+	timeout time.Duration
+	goal    goal
+}
+
+// goal is what is waited for: that the Module is gone, or that a condition has a status.
+type goal struct {
+	gone      bool
+	condition string
+	status    metav1.ConditionStatus
+}
+
+// NewCommand makes the command. Its time is the machine's.
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags}
+	cmd := &cobra.Command{
+		Use:   "wait MODULE",
+		Short: "Wait until a Module is ready",
+		Long: "Waits until the newest version of a Module is ready, or gone, or a condition of it is as asked, and says on standard error what it waits for.\n\n" +
+			"Ends with 0 when it is so, with 1 when the time is over, and with 2 when it cannot be waited for.",
+		Example: "  drover wait my-driver -n drivers --timeout 10m\n" +
+			"  drover wait my-driver --for=condition=Loaded\n" +
+			"  drover wait my-driver --for=deleted",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: complete.Module(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&o.until, "for", "ready", "What to wait for: ready, deleted, or condition=TYPE[=STATUS]")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "How long to wait; 0 looks once")
+	return cmd
+}
+
+// Complete finds the cluster and reads what is waited for.
+func (o *Options) Complete(args []string) error {
+	o.module = args[0]
+	var err error
+	if o.goal, err = parse(o.until); err != nil {
+		return err
+	}
+	o.client, err = cluster.Connect(o.Flags)
+	return err
+}
+
+func parse(until string) (goal, error) {
+	kind, rest, _ := strings.Cut(until, "=")
+	switch {
+	case until == "ready":
+		return goal{condition: v1beta1.ConditionReady, status: metav1.ConditionTrue}, nil
+	case until == "deleted" || until == "delete":
+		return goal{gone: true}, nil
+	case kind == "condition" && rest != "":
+		condition, status, given := strings.Cut(rest, "=")
+		if !given {
+			status = string(metav1.ConditionTrue)
+		}
+		return goal{condition: condition, status: metav1.ConditionStatus(status)}, nil
+	}
+	return goal{}, fmt.Errorf("cannot wait for %q: want ready, deleted or condition=TYPE[=STATUS]", until)
+}
+
+// Run waits.
+func (o *Options) Run(ctx context.Context) error {
+	m, err := o.client.Module(ctx, o.module)
+	switch {
+	case errors.Is(err, cluster.ErrNotFound) && o.goal.gone:
+		return o.done(&v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: o.client.Namespace, Name: o.module}})
+	case err != nil:
+		return err
+	case o.goal.reached(m):
+		return o.done(m)
+	case o.timeout <= 0:
+		return o.late(m)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	for {
+		done, err := o.follow(ctx, &m)
+		switch {
+		case done:
+			return o.done(m)
+		case ctx.Err() != nil:
+			return o.late(m)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// follow watches until the goal is reached, or the watch ends. m is the newest that was seen.
+func (o *Options) follow(ctx context.Context, m **v1beta1.Module) (bool, error) {
+	w, err := o.client.WatchModules(ctx, o.client.Namespace, metav1.ListOptions{FieldSelector: "metadata.name=" + o.module})
+	if err != nil {
+		return false, err
+	}
+	defer w.Stop()
+	said := ""
+	for event := range w.ResultChan() {
+		now, ok := event.Object.(*v1beta1.Module)
+		if !ok {
+			return false, nil // an error that ends the watch; a new one says more
+		}
+		*m = now
+		switch {
+		case event.Type == watch.Deleted && o.goal.gone, event.Type != watch.Deleted && o.goal.reached(now):
+			return true, nil
+		case event.Type == watch.Deleted:
+			return false, fmt.Errorf("Module %s in namespace %s was deleted while it was waited for", o.module, o.client.Namespace) //nolint:revive,staticcheck // Module is a kind
+		}
+		if text := standing(now); text != said {
+			_, _ = fmt.Fprintln(o.ErrOut, "waiting:", text)
+			said = text
+		}
+	}
+	return false, nil
+}
+
+func (g goal) reached(m *v1beta1.Module) bool {
+	if g.gone {
+		return false
+	}
+	c := meta.FindStatusCondition(m.Status.Conditions, g.condition)
+	return c != nil && c.Status == g.status && c.ObservedGeneration == m.Generation
+}
+
+// standing is how the Module stands now, in one line.
+func standing(m *v1beta1.Module) string {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
+	if c == nil || c.ObservedGeneration != m.Generation {
+		return "the operator has not looked at the newest version yet"
+	}
+	text, _, _ := strings.Cut(c.Message, "\n")
+	return c.Reason + ": " + text
+}
+
+func (o *Options) done(m *v1beta1.Module) error {
+	text := fmt.Sprintf("Module %s/%s is ready", m.Namespace, m.Name)
+	switch {
+	case o.goal.gone:
+		text = fmt.Sprintf("Module %s/%s is gone", m.Namespace, m.Name)
+	case o.goal.condition != v1beta1.ConditionReady || o.goal.status != metav1.ConditionTrue:
+		text = fmt.Sprintf("Module %s/%s has the condition %s=%s", m.Namespace, m.Name, o.goal.condition, o.goal.status)
+	}
+	_, _ = fmt.Fprintln(o.Out, text+".")
+	return nil
+}
+
+// late says what stands in the way.
+func (o *Options) late(m *v1beta1.Module) error {
+	_, _ = fmt.Fprintf(o.Out, "Module %s/%s is not as waited for (%s) after %s: %s\n", m.Namespace, m.Name, o.until, o.timeout, standing(m))
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil && reasons.Of(c.Reason).Next != "" {
+		_, _ = fmt.Fprintln(o.Out, "Next step:", reasons.Of(c.Reason).Next)
+	}
+	_, _ = fmt.Fprintf(o.Out, "Why: drover explain %s -n %s\n", m.Name, m.Namespace)
+	return exit.ErrNotReady
+}
