@@ -13,10 +13,12 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/drover-project/drover/internal/controller/guard"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/controller/node"
 	"github.com/drover-project/drover/internal/controller/plugin"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
 )
@@ -51,13 +53,19 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	closed := &gate.Gate{}
+	guards := guard.New(live, closed, nil)
+	if err := guards.Check(ctx); err != nil {
+		return fmt.Errorf("before the start: %w", err)
+	}
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
-		"module": module.New(c, live, deliveries, options.Module(recorder)),
+		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
 		"node": node.New(c, node.Options{
-			Deliveries: deliveries, Plugins: plugins, Recorder: recorder,
+			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Gate: closed,
 		}),
-		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: dra}),
+		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: dra, Gate: closed}),
+		"guard":  guards,
 	})
 }

@@ -61,8 +61,23 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Available:    entry.Current(node, ask),
 		Attempt:      entry.Attempt,
 		Delivery:     s.Deliveries(node.Name),
+		Content:      contentOf(node, ask, entry),
 		PluginReady:  s.Plugins[node.Name],
 	}, true
+}
+
+// contentOf is what the node got for what is asked. One reference can name an image for each architecture, and the same
+// kernel version can stand for several.
+func contentOf(node *corev1.Node, ask *status.Ask, entry status.Entry) *status.Content {
+	if ask == nil {
+		return nil
+	}
+	for i := range entry.Artifacts {
+		if a := &entry.Artifacts[i]; a.ID == ask.Delivery {
+			return &status.Content{Image: ask.Config.ContainerImage, Same: a.ID + " " + node.Status.NodeInfo.Architecture, Digest: a.Digest}
+		}
+	}
+	return nil
 }
 
 // Of is what is known of the Module itself, without nodes and without what only the operator knows.

@@ -74,7 +74,7 @@ func (f *fleet) start() {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- operator.Run(ctx, mgr, options, map[string]operator.Controller{
-			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), &delivery.Board{}, options.Module(kube.Recorder{})),
+			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), &delivery.Board{}, options.Module(kube.Recorder{}, nil)),
 		})
 	}()
 	f.stop = func() {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 )
 
@@ -104,9 +105,10 @@ func (o *Options) validate() error {
 }
 
 // Module are the options of the controller that gives orders to nodes.
-func (o *Options) Module(recorder kube.Recorder) module.Options {
+func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 	return module.Options{
 		Recorder:            recorder,
+		Gate:                g,
 		AgentImage:          o.AgentImage,
 		DeliveryMode:        o.DeliveryMode,
 		CarrierUser:         o.CarrierUser,

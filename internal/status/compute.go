@@ -36,6 +36,10 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 	}
 	covered, loaded, devices := kernelsCovered(m, wanted), loaded(m, nodes, wanted), devicesReady(m, wanted)
 	result.Conditions = []metav1.Condition{ready(covered, loaded, devices), covered, loaded, devices}
+	if p := m.ReadOnly; p != nil {
+		// The others say what is; nothing will come of what is asked.
+		result.Conditions[0] = no(v1beta1.ConditionReady, p.Reason, p.Message)
+	}
 	for i := range result.Conditions {
 		result.Conditions[i].ObservedGeneration = m.Generation
 	}
@@ -123,7 +127,11 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	}
 	missing := only(desired, func(n *Node) bool { return !n.Available })
 	if len(missing) == 0 {
-		return yes(kind, v1beta1.ReasonLoaded, fmt.Sprintf("Live on %s", quantity(len(desired), "node")))
+		live := "Live on " + quantity(len(desired), "node")
+		if mixed := mixture(desired); mixed != "" {
+			return yes(kind, v1beta1.ReasonMixedContent, live+"; "+mixed)
+		}
+		return yes(kind, v1beta1.ReasonLoaded, live)
 	}
 	groups := group(missing, loadProblem)
 	reason := groups[0].reason

@@ -64,6 +64,25 @@ func TestConditions(t *testing.T) {
 				devices: "True NotRequested: The Module has no device plugin and no DRA driver",
 			},
 		},
+		"an image that is not the same everywhere": {
+			given: status.Module{Loads: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
+				n.Content = &status.Content{Image: "r/nic:1", Same: "id amd64", Digest: []string{"sha256:aa", "sha256:bb", "sha256:aa"}[i]}
+			})},
+			then: map[string]string{
+				ready:  "True Ready: Everything asked for is there on every selected node",
+				loaded: "True MixedContent: Live on 3 nodes; r/nic:1 is not the same everywhere: sha256:aa on a, c, sha256:bb on b",
+			},
+		},
+		"an image with content of its own for each architecture": {
+			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
+				n.Content = &status.Content{Image: "r/nic:1", Same: []string{"id amd64", "id arm64"}[i], Digest: []string{"sha256:aa", "sha256:bb"}[i]}
+			})},
+			then: map[string]string{loaded: "True Loaded: Live on 2 nodes"},
+		},
+		"nothing is changed in the cluster": {
+			given: status.Module{Loads: true, Nodes: nodes(1, live), ReadOnly: &status.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"}},
+			then:  map[string]string{ready: "False PeerActive: KMM is at work", loaded: "True Loaded: Live on 1 node"},
+		},
 		"no node": {
 			given: status.Module{Loads: true},
 			then: map[string]string{

@@ -22,6 +22,16 @@ type Problem struct {
 	Message string
 }
 
+// Content is what a node got for an image.
+type Content struct {
+	// Image is its reference.
+	Image string
+	// Same is equal for nodes that should have got the same.
+	Same string
+	// Digest of what it brought.
+	Digest string
+}
+
 // Node is what is known about one Module on one node. Nodes that the Module neither selects nor is live on are left
 // out.
 type Node struct {
@@ -58,6 +68,8 @@ type Node struct {
 	Attempt *v1beta1.NodeModuleAttempt
 	// Delivery is what keeps the image from the node, or nil.
 	Delivery *Problem
+	// Content is what the node holds of what the Module asks for, or nil.
+	Content *Content
 	// PluginReady: a pod of the device plugin or DRA driver that the Module asks for is ready on the node.
 	PluginReady bool
 }
@@ -70,6 +82,8 @@ type Module struct {
 	Deleting bool
 	// Patience is how long a Module that is being deleted waits for nodes; 0: unknown.
 	Patience time.Duration
+	// ReadOnly is why Drover changes nothing in the cluster, or nil.
+	ReadOnly *Problem
 	// Paused by annotation.
 	Paused bool
 	// RetryIgnored: the Module's annotation asks for a retry at what is no time.

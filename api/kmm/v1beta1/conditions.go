@@ -103,6 +103,12 @@ const (
 	ReasonWrongKernel = "WrongKernel"
 	// ReasonRecordForeign: the node's record is damaged, or belongs to another cluster or node.
 	ReasonRecordForeign = "RecordForeign"
+	// ReasonPeerActive: KMM's operator is at work, so Drover changes nothing.
+	ReasonPeerActive = "PeerActive"
+	// ReasonCRDIncompatible: the cluster's CustomResourceDefinitions are not ours, so Drover changes nothing.
+	ReasonCRDIncompatible = "CRDIncompatible"
+	// ReasonMixedContent: one image reference means different content on different nodes.
+	ReasonMixedContent = "MixedContent"
 	// ReasonAbandoned: the Module went while nodes still had it; the orders to unload stand there.
 	ReasonAbandoned = "Abandoned"
 	// ReasonUnclaimed: loaded by the agent, and no order names it.

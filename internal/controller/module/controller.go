@@ -36,6 +36,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 )
 
@@ -61,6 +62,8 @@ type Options struct {
 	DeliveryMaxInFlight int
 	// Parallelism bounds writes at the same time, per Module. 0 is 32.
 	Parallelism int
+	// Gate keeps the controller from writing while it is closed.
+	Gate *gate.Gate
 	// Recorder tells of Modules that go before all nodes have answered.
 	Recorder kube.Recorder
 	// Clock is for back-off; nil is the time of day.
@@ -109,6 +112,9 @@ func New(c client.Client, live client.Reader, board *delivery.Board, options Opt
 
 // Reconcile makes the orders for one Module what they shall be, as far as they can be now.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.options.Gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
 	snap, err := c.observe(ctx, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/gate"
 )
 
 // says gives a node's Ready condition a status, since as long ago.
@@ -287,5 +288,26 @@ func TestNothingIsOrderedBeforeTheFinalizerStands(t *testing.T) {
 				t.Error("something was ordered")
 			}
 		})
+	}
+}
+
+// TestNothingIsWrittenWhileTheGateIsClosed: not for a new Module, nor for one that leaves.
+func TestNothingIsWrittenWhileTheGateIsClosed(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.must(w.admin.Delete(t.Context(), m))
+	other := w.module("other")
+	w.gate.Set(&gate.Problem{Reason: v1beta1.ReasonPeerActive})
+	w.quiet(m)
+	w.quiet(other)
+	if w.pass(m).RequeueAfter != gate.Pause {
+		t.Error("nothing would look again")
+	}
+	w.gate.Set(nil)
+	w.pass(m)
+	w.pass(other)
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || w.entry(node, other) == nil {
+		t.Errorf("state %q: it goes on", e.State)
 	}
 }

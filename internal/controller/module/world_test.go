@@ -22,6 +22,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -41,6 +42,7 @@ type world struct {
 	board     *delivery.Board
 	clock     *clocktesting.FakePassiveClock
 	events    *events.FakeRecorder
+	gate      gate.Gate
 	namespace string
 }
 
@@ -55,7 +57,7 @@ func newWorld(t *testing.T) *world {
 // use makes a new controller, as a restart does, on a client that may be made to fail.
 func (w *world) use(c client.Client) {
 	w.board = &delivery.Board{}
-	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events)})
+	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate})
 }
 
 // node makes a Ready node that the world's Modules select.

@@ -23,6 +23,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/node"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -50,6 +51,12 @@ func start(t *testing.T, e *env.Env) (deliveries *delivery.Board) {
 // startAt runs it with another clock.
 func startAt(t *testing.T, e *env.Env, now func() time.Time) (deliveries *delivery.Board) {
 	t.Helper()
+	return startWith(t, e, now, nil)
+}
+
+// startWith runs it with a gate, too.
+func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (deliveries *delivery.Board) {
+	t.Helper()
 	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(t)}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
@@ -61,6 +68,7 @@ func startAt(t *testing.T, e *env.Env, now func() time.Time) (deliveries *delive
 		Plugins:    &delivery.Board{},
 		Recorder:   kube.NewRecorder(mgr.GetEventRecorder("drover-operator")),
 		Now:        now,
+		Gate:       g,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

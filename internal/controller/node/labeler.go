@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 )
 
@@ -32,10 +33,14 @@ import (
 // labeler keeps the labels of nodes.
 type labeler struct {
 	client client.Client
+	gate   *gate.Gate
 }
 
 // Reconcile makes one node's labels right, with at most one write.
 func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if l.gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
 	node := &corev1.Node{}
 	if err := l.client.Get(ctx, request.NamespacedName, node); err != nil {
 		return reconcile.Result{}, ignoreNotFound("get Node", err)

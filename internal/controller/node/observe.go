@@ -33,6 +33,9 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	}
 	about := facts.Of(module)
 	about.PluginProblem = r.pluginProblem(module)
+	if p := r.gate.Closed(); p != nil {
+		about.ReadOnly = &status.Problem{Reason: p.Reason, Message: p.Message}
+	}
 	scene := &facts.Scene{
 		Module: module, Asks: r.asks.of(module), Held: facts.Judge(module, nodes.Items, configs),
 		Configs: configs, Plugins: plugins, Deliveries: deliveries,

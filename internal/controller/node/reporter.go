@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -27,6 +28,7 @@ type reporter struct {
 	recorder   kube.Recorder
 	asks       *memory
 	now        func() time.Time
+	gate       *gate.Gate
 }
 
 // Reconcile makes one Module's status right, with at most one write, and tells of conditions that changed.

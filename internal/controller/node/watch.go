@@ -26,6 +26,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
 )
@@ -51,6 +52,8 @@ type Options struct {
 	Deliveries *delivery.Board
 	// Plugins holds what keeps device plugins from being made, under [delivery.AllNodes].
 	Plugins *delivery.Board
+	// Gate keeps labels as they are while it is closed, and then is the reason why Modules are not Ready.
+	Gate *gate.Gate
 	// Recorder emits events on Modules.
 	Recorder kube.Recorder
 	// Now is the clock of transition times; nil is the time of day.
@@ -89,7 +92,7 @@ var onlyNew = builder.WithPredicates(predicate.Funcs{
 })
 
 func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
-	l := &labeler{client: c.client}
+	l := &labeler{client: c.client, gate: c.options.Gate}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: labelsConcerned})).
@@ -109,7 +112,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
-		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now,
+		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now, gate: o.Gate,
 		asks: &memory{known: map[types.NamespacedName]*facts.Asks{}},
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -122,6 +125,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&appsv1.DaemonSet{}, soon(moduleOfPart), onlyNew).
 		WatchesRawSource(changesOf(o.Deliveries)).
 		WatchesRawSource(changesOf(o.Plugins)).
+		WatchesRawSource(r.changesOfGate()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers}).
 		Complete(r)
 	if err != nil {
@@ -198,6 +202,24 @@ func moduleOfPart(_ context.Context, object client.Object) []types.NamespacedNam
 func changesOf(board *delivery.Board) source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		board.Watch(func(module types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: module}) })
+		return nil
+	})
+}
+
+// changesOfGate feeds the reporter with every Module when the gate opens or closes.
+func (r *reporter) changesOfGate() source.Source {
+	return source.Func(func(ctx context.Context, q queue) error {
+		r.gate.Watch(func() {
+			go func() { // the gate waits for nobody
+				var modules v1beta1.ModuleList
+				if err := r.client.List(ctx, &modules, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+					return // the cache fails only when the process ends
+				}
+				for i := range modules.Items {
+					q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&modules.Items[i])})
+				}
+			}()
+		})
 		return nil
 	})
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
 )
@@ -41,6 +42,7 @@ type Controller struct {
 	problems   *delivery.Board
 	agentImage string
 	dra        bool
+	gate       *gate.Gate
 }
 
 // have is what stands in the cluster for one Module's workloads, in whatever role.
@@ -52,6 +54,9 @@ type have struct {
 
 // Reconcile makes one Module's workload what it shall be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
 	module := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if apierrors.IsNotFound(err) {

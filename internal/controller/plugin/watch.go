@@ -25,6 +25,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -41,6 +42,8 @@ const (
 type Options struct {
 	// AgentImage holds the program of the init container that waits for the kernel module.
 	AgentImage string
+	// Gate keeps the controller from writing while it is closed.
+	Gate *gate.Gate
 	// Problems is told what keeps a device plugin from being made, under [delivery.AllNodes].
 	Problems *delivery.Board
 	// DRA: the API server serves what DRA drivers need.
@@ -49,7 +52,7 @@ type Options struct {
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
-	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA}
+	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA, gate: o.Gate}
 }
 
 // SetupWithManager registers the controller and its watches.

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard closes the gate while it would do harm to write: while another operator for the same kinds is at work, and
+// while the cluster's definition of these kinds is not ours.
+//
+// Reads: the Lease that KMM's operator holds, our CustomResourceDefinitions. Writes nothing.
+package guard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/gate"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=kmm.sigs.x-k8s.io,verbs=list
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+
+const (
+	// PeerLease is the name of the Lease that KMM's operator holds, in whatever namespace it runs.
+	PeerLease = "kmm.sigs.x-k8s.io"
+	// interval is how often the Lease is looked at.
+	interval = time.Minute
+	// slack is how late a renewal may be seen: clocks differ.
+	slack = 15 * time.Second
+)
+
+// CRDs that the operator writes objects of.
+var crds = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
+
+// Controller keeps the gate.
+type Controller struct {
+	live  client.Reader
+	gate  *gate.Gate
+	clock clock.PassiveClock
+}
+
+// New makes the controller. live reads from the API server; a nil clock is the time of day.
+func New(live client.Reader, g *gate.Gate, now clock.PassiveClock) *Controller {
+	if now == nil {
+		now = clock.RealClock{}
+	}
+	return &Controller{live: live, gate: g, clock: now}
+}
+
+// SetupWithManager registers the controller. It runs in every process, not in the leader only: who becomes the leader must
+// know at once.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(crdKind)
+	only := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("guard").
+		Watches(crd, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			if !slices.Contains(crds, o.GetName()) {
+				return nil
+			}
+			return only(ctx, o)
+		})).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		Complete(c)
+	if err != nil {
+		return fmt.Errorf("set up the guard: %w", err)
+	}
+	return nil
+}
+
+// Reconcile looks at all of it.
+func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	return reconcile.Result{RequeueAfter: interval}, c.Check(ctx)
+}
+
+// Check sets the gate. It is to be called once before any controller starts.
+func (c *Controller) Check(ctx context.Context) error {
+	problem, err := c.peer(ctx)
+	if err != nil {
+		return err
+	}
+	if problem == nil {
+		if problem, err = c.definitions(ctx); err != nil {
+			return err
+		}
+	}
+	if before := c.gate.Closed(); (before == nil) != (problem == nil) {
+		if problem != nil {
+			log.FromContext(ctx).Info("Read-only from now on", "reason", problem.Reason, "message", problem.Message)
+		} else {
+			log.FromContext(ctx).Info("No longer read-only", "reason", before.Reason)
+		}
+	}
+	c.gate.Set(problem)
+	return nil
+}
+
+// peer is about KMM's Lease, while somebody renews it.
+func (c *Controller) peer(ctx context.Context) (*gate.Problem, error) {
+	var leases coordinationv1.LeaseList
+	if err := c.live.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: PeerLease}); err != nil {
+		return nil, fmt.Errorf("list Leases of KMM: %w", err)
+	}
+	for i := range leases.Items {
+		spec := &leases.Items[i].Spec
+		if ptr.Deref(spec.HolderIdentity, "") == "" || spec.RenewTime == nil {
+			continue
+		}
+		until := spec.RenewTime.Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0))*time.Second + slack)
+		if until.After(c.clock.Now()) {
+			return &gate.Problem{
+				Reason: v1beta1.ReasonPeerActive,
+				Message: fmt.Sprintf("KMM's operator is at work in the namespace %s (Lease %s): Drover watches and changes nothing until it stops",
+					leases.Items[i].Namespace, PeerLease),
+			}, nil
+		}
+	}
+	return nil, nil
+}
+
+var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// definitions is about CRDs that somebody else installed. One that is missing or leaving is another matter, and not this one's.
+func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
+	var faults []string
+	for _, name := range crds {
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(crdKind)
+		switch err := c.live.Get(ctx, client.ObjectKey{Name: name}, crd); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)
+		case crd.GetDeletionTimestamp() != nil:
+			continue
+		}
+		if lacks := misfit(crd); lacks != "" {
+			faults = append(faults, name+": "+lacks)
+		}
+	}
+	if len(faults) == 0 {
+		return nil, nil
+	}
+	return &gate.Problem{
+		Reason:  v1beta1.ReasonCRDIncompatible,
+		Message: "somebody replaced the CustomResourceDefinitions (" + strings.Join(faults, "; ") + "): Drover changes nothing until config/crd is applied again",
+	}, nil
+}

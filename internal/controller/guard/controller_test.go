@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/controller/guard"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+// reason is why the gate is closed after a look with the operator's rights, or nothing, and the whole of what it says.
+func reason(t *testing.T, now time.Time) (short, whole string) {
+	t.Helper()
+	e := env.Get(t)
+	g := &gate.Gate{}
+	if err := guard.New(e.Client(t, e.Config(t, env.Operator)), g, clocktesting.NewFakePassiveClock(now)).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := g.Closed(); p != nil {
+		return p.Reason, p.Message
+	}
+	return "", ""
+}
+
+func TestPeerThatIsAtWork(t *testing.T) {
+	now := time.Now()
+	cases := map[string]struct {
+		given func(*coordinationv1.Lease)
+		then  string
+	}{
+		"it renews its Lease":           {func(*coordinationv1.Lease) {}, v1beta1.ReasonPeerActive},
+		"its Lease has run out":         {func(l *coordinationv1.Lease) { l.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-time.Minute)} }, ""},
+		"it has given its Lease back":   {func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") }, ""},
+		"another Lease is none of ours": {func(l *coordinationv1.Lease) { l.Name = "kmm" }, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := env.Get(t)
+			lease := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace(t), Name: guard.PeerLease},
+				Spec: coordinationv1.LeaseSpec{
+					HolderIdentity: ptr.To("kmm-operator-controller-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: &metav1.MicroTime{Time: now},
+				},
+			}
+			tc.given(lease)
+			admin := e.Admin(t)
+			if err := admin.Create(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := admin.Delete(context.Background(), lease); err != nil {
+					t.Error(err)
+				}
+			})
+			got, message := reason(t, now)
+			if got != tc.then || tc.then != "" && !strings.Contains(message, lease.Namespace) {
+				t.Errorf("%q: %s", got, message)
+			}
+		})
+	}
+}
+
+// change is one in the schema of a real CustomResourceDefinition, for the time of a test.
+func change(t *testing.T, name, pointer string, edit func(parent map[string]any, key string)) {
+	t.Helper()
+	admin := env.Get(t).Admin(t)
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, crd); err != nil {
+		t.Fatal(err)
+	}
+	before := crd.DeepCopy()
+	at := crd.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
+	path := strings.Split(pointer, ".")
+	for _, key := range path[:len(path)-1] {
+		next, ok := at[key].(map[string]any)
+		if !ok {
+			t.Fatalf("%s has no %s of %s", name, key, pointer)
+		}
+		at = next
+	}
+	edit(at, path[len(path)-1])
+	if err := admin.Update(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		before.SetResourceVersion("")
+		if err := admin.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
+			t.Fatal(err)
+		}
+		before.SetResourceVersion(crd.GetResourceVersion())
+		if err := admin.Update(context.Background(), before); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestDefinitionsOfSomebodyElse(t *testing.T) {
+	const configs, modules = "nodemodulesconfigs.kmm.sigs.x-k8s.io", "modules.kmm.sigs.x-k8s.io"
+	remove := func(parent map[string]any, key string) { delete(parent, key) }
+	cases := map[string]struct {
+		name, pointer string
+		edit          func(map[string]any, string)
+		then          string
+	}{
+		"the list of orders is atomic": {configs, "properties.spec.properties.modules.x", func(list map[string]any, _ string) {
+			list["x-kubernetes-list-type"] = "atomic"
+			delete(list, "x-kubernetes-list-map-keys")
+		}, "spec.modules is not a map"},
+		"an order to unload cannot be told": {configs, "properties.spec.properties.modules.items.properties.state", remove, "spec.modules.state is missing"},
+		"no attempts":                       {configs, "properties.status.properties.attempts", remove, "status.attempts"},
+		"a Module has no conditions":        {modules, "properties.status.properties.conditions", remove, "status.conditions is missing"},
+	}
+	if got, message := reason(t, time.Now()); got != "" {
+		t.Fatalf("our own: %s: %s", got, message)
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			change(t, tc.name, tc.pointer, tc.edit)
+			got, message := reason(t, time.Now())
+			if got != v1beta1.ReasonCRDIncompatible || !strings.Contains(message, tc.name+": ") || !strings.Contains(message, tc.then) {
+				t.Errorf("%q: %s", got, message)
+			}
+		})
+	}
+	if got, message := reason(t, time.Now()); got != "" {
+		t.Errorf("ours are back: %s: %s", got, message)
+	}
+}
