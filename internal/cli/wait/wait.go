@@ -144,7 +144,7 @@ func (o *Options) follow(ctx context.Context, m **v1beta1.Module) (bool, error) 
 		case event.Type == watch.Deleted && o.goal.gone, event.Type != watch.Deleted && o.goal.reached(now):
 			return true, nil
 		case event.Type == watch.Deleted:
-			return false, fmt.Errorf("Module %s in namespace %s was deleted while it was waited for", o.module, o.client.Namespace) //nolint:revive,staticcheck // Module is a kind
+			return false, fmt.Errorf("it was waited for, and Module %s in namespace %s was deleted", o.module, o.client.Namespace)
 		}
 		if text := standing(now); text != said {
 			_, _ = fmt.Fprintln(o.ErrOut, "waiting:", text)

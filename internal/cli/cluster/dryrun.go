@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// In is the same connection, for another namespace.
+func (c *Client) In(namespace string) *Client {
+	other := *c
+	other.Namespace = namespace
+	return &other
+}
+
+// DryRun asks the API server whether it would take the Module in place of the live one, nil when there is none, and gives what it
+// would store. Nothing is changed. Errors are the API server's own.
+func (c *Client) DryRun(ctx context.Context, live, m *v1beta1.Module) (*v1beta1.Module, error) {
+	stored := &v1beta1.Module{}
+	if live == nil {
+		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+		err := c.Modules.Post().Namespace(m.Namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Body(m).Do(ctx).Into(stored)
+		return stored, err //nolint:wrapcheck // the caller tells refusals apart
+	}
+	next := live.DeepCopy()
+	next.Spec = m.Spec
+	for have, want := range map[*map[string]string]map[string]string{&next.Labels: m.Labels, &next.Annotations: m.Annotations} {
+		if *have == nil {
+			*have = map[string]string{}
+		}
+		maps.Copy(*have, want)
+	}
+	options := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+	err := c.Modules.Put().Namespace(m.Namespace).Resource("modules").Name(m.Name).VersionedParams(&options, metav1.ParameterCodec).Body(next).Do(ctx).Into(stored)
+	return stored, err //nolint:wrapcheck // the caller tells refusals apart
+}

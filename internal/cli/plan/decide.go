@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// Action is what would happen on a node.
+type Action string
+
+// Actions, those that need a look first.
+const (
+	NotCovered Action = "not covered"
+	Blocked    Action = "blocked"
+	Unload     Action = "unload"
+	Reload     Action = "reload"
+	Load       Action = "load"
+	LeftAlone  Action = "left alone"
+	Unchanged  Action = "unchanged"
+)
+
+var order = []Action{NotCovered, Blocked, Unload, Reload, Load, LeftAlone, Unchanged}
+
+// Step is what would happen on some nodes, and why.
+type Step struct {
+	Action Action   `json:"action"`
+	Why    string   `json:"why,omitempty"`
+	Nodes  []string `json:"nodes"`
+}
+
+// Plan is what applying a Module would do.
+type Plan struct {
+	Module string `json:"module"`
+	// Refused is why the API server would not take it.
+	Refused string `json:"refused,omitempty"`
+	// Unasked is why admission could not be tried.
+	Unasked string `json:"unasked,omitempty"`
+	// New is true when there is no such Module yet.
+	New   bool   `json:"new"`
+	Steps []Step `json:"steps,omitempty"`
+	// Plugin is what happens to the device plugin or DRA driver.
+	Plugin  string            `json:"plugin,omitempty"`
+	Missing []cluster.Missing `json:"missing,omitempty"`
+}
+
+// decide compares what the Module would ask for with what stands on the nodes, by the functions by which the operator does.
+// live is nil for a new Module.
+func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
+	scene := view.Scene(next)
+	type cause struct {
+		action Action
+		why    string
+	}
+	by := map[cause]int{}
+	var steps []Step
+	for i := range view.Nodes {
+		action, why := on(scene, live, &view.Nodes[i])
+		if action == "" {
+			continue
+		}
+		at, known := by[cause{action, why}]
+		if !known {
+			at = len(steps)
+			by[cause{action, why}], steps = at, append(steps, Step{Action: action, Why: why})
+		}
+		steps[at].Nodes = append(steps[at].Nodes, view.Nodes[i].Name)
+	}
+	for i := range steps {
+		slices.Sort(steps[i].Nodes)
+	}
+	slices.SortStableFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Action), slices.Index(order, b.Action)), cmp.Compare(len(b.Nodes), len(a.Nodes)), cmp.Compare(a.Why, b.Why))
+	})
+	return steps
+}
+
+// on decides for one node; no action: the Module has nothing to do with it.
+func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, string) {
+	m, entry := scene.Module, scene.Entry(node.Name)
+	ask, unmapped := scene.Asks.On(node.Status.NodeInfo.KernelVersion)
+	version := kernel.Trim(node.Status.NodeInfo.KernelVersion)
+	wanted := placement.Wanted(m, node, entry.Pending())
+	switch {
+	case !wanted && !entry.Pending():
+		if taint := placement.Untolerated(m.Spec.Tolerations, node); taint != nil && placement.Eligible(m, node) {
+			return LeftAlone, "the taint " + taint.ToString() + " is not tolerated"
+		}
+		return "", ""
+	case placement.WishesFor(m, node).Paused:
+		return LeftAlone, "paused by annotation"
+	case !wanted:
+		return Unload, "the selector no longer chooses the node; " + after(m)
+	case m.Spec.ModuleLoader == nil && entry.Pending():
+		return Unload, "spec.moduleLoader is gone"
+	case m.Spec.ModuleLoader == nil:
+		return "", ""
+	case unmapped != nil && unmapped.Message != "":
+		return NotCovered, unmapped.Message
+	case unmapped != nil && entry.Pending():
+		return Unload, "no mapping matches kernel " + version + " any more; " + after(m)
+	case unmapped != nil:
+		return NotCovered, "no mapping matches kernel " + version
+	}
+	if p := scene.Held.On(ask, entry); p != nil {
+		return Blocked, p.Message
+	}
+	if !entry.Pending() {
+		return Load, ask.Config.ContainerImage + byMapping(m, ask) + delivered(entry, ask)
+	}
+	return change(entry, ask, live == nil)
+}
+
+// change is about a node that follows the Module already.
+func change(entry status.Entry, ask *status.Ask, isNew bool) (Action, string) {
+	have := v1beta1.ModuleConfig{}
+	if entry.Order != nil {
+		have = entry.Order.Config
+	} else if entry.Live != nil {
+		have = entry.Live.Config
+	}
+	switch differs := differences(&have, &ask.Config); {
+	case len(differs) > 0:
+		return Reload, strings.Join(differs, "; ") + delivered(entry, ask)
+	case entry.Order != nil && entry.Order.Delivery != nil && entry.Order.Delivery.ID != ask.Delivery:
+		return Reload, "the image is delivered again, and loaded again if its content differs"
+	case entry.Order != nil && entry.Order.State == v1beta1.NodeModuleAbsent:
+		return Load, "the order to unload is taken back"
+	}
+	if isNew {
+		return Unchanged, "it is there already, and is taken over"
+	}
+	return Unchanged, ""
+}
+
+// differences names the fields whose change loads the kernel module again.
+func differences(have, want *v1beta1.ModuleConfig) []string {
+	var all []string
+	if have.ContainerImage != want.ContainerImage {
+		all = append(all, "image "+have.ContainerImage+" becomes "+want.ContainerImage)
+	}
+	a, b := have.Modprobe, want.Modprobe
+	for _, field := range []struct {
+		name       string
+		have, want any
+	}{
+		{"kernel", have.KernelVersion, want.KernelVersion},
+		{"moduleName", a.ModuleName, b.ModuleName},
+		{"parameters", a.Parameters, b.Parameters},
+		{"dirName", a.DirName, b.DirName},
+		{"args", a.Args, b.Args},
+		{"rawArgs", a.RawArgs, b.RawArgs},
+		{"firmwarePath", a.FirmwarePath, b.FirmwarePath},
+		{"modulesLoadingOrder", a.ModulesLoadingOrder, b.ModulesLoadingOrder},
+		{"inTreeModulesToRemove", kernel.InTreeModules(have), kernel.InTreeModules(want)},
+	} {
+		if !equality.Semantic.DeepEqual(field.have, field.want) {
+			all = append(all, field.name+" changes")
+		}
+	}
+	return all
+}
+
+func byMapping(m *v1beta1.Module, ask *status.Ask) string {
+	mapping := &m.Spec.ModuleLoader.Container.KernelMappings[ask.Mapping]
+	return fmt.Sprintf(" by kernelMappings[%d] (%s)", ask.Mapping, cmp.Or(mapping.Regexp, mapping.Literal))
+}
+
+// delivered says whether an image has to come first.
+func delivered(entry status.Entry, ask *status.Ask) string {
+	if slices.ContainsFunc(entry.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == ask.Delivery }) {
+		return ", held by the node"
+	}
+	return ", delivered first"
+}
+
+func after(m *v1beta1.Module) string {
+	if r := m.Spec.Rollout; r != nil && r.DeselectGracePeriod != nil {
+		return "after " + r.DeselectGracePeriod.Duration.String() + " (spec.rollout.deselectGracePeriod)"
+	}
+	return "after 5m (spec.rollout.deselectGracePeriod is not set)"
+}
+
+// plugin says what happens to the device plugin or DRA driver.
+func plugin(live, next *v1beta1.Module) string {
+	had := live != nil && (live.Spec.DevicePlugin != nil || live.Spec.DRA != nil)
+	has := next.Spec.DevicePlugin != nil || next.Spec.DRA != nil
+	switch {
+	case !had && !has:
+		return ""
+	case !had:
+		return "starts where the kernel module is ready"
+	case !has:
+		return "stops on all nodes"
+	case !equality.Semantic.DeepEqual(live.Spec.DevicePlugin, next.Spec.DevicePlugin) || !equality.Semantic.DeepEqual(live.Spec.DRA, next.Spec.DRA):
+		return "its pods are replaced; kernel modules are not touched for that"
+	}
+	return "stays; on nodes that reload, it leaves before and comes back after"
+}

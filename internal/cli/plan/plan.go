@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan is `drover plan`: what applying a Module would do on which nodes, before anything happens.
+package plan
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/output"
+	"github.com/drover-project/drover/internal/cli/paint"
+)
+
+// Options of the command.
+type Options struct {
+	genericiooptions.IOStreams
+	Flags *genericclioptions.ConfigFlags
+
+	client *cluster.Client
+	format output.Format
+	file   string
+}
+
+// NewCommand makes the command.
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags}
+	cmd := &cobra.Command{
+		Use:   "plan -f FILE",
+		Short: "Say what applying a Module would do, before anything happens",
+		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, and which are not covered.\n" +
+			"The API server is asked by a dry run whether it would take them. Nothing is changed.\n\n" +
+			"Ends with 0 when nothing speaks against applying, with 1 when it would be refused or leaves nodes uncovered, and with 2 when that could not be found out.",
+		Example: "  drover plan -f module.yaml\n  kustomize build . | drover plan -f -",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Complete(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.format.AddFlag(cmd, false)
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "File with Modules; - is standard input. What is no Module in it is skipped")
+	return cmd
+}
+
+// Complete finds the cluster and checks the flags.
+func (o *Options) Complete() error {
+	if o.file == "" {
+		return errors.New("-f FILE is missing: which Module?")
+	}
+	if err := o.format.Check(); err != nil {
+		return err
+	}
+	var err error
+	o.client, err = cluster.Connect(o.Flags)
+	return err
+}
+
+// Run reads, decides and prints.
+func (o *Options) Run(ctx context.Context) error {
+	modules, err := o.read()
+	if err != nil {
+		return err
+	}
+	p, fine, whole := paint.For(o.Out), true, true
+	for i, m := range modules {
+		if m.Namespace == "" {
+			m.Namespace = o.client.Namespace
+		}
+		plan, seen, err := o.plan(ctx, m)
+		if err != nil {
+			return err
+		}
+		fine, whole = fine && plan.fine(), whole && (seen || plan.Refused != "")
+		if i > 0 && o.format.Machine() {
+			_, _ = fmt.Fprintln(o.Out, "---")
+		} else if i > 0 {
+			_, _ = fmt.Fprintln(o.Out)
+		}
+		if err := o.format.Print(o.Out, plan, func(out io.Writer) { _, _ = fmt.Fprint(out, plan.render(p, seen)) }); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !fine:
+		return exit.ErrNotReady
+	case !whole:
+		return errors.New("what it would do on nodes could not be found out")
+	}
+	return nil
+}
+
+// read takes all Modules of the file. Unknown fields are an error, as they are for the API server under kubectl.
+func (o *Options) read() ([]*v1beta1.Module, error) {
+	in := o.In
+	if o.file != "-" {
+		file, err := os.Open(o.file)
+		if err != nil {
+			return nil, fmt.Errorf("open the file: %w", err)
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
+	var found []*v1beta1.Module
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(in)); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.file, err)
+		}
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &kind); err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.file, err)
+		}
+		if kind.Kind != "Module" || kind.APIVersion != v1beta1.GroupVersion.String() {
+			continue
+		}
+		m := &v1beta1.Module{}
+		if err := yaml.UnmarshalStrict(document, m); err != nil {
+			return nil, fmt.Errorf("read the Module in %s: %w", o.file, err)
+		}
+		found = append(found, m)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("there is no Module (%s) in %s", v1beta1.GroupVersion, o.file)
+	}
+	return found, nil
+}
+
+// plan asks the API server and compares.
+func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bool, err error) {
+	live, err := o.client.In(m.Namespace).Module(ctx, m.Name)
+	switch {
+	case errors.Is(err, cluster.ErrNotFound):
+		live = nil
+	case err != nil:
+		return nil, false, err
+	}
+	p = &Plan{Module: m.Namespace + "/" + m.Name, New: live == nil}
+	next, err := o.client.DryRun(ctx, live, m)
+	switch {
+	case err == nil:
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
+		p.Unasked = "you may not " + map[bool]string{true: "create", false: "update"}[p.New] + " Modules in namespace " + m.Namespace
+		next = m
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+		p.Refused = err.Error()
+		return p, false, nil
+	default:
+		return nil, false, fmt.Errorf("try Module %s by a dry run: %w", p.Module, err)
+	}
+	view, err := o.client.View(ctx, "", m.Namespace, m.Name)
+	if err != nil {
+		return nil, false, err
+	}
+	p.Missing, p.Plugin = view.Missing, plugin(live, next)
+	if view.Whole() {
+		p.Steps = decide(live, next, view)
+	}
+	return p, view.Whole(), nil
+}
