@@ -306,3 +306,18 @@ func TestJournalLost(t *testing.T) {
 		})
 	}
 }
+
+// TestAnOrderWithoutADeliveryIsLeftAlone: another CustomResourceDefinition in the place of ours drops what only ours has, the
+// delivery and the state with it. An order to unload that reads as one to load must load nothing.
+func TestAnOrderWithoutADeliveryIsLeftAlone(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	d := r.deliver("d1", gadget)
+	r.pass(order("gadget", d))
+	r.pass(order("gadget", nil, params("changed=1")))
+	r.pass(order("gadget", nil))
+	same(t, "calls", []string{"finit_module gadget"}, r.calls())
+	r.pass(order("gadget", d, absent))
+	r.pass(order("gadget", nil))
+	r.pass(order("gadget", nil, params("changed=1")))
+	same(t, "calls", []string{"finit_module gadget", "delete_module gadget"}, r.calls())
+}

@@ -89,6 +89,22 @@ func TestOperatorHasNoVerbOnSecrets(t *testing.T) {
 	}
 }
 
+// TestWhatViewGetsIsToLookOnly: the one role that is aggregated, and only to view, reads Modules and nothing else.
+func TestWhatViewGetsIsToLookOnly(t *testing.T) {
+	role := &rbacv1.ClusterRole{}
+	manifest(t, "rbac/module_view_role.yaml", role)
+	labels := map[string]string{"app.kubernetes.io/part-of": "drover", "rbac.authorization.k8s.io/aggregate-to-view": "true"}
+	if diff := cmp.Diff(labels, role.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	want := []rbacv1.PolicyRule{{
+		APIGroups: []string{"kmm.sigs.x-k8s.io"}, Resources: []string{"modules", "modules/status"}, Verbs: []string{"get", "list", "watch"},
+	}}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
 // TestEditorAndViewerAreNotAggregated: who may edit pods in a namespace may not put code into kernels.
 func TestEditorAndViewerAreNotAggregated(t *testing.T) {
 	for _, path := range []string{"rbac/module_editor_role.yaml", "rbac/module_viewer_role.yaml"} {
