@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/agent/check"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/check"
 )
 
 // maxRefusals bounds how many refused builds are remembered.

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/agent/check"
 	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/check"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 

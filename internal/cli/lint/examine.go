@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/check"
+	"github.com/drover-project/drover/internal/reasons"
+)
+
+// State of a finding.
+type State string
+
+// States of findings.
+const (
+	OK State = "ok"
+	// Failed: the kernel will refuse, or something it needs is not there.
+	Failed State = "failed"
+	// Unchecked: the facts for it were not given.
+	Unchecked State = "unchecked"
+)
+
+// Finding is one answer about one module.
+type Finding struct {
+	Module string `json:"module,omitempty"`
+	Check  string `json:"check"`
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text"`
+}
+
+// wish is what an image is examined for.
+type wish struct {
+	kernel, machine  string
+	dir, firmware    string
+	modules, loading []string
+	symbols          map[string]kmod.Symbol
+	host             *kmod.Tree
+}
+
+// machines are the ELF machines of architectures in Go's words.
+var machines = map[string]uint16{"386": 3, "ppc64le": 21, "s390x": 22, "arm": 40, "amd64": 62, "arm64": 183, "riscv64": 243, "loong64": 258}
+
+// examine looks at an image's root. Nothing is loaded.
+func examine(root fs.FS, w wish) ([]Finding, error) {
+	dir := path.Join(strings.Trim(path.Clean("/"+w.dir), "/"), "lib/modules", w.kernel)
+	below, err := fs.Sub(root, dir)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	tree, err := kmod.NewTree(below)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: fmt.Sprintf("the image has no /%s; it has %s", dir, kernelsIn(root, path.Dir(dir)))}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the image's modules: %w", err)
+	}
+	wanted := w.modules
+	if len(wanted) == 0 {
+		wanted = tree.Names()
+	}
+	if len(wanted) == 0 {
+		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: "there is no module below /" + dir}}, nil
+	}
+	var findings []Finding
+	told := map[string]bool{}
+	for _, module := range wanted {
+		more, err := w.module(root, below, tree, kmod.NormalizeName(module), told)
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, more...)
+	}
+	return findings, nil
+}
+
+// module examines one module and what it brings along from the image. told are the modules that were examined before.
+func (w *wish) module(root, below fs.FS, tree *kmod.Tree, module string, told map[string]bool) ([]Finding, error) {
+	steps, findings := w.resolve(tree, module)
+	var modules []check.Module
+	for _, step := range steps {
+		if step.From != kmod.Image {
+			continue
+		}
+		details, err := kmod.ReadDetailsFile(below, step.Path)
+		if err != nil {
+			findings = append(findings, Finding{Module: step.Name, Check: "file", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: err.Error()})
+			continue
+		}
+		modules = append(modules, check.Module{Name: step.Name, Details: details})
+	}
+	answers := check.Check(w.facts(), modules)
+	for _, m := range modules {
+		if told[m.Name] {
+			continue
+		}
+		told[m.Name] = true
+		findings = append(findings, w.about(root, m, answers)...)
+	}
+	return findings, nil
+}
+
+// resolve finds what has to be loaded for a module. Without the kernel's own tree, what is not in the image is taken to be there.
+func (w *wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) {
+	live := map[string]bool{}
+	for {
+		want := kmod.Want{Modules: []string{module}, Live: live}
+		if len(w.loading) > 0 && kmod.NormalizeName(w.loading[0]) == module {
+			want.LoadOrder = w.loading
+		}
+		steps, err := kmod.Resolve(want, tree, w.host)
+		var missing *kmod.MissingDependencyError
+		switch {
+		case err == nil:
+			f := Finding{Module: module, Check: "dependencies", State: OK, Text: "all are there"}
+			if len(live) > 0 {
+				f.State, f.Text = Unchecked, fmt.Sprintf("not in the image: %s: they must be in the kernel's own tree; give it as --kernel-tree", some(live))
+			}
+			return steps, []Finding{f}
+		case errors.As(err, &missing) && w.host == nil && !live[missing.Needs]:
+			live[missing.Needs] = true
+		case errors.As(err, &missing):
+			return nil, []Finding{{Module: module, Check: "dependencies", State: Failed, Reason: v1beta1.ReasonMissingDependency, Text: err.Error()}}
+		default:
+			return nil, []Finding{{Module: module, Check: "file", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: err.Error()}}
+		}
+	}
+}
+
+// facts are what is known of the kernel.
+func (w *wish) facts() check.Kernel {
+	k := check.Kernel{Release: w.kernel, Machine: machines[w.machine]}
+	if w.host != nil {
+		for _, name := range w.host.Names() {
+			if info, err := w.host.Info(name); err == nil && info.Vermagic != "" {
+				k.Vermagic = info.Vermagic
+				break
+			}
+		}
+	}
+	if w.symbols != nil {
+		k.Symbols = func(name string) (kmod.Symbol, bool) { s, ok := w.symbols[name]; return s, ok }
+	}
+	return k
+}
+
+// about tells what was found of one module: what speaks against it, and what is as it shall be.
+func (w *wish) about(root fs.FS, m check.Module, answers []check.Finding) []Finding {
+	info := m.Details.Info
+	vermagic := Finding{Module: m.Name, Check: "vermagic", State: OK, Text: fmt.Sprintf("%q", strings.TrimSpace(info.Vermagic))}
+	if w.host == nil {
+		vermagic.Text += ": its release fits; its flags were compared with nothing (--kernel-tree)"
+		if info.HasCRCs {
+			vermagic.State, vermagic.Text = Unchecked, fmt.Sprintf("%q: its flags were compared with nothing (--kernel-tree)", strings.TrimSpace(info.Vermagic))
+		}
+		if built := kmod.ParseVermagic(info.Vermagic).Release; info.HasCRCs && built != w.kernel {
+			vermagic.Text += "; it was built for " + built + ", which the kernel allows only if all symbol CRCs are equal (--symvers)"
+		}
+	}
+	symbols := Finding{Module: m.Name, Check: "symbols", State: OK, Text: fmt.Sprintf("all %d that it uses are exported", len(m.Details.Imports))}
+	if w.symbols == nil {
+		symbols.State, symbols.Text = Unchecked, "give the kernel's Module.symvers or System.map as --symvers"
+	}
+	signed := signature(m)
+	for _, a := range answers {
+		if a.Module != m.Name {
+			continue
+		}
+		at := &symbols
+		switch a.Reason {
+		case v1beta1.ReasonVermagicMismatch:
+			at = &vermagic
+		case v1beta1.ReasonSignatureRejected:
+			at = &signed
+		}
+		at.State, at.Reason, at.Text = Failed, a.Reason, a.Message
+	}
+	return append([]Finding{vermagic, symbols, signed}, w.firmwareOf(root, m)...)
+}
+
+func signature(m check.Module) Finding {
+	f := Finding{Module: m.Name, Check: "signature", State: OK, Text: "none: it loads only where the kernel asks for none (no Secure Boot, no sig_enforce)"}
+	if s := m.Details.Signature; s != nil {
+		var keys []string
+		for _, signer := range s.Signers {
+			if signer.KeyID != "" {
+				keys = append(keys, "the key with identifier "+signer.KeyID)
+			} else {
+				keys = append(keys, fmt.Sprintf("the key with serial number %s issued by %q", signer.Serial, signer.Issuer))
+			}
+		}
+		f.Text = "by " + strings.Join(keys, " and ") + ": whether a node trusts it, only the node knows"
+	}
+	return f
+}
+
+// firmwareOf looks for the firmware that a module may ask for.
+func (w *wish) firmwareOf(root fs.FS, m check.Module) []Finding {
+	if len(m.Details.Info.Firmware) == 0 {
+		return nil
+	}
+	f := Finding{Module: m.Name, Check: "firmware", State: OK, Text: fmt.Sprintf("all %d files are in the image", len(m.Details.Info.Firmware))}
+	if w.firmware == "" {
+		f.State, f.Text = Unchecked, "it may ask for "+strings.Join(m.Details.Info.Firmware, ", ")+"; give --firmware-path if the image has it"
+		return []Finding{f}
+	}
+	var lacking []string
+	for _, name := range m.Details.Info.Firmware {
+		file := path.Join(strings.Trim(path.Clean("/"+w.firmware), "/"), name)
+		if !slices.ContainsFunc([]string{"", ".xz", ".zst"}, func(ending string) bool { _, err := fs.Stat(root, file+ending); return err == nil }) {
+			lacking = append(lacking, name)
+		}
+	}
+	if len(lacking) > 0 {
+		f.State, f.Text = Unchecked, "not in the image: "+strings.Join(lacking, ", ")+": the node must have it"
+	}
+	return []Finding{f}
+}
+
+// kernelsIn names the kernels that an image has modules for.
+func kernelsIn(root fs.FS, dir string) string {
+	entries, err := fs.ReadDir(root, dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if err != nil || len(names) == 0 {
+		return "nothing below /" + dir + " (--dir-name)"
+	}
+	return "modules for " + strings.Join(names, ", ")
+}
+
+func some(set map[string]bool) string {
+	names := make([]string, 0, len(set))
+	for name := range set {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// next is what to do about a finding.
+func next(f Finding) string { return reasons.Of(f.Reason).Next }

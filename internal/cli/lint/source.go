@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// variant is the image for one platform, or a folder that stands for an image's root.
+type variant struct {
+	platform string
+	// machine is the architecture in Go's words; empty when unknown.
+	machine string
+	image   v1.Image
+	folder  string
+}
+
+// open finds what IMAGE means: a folder (an OCI layout, or an image's root), an archive as `docker save` writes it, or a reference.
+func open(ctx context.Context, image, platform string) ([]variant, error) {
+	info, err := os.Stat(image)
+	switch {
+	case err == nil && info.IsDir():
+		if _, err := os.Stat(filepath.Join(image, "oci-layout")); err != nil {
+			return []variant{{platform: "folder " + image, folder: image}}, nil
+		}
+		index, err := layout.ImageIndexFromPath(image)
+		if err != nil {
+			return nil, fmt.Errorf("read the OCI layout %s: %w", image, err)
+		}
+		return fromIndex(index, platform)
+	case err == nil:
+		one, err := tarball.ImageFromPath(image, nil)
+		if err != nil {
+			return nil, fmt.Errorf("read the archive %s: %w", image, err)
+		}
+		return fromImage(one, platform)
+	case strings.HasPrefix(image, "/") || strings.HasPrefix(image, "."):
+		return nil, fmt.Errorf("open the image: %w", err)
+	}
+	return fromRegistry(ctx, image, platform)
+}
+
+// fromRegistry uses the credentials of the user's docker or podman.
+func fromRegistry(ctx context.Context, image, platform string) ([]variant, error) {
+	reference, err := name.ParseReference(image)
+	if err != nil {
+		return nil, fmt.Errorf("there is no file of that name, and as an image: %w", err)
+	}
+	found, err := remote.Get(reference, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if err != nil {
+		return nil, fmt.Errorf("get the image from its registry: %w", err)
+	}
+	if found.MediaType.IsIndex() {
+		index, err := found.ImageIndex()
+		if err != nil {
+			return nil, fmt.Errorf("read the image's index: %w", err)
+		}
+		return fromIndex(index, platform)
+	}
+	one, err := found.Image()
+	if err != nil {
+		return nil, fmt.Errorf("read the image: %w", err)
+	}
+	return fromImage(one, platform)
+}
+
+func fromImage(image v1.Image, platform string) ([]variant, error) {
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("read the image's configuration: %w", err)
+	}
+	return only([]variant{{platform: config.OS + "/" + config.Architecture, machine: config.Architecture, image: image}}, platform)
+}
+
+// fromIndex takes the images of all platforms, of indexes within too.
+func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, fmt.Errorf("read the image's index: %w", err)
+	}
+	var all []variant
+	for _, d := range manifest.Manifests {
+		switch {
+		case d.MediaType.IsIndex():
+			inner, err := index.ImageIndex(d.Digest)
+			if err != nil {
+				return nil, fmt.Errorf("read the image's index: %w", err)
+			}
+			more, err := fromIndex(inner, "")
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		case d.MediaType.IsImage() && (d.Platform == nil || d.Platform.OS == "linux" || d.Platform.OS == ""):
+			image, err := index.Image(d.Digest)
+			if err != nil {
+				return nil, fmt.Errorf("read the image: %w", err)
+			}
+			more, err := fromImage(image, "")
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		}
+	}
+	return only(all, platform)
+}
+
+func only(all []variant, platform string) ([]variant, error) {
+	var kept []variant
+	var names []string
+	for _, v := range all {
+		names = append(names, v.platform)
+		if platform == "" || v.platform == platform {
+			kept = append(kept, v)
+		}
+	}
+	if len(kept) == 0 && platform != "" {
+		return nil, fmt.Errorf("the image is not for %s, only for %s", platform, strings.Join(names, ", "))
+	}
+	if len(kept) == 0 {
+		return nil, errors.New("the index names no image for Linux")
+	}
+	return kept, nil
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+// maxUnpacked bounds what is taken out of an image.
+const maxUnpacked = 4 << 30
+
+// unpack writes the kernel's modules and the firmware of an image into a folder; links stay within it, since it is opened as a root.
+func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
+	content := mutate.Extract(image)
+	defer func() { err = errors.Join(err, content.Close()) }()
+	left := int64(maxUnpacked)
+	for archive := tar.NewReader(content); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the image's layers: %w", err)
+		}
+		name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
+		switch {
+		case header.Typeflag == tar.TypeSymlink:
+			if err := link(to, header.Linkname, name); err != nil {
+				return err
+			}
+		case header.Typeflag == tar.TypeReg && matters(name, firmware):
+			if left -= header.Size; left < 0 {
+				return fmt.Errorf("the image's modules take more than %d bytes", int64(maxUnpacked))
+			}
+			if err := write(to, name, archive); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// matters reports whether a file is looked at: what is below lib/modules, and firmware.
+func matters(name, firmware string) bool {
+	firmware = strings.Trim(path.Clean("/"+firmware), "/")
+	return strings.Contains("/"+name, "/lib/modules/") || firmware != "" && strings.HasPrefix(name, firmware+"/") || strings.Contains("/"+name, "/firmware/")
+}
+
+func link(to *os.Root, target, name string) error {
+	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return fmt.Errorf("unpack %s: %w", name, err)
+	}
+	if strings.HasPrefix(target, "/") { // absolute within the image
+		target = strings.Repeat("../", strings.Count(name, "/")) + strings.TrimPrefix(target, "/")
+	}
+	if err := to.Symlink(target, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("unpack %s: %w", name, err)
+	}
+	return nil
+}
+
+func write(to *os.Root, name string, content io.Reader) (err error) {
+	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return fmt.Errorf("unpack %s: %w", name, err)
+	}
+	file, err := to.Create(name)
+	if err != nil {
+		return fmt.Errorf("unpack %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if _, err := io.Copy(file, content); err != nil {
+		return fmt.Errorf("unpack %s: %w", name, err)
+	}
+	return nil
+}
