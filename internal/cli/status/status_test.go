@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/explain"
 	"github.com/drover-project/drover/internal/cli/status"
 	versioncmd "github.com/drover-project/drover/internal/cli/version"
 	"github.com/drover-project/drover/internal/cli/wait"
@@ -75,6 +76,8 @@ func TestUnderRoles(t *testing.T) {
 		"wait, gone already":           {command: wait.NewCommand, args: "none --for=deleted", says: []string{"/none is gone."}},
 		"wait, there is none":          {command: wait.NewCommand, args: "none", then: 2, says: []string{"there is no Module none"}},
 		"wait, for what is no goal":    {command: wait.NewCommand, args: "bad --for=rain", then: 2, says: []string{`cannot wait for "rain"`}},
+		"a shell completes Modules":    {command: explain.NewCommand, blind: true, args: "__complete x", says: []string{"bad\n", "good\n", ":4"}},
+		"a shell completes nodes":      {command: explain.NewCommand, args: "__complete bad x", says: []string{node.Name + "\n", ":4"}},
 		"version, without rights":      {command: versioncmd.NewCommand, blind: true, says: []string{"Client: dev", "you may not see the operator"}},
 		"version, of the client alone": {command: versioncmd.NewCommand, blind: true, args: "--client", says: []string{"Client: dev"}},
 	}
