@@ -88,7 +88,7 @@ func (r result) wrong() error {
 func main() {
 	nodes := flag.Int("nodes", 500, "number of hollow nodes")
 	seed := flag.Uint64("seed", 1, "of what is random: which nodes reboot, when the API server goes and for how long")
-	patience := flag.Duration("patience", 2*time.Minute, "how long one upgrade may take")
+	patience := flag.Duration("patience", 4*time.Minute, "how long one upgrade may take")
 	dir := flag.String("dir", "", "folder for logs and state (default: a temporary one)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -83,6 +83,9 @@ func newScene(f *fleet.Fleet, nodes int, seed uint64, patience time.Duration, sa
 	if os.Getenv("BREAK") == "limit" {
 		s.upgrades[1].rollout = `{"maxUnavailable":"60%"}`
 	}
+	if os.Getenv("BREAK") != "" {
+		s.upgrades = s.upgrades[:2] // agents take up to a minute to come back after outages; what is broken shows without
+	}
 	return s
 }
 
