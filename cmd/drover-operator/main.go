@@ -48,8 +48,7 @@ func run(ctx context.Context, args []string) error {
 	if options.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
-	dra, err := operator.ServesDRA(mgr.GetRESTMapper())
-	if err != nil {
+	if options.DRA, err = operator.ServesDRA(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
@@ -65,7 +64,7 @@ func run(ctx context.Context, args []string) error {
 		"node": node.New(c, node.Options{
 			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Gate: closed,
 		}),
-		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: dra, Gate: closed}),
+		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Gate: closed}),
 		"guard":  guards,
 	})
 }

@@ -7,7 +7,9 @@ package kube
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -32,6 +34,11 @@ const (
 	maxOwner    = 128
 	ownerDigits = 32
 )
+
+// WrittenBy reports whether an object has fields of the owner.
+func WrittenBy(object client.Object, owner client.FieldOwner) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == string(owner) })
+}
 
 // ModuleOwner is the field owner of what is written for one Module into an object that several Modules share:
 // drover/<namespace>/<name>, with a digest in place of a name that is too long for the API server.

@@ -36,10 +36,11 @@ func cacheOptions() (cache.Options, error) {
 	return cache.Options{
 		DefaultTransform: slim,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:           {Transform: slimNode},
-			&corev1.Pod{}:            {Label: made, Transform: slimPod},
-			&appsv1.DaemonSet{}:      {Label: made},
-			&corev1.ServiceAccount{}: {Label: made},
+			&corev1.Node{}:              {Transform: slimNode},
+			&corev1.Pod{}:               {Label: made, Transform: slimPod},
+			&appsv1.DaemonSet{}:         {Label: made},
+			&corev1.ServiceAccount{}:    {Label: made},
+			&resourcev1.ResourceClaim{}: {Transform: slimClaim},
 			// Who wrote it tells whether it was made here.
 			&resourcev1.DeviceClass{}:                       {Label: made, Transform: whole},
 			&admissionv1.ValidatingAdmissionPolicy{}:        seal,
@@ -54,6 +55,23 @@ func slim(object any) (any, error) {
 		meta.SetManagedFields(nil)
 	}
 	return object, nil
+}
+
+// slimClaim keeps where a claim's devices are and whether pods have them.
+func slimClaim(object any) (any, error) {
+	claim, ok := object.(*resourcev1.ResourceClaim)
+	if !ok {
+		return slim(object)
+	}
+	kept := &resourcev1.ResourceClaim{
+		TypeMeta: claim.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			ResourceVersion: claim.ResourceVersion, DeletionTimestamp: claim.DeletionTimestamp,
+		},
+	}
+	kept.Status.Allocation, kept.Status.ReservedFor = claim.Status.Allocation, claim.Status.ReservedFor
+	return kept, nil
 }
 
 func whole(object any) (any, error) { return object, nil }

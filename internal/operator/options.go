@@ -34,6 +34,8 @@ const (
 type Options struct {
 	// Namespace the operator runs in. The leader's Lease is there.
 	Namespace string
+	// DRA: the API server serves what DRA drivers need. No flag; see [ServesDRA].
+	DRA bool
 	// AgentImage is the image of carrier pods and of the plugin pods' waiting container.
 	AgentImage string
 	// DeliveryMode says how carriers read kernel module images.
@@ -114,6 +116,7 @@ func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 		CarrierUser:         o.CarrierUser,
 		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
 		Parallelism:         o.Parallelism,
+		DRA:                 o.DRA,
 	}
 }
 

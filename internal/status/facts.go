@@ -168,7 +168,7 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 // order: then the agent says that what has to go is in use.
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
-	return e.Ordered() && e.IsLive(node) && !leaving && !e.failsChecks() && sameBuild(e.Order.Config, e.Live.Config)
+	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.failsChecks() && sameBuild(e.Order.Config, e.Live.Config)
 }
 
 // failsChecks is true while the agent sees that a check of readyWhen does not pass.

@@ -43,6 +43,8 @@ func unloadProblem(m *Module, n *Node) Problem {
 		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case m.Paused || n.Paused:
 		return Problem{Reason: v1beta1.ReasonPaused}
+	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonInUse:
+		return *n.Delivery // what keeps an order from the node, not an image
 	case !n.Ready:
 		return Problem{Reason: v1beta1.ReasonNodeNotReady}
 	case n.Silent:

@@ -48,12 +48,15 @@ type NodeModulesConfigSpec struct {
 
 // NodeModuleState says whether a kernel module shall be in the kernel.
 //
-// +kubebuilder:validation:Enum="";Present;Absent
+// +kubebuilder:validation:Enum="";Present;Draining;Absent
 type NodeModuleState string
 
 const (
 	// NodeModulePresent (or empty, as upstream writes it) orders a load.
 	NodeModulePresent NodeModuleState = "Present"
+	// NodeModuleDraining means Present, and that the order to unload follows when the DRA driver has left: the ready label
+	// goes, the kernel module stays.
+	NodeModuleDraining NodeModuleState = "Draining"
 	// NodeModuleAbsent orders an unload.
 	NodeModuleAbsent NodeModuleState = "Absent"
 )
@@ -85,11 +88,11 @@ type NodeModuleSpec struct {
 	// config is what to load.
 	Config ModuleConfig `json:"config"`
 
-	// state is Present (default) or Absent.
+	// state is Present (default), Draining or Absent.
 	// +optional
 	State NodeModuleState `json:"state,omitempty"`
 
-	// reason why state is Absent, in CamelCase.
+	// reason why state is Draining or Absent, in CamelCase.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 

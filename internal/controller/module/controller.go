@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,6 +67,8 @@ type Options struct {
 	Gate *gate.Gate
 	// Recorder tells of Modules that go before all nodes have answered.
 	Recorder kube.Recorder
+	// DRA: the API server serves what DRA drivers need.
+	DRA bool
 	// Clock is for back-off; nil is the time of day.
 	Clock clock.PassiveClock
 }
@@ -120,7 +123,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if snap.crdsLeaving {
-		return ended(c.letGo(ctx, snap), ctrl.Result{})
+		return ended(c.letGo(ctx, snap), ctrl.Result{RequeueAfter: drainDelay})
 	}
 	if m := snap.module; m != nil && m.DeletionTimestamp == nil {
 		if err := kube.AddFinalizer(ctx, c.client, m, v1beta1.ModuleFinalizer); err != nil {
@@ -135,11 +138,17 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.ledger.forget(snap.key)
 	}
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
+	if err := c.confirm(ctx, snap, p); err != nil {
+		return reconcile.Result{}, err
+	}
 	err = c.act(ctx, p.steps)
-	c.board.Report(snap.key, c.ledger.problems(snap.key, p.blocked))
-	if err == nil && p.remaining == len(p.left) {
+	problems := c.ledger.problems(snap.key, p.blocked)
+	maps.Copy(problems, p.holders)
+	c.board.Report(snap.key, problems)
+	if err == nil && p.remaining == len(p.left) && snap.made == 0 {
 		err = c.release(ctx, snap.module, p.left...)
 	}
+	p.draining = p.draining || snap.made > 0
 	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
 }
 
@@ -151,7 +160,11 @@ func (c *Controller) letGo(ctx context.Context, snap *snapshot) error {
 			steps = append(steps, step{key: snap.key, view: v, free: true})
 		}
 	}
-	return errors.Join(kube.Each(ctx, c.options.Parallelism, steps, c.perform), c.release(ctx, snap.module))
+	err := kube.Each(ctx, c.options.Parallelism, steps, c.perform)
+	if err != nil || snap.made > 0 {
+		return err
+	}
+	return c.release(ctx, snap.module)
 }
 
 // release lets a Module go that is being deleted, and tells of the nodes that it leaves as they are.
@@ -178,6 +191,9 @@ func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
 	}
 	if p.patience > 0 {
 		soon(p.patience)
+	}
+	if p.draining {
+		soon(drainDelay)
 	}
 	if p.queued > 0 {
 		soon(slotDelay)

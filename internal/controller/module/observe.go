@@ -40,6 +40,10 @@ type snapshot struct {
 	unsealed *delivery.Problem
 	// crdsLeaving is true while one of our CRDs is being deleted.
 	crdsLeaving bool
+	// allocation is what is known of devices that pods have claimed.
+	allocation allocation
+	// made counts what goes before the Module's finalizer does.
+	made int
 	// verdict is what follows from loads that took nodes down.
 	verdict strikes.Verdict
 	// defined is since when the cluster knows Modules: those of before went with the definition, not by anybody's wish.
@@ -79,6 +83,12 @@ func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*sn
 		return nil, err
 	}
 	if snap.unsealed, err = c.unsealed(ctx); err != nil {
+		return nil, err
+	}
+	if snap.allocation, err = c.allocation(ctx, snap.module); err != nil {
+		return nil, err
+	}
+	if snap.made, err = c.made(ctx, snap.module); err != nil {
 		return nil, err
 	}
 	return snap, c.views(ctx, snap)

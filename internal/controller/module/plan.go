@@ -34,6 +34,9 @@ type plan struct {
 	patience time.Duration
 	// blocked is why nothing may be delivered although something should.
 	blocked *delivery.Problem
+	// draining is true while an order waits for claims, or for the DRA driver; holders are the nodes with claims.
+	draining bool
+	holders  map[string]delivery.Problem
 }
 
 // step is what to do for one node, in the order of its fields.
@@ -52,6 +55,8 @@ type step struct {
 	remove bool
 	// free takes off the finalizer that holds orders to unload: there are none, or nobody is left to carry them out.
 	free bool
+	// drained: nothing held devices there when the cache was read.
+	drained bool
 	// image that the node needs delivered, or nothing: failures with any other are history.
 	image string
 }
@@ -84,6 +89,9 @@ type planner struct {
 	patience time.Duration
 	// blocked is set when something should be delivered and nothing may be.
 	blocked *delivery.Problem
+	// draining and holders are the plan's.
+	draining bool
+	holders  map[string]delivery.Problem
 }
 
 // plan looks at every node once.
@@ -135,7 +143,7 @@ func (pl *planner) asking(steps []step) []*step {
 // admit keeps the steps that do something. Of those that ask for a slot, the first get one.
 func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	m := pl.snap.module
-	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked}
+	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, draining: pl.draining, holders: pl.holders}
 	for _, s := range asking[granted:] {
 		s.request, s.write = nil, nil
 		p.queued++
@@ -172,6 +180,7 @@ func (pl *planner) decideAll() (steps []step, working int) {
 		case pl.present(&s, &a):
 			working++
 		}
+		pl.drain(&s)
 		s.free = s.write == nil && !s.remove && held(v.config) && (v.node == nil || !unloads(v.config))
 		steps = append(steps, s)
 	}

@@ -59,6 +59,8 @@ type scene struct {
 	// unwanted is since when the process knows the node to be unwanted.
 	unwanted time.Time
 	verdict  strikes.Verdict
+	// allocation is what is known of claimed devices.
+	allocation allocation
 }
 
 // outcome is what a plan does with the node, in words.
@@ -98,7 +100,7 @@ func (s *scene) play(t *testing.T) outcome {
 		s.view.addConfig(key, s.view.config)
 	}
 	pl := &planner{
-		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}, defined: metav1.NewTime(s.defined), verdict: s.verdict},
+		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}, defined: metav1.NewTime(s.defined), verdict: s.verdict, allocation: s.allocation},
 		options: &Options{AgentImage: "agent:1", DeliveryMode: delivery.ModeImageVolume},
 		trusted: func(types.UID) bool { return s.trusted },
 		resting: func(string, string) bool { return s.resting },

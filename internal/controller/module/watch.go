@@ -10,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -45,7 +46,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // SetupWithManager registers the controller and its watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
-	err := ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("module").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.nodeCreated, UpdateFunc: c.nodeUpdated, DeleteFunc: c.nodeDeleted}).
@@ -58,9 +59,11 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: workers,
 			ReconciliationTimeout:   passTimeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, longBackoff),
-		}).
-		Complete(c)
-	if err != nil {
+		})
+	if c.options.DRA {
+		b = b.Watches(&resourcev1.ResourceClaim{}, c.claimEvents())
+	}
+	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("set up the module controller: %w", err)
 	}
 	return nil
@@ -177,7 +180,15 @@ func named(objects ...client.Object) map[types.NamespacedName]bool {
 }
 
 func carrierCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueCarrier(q, e.Object) }
-func carrierDeleted(_ context.Context, e event.DeleteEvent, q queue) { enqueueCarrier(q, e.Object) }
+
+// carrierDeleted is for drivers' pods, too: what they leave can be unloaded.
+func carrierDeleted(_ context.Context, e event.DeleteEvent, q queue) {
+	enqueueCarrier(q, e.Object)
+	if labels := e.Object.GetLabels(); labels[v1beta1.RoleLabel] == roleDRA {
+		key := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: labels[v1beta1.ModuleNameLabel]}
+		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+	}
+}
 
 // carrierUpdated lets through what changes a plan: a carrier that begins to go, ends, or gains or loses a problem.
 func carrierUpdated(_ context.Context, e event.UpdateEvent, q queue) {

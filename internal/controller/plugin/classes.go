@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +53,7 @@ func classLabels(module *v1beta1.Module) map[string]string {
 // operator of the same API are the same.
 func ownsClass(module *v1beta1.Module, class *resourcev1.DeviceClass) bool {
 	return class.Labels[v1beta1.ModuleNameLabel] == module.Name && class.Labels[v1beta1.ModuleNamespaceLabel] == module.Namespace &&
-		slices.ContainsFunc(class.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == string(kube.OwnerPlugin) })
+		kube.WrittenBy(class, kube.OwnerPlugin)
 }
 
 // classes are the Module's own.

@@ -61,7 +61,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if apierrors.IsNotFound(err) {
 			c.problems.Report(request.NamespacedName, nil) // what it owned goes with it
-			return reconcile.Result{}, nil
+			return reconcile.Result{}, c.orphans(ctx, request.NamespacedName)
 		}
 		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
 	}
@@ -74,7 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if workloadOf(module) == nil || module.DeletionTimestamp != nil {
 		c.problems.Report(request.NamespacedName, nil)
-		return reconcile.Result{}, c.removeAll(ctx, now)
+		return c.removeAll(ctx, module, now)
 	}
 	if module.Spec.DRA != nil && !c.dra {
 		c.report(request.NamespacedName, delivery.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
@@ -98,7 +98,15 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 	if err := c.ensure(ctx, module, now, account, daemonSet); err != nil {
 		return c.refused(key, "DaemonSet "+daemonSet.Name, err)
 	}
-	return c.conflict(key, taken), c.prune(ctx, now, account, daemonSet)
+	kept, err := c.keepDriver(ctx, module, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result := c.conflict(key, taken)
+	if kept && (result.RequeueAfter == 0 || result.RequeueAfter > claimDelay) {
+		result.RequeueAfter = claimDelay
+	}
+	return result, c.prune(ctx, now, account, daemonSet)
 }
 
 // observe finds what this Module controls, whatever its name.
@@ -182,6 +190,7 @@ func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonS
 // asked for belong to the API server's defaults or to other writers.
 func right(want, got *appsv1.DaemonSet) bool {
 	return want.Annotations[hashAnnotation] == got.Annotations[hashAnnotation] &&
+		want.Annotations[driverAnnotation] == got.Annotations[driverAnnotation] &&
 		equality.Semantic.DeepDerivative(want.Labels, got.Labels) &&
 		equality.Semantic.DeepDerivative(want.Spec, got.Spec)
 }
@@ -230,11 +239,19 @@ func (c *Controller) prune(ctx context.Context, now *have, account *corev1.Servi
 }
 
 // removeAll leaves nothing of the Module's. First go the DeviceClasses, so that nobody gets a device any more.
-func (c *Controller) removeAll(ctx context.Context, now *have) error {
+func (c *Controller) removeAll(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	if err := kube.Prune(ctx, c.client, now.classes, func(*resourcev1.DeviceClass) bool { return false }); err != nil {
-		return fmt.Errorf("prune DeviceClasses: %w", err)
+		return reconcile.Result{}, fmt.Errorf("prune DeviceClasses: %w", err)
 	}
-	return c.prune(ctx, now, nil, nil)
+	kept, err := c.keepDriver(ctx, module, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result := reconcile.Result{}
+	if kept {
+		result.RequeueAfter = claimDelay
+	}
+	return result, c.prune(ctx, now, nil, nil)
 }
 
 func find[T client.Object](objects []T, name string) T {

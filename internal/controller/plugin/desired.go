@@ -102,6 +102,9 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 		return nil, err
 	}
 	ds.Annotations = map[string]string{hashAnnotation: hash}
+	if d := module.Spec.DRA; d != nil {
+		ds.Annotations[driverAnnotation] = d.DriverName
+	}
 	return ds, nil
 }
 

@@ -34,6 +34,9 @@ const (
 	// conflictDelay is how often DeviceClasses of others are looked at that have a wanted name.
 	conflictDelay = 30 * time.Second
 
+	// claimDelay is how often the claims are looked at that keep a driver whose Module does not ask for it any more.
+	claimDelay = 5 * time.Second
+
 	unsupported = "spec.dra: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
 		"DRA drivers need Kubernetes 1.34 or newer"
 )

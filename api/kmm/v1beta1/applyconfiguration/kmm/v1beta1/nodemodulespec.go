@@ -16,9 +16,9 @@ type NodeModuleSpecApplyConfiguration struct {
 	ModuleItemApplyConfiguration `json:""`
 	// config is what to load.
 	Config *ModuleConfigApplyConfiguration `json:"config,omitempty"`
-	// state is Present (default) or Absent.
+	// state is Present (default), Draining or Absent.
 	State *kmmv1beta1.NodeModuleState `json:"state,omitempty"`
-	// reason why state is Absent, in CamelCase.
+	// reason why state is Draining or Absent, in CamelCase.
 	Reason *string `json:"reason,omitempty"`
 	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
 	Delivery *DeliveryApplyConfiguration `json:"delivery,omitempty"`

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claims tells where pods hold devices of a DRA driver. It is pure: it reads ResourceClaims that it is given.
+package claims
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Holds reports whether a claim has devices of one of the drivers and a pod that it is kept for. The kubelet takes back
+// what it prepared before it says that a pod has ended, and only then is the pod taken off the claim: a claim without pods
+// is prepared nowhere.
+func Holds(claim *resourcev1.ResourceClaim, drivers ...string) bool {
+	if claim.Status.Allocation == nil || len(claim.Status.ReservedFor) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
+		return slices.Contains(drivers, r.Driver)
+	})
+}
+
+// On are the claims that may be prepared on the node, as namespace/name in order. One that was given devices which every
+// node reaches may be prepared on any.
+func On(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
+	var names []string
+	for i := range held {
+		if at(node, held[i].Status.Allocation) {
+			names = append(names, held[i].Namespace+"/"+held[i].Name)
+		}
+	}
+	slices.SortFunc(names, strings.Compare)
+	return names
+}
+
+// at reports whether devices can be on the node. When in doubt, they are.
+func at(node *corev1.Node, allocation *resourcev1.AllocationResult) bool {
+	if allocation.NodeSelector == nil {
+		return true
+	}
+	selector, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector)
+	return err != nil || selector.Match(node)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/claims"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
+
+// driverAnnotation on a DRA driver's DaemonSet is the name of the driver: what stays to be known of it when the Module
+// does not ask for it any more.
+const driverAnnotation = "drover.dev/dra-driver"
+
+// keepDriver takes out of have the DRA drivers that cannot go yet, with their ServiceAccounts, and reports whether there
+// are any. Without its driver, a pod that has a device cannot end.
+//
+// Of a Module that is being deleted and has a kernel module, the DaemonSet goes with the Module: its pods leave node by
+// node with the ready label, which the orders for the nodes see to.
+func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now *have) (bool, error) {
+	leaves := module.DeletionTimestamp != nil && module.Spec.ModuleLoader != nil
+	waits := false
+	for _, daemonSet := range slices.Clone(now.daemonSets) {
+		driver := daemonSet.Annotations[driverAnnotation]
+		if driver == "" || module.Spec.DRA != nil && module.DeletionTimestamp == nil {
+			continue
+		}
+		if !leaves {
+			held, err := c.held(ctx, driver)
+			if err != nil {
+				return false, err
+			}
+			if !held {
+				continue
+			}
+			waits = true
+		}
+		now.daemonSets = slices.DeleteFunc(now.daemonSets, func(d *appsv1.DaemonSet) bool { return d == daemonSet })
+		now.accounts = slices.DeleteFunc(now.accounts, func(a *corev1.ServiceAccount) bool { return a.Name == daemonSet.Name })
+	}
+	return waits, nil
+}
+
+// held reports whether pods have devices of a driver. That none has, only the API server itself can say: the cache may not
+// show the newest claim.
+func (c *Controller) held(ctx context.Context, driver string) (bool, error) {
+	if !c.dra {
+		return false, nil
+	}
+	for _, reader := range []client.Reader{c.client, c.live} {
+		var list resourcev1.ResourceClaimList
+		if err := reader.List(ctx, &list); err != nil {
+			return false, fmt.Errorf("list ResourceClaims: %w", err)
+		}
+		for i := range list.Items {
+			if claims.Holds(&list.Items[i], driver) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// orphans deletes the DeviceClasses of a Module that is gone, which can happen when somebody took its finalizer off.
+func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) error {
+	gone := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	classes, err := c.classes(ctx, gone)
+	if err != nil || len(classes) == 0 {
+		return err
+	}
+	// The cache may only lack it.
+	switch err := c.live.Get(ctx, key, &v1beta1.Module{}); {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get Module: %w", err)
+	}
+	if err := kube.Prune(ctx, c.client, classes, func(*resourcev1.DeviceClass) bool { return false }); err != nil {
+		return fmt.Errorf("prune DeviceClasses: %w", err)
+	}
+	return nil
+}
