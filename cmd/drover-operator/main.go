@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/controller/node"
 	"github.com/drover-project/drover/internal/controller/plugin"
+	"github.com/drover-project/drover/internal/controller/startup"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
@@ -64,7 +65,8 @@ func run(ctx context.Context, args []string) error {
 		"node": node.New(c, node.Options{
 			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Gate: closed,
 		}),
-		"plugin": plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Gate: closed}),
-		"guard":  guards,
+		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Gate: closed}),
+		"guard":   guards,
+		"startup": startup.New(c, closed),
 	})
 }

@@ -16,6 +16,8 @@ import (
 // Field owners. Each is one writer of one kind of field; the names are contract, because a cluster's managedFields
 // outlive the operator's version.
 const (
+	// OwnerStartup takes taints off Nodes.
+	OwnerStartup = client.FieldOwner("drover-startup")
 	// OwnerNode writes labels of Nodes.
 	OwnerNode = client.FieldOwner("drover-node")
 	// OwnerStatus writes Module.status.

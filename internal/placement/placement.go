@@ -7,6 +7,8 @@
 package placement
 
 import (
+	"slices"
+
 	"time"
 
 	"github.com/go-logr/logr"
@@ -80,7 +82,15 @@ func Eligible(m *v1beta1.Module, node *corev1.Node) bool {
 // Taints decide on the first load only: a node that follows the Module already (it has an order or holds the kernel
 // module) keeps following whatever its taints, because a taint or a cordon must never unload.
 func Wanted(m *v1beta1.Module, node *corev1.Node, follows bool) bool {
-	return Eligible(m, node) && (follows || Tolerated(m.Spec.Tolerations, node))
+	return Eligible(m, node) && (follows || Tolerated(Tolerations(m), node))
+}
+
+// Tolerations are the Module's own, and one for its startup taint: what takes a taint off must not wait behind it.
+func Tolerations(m *v1beta1.Module) []corev1.Toleration {
+	if m.Spec.StartupTaint == "" {
+		return m.Spec.Tolerations
+	}
+	return append(slices.Clip(m.Spec.Tolerations), corev1.Toleration{Key: m.Spec.StartupTaint, Operator: corev1.TolerationOpExists})
 }
 
 // Tolerated reports whether the tolerations admit a node as they would for a DaemonSet's pod.

@@ -51,5 +51,11 @@ func readyCases() map[string]moduleCase {
 		plugin(m)
 		container(m).ReadyWhen = []v1beta1.ReadyCheck{command, command}
 	}, then: []string{field, "may have one command"}}
+	for _, taint := range []string{"example.com/starting", "starting", "startup-taint.cluster-autoscaler.kubernetes.io/nic", ""} {
+		cases["startupTaint: "+taint] = moduleCase{given: func(m *v1beta1.Module) { m.Spec.StartupTaint = taint }}
+	}
+	for _, taint := range []string{"node.kubernetes.io/unreachable", "kubernetes.io/x", "node-role.kubernetes.io/control-plane", "Example.com/x", "a b", "x/"} {
+		cases["startupTaint: "+taint] = moduleCase{given: func(m *v1beta1.Module) { m.Spec.StartupTaint = taint }, then: []string{"spec.startupTaint"}}
+	}
 	return cases
 }

@@ -79,6 +79,14 @@ type ModuleSpec struct {
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector"`
 
+	// startupTaint is the key of a taint with which nodes are registered so that nothing lands there too early. It is taken off a node
+	// when all Modules that belong there and name it are ready, their device plugins or DRA drivers too, and is never put on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=316
+	// +kubebuilder:validation:Pattern=`^(([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/') || self.startsWith('startup-taint.cluster-autoscaler.kubernetes.io/')",message="startupTaint must not be a taint of Kubernetes itself"
+	StartupTaint string `json:"startupTaint,omitempty"`
+
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64

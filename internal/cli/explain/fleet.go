@@ -115,7 +115,7 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 		if !placement.Eligible(m, n) || slices.ContainsFunc(about.Nodes, func(known status.Node) bool { return known.Name == n.Name }) {
 			continue
 		}
-		if taint := placement.Untolerated(m.Spec.Tolerations, n); taint != nil {
+		if taint := placement.Untolerated(placement.Tolerations(m), n); taint != nil {
 			if c.Message == "" {
 				c.Message = "left alone: the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there too"
 			}

@@ -275,7 +275,7 @@ func (s *subject) selected() Step {
 }
 
 func (s *subject) tolerated() Step {
-	taint := placement.Untolerated(s.scene.Module.Spec.Tolerations, s.node)
+	taint := placement.Untolerated(placement.Tolerations(s.scene.Module), s.node)
 	switch {
 	case taint == nil && len(s.node.Spec.Taints) == 0:
 		return Step{Name: stepTolerated, State: OK, Text: "the node has no taint"}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/placement"
 )
 
 const (
@@ -127,7 +128,7 @@ func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodS
 		Containers:                   []corev1.Container{main},
 		NodeSelector:                 nodeSelector(module),
 		PriorityClassName:            "system-node-critical",
-		Tolerations:                  slices.Clone(module.Spec.Tolerations),
+		Tolerations:                  slices.Clone(placement.Tolerations(module)),
 		ServiceAccountName:           w.account,
 		AutomountServiceAccountToken: w.automount,
 		Volumes:                      append(slices.Clone(w.ownVolumes), w.volumes...),

@@ -118,6 +118,7 @@ func TestDaemonSetGolden(t *testing.T) {
 			m.Spec.DevicePlugin = nil
 		}),
 		"ready-when": module(func(m *kmmv1beta1.Module) {
+			m.Spec.StartupTaint = "example.com/starting"
 			m.Spec.ModuleLoader.Container.ReadyWhen = []kmmv1beta1.ReadyCheck{
 				{DeviceNode: "/dev/nic*"}, {Sysfs: &kmmv1beta1.SysfsCheck{Path: "/sys/module/nic_kmod/version", Value: "2"}},
 				{Sysfs: &kmmv1beta1.SysfsCheck{Path: "/sys/class/net/nic0/operstate", Value: "up"}}, // a pod has its own

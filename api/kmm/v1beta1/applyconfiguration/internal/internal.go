@@ -375,6 +375,9 @@ var schemaYAML = typed.YAMLObject(`types:
         map:
           elementType:
             scalar: string
+    - name: startupTaint
+      type:
+        scalar: string
     - name: tolerations
       type:
         list:

@@ -30,6 +30,9 @@ type ModuleSpecApplyConfiguration struct {
 	DeletionTimeout *metav1.Duration `json:"deletionTimeout,omitempty"`
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector,omitempty"`
+	// startupTaint is the key of a taint with which nodes are registered so that nothing lands there too early. It is taken off a node
+	// when all Modules that belong there and name it are ready, their device plugins or DRA drivers too, and is never put on.
+	StartupTaint *string `json:"startupTaint,omitempty"`
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
 }
@@ -107,6 +110,14 @@ func (b *ModuleSpecApplyConfiguration) WithSelector(entries map[string]string) *
 	for k, v := range entries {
 		b.Selector[k] = v
 	}
+	return b
+}
+
+// WithStartupTaint sets the StartupTaint field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the StartupTaint field is set to the value of the last call.
+func (b *ModuleSpecApplyConfiguration) WithStartupTaint(value string) *ModuleSpecApplyConfiguration {
+	b.StartupTaint = &value
 	return b
 }
 
