@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,8 @@ type View struct {
 	// Pods of the Modules' namespace; PodsSeen is false when the user may not see them.
 	Pods     []corev1.Pod
 	PodsSeen bool
+	// Now is the time of the picture.
+	Now time.Time
 	// Missing rights, in the order in which they matter.
 	Missing []Missing
 }
@@ -103,6 +106,7 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 	return &facts.Scene{
 		Module: m, Asks: facts.NewAsks(m), Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
 		Deliveries: func(node string) *status.Problem { return problems[node] },
+		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}
 }
 

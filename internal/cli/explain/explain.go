@@ -83,6 +83,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	view.Now = o.Clock.Now()
 	p := paint.For(o.Out)
 	switch {
 	case !view.Whole():
@@ -93,7 +94,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return o.tell(f, f.State, func(out io.Writer) { _, _ = fmt.Fprint(out, f.render(p, m)) })
 	}
 	about := facts.Of(m)
-	t := trace(view.Scene(m), &about, &view.Nodes[0], view.Carrier(m, o.node), view.PodsSeen, o.Clock.Now())
+	t := trace(view.Scene(m), &about, &view.Nodes[0], view.Carrier(m, o.node), view.PodsSeen, view.Now)
 	return o.tell(t, t.State, func(out io.Writer) { _, _ = fmt.Fprint(out, t.render(p, view.Missing)) })
 }
 

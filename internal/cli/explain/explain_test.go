@@ -51,7 +51,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	everywhere := clitest.Viewer(t, e, cluster.ViewerRole, "")
-	here := clitest.Viewer(t, e, "drover-view", namespace)
+	here := clitest.Viewer(t, e, "drover-module-view", namespace)
 	nobody := e.UserConfig(t, "nobody-"+namespace)
 	cases := map[string]struct {
 		who  string

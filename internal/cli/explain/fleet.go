@@ -48,6 +48,7 @@ func fleet(scene *cluster.View, m *v1beta1.Module) Fleet {
 	cohorts, fine := status.Cohorts(about)
 	f.Fine = fine
 	for _, c := range cohorts {
+		c.Problem = overruled(m, c.Problem)
 		if c.Reason == v1beta1.ReasonNoKernelMapping && c.Message == "" {
 			c.Message = "no mapping matches: " + kernels(about, c.Nodes)
 		}

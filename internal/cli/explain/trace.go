@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/facts"
@@ -74,16 +75,17 @@ const (
 
 // stepOf says which question a reason answers; those that are not here are about the load itself.
 var stepOf = map[string]string{
-	v1beta1.ReasonNoKernelMapping:  stepMapping,
-	v1beta1.ReasonPaused:           stepAllowed,
-	v1beta1.ReasonQuarantined:      stepAllowed,
-	"PolicyDenied":                 stepAllowed,
+	v1beta1.ReasonNoKernelMapping: stepMapping,
+	v1beta1.ReasonPaused:          stepAllowed,
+	v1beta1.ReasonQuarantined:     stepAllowed,
+	"PolicyDenied":                stepAllowed,
+	v1beta1.ReasonPeerActive:      stepAllowed, v1beta1.ReasonCRDIncompatible: stepAllowed,
 	v1beta1.ReasonNodeNotReady:     stepNode,
 	v1beta1.ReasonAgentMissing:     stepOrdered,
 	v1beta1.ReasonWrongKernel:      stepOrdered,
 	v1beta1.ReasonAwaitingDelivery: stepDelivered, v1beta1.ReasonImageNotFound: stepDelivered, v1beta1.ReasonPullUnauthorized: stepDelivered,
 	v1beta1.ReasonPullFailed: stepDelivered, v1beta1.ReasonDeliveryRefused: stepDelivered, v1beta1.ReasonImageUnreadable: stepDelivered,
-	v1beta1.ReasonImageTooLarge: stepDelivered, "MixedContent": stepDelivered, "AgentImageUnauthorized": stepDelivered,
+	v1beta1.ReasonImageTooLarge: stepDelivered, v1beta1.ReasonMixedContent: stepDelivered, "AgentImageUnauthorized": stepDelivered,
 	v1beta1.ReasonVermagicMismatch: stepChecks, v1beta1.ReasonUnknownSymbol: stepChecks, v1beta1.ReasonMissingDependency: stepChecks,
 	v1beta1.ReasonFirmwareConflict: stepChecks, v1beta1.ReasonModuleConflict: stepChecks,
 	v1beta1.ReasonAlreadyLoadedForeign: stepChecks, v1beta1.ReasonModprobeUnsupported: stepChecks,
@@ -136,11 +138,21 @@ func trace(scene *facts.Scene, about *status.Module, node *corev1.Node, carrier 
 		s.fine(&t)
 		return t
 	}
+	problem = overruled(m, problem)
 	t.mark(problem)
 	t.close()
 	t.State, t.Reason = t.worst(), problem.Reason
 	t.Answer, t.Next = s.answer(t.Module, problem), Next(problem.Reason, m, node.Name)
 	return t
+}
+
+// overruled replaces mere patience by what keeps the operator from changing anything, which only the Module's status tells.
+func overruled(m *v1beta1.Module, p status.Problem) status.Problem {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
+	if c == nil || !status.OnItsWay(p.Reason) || c.Reason != v1beta1.ReasonPeerActive && c.Reason != v1beta1.ReasonCRDIncompatible {
+		return p
+	}
+	return status.Problem{Reason: c.Reason, Message: c.Message}
 }
 
 // coming are the steps of a node that shall have the kernel module.

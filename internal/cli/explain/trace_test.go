@@ -151,6 +151,12 @@ func TestOneNode(t *testing.T) {
 			c.Status.Modules[0].Config.ContainerImage = "registry.example.com/nic:1-" + newKernel
 			w.failed(c, v1beta1.AttemptInUse, v1beta1.ReasonInUse, "Module nic is in use by pod shop/web-1 (process 4711); stop it.")
 		},
+		"peer-active": func(w *world) {
+			w.node("hollow-1")
+			w.m.Status.Conditions = []metav1.Condition{{
+				Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work (lease kmm.sigs.x-k8s.io)",
+			}}
+		},
 		"not-selected": func(w *world) {
 			w.node("hollow-1", func(n *corev1.Node) { n.Labels["nic"] = "no" })
 		},

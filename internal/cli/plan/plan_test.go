@@ -49,7 +49,7 @@ func TestNothingIsChanged(t *testing.T) {
 	if err := admin.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	everywhere, here := clitest.Viewer(t, e, cluster.ViewerRole, ""), clitest.Viewer(t, e, "drover-view", namespace)
+	everywhere, here := clitest.Viewer(t, e, cluster.ViewerRole, ""), clitest.Viewer(t, e, "drover-module-view", namespace)
 	cases := map[string]struct {
 		who    string
 		regexp string

@@ -111,7 +111,8 @@ func (o *Options) print(ctx context.Context, out io.Writer) (state string, err e
 		if err != nil {
 			return "", err
 		}
-		n := nodes(m, view, o.Clock.Now())
+		view.Now = o.Clock.Now()
+		n := nodes(m, view, view.Now)
 		return n.State, o.format.Print(out, n, func(out io.Writer) { n.render(out, p, o.format.Wide()) })
 	}
 	namespace := o.client.Namespace
@@ -126,9 +127,10 @@ func (o *Options) print(ctx context.Context, out io.Writer) (state string, err e
 	if err != nil {
 		return "", err
 	}
+	view.Now = o.Clock.Now()
 	f := Fleet{Missing: view.Missing}
 	for i := range list {
-		f.Modules = append(f.Modules, row(&list[i], view, o.Clock.Now()))
+		f.Modules = append(f.Modules, row(&list[i], view, view.Now))
 	}
 	return f.state(), o.format.Print(out, f, func(out io.Writer) { f.render(out, p, o.format.Wide()) })
 }

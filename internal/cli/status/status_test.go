@@ -55,7 +55,7 @@ func TestUnderRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	everywhere, here := clitest.Viewer(t, e, cluster.ViewerRole, ""), clitest.Viewer(t, e, "drover-view", namespace)
+	everywhere, here := clitest.Viewer(t, e, cluster.ViewerRole, ""), clitest.Viewer(t, e, "drover-module-view", namespace)
 	cases := map[string]struct {
 		command clitest.New
 		blind   bool
