@@ -103,7 +103,7 @@ conformance: ## Run the numbered conformance cases against the operator and holl
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
-e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, or node for drift, reboots and crashes; linux/amd64 with apt-get; root)
+e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, or dra; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
 # .ci/run needs no step for it: `make test` runs the same tests.
