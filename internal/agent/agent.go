@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -77,6 +78,8 @@ type Agent struct {
 	tidied  bool                 // firmware that nobody asks for any more has been removed since the start
 	awaited map[string]time.Time // carriers that have not delivered, since when
 	watched map[key]watched      // what the checks of readyWhen said
+	// nextRefused are deliveries ahead of an order that could not be used.
+	nextRefused map[key]nextRefused
 
 	record     *recorder
 	recorded   *record   // what the record said at start; nil: nothing to work from
@@ -114,7 +117,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		o: o, want: newWant(), retries: map[task]*retry{}, known: map[task]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
-		awaited: map[string]time.Time{},
+		awaited: map[string]time.Time{}, nextRefused: map[key]nextRefused{},
 	}
 	if err := a.remember(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -305,8 +308,12 @@ func (a *Agent) awaitCarriers(p *pass) time.Duration {
 	const rarely = 5 * time.Second
 	now, next := a.o.Clock.Now(), time.Duration(math.MaxInt64)
 	still := map[string]time.Time{}
+	waiting := maps.Clone(p.ahead)
 	for k := range p.looked {
-		carrier := string(p.orders[k].Delivery.CarrierUID)
+		waiting[p.orders[k].Delivery.CarrierUID] = true
+	}
+	for uid := range waiting {
+		carrier := string(uid)
 		since, ok := a.awaited[carrier]
 		if !ok {
 			since = now

@@ -44,7 +44,7 @@ func TestLoadsWhatWasDeliveredAndReportsOnce(t *testing.T) {
 	boot, _ := r.host.BootID()
 	same(t, "boot", boot, got.BootID)
 	same(t, "config", o.Config, got.Config)
-	same(t, "observed", &v1beta1.ObservedModule{BuildID: buildID(t, m), Taint: "OE", Parameters: map[string]string{"size": "3"}}, got.Observed)
+	same(t, "observed", &v1beta1.ObservedModule{Delivery: "d1", BuildID: buildID(t, m), Taint: "OE", Parameters: map[string]string{"size": "3"}}, got.Observed)
 	same(t, "asked by", "ns/gadget", r.host.Calls()[0].For)
 }
 

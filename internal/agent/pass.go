@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -30,6 +31,8 @@ type pass struct {
 	present map[string]host.State
 	plans   map[task]*plan
 	looked  map[key]bool
+	// ahead are the carriers that were looked at and had not delivered what shall be here ahead of an order.
+	ahead map[types.UID]bool
 	// reloading are orders for which something was unloaded in this pass, to load something else.
 	reloading map[key]bool
 	// remarked: some order waits, or waited, since the record was not believed.
@@ -44,7 +47,7 @@ type pass struct {
 
 // newPass begins a pass over the orders of spec.
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
-	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, reloading: map[key]bool{}, checked: map[key]watched{}}
+	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, ahead: map[types.UID]bool{}, reloading: map[key]bool{}, checked: map[key]watched{}}
 	for i := range spec.Modules {
 		p.orders[keyOf(spec.Modules[i])] = &spec.Modules[i]
 	}
@@ -102,6 +105,9 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 			if o, err = p.troubled(k, err); err != nil {
 				return nil, errors.Join(append(failed, err)...)
 			}
+		}
+		if next := p.takeNext(ctx, k); o.report == nil {
+			o.report = next
 		}
 		if o.report == nil {
 			o.report = p.notListed[k]
@@ -283,6 +289,9 @@ func (p *pass) needed() map[string]string {
 	}
 	for k, o := range p.orders {
 		keep(deliveryID(o))
+		if o.Next != nil {
+			keep(o.Next.ID)
+		}
 		for _, id := range p.journal.Deliveries[k] {
 			keep(id)
 		}

@@ -63,6 +63,9 @@ func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
 		if m.Delivery != nil {
 			m.Delivery = &v1beta1.Delivery{ID: m.Delivery.ID}
 		}
+		if m.Next != nil {
+			m.Next = &v1beta1.Delivery{ID: m.Next.ID}
+		}
 		spec.Modules = append(spec.Modules, m)
 	}
 	return spec

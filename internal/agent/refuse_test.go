@@ -179,7 +179,7 @@ func TestBuiltInCounts(t *testing.T) {
 	r := newRig(t, fake.Options{BuiltIn: []string{"gadget"}})
 	o := order("gadget", r.deliver("d1", gadget))
 	s := r.pass(o)
-	same(t, "built in", &v1beta1.ObservedModule{BuiltIn: true}, s.Modules[0].Observed)
+	same(t, "built in", &v1beta1.ObservedModule{Delivery: "d1", BuiltIn: true}, s.Modules[0].Observed)
 	s = r.pass(order("gadget", o.Delivery, absent))
 	same(t, "attempt", "Absent ModuleDeleted", attempt(s, "gadget"))
 	same(t, "calls", []string(nil), r.calls())

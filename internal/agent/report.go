@@ -110,7 +110,7 @@ func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 		p.journal.Loaded[k] = &loaded{
 			Item: m.ModuleItem, Config: m.Config, Complete: true, Main: main,
 			Modules: []loadedModule{{Name: main, BuildID: id, Planned: id, Ours: true}},
-			Since:   m.LastTransitionTime, Observed: m.Observed,
+			Since:   m.LastTransitionTime, Observed: m.Observed, DeliveryID: m.Observed.Delivery,
 		}
 	}
 	return nil

@@ -45,14 +45,14 @@ func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]stri
 	return s
 }
 
-// observed is what was seen at the load, and whether it can be used now.
+// observed is what was seen at the load, what brought it, and whether it can be used now.
 func (o outcome) observed() *v1beta1.ObservedModule {
-	if o.loaded.Observed == nil || o.loaded.Observed.Unusable == o.unusable {
-		return o.loaded.Observed
+	if o.loaded.Observed == nil {
+		return nil
 	}
-	seen := o.loaded.Observed.DeepCopy()
-	seen.Unusable = o.unusable
-	return seen
+	seen := *o.loaded.Observed
+	seen.Delivery, seen.Unusable = o.loaded.DeliveryID, o.unusable
+	return &seen
 }
 
 // maxMessage bounds a message, bytes: one that the API refuses would keep the whole node's status from being written.

@@ -63,6 +63,7 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Delivery:     s.Deliveries(node.Name),
 		Content:      contentOf(node, ask, entry),
 		PluginReady:  s.Plugins[node.Name],
+		Unlabelled:   s.unlabelled(node),
 	}, true
 }
 

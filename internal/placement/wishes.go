@@ -73,5 +73,7 @@ func SameWishes(a, b metav1.Object) bool {
 	return true
 }
 
-// WishAnnotations are the annotations that Wishes come from.
-var WishAnnotations = []string{v1beta1.PausedAnnotation, v1beta1.SkipChecksAnnotation, v1beta1.RetryAnnotation}
+// WishAnnotations are the annotations by which people say what they wish.
+var WishAnnotations = []string{
+	v1beta1.PausedAnnotation, v1beta1.SkipChecksAnnotation, v1beta1.RetryAnnotation, v1beta1.ConfirmDeselectionAnnotation,
+}

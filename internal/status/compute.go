@@ -84,7 +84,7 @@ func Carry(before, after v1beta1.ModuleStatus, now metav1.Time) v1beta1.ModuleSt
 // ready is the first of the others that is not True. A failure comes before what is merely on its way.
 func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
 	order := []metav1.Condition{covered, loaded, devices}
-	if loaded.Reason != v1beta1.ReasonLoading {
+	if !onItsWay(loaded.Reason) {
 		order = []metav1.Condition{loaded, covered, devices}
 	}
 	for _, c := range order {
@@ -118,6 +118,8 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		return unloading(m, pending)
 	case !m.Loads:
 		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no moduleLoader")
+	case m.Rollout != nil && len(m.Rollout.Mass) > 0:
+		return no(kind, v1beta1.ReasonMassDeselection, mass(m.Rollout))
 	case len(wanted) == 0:
 		return no(kind, v1beta1.ReasonNoNodes, noNodes)
 	}
@@ -133,17 +135,22 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		}
 		return yes(kind, v1beta1.ReasonLoaded, live)
 	}
-	groups := group(missing, loadProblem)
+	groups := group(missing, m.loadProblem)
 	reason := groups[0].reason
-	if m.Paused && reason == v1beta1.ReasonLoading {
+	switch {
+	case m.Paused && onItsWay(reason):
 		reason = v1beta1.ReasonPaused
+	case onItsWay(reason) && m.Rollout != nil && m.Rollout.Halt != "":
+		reason = v1beta1.ReasonRolloutPaused
+	case onItsWay(reason) && m.Rollout != nil && m.Rollout.Waiting > 0:
+		reason = v1beta1.ReasonRollingOut
 	}
 	what := "Live"
 	if slices.ContainsFunc(missing, notUsable) {
 		what = "Live and ready"
 	}
-	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s; %s%s",
-		what, len(desired)-len(missing), quantity(len(desired), "node"), others(missing), describe(groups), ignored(m, missing)))
+	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s",
+		what, len(desired)-len(missing), quantity(len(desired), "node"), others(missing), progress(m), describe(groups), ignored(m, missing)))
 }
 
 // ignored tells of requests to try again that nobody can obey.
@@ -173,7 +180,7 @@ func others(missing []Node) string {
 func notUsable(n Node) bool { return n.Attempt != nil && n.Attempt.Reason == v1beta1.ReasonNotUsable }
 
 // loadProblem is why the kernel module is not live on a node that shall have it.
-func loadProblem(n *Node) Problem {
+func (m *Module) loadProblem(n *Node) Problem {
 	switch {
 	case n.Struck != nil && (n.Attempt == nil || n.Attempt.Reason == n.Struck.Reason):
 		return *n.Struck
@@ -187,6 +194,10 @@ func loadProblem(n *Node) Problem {
 		return *n.Delivery
 	case !n.Ready:
 		return Problem{Reason: v1beta1.ReasonNodeNotReady}
+	case n.Unlabelled:
+		return Problem{Reason: v1beta1.ReasonVersionLabel}
+	case m.Rollout != nil && m.Rollout.Hold[n.Name]:
+		return Problem{Reason: v1beta1.ReasonRollingOut}
 	default:
 		return Problem{Reason: v1beta1.ReasonLoading}
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // Problem is why something is not as asked.
@@ -70,6 +70,8 @@ type Node struct {
 	Delivery *Problem
 	// Content is what the node holds of what the Module asks for, or nil.
 	Content *Content
+	// Unlabelled: the node label that drives ordered upgrades does not name the Module's version.
+	Unlabelled bool
 	// PluginReady: a pod of the device plugin or DRA driver that the Module asks for is ready on the node.
 	PluginReady bool
 }
@@ -96,6 +98,8 @@ type Module struct {
 	RebuildTrigger, RebuiltTrigger *int
 	// Nodes in any order.
 	Nodes []Node
+	// Rollout is which nodes may be changed now; nil: all of them.
+	Rollout *rollout.Plan
 }
 
 // Entry is one Module's part of a NodeModulesConfig.
@@ -168,7 +172,7 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 // order: then the agent says that what has to go is in use.
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
-	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.failsChecks() && sameBuild(e.Order.Config, e.Live.Config)
+	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.failsChecks() && rollout.SameBuild(e.Order.Config, e.Live.Config)
 }
 
 // failsChecks is true while the agent sees that a check of readyWhen does not pass.
@@ -178,11 +182,14 @@ func (e Entry) failsChecks() bool { return e.Live.Observed != nil && e.Live.Obse
 // it: it can be older than the Module, and it can be the same for an image that was built again under its name. What
 // the node holds tells those two builds apart.
 func (e Entry) Current(node *corev1.Node, ask *Ask) bool {
-	if ask == nil || !e.Usable(node) || e.open() || !sameBuild(ask.Config, e.Live.Config) {
+	if ask == nil || !e.Usable(node) || e.open() || !rollout.SameBuild(ask.Config, e.Live.Config) {
 		return false
 	}
 	if e.Order.Delivery == nil {
 		return true // somebody else's order: nothing is known of a delivery
+	}
+	if by := e.by(); by != "" && by != ask.Delivery {
+		return false
 	}
 	return e.Order.Delivery.ID == ask.Delivery && (e.builtIn() || e.holds(ask.Delivery))
 }
@@ -200,15 +207,16 @@ func (e Entry) open() bool {
 	return false
 }
 
+// by is the delivery that brought what is live, where the agent says it.
+func (e Entry) by() string {
+	if e.Live.Observed == nil {
+		return ""
+	}
+	return e.Live.Observed.Delivery
+}
+
 func (e Entry) builtIn() bool { return e.Live.Observed != nil && e.Live.Observed.BuiltIn }
 
 func (e Entry) holds(id string) bool {
 	return slices.ContainsFunc(e.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == id })
-}
-
-// sameBuild compares what a reload would change; how an image is pulled is not part of it.
-func sameBuild(a, b v1beta1.ModuleConfig) bool {
-	a.ImagePullPolicy, b.ImagePullPolicy = "", ""
-	a.InsecurePull, b.InsecurePull = false, false
-	return equality.Semantic.DeepEqual(a, b)
 }

@@ -91,6 +91,8 @@ func group(nodes []Node, problem func(*Node) Problem) []cohort {
 // rank puts what needs somebody's attention before what needs patience only.
 func rank(reason string) int {
 	switch reason {
+	case v1beta1.ReasonRollingOut:
+		return 5
 	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading:
 		return 4
 	case v1beta1.ReasonAgentMissing:

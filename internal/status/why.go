@@ -19,8 +19,8 @@ func Why(m *Module, n *Node) (Problem, bool) {
 		}
 		return unloadProblem(m, n), true
 	case n.Wanted && !n.Available:
-		p := loadProblem(n)
-		if m.Paused && p.Reason == v1beta1.ReasonLoading {
+		p := m.loadProblem(n)
+		if m.Paused && onItsWay(p.Reason) {
 			p.Reason = v1beta1.ReasonPaused
 		}
 		return p, true
@@ -61,4 +61,4 @@ func Cohorts(m *Module) (cohorts []Cohort, fine []string) {
 }
 
 // OnItsWay reports whether a reason asks for patience only.
-func OnItsWay(reason string) bool { return rank(reason) == rank(v1beta1.ReasonLoading) }
+func OnItsWay(reason string) bool { return rank(reason) >= rank(v1beta1.ReasonLoading) }

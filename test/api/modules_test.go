@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -247,5 +248,28 @@ func eventually(t *testing.T, what string, done func(context.Context) (bool, err
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, done); err != nil {
 		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// TestRolloutFields: what would stop a rollout for ever, or mean nothing, is refused with the field's path.
+func TestRolloutFields(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	refused := []string{"spec.rollout.maxUnavailable"}
+	for value, then := range map[intstr.IntOrString][]string{
+		intstr.FromInt32(1): nil, intstr.FromInt32(100000): nil, intstr.FromString("1%"): nil, intstr.FromString("100%"): nil,
+		intstr.FromInt32(0): refused, intstr.FromInt32(-1): refused, intstr.FromInt32(100001): refused,
+		intstr.FromString("0%"): refused, intstr.FromString("101%"): refused, intstr.FromString("3"): refused, intstr.FromString("some"): refused,
+	} {
+		m := valid(func(m *v1beta1.Module) { m.Spec.Rollout = &v1beta1.RolloutSpec{MaxUnavailable: &value} })
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
+	}
+	for value, then := range map[string][]string{"2026-01-31T12:00:00Z": nil, "3": {v1beta1.ConfirmDeselectionAnnotation, "RFC 3339"}} {
+		m := valid(func(m *v1beta1.Module) {
+			m.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: value, v1beta1.RetryAnnotation: "2026-01-31T12:00:00Z"}
+		})
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
 	}
 }

@@ -286,8 +286,8 @@ func TestLifecycleLabelsFlapEverywhere(t *testing.T) {
 		s.label(node, "null")
 	}
 
-	s.eventually("the Module counts no node", func(ctx context.Context) error {
-		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonNoNodes)
+	s.eventually("the Module says that they are too many", func(ctx context.Context) error {
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonMassDeselection)
 	})
 	s.quiet()
 	s.must(s.labelled(s.Context(), everyNode))

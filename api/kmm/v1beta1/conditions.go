@@ -32,6 +32,8 @@ const (
 	ReasonNotRequested = "NotRequested"
 	// ReasonDevicesReady: the device plugin or DRA driver is ready on every node with the module.
 	ReasonDevicesReady = "DevicesReady"
+	// ReasonRollingOut: a change is on its way from node to node, and these nodes wait for their turn with what they have.
+	ReasonRollingOut = "RollingOut"
 	// ReasonDevicesPending: the device plugin or DRA driver is not ready on some node with the module.
 	ReasonDevicesPending = "DevicesPending"
 )
@@ -117,6 +119,12 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonDeviceClassConflict: a DeviceClass of a wanted name exists and is not this Module's.
 	ReasonDeviceClassConflict = "DeviceClassConflict"
+	// ReasonRolloutPaused: no further node gets the change: a node failed with it, or somebody paused the rollout.
+	ReasonRolloutPaused = "RolloutPaused"
+	// ReasonMassDeselection: more nodes than may be unavailable are no longer selected, and keep the kernel module until that is confirmed.
+	ReasonMassDeselection = "MassDeselection"
+	// ReasonVersionLabel: the node's version label names another version of the Module, or none.
+	ReasonVersionLabel = "VersionLabel"
 	// ReasonModprobeUnsupported: args or rawArgs need kmod's modprobe, which the agent's image was built without.
 	ReasonModprobeUnsupported = "ModprobeUnsupported"
 	// ReasonUnsupported: the Module asks for something that this version does not do.

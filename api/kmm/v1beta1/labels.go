@@ -34,6 +34,9 @@ const (
 	RetryAnnotation = "drover.dev/retry"
 	// SkipChecksAnnotation on a Module or Node: what the agent thinks hopeless is tried all the same. Its value does not matter.
 	SkipChecksAnnotation = "drover.dev/skip-checks"
+	// ConfirmDeselectionAnnotation on a Module holds a time (RFC 3339): for an hour from then, more nodes than maxUnavailable may lose the
+	// kernel module at once because they are no longer selected.
+	ConfirmDeselectionAnnotation = "drover.dev/confirm-deselection"
 
 	labelPrefix     = "kmm.node.kubernetes.io/"
 	betaLabelPrefix = "beta." + labelPrefix
@@ -69,6 +72,25 @@ func DRAReadyLabel(namespace, name string) string {
 // VersionReadyLabel is the node label whose value is the Module version that is live on the node.
 func VersionReadyLabel(namespace, name string) string {
 	return labelPrefix + namespace + "." + name + ".version.ready"
+}
+
+// VersionModulePrefix begins the node labels by which users drive ordered upgrades; the Module's namespace and name follow.
+const VersionModulePrefix = labelPrefix + "version-module."
+
+// VersionWorkerPrefix and VersionSchedulePrefix begin the node labels that answer them.
+const (
+	VersionWorkerPrefix   = betaLabelPrefix + "version-worker-pod."
+	VersionSchedulePrefix = betaLabelPrefix + "version-schedule-pod."
+)
+
+// VersionWorkerLabel is the node label whose value is the version of the Module that the node's order may have.
+func VersionWorkerLabel(namespace, name string) string {
+	return VersionWorkerPrefix + namespace + "." + name
+}
+
+// VersionScheduleLabel is the node label whose value is the version of the Module whose device plugin may run on the node.
+func VersionScheduleLabel(namespace, name string) string {
+	return VersionSchedulePrefix + namespace + "." + name
 }
 
 // DeprecatedReadyLabel is the old ready label without a namespace; it is removed where it is found.

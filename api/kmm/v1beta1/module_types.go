@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Module says which out-of-tree kernel module belongs on which nodes, and which device plugin or DRA driver follows it.
@@ -96,8 +97,30 @@ type ModuleSpec struct {
 // DefaultDeletionTimeout is spec.deletionTimeout where it is not set.
 const DefaultDeletionTimeout = 10 * time.Minute
 
-// RolloutSpec says how changes reach the nodes.
+// RolloutSpec says how changes reach the nodes that have the kernel module already. First loads wait for nothing but their image.
 type RolloutSpec struct {
+	// maxUnavailable is how many of the Module's nodes, a number or a percentage (rounded down, at least one), may be without the kernel module
+	// at a time because of a change: nodes that are being changed, that failed, or that are not Ready. Default 10%.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxUnavailable must be a number from 1 to 100000, or a percentage from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// soak is how long a changed node must hold the kernel module until it counts as available: the first one before the others begin.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=duration
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
+	Soak *metav1.Duration `json:"soak,omitempty"`
+
+	// pauseOnFailure stops the rollout as long as one node has failed with what is being rolled out. Default true.
+	// +optional
+	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
+
+	// paused stops the rollout: no further node that has the kernel module is changed. Nodes that are being changed go on.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
 	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
 	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
 	// +optional

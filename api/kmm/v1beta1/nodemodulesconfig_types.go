@@ -100,6 +100,10 @@ type NodeModuleSpec struct {
 	// +optional
 	Delivery *Delivery `json:"delivery,omitempty"`
 
+	// next is a delivery that the node takes ahead of an order that will need it: the image is there before anything is unloaded for it.
+	// +optional
+	Next *Delivery `json:"next,omitempty"`
+
 	// unloadPolicy says when the kernel module may be unloaded.
 	// +optional
 	UnloadPolicy UnloadPolicy `json:"unloadPolicy,omitempty"`
@@ -225,6 +229,9 @@ type NodeModuleStatus struct {
 
 // ObservedModule are facts read from /sys/module and /proc/modules.
 type ObservedModule struct {
+	// delivery that brought what is live: its id in spec.modules[].delivery.
+	// +optional
+	Delivery string `json:"delivery,omitempty"`
 	// buildID is the GNU build ID (hex) of the live module.
 	// +optional
 	BuildID string `json:"buildID,omitempty"`

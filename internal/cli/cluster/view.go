@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
@@ -118,6 +119,7 @@ func About(scene *facts.Scene, nodes []corev1.Node) *status.Module {
 			about.Nodes = append(about.Nodes, n)
 		}
 	}
+	about.Rollout = scene.Rollout(nodes, clock.RealClock{}.Now())
 	return &about
 }
 

@@ -46,7 +46,7 @@ func (c *Controller) perform(ctx context.Context, s step) error {
 		if carrier == nil || err != nil {
 			return err
 		}
-		s.write.Delivery.CarrierUID = carrier.UID
+		s.carried().CarrierUID = carrier.UID
 	}
 	switch {
 	case s.write != nil:

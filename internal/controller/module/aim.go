@@ -5,6 +5,7 @@ package module
 import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // Reasons of orders to unload, as they stand in a NodeModulesConfig.
@@ -17,6 +18,8 @@ const (
 	ReasonMappingLost = "MappingLost"
 	// ReasonLoaderRemoved: the Module has no moduleLoader any more.
 	ReasonLoaderRemoved = "LoaderRemoved"
+	// ReasonVersionLabel: the node label that drives ordered upgrades has been taken off the node.
+	ReasonVersionLabel = "VersionLabelRemoved"
 )
 
 // aim is what a Module wants of a node.
@@ -29,6 +32,9 @@ type aim struct {
 	keep bool
 	// wishes of annotations.
 	wishes placement.Wishes
+	// stay is the entry that the node keeps until its turn comes; nil: the turn has come. The image is delivered ahead when it shall be.
+	stay  *v1beta1.NodeModuleSpec
+	ahead bool
 }
 
 // aim decides what the Module wants of a node.
@@ -51,6 +57,14 @@ func (pl *planner) aim(v *view) aim {
 	case !placement.Wanted(m, v.node, v.follows()):
 		a.leave, a.keep = ReasonDeselected, pl.waits(v)
 		return a
+	case rollout.Labelled(m):
+		if version, ok := v.node.Labels[v1beta1.VersionWorkerLabel(m.Namespace, m.Name)]; !ok {
+			a.leave = ReasonVersionLabel
+			return a
+		} else if version != m.Spec.ModuleLoader.Container.Version {
+			a.keep = true
+			return a
+		}
 	}
 	o := pl.orders.on(v.node.Status.NodeInfo.KernelVersion)
 	switch {

@@ -195,6 +195,9 @@ func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
 	if p.draining {
 		soon(drainDelay)
 	}
+	if p.rollout > 0 {
+		soon(p.rollout)
+	}
 	if p.queued > 0 {
 		soon(slotDelay)
 	}

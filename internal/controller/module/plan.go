@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // plan is what a pass does.
@@ -32,6 +33,8 @@ type plan struct {
 	// patience is until time alone changes the plan: a node is no longer wanted for long enough, or not waited for any more;
 	// 0: never.
 	patience time.Duration
+	// rollout is until time alone changes what the rollout does next; 0: it does not.
+	rollout time.Duration
 	// blocked is why nothing may be delivered although something should.
 	blocked *delivery.Problem
 	// draining is true while an order waits for claims, or for the DRA driver; holders are the nodes with claims.
@@ -87,6 +90,8 @@ type planner struct {
 	unwanted, stillUnwanted map[types.UID]time.Time
 	// patience is until time alone changes the plan; 0: never.
 	patience time.Duration
+	// rollout says which nodes may be changed; nil: all of them, whatever they hold.
+	rollout *rollout.Plan
 	// blocked is set when something should be delivered and nothing may be.
 	blocked *delivery.Problem
 	// draining and holders are the plan's.
@@ -119,6 +124,9 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	granted := c.ledger.reserve(snap.key, working, len(asking))
 	p := pl.admit(steps, asking, granted)
 	p.working = working + granted
+	if r := pl.rollout; r != nil && !r.Again.IsZero() {
+		p.rollout = max(r.Again.Sub(pl.now), time.Millisecond)
+	}
 	for i := range steps {
 		c.ledger.retain(snap.key, steps[i].view.name, steps[i].image)
 	}
@@ -166,10 +174,11 @@ func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 // decideAll returns a step for every node, and how many carriers are at work.
 func (pl *planner) decideAll() (steps []step, working int) {
 	steps = make([]step, 0, len(pl.snap.nodes))
+	aims := pl.aims()
 	for i := range pl.snap.nodes {
 		v := &pl.snap.nodes[i]
 		s := step{key: pl.snap.key, view: v}
-		switch a := pl.aim(v); {
+		switch a := aims[i]; {
 		case v.node == nil:
 			// The object of a node that is gone goes by its owner reference; nobody is left to unload anything.
 			s.discard = standing(v.carriers)
@@ -205,19 +214,24 @@ func absent(s *step, reason string, wishes placement.Wishes) {
 		s.remove = true
 	case v.entry.State != v1beta1.NodeModuleAbsent || holdable(v.config) && !held(v.config) || !asWished(v.entry, wishes):
 		s.write = dressed(v.entry, wishes).DeepCopy()
-		s.write.State, s.write.Reason = v1beta1.NodeModuleAbsent, reason
+		s.write.State, s.write.Reason, s.write.Next = v1beta1.NodeModuleAbsent, reason, nil
 	}
 }
 
 // present leads an entry to the order, delivering the image first. It reports whether a carrier is at work.
 func (pl *planner) present(s *step, a *aim) (working bool) {
-	v, order, id := s.view, a.order, a.order.Delivery.ID
+	v, id := s.view, a.order.Delivery.ID
 	if holds(v.config, id) {
 		s.discard = standing(v.carriers)
-		s.writeUnlessRight(order, v.carrierUID(id))
+		s.writeUnlessRight(a.delivered(v))
 		return false
 	}
-	s.image = order.Config.ContainerImage
+	if a.stay != nil && !a.ahead {
+		s.discard = standing(v.carriers)
+		s.writeUnlessRight(a.stay)
+		return false
+	}
+	s.image = a.order.Config.ContainerImage
 	var current *corev1.Pod
 	name := delivery.CarrierName(s.key.Namespace, s.key.Name, v.name, id)
 	for _, pod := range v.carriers {
@@ -245,7 +259,7 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 		s.discard = append(s.discard, current)
 		return false
 	}
-	s.writeUnlessRight(order, current.UID)
+	s.writeUnlessRight(a.carriedBy(current.UID))
 	failed := v.attempt != nil && v.attempt.State == v1beta1.AttemptFailed && v.carrierUID(id) == current.UID
 	return !failed && delivery.ProblemOf(current) == nil && placement.Ready(v.node) && !pl.uncollected(current)
 }
@@ -276,7 +290,7 @@ func (pl *planner) deliver(s *step, a *aim) {
 		User:       pl.options.CarrierUser,
 		AgentImage: pl.options.AgentImage,
 	}
-	s.write = order.DeepCopy()
+	s.write = a.carriedBy("").DeepCopy()
 }
 
 // rests reports whether a delivery has failed too recently to be tried again, unless somebody has asked for that since.
@@ -284,10 +298,9 @@ func (pl *planner) rests(s *step, retry *metav1.Time) bool {
 	return pl.resting(s.view.name, s.image) && (retry == nil || !retry.After(pl.failed(s.view.name, s.image)))
 }
 
-// writeUnlessRight applies the order with the carrier's UID unless the entry, and the object's owner, are so already.
-func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec, carrier types.UID) {
+// writeUnlessRight applies the order unless the entry, and the object's owner, are so already.
+func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec) {
 	want := *order
-	want.Delivery = &v1beta1.Delivery{ID: order.Delivery.ID, CarrierUID: carrier}
 	if v := s.view; v.entry != nil {
 		have := *v.entry
 		if have.State != "" {
@@ -303,14 +316,6 @@ func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec, carrier types.UID
 		}
 	}
 	s.write = want.DeepCopy()
-}
-
-// carrierUID is the carrier that the entry names for a delivery.
-func (v *view) carrierUID(id string) types.UID {
-	if v.entry == nil || v.entry.Delivery == nil || v.entry.Delivery.ID != id {
-		return ""
-	}
-	return v.entry.Delivery.CarrierUID
 }
 
 // problemOf is why a carrier ended.

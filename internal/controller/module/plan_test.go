@@ -184,9 +184,9 @@ func TestPlanForANode(t *testing.T) {
 		}}, then: outcome{Remaining: 1}},
 		"a node that is not Ready any more":   {given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.Conditions = nil }}, then: outcome{Remaining: 1}},
 		"changed parameters need no delivery": {given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"} })}, then: outcome{Writes: true, Carrier: ours, Remaining: 1}},
-		"a changed image is delivered with the order, not after it": {
+		"a changed image is delivered ahead of the order": {
 			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
-			then:  outcome{Creates: true, Writes: true, Remaining: 1},
+			then:  outcome{Creates: true, Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"a changed image while the node is away changes nothing yet": {
 			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.Conditions = nil }, other(func(m *v1beta1.Module) {

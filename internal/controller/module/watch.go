@@ -103,8 +103,11 @@ func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q que
 		return
 	}
 	if !equality.Semantic.DeepEqual(before.Labels, now.Labels) {
-		// Most label changes are our own ready labels: only who gains or loses the node is concerned.
-		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return placement.Eligible(m, before) != placement.Eligible(m, now) })
+		// Most label changes are our own ready labels: only who gains or loses the node, or its version label, is concerned.
+		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool {
+			version := v1beta1.VersionWorkerLabel(m.Namespace, m.Name)
+			return placement.Eligible(m, before) != placement.Eligible(m, now) || before.Labels[version] != now.Labels[version]
+		})
 	}
 }
 

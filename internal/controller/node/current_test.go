@@ -157,7 +157,7 @@ func TestRebuildUnderTheSameName(t *testing.T) {
 			t.Errorf("the rebuild counts as done: %d", *s.module.Status.ImageRebuildTriggerGeneration)
 		}
 	}
-	unready(v1beta1.ReasonLoading)
+	unready(v1beta1.ReasonRollingOut)
 	s.orders(t, name, second, config())
 	failed := holding(s.live("boot-1"), first, second)
 	failed.Attempts = s.failed(v1beta1.ReasonSignatureRejected, "key rejected").Attempts

@@ -2,8 +2,8 @@
 
 // Package node turns what agents verified into node labels and into Module.status.
 //
-// Two reconcilers share its watches. The labeler, keyed by Node, keeps the ready, version.ready, device-plugin-ready and
-// dra-ready labels. The reporter, keyed by Module, keeps Module.status and emits events.
+// Two reconcilers share its watches. The labeler, keyed by Node, keeps the ready, version.ready, device-plugin-ready,
+// dra-ready and beta version labels. The reporter, keyed by Module, keeps Module.status and emits events.
 // Reads: Node, NodeModulesConfig, Module, plugin and carrier pods, DaemonSets. Writes: those labels, Module.status, events.
 package node
 
@@ -51,11 +51,11 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get NodeModulesConfig: %w", err)
 	}
-	plugins, err := readyPlugins(ctx, l.client, node.Name)
+	plugins, busy, err := readyPlugins(ctx, l.client, node.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	patch, err := labelPatch(node.Labels, wantedLabels(node, nmc, plugins))
+	patch, err := labelPatch(node.Labels, wantedLabels(node, nmc, plugins, busy))
 	if err != nil || patch == nil {
 		return reconcile.Result{}, err
 	}

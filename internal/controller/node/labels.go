@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -28,8 +29,8 @@ var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
 // wantedLabels are the labels that a node shall have: what the agent verified in this boot and is still ordered, and
 // the device plugins and DRA drivers whose pod is ready. nmc is nil when there is none. What cannot be a label is left out: the labels
 // of a node are written together, and one that is refused would keep all others as they are.
-func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []plugin) map[string]string {
-	want := map[string]string{}
+func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []plugin, busy func(types.NamespacedName) bool) map[string]string {
+	want := versionLabels(node.Labels, busy)
 	put := func(label, value string) {
 		if len(validation.IsQualifiedName(label)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
 			want[label] = value
@@ -57,7 +58,7 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []p
 // namespace is one of them: it is never wanted.
 func kept(label string) bool {
 	name, ours := strings.CutPrefix(label, labelDomain)
-	return ours && !strings.HasPrefix(name, userPrefix) &&
+	return keptVersion(label) || ours && !strings.HasPrefix(name, userPrefix) &&
 		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 

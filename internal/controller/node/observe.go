@@ -46,6 +46,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 			about.Nodes = append(about.Nodes, node)
 		}
 	}
+	about.Rollout = scene.Rollout(nodes.Items, r.now())
 	return &about, nil
 }
 

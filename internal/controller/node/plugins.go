@@ -32,25 +32,26 @@ func (p plugin) label() string {
 	return v1beta1.DevicePluginReadyLabel(p.module.Namespace, p.module.Name)
 }
 
-// readyPlugins are those that have a ready pod on the node.
-func readyPlugins(ctx context.Context, c client.Reader, node string) ([]plugin, error) {
+// readyPlugins are those that have a ready pod on the node. busy tells which Modules have any pod there, until it is gone.
+func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []plugin, busy func(types.NamespacedName) bool, err error) {
 	var pods corev1.PodList
-	err := c.List(ctx, &pods, client.MatchingFields{pluginNodeIndex: node},
+	err = c.List(ctx, &pods, client.MatchingFields{pluginNodeIndex: node},
 		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
 	if err != nil {
-		return nil, fmt.Errorf("list plugin pods: %w", err)
+		return nil, nil, fmt.Errorf("list plugin pods: %w", err)
 	}
-	var plugins []plugin
+	there := map[types.NamespacedName]bool{}
 	for i := range pods.Items {
-		ready, err := readyPlugin(ctx, c, &pods.Items[i])
+		there[moduleOf(&pods.Items[i])] = true
+		isReady, err := readyPlugin(ctx, c, &pods.Items[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if ready {
-			plugins = append(plugins, plugin{role: roleOf(&pods.Items[i]), module: moduleOf(&pods.Items[i])})
+		if isReady {
+			ready = append(ready, plugin{role: roleOf(&pods.Items[i]), module: moduleOf(&pods.Items[i])})
 		}
 	}
-	return plugins, nil
+	return ready, func(module types.NamespacedName) bool { return there[module] }, nil
 }
 
 // readyPlugin is true for a ready pod that a DaemonSet of the Module made. A pod's labels alone prove nothing: whoever

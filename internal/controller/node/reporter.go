@@ -48,6 +48,9 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if leaving(module) {
 		result.RequeueAfter = max(r.answerDue(module), 0)
 	}
+	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
+		result.RequeueAfter = max(p.Again.Sub(r.now()), time.Millisecond)
+	}
 	before := module.Status
 	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
 	if equality.Semantic.DeepEqual(before, after) {

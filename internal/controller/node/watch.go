@@ -227,7 +227,8 @@ func (r *reporter) changesOfGate() source.Source {
 // labelsConcerned lets through what the labeler reads of a Node.
 func labelsConcerned(e event.UpdateEvent) bool {
 	before, now, ok := pair[*corev1.Node](e)
-	return ok && (before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || !sameKept(before.Labels, now.Labels))
+	return ok && (before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || !sameKept(before.Labels, now.Labels) ||
+		!sameVersions(before.Labels, now.Labels))
 }
 
 // nodeChanged lets through what the reporter reads of a Node. The labels that the labeler keeps are not part of it, unless

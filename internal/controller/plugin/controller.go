@@ -106,7 +106,7 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 	if kept && (result.RequeueAfter == 0 || result.RequeueAfter > claimDelay) {
 		result.RequeueAfter = claimDelay
 	}
-	return result, c.prune(ctx, now, account, daemonSet)
+	return result, c.prune(ctx, module, now, account, daemonSet)
 }
 
 // observe finds what this Module controls, whatever its name.
@@ -222,9 +222,9 @@ func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 }
 
 // prune deletes what this Module controls besides the wanted ones.
-func (c *Controller) prune(ctx context.Context, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
 	err := kube.Prune(ctx, c.client, now.daemonSets, func(ds *appsv1.DaemonSet) bool {
-		return daemonSet != nil && ds.Name == daemonSet.Name
+		return daemonSet != nil && (ds.Name == daemonSet.Name || serves(ds, module))
 	})
 	if err != nil {
 		return fmt.Errorf("prune DaemonSets: %w", err)
@@ -251,7 +251,7 @@ func (c *Controller) removeAll(ctx context.Context, module *v1beta1.Module, now 
 	if kept {
 		result.RequeueAfter = claimDelay
 	}
-	return result, c.prune(ctx, now, nil, nil)
+	return result, c.prune(ctx, module, now, nil, nil)
 }
 
 func find[T client.Object](objects []T, name string) T {

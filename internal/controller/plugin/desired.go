@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -98,6 +99,7 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 			},
 		},
 	}
+	versioned(ds, module, w.role)
 	hash, err := digest(&ds.Spec)
 	if err != nil {
 		return nil, err
@@ -150,7 +152,9 @@ func nodeSelector(module *v1beta1.Module) map[string]string {
 	if module.Spec.ModuleLoader == nil {
 		return module.Spec.Selector
 	}
-	return map[string]string{v1beta1.ReadyLabel(module.Namespace, module.Name): ""}
+	labels := map[string]string{v1beta1.ReadyLabel(module.Namespace, module.Name): ""}
+	maps.Copy(labels, versionLabels(module))
+	return labels
 }
 
 // initContainers are ours, which waits until the kernel itself says that the module is live, then the user's. A label

@@ -64,7 +64,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin").
 		For(&v1beta1.Module{}, own).
-		Owns(&appsv1.DaemonSet{}, own).
+		Owns(&appsv1.DaemonSet{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: setChanged})).
 		Owns(&corev1.ServiceAccount{}, own).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
 	if c.dra {

@@ -476,6 +476,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: namespace
       type:
         scalar: string
+    - name: next
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.Delivery
     - name: paused
       type:
         scalar: boolean
@@ -621,6 +624,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: builtIn
       type:
         scalar: boolean
+    - name: delivery
+      type:
+        scalar: string
     - name: parameters
       type:
         map:
@@ -654,6 +660,18 @@ var schemaYAML = typed.YAMLObject(`types:
   map:
     fields:
     - name: deselectGracePeriod
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: maxUnavailable
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: pauseOnFailure
+      type:
+        scalar: boolean
+    - name: paused
+      type:
+        scalar: boolean
+    - name: soak
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
 - name: com.github.drover-project.drover.api.kmm.v1beta1.Sign
@@ -2155,6 +2173,16 @@ var schemaYAML = typed.YAMLObject(`types:
         elementRelationship: separable
 - name: io.k8s.apimachinery.pkg.types.UID
   scalar: string
+- name: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
 - name: __untyped_atomic_
   scalar: untyped
   list:

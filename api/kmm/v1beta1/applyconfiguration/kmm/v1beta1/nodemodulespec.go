@@ -22,6 +22,8 @@ type NodeModuleSpecApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
 	Delivery *DeliveryApplyConfiguration `json:"delivery,omitempty"`
+	// next is a delivery that the node takes ahead of an order that will need it: the image is there before anything is unloaded for it.
+	Next *DeliveryApplyConfiguration `json:"next,omitempty"`
 	// unloadPolicy says when the kernel module may be unloaded.
 	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
 	// blacklistInTree keeps the host from loading the modules of config.inTreeModulesToRemove by itself at boot.
@@ -123,6 +125,14 @@ func (b *NodeModuleSpecApplyConfiguration) WithReason(value string) *NodeModuleS
 // If called multiple times, the Delivery field is set to the value of the last call.
 func (b *NodeModuleSpecApplyConfiguration) WithDelivery(value *DeliveryApplyConfiguration) *NodeModuleSpecApplyConfiguration {
 	b.Delivery = value
+	return b
+}
+
+// WithNext sets the Next field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Next field is set to the value of the last call.
+func (b *NodeModuleSpecApplyConfiguration) WithNext(value *DeliveryApplyConfiguration) *NodeModuleSpecApplyConfiguration {
+	b.Next = value
 	return b
 }
 

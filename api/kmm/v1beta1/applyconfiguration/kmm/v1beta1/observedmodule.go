@@ -7,6 +7,8 @@ package v1beta1
 //
 // ObservedModule are facts read from /sys/module and /proc/modules.
 type ObservedModuleApplyConfiguration struct {
+	// delivery that brought what is live: its id in spec.modules[].delivery.
+	Delivery *string `json:"delivery,omitempty"`
 	// buildID is the GNU build ID (hex) of the live module.
 	BuildID *string `json:"buildID,omitempty"`
 	// srcversion is the source version, where the kernel has one.
@@ -27,6 +29,14 @@ type ObservedModuleApplyConfiguration struct {
 // apply.
 func ObservedModule() *ObservedModuleApplyConfiguration {
 	return &ObservedModuleApplyConfiguration{}
+}
+
+// WithDelivery sets the Delivery field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Delivery field is set to the value of the last call.
+func (b *ObservedModuleApplyConfiguration) WithDelivery(value string) *ObservedModuleApplyConfiguration {
+	b.Delivery = &value
+	return b
 }
 
 // WithBuildID sets the BuildID field in the declarative configuration to the given value

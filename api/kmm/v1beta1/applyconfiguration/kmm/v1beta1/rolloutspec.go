@@ -4,13 +4,23 @@ package v1beta1
 
 import (
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	intstr "k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // RolloutSpecApplyConfiguration represents a declarative configuration of the RolloutSpec type for use
 // with apply.
 //
-// RolloutSpec says how changes reach the nodes.
+// RolloutSpec says how changes reach the nodes that have the kernel module already. First loads wait for nothing but their image.
 type RolloutSpecApplyConfiguration struct {
+	// maxUnavailable is how many of the Module's nodes, a number or a percentage (rounded down, at least one), may be without the kernel module
+	// at a time because of a change: nodes that are being changed, that failed, or that are not Ready. Default 10%.
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// soak is how long a changed node must hold the kernel module until it counts as available: the first one before the others begin.
+	Soak *v1.Duration `json:"soak,omitempty"`
+	// pauseOnFailure stops the rollout as long as one node has failed with what is being rolled out. Default true.
+	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
+	// paused stops the rollout: no further node that has the kernel module is changed. Nodes that are being changed go on.
+	Paused *bool `json:"paused,omitempty"`
 	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
 	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
 	DeselectGracePeriod *v1.Duration `json:"deselectGracePeriod,omitempty"`
@@ -20,6 +30,38 @@ type RolloutSpecApplyConfiguration struct {
 // apply.
 func RolloutSpec() *RolloutSpecApplyConfiguration {
 	return &RolloutSpecApplyConfiguration{}
+}
+
+// WithMaxUnavailable sets the MaxUnavailable field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MaxUnavailable field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithMaxUnavailable(value intstr.IntOrString) *RolloutSpecApplyConfiguration {
+	b.MaxUnavailable = &value
+	return b
+}
+
+// WithSoak sets the Soak field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Soak field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithSoak(value v1.Duration) *RolloutSpecApplyConfiguration {
+	b.Soak = &value
+	return b
+}
+
+// WithPauseOnFailure sets the PauseOnFailure field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PauseOnFailure field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithPauseOnFailure(value bool) *RolloutSpecApplyConfiguration {
+	b.PauseOnFailure = &value
+	return b
+}
+
+// WithPaused sets the Paused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Paused field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithPaused(value bool) *RolloutSpecApplyConfiguration {
+	b.Paused = &value
+	return b
 }
 
 // WithDeselectGracePeriod sets the DeselectGracePeriod field in the declarative configuration to the given value

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/rollout"
+)
+
+// aims are what the Module wants of each node now: where its turn has not come, that it keeps what it has.
+func (pl *planner) aims() []aim {
+	aims := make([]aim, len(pl.snap.nodes))
+	for i := range pl.snap.nodes {
+		aims[i] = pl.aim(&pl.snap.nodes[i])
+	}
+	m := pl.snap.module
+	if m == nil || m.DeletionTimestamp != nil || m.Spec.ModuleLoader == nil || rollout.Labelled(m) {
+		return aims
+	}
+	var nodes []rollout.Node
+	for i := range aims {
+		if v := &pl.snap.nodes[i]; counts(v, &aims[i]) {
+			nodes = append(nodes, pl.part(v, &aims[i]))
+		}
+	}
+	pl.rollout = rollout.Make(nodes, rollout.PolicyOf(m), pl.now)
+	for i := range aims {
+		if v, a := &pl.snap.nodes[i], &aims[i]; !a.keep && pl.rollout.Hold[v.name] {
+			pl.hold(v, a)
+		}
+	}
+	return aims
+}
+
+// counts reports whether a node is one of the rollout's: wanted, or with something of ours. What cannot be told is left out.
+func counts(v *view, a *aim) bool {
+	if v.node == nil {
+		return false
+	}
+	return a.order != nil || v.follows() && (a.leave != "" || v.entry != nil && v.entry.Delivery != nil)
+}
+
+// hold leaves a node what it has until its turn comes. What annotations ask for reaches it all the same.
+func (pl *planner) hold(v *view, a *aim) {
+	if a.order == nil {
+		a.keep = true
+		return
+	}
+	a.ahead = pl.rollout.Deliver[v.name]
+	stay := *pl.excused(dressed(v.entry, a.wishes), v)
+	if next := stay.Next; next != nil && next.ID != a.order.Delivery.ID {
+		stay.Next = nil
+	}
+	a.stay = &stay
+}
+
+// carriedBy is the entry to write when a carrier brings what the order needs: the order or, ahead of its turn, the entry that stays.
+func (a *aim) carriedBy(carrier types.UID) *v1beta1.NodeModuleSpec {
+	by := &v1beta1.Delivery{ID: a.order.Delivery.ID, CarrierUID: carrier}
+	if a.stay == nil {
+		want := *a.order
+		want.Delivery = by
+		return &want
+	}
+	want := *a.stay
+	want.Next = by
+	return &want
+}
+
+// delivered is the entry to write when the node holds what the order needs.
+func (a *aim) delivered(v *view) *v1beta1.NodeModuleSpec {
+	if a.stay != nil {
+		return a.stay
+	}
+	return a.carriedBy(v.carrierUID(a.order.Delivery.ID))
+}
+
+// carrierUID is the carrier that the entry names for a delivery.
+func (v *view) carrierUID(id string) types.UID {
+	if v.entry == nil {
+		return ""
+	}
+	for _, d := range []*v1beta1.Delivery{v.entry.Delivery, v.entry.Next} {
+		if d != nil && d.ID == id {
+			return d.CarrierUID
+		}
+	}
+	return ""
+}
+
+// carried is the part of the entry to write that names the carrier to create.
+func (s *step) carried() *v1beta1.Delivery {
+	if next := s.write.Next; next != nil && next.ID == s.request.ID {
+		return next
+	}
+	return s.write.Delivery
+}
+
+// part is a node's part of the rollout.
+func (pl *planner) part(v *view, a *aim) rollout.Node {
+	f := rollout.Facts{
+		Node: v.node, Order: v.entry, Live: v.live, Attempt: v.attempt, Paused: a.wishes.Paused || a.keep && a.leave == "",
+	}
+	if v.config != nil {
+		f.Artifacts = v.config.Status.Artifacts
+	}
+	switch {
+	case a.order != nil:
+		f.Config, f.Delivery = &a.order.Config, a.order.Delivery.ID
+		f.Late = pl.late(v, f.Delivery, a.order.Config.ContainerImage)
+	case a.leave == "" && v.entry != nil && v.entry.Delivery != nil:
+		// Paused, or not to be resolved: it counts, with what it has.
+		f.Config, f.Delivery = &v.entry.Config, v.entry.Delivery.ID
+	}
+	n := rollout.Observe(&f)
+	n.Later = a.keep && a.leave != ""
+	return n
+}
+
+// late reports whether a delivery does not come: it failed not long ago, or nobody takes what the carrier has ready.
+func (pl *planner) late(v *view, id, image string) bool {
+	if pl.resting(v.name, image) {
+		return true
+	}
+	name := delivery.CarrierName(pl.snap.key.Namespace, pl.snap.key.Name, v.name, id)
+	for _, pod := range v.carriers {
+		if pod.Name == name && (delivery.ProblemOf(pod) != nil || pl.uncollected(pod)) {
+			return true
+		}
+	}
+	return false
+}

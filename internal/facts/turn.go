@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/rollout"
+)
+
+// Rollout is which of the Module's nodes may be changed now, as the controller that gives orders sees it; nil when it is not Drover that
+// decides, or when there is nothing to decide.
+func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
+	m := s.Module
+	if m.Spec.ModuleLoader == nil || m.DeletionTimestamp != nil || rollout.Labelled(m) {
+		return nil
+	}
+	var parts []rollout.Node
+	for i := range nodes {
+		if part, ok := s.part(&nodes[i]); ok {
+			parts = append(parts, part)
+		}
+	}
+	return rollout.Make(parts, rollout.PolicyOf(m), now)
+}
+
+// part is a node's part of the rollout. Nodes for which the Module cannot be resolved are left as they are.
+func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
+	entry := s.Entry(node.Name)
+	f := rollout.Facts{
+		Node: node, Order: entry.Order, Live: entry.Live, Attempt: entry.Attempt, Artifacts: entry.Artifacts,
+		Paused: placement.Paused(s.Module) || placement.Paused(node),
+	}
+	ask, unmapped := s.Asks.On(node.Status.NodeInfo.KernelVersion)
+	switch wanted := placement.Wanted(s.Module, node, entry.Pending()); {
+	case wanted && unmapped != nil && unmapped.Message != "":
+		return rollout.Node{}, false
+	case wanted && ask != nil:
+		f.Config, f.Delivery = &ask.Config, ask.Delivery
+	case !entry.Pending():
+		return rollout.Node{}, false
+	}
+	return rollout.Observe(&f), true
+}
+
+// unlabelled reports whether the node waits for the label that drives ordered upgrades.
+func (s *Scene) unlabelled(node *corev1.Node) bool {
+	m := s.Module
+	return rollout.Labelled(m) && node.Labels[v1beta1.VersionWorkerLabel(m.Namespace, m.Name)] != m.Spec.ModuleLoader.Container.Version
+}

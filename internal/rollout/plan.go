@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rollout chooses which nodes may be changed now. It is pure: the nodes as their NodeModulesConfigs show them, a
+// policy and the time in, an answer out. It remembers nothing, so that an operator that starts in the middle of a rollout
+// answers as the one before would have.
+//
+//	behind ──► delivered ahead ──► given the order ──► live ──► live for the soak time
+//	  │                                 └── takes one of maxUnavailable's places ──┘
+//	  └── waits: for a place, for the first node's proof, for the image, or as long as the rollout is paused
+//
+// Only nodes that have something to lose wait here. A first load takes nothing away and waits for its image alone.
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Stage is how far a node is.
+type Stage int
+
+const (
+	// Fresh nodes lose nothing by an order: they have none that could be carried out, or one that leaves them as they are.
+	Fresh Stage = iota
+	// Behind nodes have an earlier order.
+	Behind
+	// Given nodes have the order that is rolled out.
+	Given
+	// Leaving nodes shall lose the kernel module and have not been told.
+	Leaving
+	// Going nodes have been told.
+	Going
+)
+
+// Node is one node's part of a rollout.
+type Node struct {
+	Name  string
+	Stage Stage
+	// Ready nodes can be reached.
+	Ready bool
+	// Serving: the kernel module is live in this boot, whatever build.
+	Serving bool
+	// Stuck: nothing is live and nothing will be under the order that the node has. It has nothing to lose either.
+	Stuck bool
+	// Since is when what is rolled out became live; zero: it is not.
+	Since time.Time
+	// Rests until the next boot: the order waits for it, and what is live stays.
+	Rests bool
+	// Failed is the reason why the order failed; empty: it did not.
+	Failed string
+	// Held: the image is on the node.
+	Held bool
+	// Late: the image does not come. Others have precedence.
+	Late bool
+	// Paused by annotation: no order reaches the node.
+	Paused bool
+	// Later: a leaving node that may yet be selected again.
+	Later bool
+}
+
+// Plan is what may happen now.
+type Plan struct {
+	// Start are the nodes that may be given their order now, to load or to unload.
+	Start map[string]bool
+	// Hold are the nodes that shall change and keep what they have for now.
+	Hold map[string]bool
+	// Deliver are the nodes to bring the image to ahead of their turn.
+	Deliver map[string]bool
+	// Total are the Module's nodes, Limit how many of them may be unavailable, and Unavailable how many are.
+	Total, Limit, Unavailable int
+	// Done nodes have what is rolled out, Underway ones have the order for it, Waiting ones do not.
+	Done, Underway, Waiting int
+	// Failed are the names of nodes that failed, in order, and Reason why the first did.
+	Failed []string
+	Reason string
+	// Away are waiting nodes that are not Ready.
+	Away int
+	// Trial: the first node has to prove the change before others get it.
+	Trial bool
+	// Halt is why no further node is begun with; zero: nothing.
+	Halt Halt
+	// Mass are the nodes that are no longer selected, when they are too many and nobody has confirmed that.
+	Mass []string
+	// Again is when the answer changes without an event; zero: never.
+	Again time.Time
+}
+
+// Halt is why a rollout stands still.
+type Halt string
+
+const (
+	// HaltPaused by the policy.
+	HaltPaused Halt = "paused"
+	// HaltFailed as a node failed.
+	HaltFailed Halt = "failed"
+)
+
+// Make answers for one Module.
+func Make(nodes []Node, policy Policy, now time.Time) *Plan {
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes)}
+	p.Limit = policy.limit(len(nodes))
+	m := &maker{Plan: p, policy: policy, now: now}
+	for i := range nodes {
+		m.count(&nodes[i])
+	}
+	slices.SortStableFunc(m.line, func(a, b *Node) int { return order(a) - order(b) })
+	m.unload()
+	m.halt()
+	m.reload()
+	for i := range nodes {
+		if n := &nodes[i]; (n.Stage == Behind || n.Stage == Leaving) && !p.Start[n.Name] {
+			p.Hold[n.Name] = true
+		}
+	}
+	return p
+}
+
+// maker makes one plan.
+type maker struct {
+	*Plan
+	policy Policy
+	now    time.Time
+	// line are the nodes that can be begun with, and leaving those that can be told to unload, of which sure lose nothing.
+	line, leaving []*Node
+	proven        bool
+	// trying counts nodes that may yet prove the change.
+	trying int
+}
+
+// order puts nodes whose image does not come behind the others.
+func order(n *Node) int {
+	if n.Late && !n.Held {
+		return 1
+	}
+	return 0
+}
+
+// count takes one node into account.
+func (m *maker) count(n *Node) {
+	if m.unavailable(n) {
+		m.Unavailable++
+	}
+	switch n.Stage {
+	case Fresh:
+		if !n.Paused {
+			m.Start[n.Name] = true
+		}
+	case Behind:
+		m.Waiting++
+		if !n.Ready {
+			m.Away++
+		} else if !n.Paused && (n.Serving || n.Stuck) {
+			m.line = append(m.line, n)
+		}
+	case Given:
+		m.given(n)
+	case Leaving:
+		m.leaving = append(m.leaving, n)
+	case Going:
+	}
+}
+
+func (m *maker) given(n *Node) {
+	switch {
+	case n.Failed != "":
+		m.Failed = append(m.Failed, n.Name)
+		if m.Reason == "" {
+			m.Reason = n.Failed
+		}
+	case !n.Since.IsZero() && n.Ready && m.soaked(n):
+		m.Done++
+		m.proven = true
+	case n.Rests:
+		m.Underway++
+	default:
+		m.Underway++
+		if n.Ready {
+			m.trying++
+		}
+	}
+}
+
+// soaked reports whether a node has had the change for long enough. When it will have is when to ask again.
+func (m *maker) soaked(n *Node) bool {
+	at := n.Since.Add(m.policy.Soak)
+	if m.policy.Soak <= 0 || !m.now.Before(at) {
+		return true
+	}
+	m.again(at)
+	return false
+}
+
+func (m *maker) again(at time.Time) {
+	if m.Again.IsZero() || at.Before(m.Again) {
+		m.Again = at
+	}
+}
+
+// unavailable reports whether a node is one of those that maxUnavailable bounds.
+func (m *maker) unavailable(n *Node) bool {
+	switch n.Stage {
+	case Behind, Leaving:
+		return !n.Ready || !n.Serving
+	case Given:
+		return !n.Ready || n.Failed != "" || !n.Rests && (n.Since.IsZero() || !m.soaked(n))
+	case Going:
+		return true
+	case Fresh:
+	}
+	return false
+}
+
+// places are how many more nodes may become unavailable.
+func (m *maker) places() int { return max(m.Limit-m.Unavailable, 0) }
+
+// unload lets nodes go that are no longer selected. What takes nothing away needs no place.
+func (m *maker) unload() {
+	var mass, lose []string
+	for _, n := range m.leaving {
+		if n.Serving {
+			mass = append(mass, n.Name)
+		}
+		switch {
+		case n.Later || n.Paused:
+		case n.Serving:
+			lose = append(lose, n.Name)
+		default:
+			m.Start[n.Name] = true
+		}
+	}
+	confirmed := m.policy.confirmed(m.now)
+	if len(mass) > m.Limit && !confirmed {
+		m.Mass = mass
+		if at := m.policy.Confirmed; at.After(m.now) {
+			m.again(at)
+		}
+		return
+	}
+	for _, name := range lose {
+		if !confirmed && m.places() == 0 {
+			return
+		}
+		m.Start[name] = true
+		m.Unavailable++
+	}
+}
+
+// halt finds out whether the rollout stands still.
+func (m *maker) halt() {
+	switch {
+	case m.policy.Paused:
+		m.Halt = HaltPaused
+	case m.policy.PauseOnFailure && len(m.Failed) > 0:
+		m.Halt = HaltFailed
+	}
+	m.Trial = m.policy.Trial && !m.proven && m.Waiting > 0
+}
+
+// reload begins with the next nodes, all of which must hold the image by then.
+func (m *maker) reload() {
+	if m.Halt != "" {
+		return
+	}
+	places, ahead := m.places(), m.Limit
+	if m.Trial {
+		places, ahead = min(places, 1-min(m.trying, 1)), 1
+	}
+	var step []*Node
+	for _, n := range m.line {
+		switch {
+		case n.Stuck && (!m.Trial || m.trying == 0 && len(step) == 0):
+			// Needs no place: it is unavailable already.
+			step = append(step, n)
+		case !n.Stuck && places > 0:
+			step = append(step, n)
+			places--
+		case !n.Stuck && ahead > 0:
+			ahead--
+			if !n.Held {
+				m.Deliver[n.Name] = true
+			}
+		}
+		if m.Trial && len(step) > 0 {
+			break
+		}
+	}
+	m.begin(step)
+}
+
+// begin gives the nodes of a step their order once all of them hold the image, but for those to which it does not come. Those that have
+// nothing to lose need not wait for it.
+func (m *maker) begin(step []*Node) {
+	whole := true
+	for _, n := range step {
+		if !n.Stuck && !n.Held {
+			m.Deliver[n.Name] = true
+			whole = whole && n.Late
+		}
+	}
+	for _, n := range step {
+		if n.Stuck || whole && n.Held {
+			m.Start[n.Name] = true
+		}
+	}
+}

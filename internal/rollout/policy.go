@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// confirmation is how long a confirmed deselection stays so: long enough to be carried out, and over before the next one.
+const confirmation = time.Hour
+
+// Policy says how a Module's changes reach its nodes.
+type Policy struct {
+	// MaxUnavailable is a number or a percentage.
+	MaxUnavailable intstr.IntOrString
+	// Soak is how long a changed node must hold the kernel module until it counts as available.
+	Soak time.Duration
+	// PauseOnFailure, Paused as in the Module.
+	PauseOnFailure, Paused bool
+	// Trial: the first step is one node.
+	Trial bool
+	// Confirmed is when somebody confirmed that many nodes may be deselected; zero: nobody did.
+	Confirmed time.Time
+}
+
+// Labelled reports whether node labels drive the Module's upgrades: somebody else plans then, and nothing here applies.
+func Labelled(m *v1beta1.Module) bool {
+	return m.Spec.Rollout == nil && m.Spec.ModuleLoader != nil && m.Spec.ModuleLoader.Container.Version != ""
+}
+
+// PolicyOf is a Module's policy. Without spec.rollout only the number of nodes at a time is bounded.
+func PolicyOf(m *v1beta1.Module) Policy {
+	p := Policy{MaxUnavailable: intstr.FromString("10%")}
+	if at, err := time.Parse(time.RFC3339, m.Annotations[v1beta1.ConfirmDeselectionAnnotation]); err == nil {
+		p.Confirmed = at
+	}
+	r := m.Spec.Rollout
+	if r == nil {
+		return p
+	}
+	if r.MaxUnavailable != nil {
+		p.MaxUnavailable = *r.MaxUnavailable
+	}
+	if r.Soak != nil {
+		p.Soak = r.Soak.Duration
+	}
+	p.Trial, p.Paused = true, r.Paused
+	p.PauseOnFailure = r.PauseOnFailure == nil || *r.PauseOnFailure
+	return p
+}
+
+// limit is how many of so many nodes may be unavailable. What admission would refuse counts as the least.
+func (p Policy) limit(total int) int {
+	n, err := intstr.GetScaledValueFromIntOrPercent(&p.MaxUnavailable, total, false)
+	if err != nil {
+		return 1
+	}
+	return max(n, 1)
+}
+
+// confirmed reports whether a deselection of any number of nodes is confirmed.
+func (p Policy) confirmed(now time.Time) bool {
+	return !p.Confirmed.IsZero() && !now.Before(p.Confirmed) && now.Before(p.Confirmed.Add(confirmation))
+}

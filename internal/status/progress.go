@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
+)
+
+// onItsWay is true for reasons that ask for patience only.
+func onItsWay(reason string) bool {
+	return reason == v1beta1.ReasonLoading || reason == v1beta1.ReasonRollingOut
+}
+
+// progress tells how far a rollout is; empty when nobody waits for a turn. It names no time that passes, so that it does not change by itself.
+func progress(m *Module) string {
+	p := m.Rollout
+	if p == nil || p.Waiting == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; rollout: %d of %s %s generation %d", p.Done, quantity(p.Total, "node"), has(p.Total), m.Generation)
+	if p.Underway > 0 {
+		text += fmt.Sprintf(", %d under way", p.Underway)
+	}
+	if p.Away > 0 {
+		text += fmt.Sprintf(", %d of those that wait not Ready", p.Away)
+	}
+	switch {
+	case p.Halt == rollout.HaltPaused:
+		text += ", paused by spec.rollout.paused"
+	case p.Halt == rollout.HaltFailed:
+		text += fmt.Sprintf(", paused: %s %s failed (%s)", noun(len(p.Failed), "node"), list(p.Failed), p.Reason)
+	case p.Trial:
+		text += ", the first node has to hold it before the others begin"
+	case p.Unavailable >= p.Limit:
+		text += fmt.Sprintf(", %d unavailable of at most %d%s", p.Unavailable, p.Limit, failures(p))
+	}
+	return text
+}
+
+// failures tells of nodes that failed and take the places of others.
+func failures(p *rollout.Plan) string {
+	if len(p.Failed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %s failed (%s)", list(p.Failed), p.Reason)
+}
+
+// mass tells of nodes that are no longer selected and are too many to believe it.
+func mass(p *rollout.Plan) string {
+	return fmt.Sprintf("%s no longer selected or without a mapping, and at most %d may be unavailable at a time: nothing is unloaded on %s; "+
+		"bring the labels back, or confirm with the annotation %s set to the present time (RFC 3339)",
+		strings.Replace(quantity(len(p.Mass), "node")+" are", "1 node are", "1 node is", 1), p.Limit, list(p.Mass), v1beta1.ConfirmDeselectionAnnotation)
+}
+
+func has(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+func noun(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
