@@ -38,6 +38,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	klog.SetLogger(options.Log)
 	ctrl.SetLogger(options.Log)
+	for _, note := range options.Notes {
+		options.Log.Info(note)
+	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)

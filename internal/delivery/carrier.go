@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,15 +80,13 @@ func Carrier(r *Request) *corev1.Pod {
 				RunAsNonRoot:   ptr.To(true),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
-			Containers: []corev1.Container{exportContainer(r)},
+			ImagePullSecrets: PullSecrets(r.Module),
+			Containers:       []corev1.Container{exportContainer(r)},
 			Volumes: []corev1.Volume{
 				{Name: imageVolume, VolumeSource: imageSource(r)},
 				{Name: outVolume, VolumeSource: emptyDir()},
 			},
 		},
-	}
-	if secret := r.Module.Spec.ImageRepoSecret; secret != nil && secret.Name != "" {
-		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{*secret}
 	}
 	if r.Mode == ModeInitContainer {
 		pod.Spec.InitContainers = []corev1.Container{copyContainer(r)}
@@ -102,6 +101,37 @@ func ServiceAccount(m *v1beta1.Module) string {
 		return defaultServiceAccount
 	}
 	return m.Spec.ModuleLoader.ServiceAccountName
+}
+
+// PullSecrets are the Secrets that pull a Module's images, and more, each once. Empty names are none.
+func PullSecrets(m *v1beta1.Module, more ...corev1.LocalObjectReference) []corev1.LocalObjectReference {
+	all := slices.Concat(m.Spec.ImageRepoSecrets, more)
+	if m.Spec.ImageRepoSecret != nil {
+		all = slices.Insert(all, 0, *m.Spec.ImageRepoSecret)
+	}
+	var kept []corev1.LocalObjectReference
+	for _, secret := range all {
+		if secret.Name != "" && !slices.Contains(kept, secret) {
+			kept = append(kept, secret)
+		}
+	}
+	return kept
+}
+
+// pullsAs is a digest of what decides whether a pull is allowed. The pod itself does not tell: the API server adds the Secrets
+// of the ServiceAccount to a pod that names none.
+func pullsAs(m *v1beta1.Module) string {
+	names := []string{ServiceAccount(m)}
+	for _, secret := range PullSecrets(m) {
+		names = append(names, secret.Name)
+	}
+	return digest(strings.Join(names, "/"), nameDigits)
+}
+
+// PullsAs reports whether a carrier pulls with what its Module names now. One that says nothing of it is believed.
+func PullsAs(carrier *corev1.Pod, m *v1beta1.Module) bool {
+	as, says := carrier.Annotations[v1beta1.PullsAsAnnotation]
+	return !says || as == pullsAs(m)
 }
 
 func carrierMeta(r *Request) metav1.ObjectMeta {
@@ -120,6 +150,7 @@ func carrierMeta(r *Request) metav1.ObjectMeta {
 			v1beta1.ModuleNamespaceAnnotation: m.Namespace,
 			v1beta1.ModuleNameAnnotation:      m.Name,
 			v1beta1.DeliveryAnnotation:        r.ID,
+			v1beta1.PullsAsAnnotation:         pullsAs(r.Module),
 			"linkerd.io/inject":               "disabled",
 		},
 		OwnerReferences: []metav1.OwnerReference{{

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -68,10 +69,10 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		// Names are apart by themselves: they are constants, one per controller. Tests run several managers in a process.
 		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)},
 		Logger:                        o.Log,
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
 		HealthProbeBindAddress:        o.ProbeAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              Name,
+		LeaderElectionID:              cmp.Or(o.LeaderElectionID, Name),
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true, // the process ends with the manager
 		GracefulShutdownTimeout:       ptr.To(gracePeriod),

@@ -52,6 +52,12 @@ type Options struct {
 	MetricsAddress string
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
 	ProbeAddress string
+	// MetricsSecure serves metrics by HTTPS, with a certificate of its own making.
+	MetricsSecure bool
+	// LeaderElectionID is the name of the leader's Lease.
+	LeaderElectionID string
+	// Notes are what somebody should know about the configuration, for the log.
+	Notes []string
 	// LeaderElect lets several operators stand by for each other.
 	LeaderElect bool
 	// Log is the process's logger.
@@ -61,7 +67,7 @@ type Options struct {
 // ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help was asked for.
 func ParseFlags(args []string) (*Options, error) {
 	o := &Options{}
-	var mode, controllers string
+	var mode, controllers, config string
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
 	ctrlconfig.RegisterFlags(set)
 	logging := textlogger.NewConfig()
@@ -76,7 +82,10 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all, -name leaves one out")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
+	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
+	set.StringVar(&o.LeaderElectionID, "leader-election-id", Name, "name of the leader's Lease")
+	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is mounted; flags win")
 	if err := set.Parse(args); err != nil {
 		return nil, fmt.Errorf("parse flags: %w", err)
 	}
@@ -85,6 +94,13 @@ func ParseFlags(args []string) (*Options, error) {
 	}
 	o.Log = textlogger.NewLogger(logging)
 	o.Controllers = strings.Split(controllers, ",")
+	if config != "" {
+		given := map[string]bool{}
+		set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if err := o.loadConfig(config, given); err != nil {
+			return nil, fmt.Errorf("--config: %w", err)
+		}
+	}
 	var err error
 	if o.DeliveryMode, err = delivery.ParseMode(mode); err != nil {
 		return nil, fmt.Errorf("--delivery-mode: %w", err)

@@ -231,59 +231,6 @@ func modprobeCases() map[string]moduleCase {
 	}
 }
 
-func pluginCases() map[string]moduleCase {
-	image := v1beta1.WorkloadContainer{Image: "example.com/plugin:1"}
-	dra := func(change func(*v1beta1.DRASpec)) func(*v1beta1.Module) {
-		return func(m *v1beta1.Module) {
-			m.Spec.DRA = &v1beta1.DRASpec{Container: image, DriverName: "nic.example.com"}
-			change(m.Spec.DRA)
-		}
-	}
-	return map[string]moduleCase{
-		"case 12: dra and devicePlugin": {
-			given: func(m *v1beta1.Module) {
-				dra(func(*v1beta1.DRASpec) {})(m)
-				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: image}
-			},
-			then: []string{"spec", "mutually exclusive"},
-		},
-		"dra": {given: dra(func(d *v1beta1.DRASpec) { d.DeviceClasses = []v1beta1.DeviceClassSpec{{Name: "a.example.com"}} })},
-		"case 14: no driver name": {
-			given: dra(func(d *v1beta1.DRASpec) { d.DriverName = "" }), then: []string{"spec.dra.driverName"},
-		},
-		"case 14: invalid driver name": {
-			given: dra(func(d *v1beta1.DRASpec) { d.DriverName = "INVALID_NAME!" }), then: []string{"spec.dra.driverName"},
-		},
-		"case 14: invalid device class": {
-			given: dra(func(d *v1beta1.DRASpec) { d.DeviceClasses = []v1beta1.DeviceClassSpec{{Name: "Bad_Name"}} }),
-			then:  []string{"spec.dra.deviceClasses[0].name"},
-		},
-		"case 14: a device class twice": {
-			given: dra(func(d *v1beta1.DRASpec) { d.DeviceClasses = []v1beta1.DeviceClassSpec{{Name: "a"}, {Name: "a"}} }),
-			then:  []string{"spec.dra.deviceClasses[1]", "Duplicate"},
-		},
-		"a plugin volume with our name": {
-			given: func(m *v1beta1.Module) {
-				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: image, Volumes: []corev1.Volume{{Name: "x"}, {Name: "kubelet-device-plugins"}}}
-			},
-			then: []string{"spec.devicePlugin.volumes[1].name"},
-		},
-		"a plugin volume twice": {
-			given: func(m *v1beta1.Module) {
-				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: image, Volumes: []corev1.Volume{{Name: "x"}, {Name: "x"}}}
-			},
-			then: []string{"spec.devicePlugin.volumes[0].name", "unique"},
-		},
-		"a plugin": {
-			given: func(m *v1beta1.Module) {
-				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{
-					Container: image, AutomountServiceAccountToken: ptr.To(false), Volumes: []corev1.Volume{{Name: "x"}},
-				}
-			},
-		},
-	}
-}
-
 // policyCases are about the policy drover-modules.
 func policyCases() map[string]moduleCase {
 	const in = "spec.moduleLoader.container"

@@ -24,6 +24,8 @@ const (
 	ModuleNameAnnotation = "drover.dev/module-name"
 	// DeliveryAnnotation is the delivery id of a carrier pod.
 	DeliveryAnnotation = "drover.dev/delivery"
+	// PullsAsAnnotation on a carrier pod is a digest of what it pulls with: the ServiceAccount and the Secrets.
+	PullsAsAnnotation = "drover.dev/pulls-as"
 
 	// CarrierPrefix begins the name of every carrier pod. An admission policy seals all pods whose names begin so.
 	CarrierPrefix = "drover-carrier-"

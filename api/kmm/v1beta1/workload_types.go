@@ -16,6 +16,12 @@ type DevicePluginSpec struct {
 	// +optional
 	InitContainer *WorkloadContainer `json:"initContainer,omitempty"`
 
+	// imagePullSecrets of the pods, besides the Module's imageRepoSecret and imageRepoSecrets.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+
 	// serviceAccountName of the pods. Unset: one is created for this Module.
 	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`

@@ -178,6 +178,11 @@ func (in *DevicePluginSpec) DeepCopyInto(out *DevicePluginSpec) {
 		*out = new(WorkloadContainer)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.ImagePullSecrets != nil {
+		in, out := &in.ImagePullSecrets, &out.ImagePullSecrets
+		*out = make([]v1.LocalObjectReference, len(*in))
+		copy(*out, *in)
+	}
 	if in.AutomountServiceAccountToken != nil {
 		in, out := &in.AutomountServiceAccountToken, &out.AutomountServiceAccountToken
 		*out = new(bool)
@@ -503,6 +508,11 @@ func (in *ModuleSpec) DeepCopyInto(out *ModuleSpec) {
 		in, out := &in.ImageRepoSecret, &out.ImageRepoSecret
 		*out = new(v1.LocalObjectReference)
 		**out = **in
+	}
+	if in.ImageRepoSecrets != nil {
+		in, out := &in.ImageRepoSecrets, &out.ImageRepoSecrets
+		*out = make([]v1.LocalObjectReference, len(*in))
+		copy(*out, *in)
 	}
 	if in.ImageRebuildTriggerGeneration != nil {
 		in, out := &in.ImageRebuildTriggerGeneration, &out.ImageRebuildTriggerGeneration

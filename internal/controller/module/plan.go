@@ -259,6 +259,11 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 		s.discard = append(s.discard, current)
 		return false
 	}
+	if _, runs := delivery.RunningSince(current); !runs && !delivery.PullsAs(current, pl.snap.module) {
+		// It waits for an image that other Secrets may be allowed to pull.
+		s.discard = append(s.discard, current)
+		return false
+	}
 	s.writeUnlessRight(a.carriedBy(current.UID))
 	failed := v.attempt != nil && v.attempt.State == v1beta1.AttemptFailed && v.carrierUID(id) == current.UID
 	return !failed && delivery.ProblemOf(current) == nil && placement.Ready(v.node) && !pl.uncollected(current)

@@ -134,6 +134,19 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "copy"}} })},
 			then:  outcome{Discards: true, Remaining: 1},
 		},
+		"a carrier that waits for an image is made again with other Secrets": {
+			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) {
+				p.Annotations = map[string]string{v1beta1.PullsAsAnnotation: "as before"}
+			})},
+			then: outcome{Discards: true, Remaining: 1},
+		},
+		"a carrier that has its image needs no other Secrets": {
+			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) {
+				p.Annotations = map[string]string{v1beta1.PullsAsAnnotation: "as before"}
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: noon}}}}}
+			})},
+			then: outcome{Working: true, Remaining: 1},
+		},
 		"a carrier that is going is waited for": {
 			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} })},
 			then:  outcome{Remaining: 1},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -131,6 +132,7 @@ func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodS
 		NodeSelector:                 nodeSelector(module),
 		PriorityClassName:            "system-node-critical",
 		Tolerations:                  slices.Clone(placement.Tolerations(module)),
+		ImagePullSecrets:             delivery.PullSecrets(module, w.pullSecrets...),
 		ServiceAccountName:           w.account,
 		AutomountServiceAccountToken: w.automount,
 		Volumes:                      append(slices.Clone(w.ownVolumes), w.volumes...),
@@ -140,9 +142,6 @@ func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodS
 		spec.ServiceAccountName = Name(module.Name, w.role)
 	}
 	spec.Volumes = append(spec.Volumes, devVolumes(spec.InitContainers)...)
-	if secret := module.Spec.ImageRepoSecret; secret != nil && secret.Name != "" {
-		spec.ImagePullSecrets = []corev1.LocalObjectReference{*secret}
-	}
 	return spec
 }
 

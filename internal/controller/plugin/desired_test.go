@@ -49,8 +49,10 @@ func module(change ...func(*kmmv1beta1.Module)) *kmmv1beta1.Module {
 
 func everything(m *kmmv1beta1.Module) {
 	m.Spec.ImageRepoSecret = &corev1.LocalObjectReference{Name: "registry"}
+	m.Spec.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "mirror"}, {Name: "registry"}}
 	m.Spec.Tolerations = []corev1.Toleration{{Key: "example.com/nic", Operator: corev1.TolerationOpExists}}
 	m.Spec.DevicePlugin = &kmmv1beta1.DevicePluginSpec{
+		ImagePullSecrets:             []corev1.LocalObjectReference{{Name: "plugins"}},
 		ServiceAccountName:           "own",
 		AutomountServiceAccountToken: ptr.To(false),
 		Volumes: []corev1.Volume{{
@@ -198,5 +200,33 @@ func TestName(t *testing.T) {
 	}
 	if got := plugin.Name("nic", plugin.RoleDevicePlugin); got != "nic-device-plugin" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestWhatIsDesiredTouchesNoModule: Modules belong to the cache. A list that has room behind its end must not be appended to.
+func TestWhatIsDesiredTouchesNoModule(t *testing.T) {
+	given := module(everything)
+	roomy := func(m *kmmv1beta1.Module) ([]corev1.Volume, []corev1.VolumeMount, []corev1.Toleration, []corev1.LocalObjectReference) {
+		p := m.Spec.DevicePlugin
+		return p.Volumes, p.Container.VolumeMounts, m.Spec.Tolerations, m.Spec.ImageRepoSecrets
+	}
+	p := given.Spec.DevicePlugin
+	p.Volumes = append(make([]corev1.Volume, 0, 9), p.Volumes...)
+	p.Container.VolumeMounts = append(make([]corev1.VolumeMount, 0, 9), p.Container.VolumeMounts...)
+	given.Spec.Tolerations = append(make([]corev1.Toleration, 0, 9), given.Spec.Tolerations...)
+	given.Spec.ImageRepoSecrets = append(make([]corev1.LocalObjectReference, 0, 9), given.Spec.ImageRepoSecrets...)
+	before := given.DeepCopy()
+
+	if _, err := plugin.DaemonSet(given, agentImage); err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(before, given); diff != "" {
+		t.Errorf("the Module was changed (-before +after):\n%s", diff)
+	}
+	volumes, mounts, tolerations, secrets := roomy(given)
+	if v, m, o, s := volumes[:len(volumes)+1], mounts[:len(mounts)+1], tolerations[:len(tolerations)+1], secrets[:len(secrets)+1]; v[len(v)-1].Name != "" ||
+		m[len(m)-1].Name != "" || o[len(o)-1].Key != "" || s[len(s)-1].Name != "" {
+		t.Errorf("something was written behind the end of a list: %+v %+v %+v %+v", v, m, o, s)
 	}
 }

@@ -28,6 +28,8 @@ type workload struct {
 	// account is the ServiceAccount that the user names, or empty.
 	account   string
 	automount *bool
+	// pullSecrets are the user's, besides those of the Module.
+	pullSecrets []corev1.LocalObjectReference
 	// volumes are the user's.
 	volumes []corev1.Volume
 
@@ -54,7 +56,7 @@ func workloadOf(module *v1beta1.Module) *workload {
 func devicePlugin(p *v1beta1.DevicePluginSpec) *workload {
 	w := &workload{
 		role: RoleDevicePlugin, main: &p.Container, init: p.InitContainer,
-		account: p.ServiceAccountName, automount: p.AutomountServiceAccountToken, volumes: p.Volumes,
+		account: p.ServiceAccountName, automount: p.AutomountServiceAccountToken, volumes: p.Volumes, pullSecrets: p.ImagePullSecrets,
 	}
 	w.mount(SocketVolume, socketDir, corev1.HostPathDirectory)
 	return w

@@ -146,6 +146,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: container
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.WorkloadContainer
+    - name: imagePullSecrets
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.LocalObjectReference
+          elementRelationship: atomic
     - name: initContainer
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.WorkloadContainer
@@ -364,6 +370,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: imageRepoSecret
       type:
         namedType: io.k8s.api.core.v1.LocalObjectReference
+    - name: imageRepoSecrets
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.LocalObjectReference
+          elementRelationship: atomic
     - name: moduleLoader
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.ModuleLoaderSpec

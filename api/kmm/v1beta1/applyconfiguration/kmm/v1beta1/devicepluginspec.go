@@ -15,6 +15,8 @@ type DevicePluginSpecApplyConfiguration struct {
 	Container *WorkloadContainerApplyConfiguration `json:"container,omitempty"`
 	// initContainer runs before it.
 	InitContainer *WorkloadContainerApplyConfiguration `json:"initContainer,omitempty"`
+	// imagePullSecrets of the pods, besides the Module's imageRepoSecret and imageRepoSecrets.
+	ImagePullSecrets []v1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 	// serviceAccountName of the pods. Unset: one is created for this Module.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
 	// automountServiceAccountToken of the pods.
@@ -42,6 +44,16 @@ func (b *DevicePluginSpecApplyConfiguration) WithContainer(value *WorkloadContai
 // If called multiple times, the InitContainer field is set to the value of the last call.
 func (b *DevicePluginSpecApplyConfiguration) WithInitContainer(value *WorkloadContainerApplyConfiguration) *DevicePluginSpecApplyConfiguration {
 	b.InitContainer = value
+	return b
+}
+
+// WithImagePullSecrets adds the given value to the ImagePullSecrets field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ImagePullSecrets field.
+func (b *DevicePluginSpecApplyConfiguration) WithImagePullSecrets(values ...v1.LocalObjectReference) *DevicePluginSpecApplyConfiguration {
+	for i := range values {
+		b.ImagePullSecrets = append(b.ImagePullSecrets, values[i])
+	}
 	return b
 }
 

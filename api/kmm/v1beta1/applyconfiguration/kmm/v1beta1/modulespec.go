@@ -20,6 +20,8 @@ type ModuleSpecApplyConfiguration struct {
 	ModuleLoader *ModuleLoaderSpecApplyConfiguration `json:"moduleLoader,omitempty"`
 	// imageRepoSecret names the Secret used to pull (and, for builds, push) the kernel module image.
 	ImageRepoSecret *v1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
+	// imageRepoSecrets are further Secrets used to pull, for images and base images of several registries.
+	ImageRepoSecrets []v1.LocalObjectReference `json:"imageRepoSecrets,omitempty"`
 	// imageRebuildTriggerGeneration, when changed, makes every image of this Module be verified and delivered again.
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 	// rollout says how changes reach the nodes.
@@ -72,6 +74,16 @@ func (b *ModuleSpecApplyConfiguration) WithModuleLoader(value *ModuleLoaderSpecA
 // If called multiple times, the ImageRepoSecret field is set to the value of the last call.
 func (b *ModuleSpecApplyConfiguration) WithImageRepoSecret(value v1.LocalObjectReference) *ModuleSpecApplyConfiguration {
 	b.ImageRepoSecret = &value
+	return b
+}
+
+// WithImageRepoSecrets adds the given value to the ImageRepoSecrets field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ImageRepoSecrets field.
+func (b *ModuleSpecApplyConfiguration) WithImageRepoSecrets(values ...v1.LocalObjectReference) *ModuleSpecApplyConfiguration {
+	for i := range values {
+		b.ImageRepoSecrets = append(b.ImageRepoSecrets, values[i])
+	}
 	return b
 }
 
