@@ -33,21 +33,21 @@ var admission = map[string]func(*testing.T){
 		container(m).InTreeModuleToRemove, mapping(m).InTreeModulesToRemove = "a", []string{"b"}
 	}),
 
-	"6_neither_name_nor_raw_args": refused("must be set", func(m *v1beta1.Module) { modprobe(m).ModuleName = "" }),
+	"6_neither_name_nor_raw_args": refused("must be set", func(m *v1beta1.Module) { modprobeOf(m).ModuleName = "" }),
 	"6_raw_args_without_unload": refused("rawArgs with both load and unload", func(m *v1beta1.Module) {
-		modprobe(m).ModuleName, modprobe(m).RawArgs = "", &v1beta1.ModprobeArgs{Load: []string{"x"}}
+		modprobeOf(m).ModuleName, modprobeOf(m).RawArgs = "", &v1beta1.ModprobeArgs{Load: []string{"x"}}
 	}),
 	"6_raw_args_without_load": refused("rawArgs with both load and unload", func(m *v1beta1.Module) {
-		modprobe(m).ModuleName, modprobe(m).RawArgs = "", &v1beta1.ModprobeArgs{Unload: []string{"x"}}
+		modprobeOf(m).ModuleName, modprobeOf(m).RawArgs = "", &v1beta1.ModprobeArgs{Unload: []string{"x"}}
 	}),
 	"6_raw_args_and_name": refused("mutually exclusive", func(m *v1beta1.Module) {
-		modprobe(m).RawArgs = &v1beta1.ModprobeArgs{Load: []string{"x"}, Unload: []string{"x"}}
+		modprobeOf(m).RawArgs = &v1beta1.ModprobeArgs{Load: []string{"x"}, Unload: []string{"x"}}
 	}),
 	"6_raw_args": admitted(func(m *v1beta1.Module) {
-		modprobe(m).ModuleName, modprobe(m).RawArgs = "", &v1beta1.ModprobeArgs{Load: []string{"x"}, Unload: []string{"x"}}
+		modprobeOf(m).ModuleName, modprobeOf(m).RawArgs = "", &v1beta1.ModprobeArgs{Load: []string{"x"}, Unload: []string{"x"}}
 	}),
 
-	"7_order_of_one":        refused("at least two", func(m *v1beta1.Module) { modprobe(m).ModulesLoadingOrder = []string{"nic"} }),
+	"7_order_of_one":        refused("at least two", func(m *v1beta1.Module) { modprobeOf(m).ModulesLoadingOrder = []string{"nic"} }),
 	"7_order_without_name":  refused("first being moduleName", order("", "nic", "dep")),
 	"7_order_begins_with_x": refused("first being moduleName", order("nic", "x", "nic")),
 	"7_order_repeats":       refused("must not repeat", order("nic", "nic", "dep", "dep")),
@@ -60,6 +60,7 @@ var admission = map[string]func(*testing.T){
 		m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "example.com/plugin:1"}}
 	}),
 
+	"13_dra_on_this_server":        admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com") }),
 	"14_no_driver_name":            refused("spec.dra.driverName", func(m *v1beta1.Module) { m.Spec.DRA = driver("") }),
 	"14_invalid_driver_name":       refused("spec.dra.driverName", func(m *v1beta1.Module) { m.Spec.DRA = driver("INVALID_NAME!") }),
 	"14_device_class_twice":        refused("spec.dra.deviceClasses[1]", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "a") }),
@@ -73,10 +74,10 @@ func container(m *v1beta1.Module) *v1beta1.ModuleLoaderContainerSpec {
 
 func mapping(m *v1beta1.Module) *v1beta1.KernelMapping { return &container(m).KernelMappings[0] }
 
-func modprobe(m *v1beta1.Module) *v1beta1.ModprobeSpec { return &container(m).Modprobe }
+func modprobeOf(m *v1beta1.Module) *v1beta1.ModprobeSpec { return &container(m).Modprobe }
 
 func order(name string, modules ...string) func(*v1beta1.Module) {
-	return func(m *v1beta1.Module) { modprobe(m).ModuleName, modprobe(m).ModulesLoadingOrder = name, modules }
+	return func(m *v1beta1.Module) { modprobeOf(m).ModuleName, modprobeOf(m).ModulesLoadingOrder = name, modules }
 }
 
 func driver(name string, classes ...string) *v1beta1.DRASpec {

@@ -26,7 +26,7 @@ var loading = map[string]func(*testing.T){
 		c := given(t, kernelDebian)
 		c.create()
 		c.loaded()
-		c.change(func(m *v1beta1.Module) { modprobe(m).Parameters = []string{"mode=fast"} })
+		c.change(func(m *v1beta1.Module) { modprobeOf(m).Parameters = []string{"mode=fast"} })
 		c.eventually("it is loaded anew", func(ctx context.Context) error {
 			return errors.Join(c.ready(ctx), c.kernels(ctx, tally{Live: true, Loads: 2, Unloads: 1}))
 		})
@@ -52,7 +52,7 @@ func replacesAndLoadsAChain(t *testing.T) {
 	c.must(shared.Debug(t.Context(), "/insmod?node="+node+"&module="+host))
 	c.create(func(m *v1beta1.Module) {
 		container(m).InTreeModulesToRemove = []string{host}
-		modprobe(m).ModulesLoadingOrder = []string{c.kernelModule, dependency}
+		modprobeOf(m).ModulesLoadingOrder = []string{c.kernelModule, dependency}
 	})
 	c.loaded()
 	c.must(c.kernelsSay(t.Context(), dependency, map[string]tally{node: once}))
@@ -74,7 +74,7 @@ func statusSaysWhatWasLoaded(t *testing.T) {
 		m.Spec.Tolerations = tolerations
 		m.Spec.ImageRepoSecret = &corev1.LocalObjectReference{Name: "registry"}
 		m.Spec.ModuleLoader.ServiceAccountName = "puller"
-		modprobe(m).Parameters = []string{"mode=fast"}
+		modprobeOf(m).Parameters = []string{"mode=fast"}
 	})
 	c.loaded()
 	node, err := c.node(t.Context(), c.nodes[0])

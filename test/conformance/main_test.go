@@ -22,17 +22,18 @@ import (
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 
-// The hollow nodes run these kernels by turns.
+// What the hollow nodes run.
 const (
 	kernelDebian = "6.1.0-44-amd64"
 	kernelFedora = "5.8.18-100.fc31.x86_64"
 	kernelPlus   = "6.1.0+"
 )
 
-var kernels = []string{kernelDebian, kernelFedora, kernelPlus}
+// kernels by turns: most tests need the first only.
+var kernels = []string{kernelDebian, kernelDebian, kernelDebian, kernelDebian, kernelFedora, kernelPlus}
 
 const (
-	nodeCount = 75
+	nodeCount = 72
 	// startTimeout bounds the start of the fleet, compilation included.
 	startTimeout = 15 * time.Minute
 	// registry holds every image there is.

@@ -72,6 +72,12 @@ func (i *images) pull(reference string, want export.Options) (string, error) {
 			return "", fmt.Errorf("make image %s: %w", reference, err)
 		}
 	}
+	if strings.Contains(reference, "/host-symlink/") { // as upstream's documentation has images find the host's modules
+		link := filepath.Join(dir, filepath.Clean("/"+want.DirName+"/lib/modules/"+want.Kernel), "host")
+		if err := os.Symlink("/host/lib/modules/"+want.Kernel, link); err != nil {
+			return "", fmt.Errorf("make image %s: %w", reference, err)
+		}
+	}
 	i.ready[key] = dir
 	return dir, nil
 }

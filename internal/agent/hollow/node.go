@@ -181,7 +181,13 @@ func (n *node) startAgent(ctx context.Context) error {
 }
 
 func (n *node) runAgent(ctx context.Context, state string, held *store.Store) error {
-	a, err := agent.New(agent.Options{NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Modprobe: n.kernel, Store: held, NoSync: true, Clock: n.clock})
+	stage, err := n.openFirmware()
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Options{
+		NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Modprobe: n.kernel, Firmware: stage, Store: held, NoSync: true, Clock: n.clock,
+	})
 	if err != nil {
 		return err
 	}
@@ -206,6 +212,9 @@ func (n *node) reboot(ctx context.Context, release string) error {
 	defer n.life.Unlock()
 	n.stop()
 	n.kernel.Reboot(release)
+	if err := n.searchPath().SetFirmwarePath(""); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	n.wrote = time.Time{} // until the API server has taken the new boot ID, it is told again and again
 	n.mu.Unlock()
