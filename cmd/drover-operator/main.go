@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/drover-project/drover/internal/controller/guard"
 	"github.com/drover-project/drover/internal/controller/module"
@@ -21,6 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/operator"
 )
 
@@ -61,12 +63,13 @@ func run(ctx context.Context, args []string) error {
 	if err := guards.Check(ctx); err != nil {
 		return fmt.Errorf("before the start: %w", err)
 	}
-	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
+	recorder, numbers := kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), metrics.NewBoard()
+	ctrlmetrics.Registry.MustRegister(numbers)
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
 		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
 		"node": node.New(c, node.Options{
-			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Gate: closed,
+			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Metrics: numbers, Gate: closed,
 		}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Gate: closed}),
 		"guard":   guards,

@@ -53,6 +53,9 @@ func loadReason(e host.CallError) why {
 	}
 	symbol := why{v1beta1.ReasonUnknownSymbol, "a symbol is missing or has another CRC; build it for this kernel, or load what exports the symbol"}
 	parameter := why{v1beta1.ReasonInvalidParameter, "a parameter is unknown or has an invalid value"}
+	if says("direct firmware load for") {
+		return why{v1beta1.ReasonMissingFirmware, "it asked for a firmware file that the node does not have; put it into the image and set firmwarePath"}
+	}
 	signature := why{v1beta1.ReasonSignatureRejected, "its signature is missing, or its key is in no keyring of this kernel"}
 	switch e.Errno {
 	case "ENOEXEC":
@@ -73,6 +76,12 @@ func loadReason(e host.CallError) why {
 	case "EPERM":
 		if says("modules_disabled", "modules are disabled") {
 			return why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}
+		}
+		switch {
+		case says("loadpin: "):
+			return why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; boot the node without LoadPin's enforcement"}
+		case says("lockdown: "):
+			return why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}
 		}
 		return why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}
 	case "EINVAL":

@@ -31,7 +31,9 @@ func (r refusal) holds(f facts) bool {
 }
 
 // final are the reasons for which a kernel refuses the same build again until its next boot.
-var final = []string{v1beta1.ReasonSignatureRejected, v1beta1.ReasonVermagicMismatch, v1beta1.ReasonUnknownSymbol, v1beta1.ReasonModulesDisabled}
+var final = []string{
+	v1beta1.ReasonSignatureRejected, v1beta1.ReasonLockedDown, v1beta1.ReasonLoadPin, v1beta1.ReasonVermagicMismatch, v1beta1.ReasonUnknownSymbol, v1beta1.ReasonModulesDisabled,
+}
 
 // build identifies what a step would load.
 func (s planStep) build() string {
@@ -71,7 +73,7 @@ func (j *journal) remember(s planStep, r report, among, delivery string) bool {
 	if r.Reason != v1beta1.ReasonUnknownSymbol {
 		among = ""
 	}
-	if r.Reason != v1beta1.ReasonSignatureRejected {
+	if r.Reason != v1beta1.ReasonSignatureRejected && r.Reason != v1beta1.ReasonLockedDown {
 		delivery = ""
 	}
 	j.Refused[s.build()] = refusal{Reason: r.Reason, Message: r.Message, Among: among, Delivery: delivery}

@@ -208,6 +208,17 @@ func TestProblemOf(t *testing.T) {
 			given: waiting("ImagePullBackOff", "failed to authorize: 401 Unauthorized"),
 			then:  &delivery.Problem{Reason: v1beta1.ReasonPullUnauthorized, Message: "failed to authorize: 401 Unauthorized"},
 		},
+		"no right to pull the agent's own image": {
+			given: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "export", Image: "mirror.example.com/drover-agent:1",
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+					Reason: "ErrImagePull", Message: `failed to pull image "mirror.example.com/drover-agent:1": 401 Unauthorized`,
+				}},
+			}}},
+			then: &delivery.Problem{
+				Reason: v1beta1.ReasonAgentImageUnauthorized, Message: `failed to pull image "mirror.example.com/drover-agent:1": 401 Unauthorized`,
+			},
+		},
 		"registry down": {
 			given: waiting("ErrImagePull", "dial tcp 10.0.0.1:443: connect: connection refused"),
 			then:  &delivery.Problem{Reason: v1beta1.ReasonPullFailed, Message: "dial tcp 10.0.0.1:443: connect: connection refused"},

@@ -77,7 +77,12 @@ func containerProblem(status *corev1.ContainerStatus) *Problem {
 	}
 	switch waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff":
-		return &Problem{Reason: pullReason(waiting.Message), Message: waiting.Message}
+		reason := pullReason(waiting.Message)
+		// Beside the kernel module image, which is another container's or a volume's, a carrier runs the agent's.
+		if own := status.Image; reason == v1beta1.ReasonPullUnauthorized && status.Name != copyName && own != "" && strings.Contains(waiting.Message, own) {
+			reason = v1beta1.ReasonAgentImageUnauthorized
+		}
+		return &Problem{Reason: reason, Message: waiting.Message}
 	case "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
 		return &Problem{Reason: v1beta1.ReasonPullFailed, Message: waiting.Reason + ": " + waiting.Message}
 	case "CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CreatePodSandboxError":

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,26 +29,28 @@ type Recorder struct {
 func NewRecorder(recorder events.EventRecorder) Recorder { return Recorder{events: recorder} }
 
 // Changed emits one event for each condition of after whose status or reason differs from before. The event's reason is
-// the condition's, its note the condition's message. Conditions must have positive polarity: False is a Warning.
-// A condition that is new and not False says nothing that its object's creation has not said.
+// the condition's, its action the condition's type, its note the condition's message. Conditions must have positive
+// polarity: False is a Warning. A condition that is new and not False says nothing that its object's creation has not said.
+//
+// Conditions that sum up others come first. One that says the same as a later one, which knows it first-hand, has no event
+// of its own: what happened once is told once.
 func (r Recorder) Changed(object runtime.Object, before, after []metav1.Condition) {
 	if r.events == nil {
 		return
 	}
+	var tell []metav1.Condition
 	for i := range after {
-		now := &after[i]
-		old := meta.FindStatusCondition(before, now.Type)
-		switch {
-		case old == nil && now.Status != metav1.ConditionFalse:
-			continue
-		case old != nil && old.Status == now.Status && old.Reason == now.Reason:
-			continue
+		if changed(before, &after[i]) {
+			said := func(c metav1.Condition) bool { return c.Status == after[i].Status && c.Reason == after[i].Reason }
+			tell = append(slices.DeleteFunc(tell, said), after[i])
 		}
+	}
+	for i := range tell {
 		kind := corev1.EventTypeNormal
-		if now.Status == metav1.ConditionFalse {
+		if tell[i].Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.events.Eventf(object, nil, kind, now.Reason, now.Type, "%s", note(now.Message))
+		r.events.Eventf(object, nil, kind, tell[i].Reason, tell[i].Type, "%s", note(tell[i].Message))
 	}
 }
 
@@ -57,6 +60,14 @@ func (r Recorder) Warn(object runtime.Object, reason, action, message string) {
 		return
 	}
 	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note(message))
+}
+
+func changed(before []metav1.Condition, now *metav1.Condition) bool {
+	old := meta.FindStatusCondition(before, now.Type)
+	if old == nil {
+		return now.Status == metav1.ConditionFalse
+	}
+	return old.Status != now.Status || old.Reason != now.Reason
 }
 
 // note cuts a message to what an event holds, between characters. The condition has the whole of it.

@@ -81,11 +81,19 @@ func TestRecorderSpeaksOnChangeOnly(t *testing.T) {
 		before, after []metav1.Condition
 		then          string
 	}{
-		"new and bad":      {nil, condition(metav1.ConditionFalse, "ImageNotFound"), "Warning ImageNotFound why"},
-		"new and good":     {nil, condition(metav1.ConditionTrue, "Loaded"), ""},
-		"the same":         {condition(metav1.ConditionFalse, "InUse"), condition(metav1.ConditionFalse, "InUse"), ""},
-		"another reason":   {condition(metav1.ConditionFalse, "InUse"), condition(metav1.ConditionFalse, "Timeout"), "Warning Timeout why"},
-		"good at last":     {condition(metav1.ConditionFalse, "Loading"), condition(metav1.ConditionTrue, "Loaded"), "Normal Loaded why"},
+		"new and bad":    {nil, condition(metav1.ConditionFalse, "ImageNotFound"), "Warning ImageNotFound why"},
+		"new and good":   {nil, condition(metav1.ConditionTrue, "Loaded"), ""},
+		"the same":       {condition(metav1.ConditionFalse, "InUse"), condition(metav1.ConditionFalse, "InUse"), ""},
+		"another reason": {condition(metav1.ConditionFalse, "InUse"), condition(metav1.ConditionFalse, "Timeout"), "Warning Timeout why"},
+		"good at last":   {condition(metav1.ConditionFalse, "Loading"), condition(metav1.ConditionTrue, "Loaded"), "Normal Loaded why"},
+		"told once": {
+			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "InUse", Message: "in short"}}, condition(metav1.ConditionFalse, "InUse")...),
+			"Warning InUse why",
+		},
+		"two things": {
+			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Timeout", Message: "late"}}, condition(metav1.ConditionFalse, "InUse")...),
+			"Warning Timeout late; Warning InUse why",
+		},
 		"nothing any more": {condition(metav1.ConditionTrue, "Loaded"), nil, ""},
 	}
 	for name, tc := range cases {

@@ -88,13 +88,16 @@ func group(nodes []Node, problem func(*Node) Problem) []cohort {
 	return cohorts
 }
 
+// rankOnItsWay is the rank of what needs nothing but patience.
+const rankOnItsWay = 4
+
 // rank puts what needs somebody's attention before what needs patience only.
 func rank(reason string) int {
 	switch reason {
 	case v1beta1.ReasonRollingOut:
 		return 5
 	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading:
-		return 4
+		return rankOnItsWay
 	case v1beta1.ReasonAgentMissing:
 		return 3
 	case v1beta1.ReasonNodeNotReady:

@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -29,6 +30,9 @@ var (
 	evenNodes = []string{"hollow-0", "hollow-2", "hollow-4"}
 	oddNodes  = []string{"hollow-1", "hollow-3", "hollow-5"}
 )
+
+// callDeadline is how long a call of a fake kernel may take until it is left behind.
+const callDeadline = 3 * time.Second
 
 // startTimeout bounds the start of the fleet, compilation included.
 const startTimeout = 15 * time.Minute
@@ -53,7 +57,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	shared.Fleet, err = fleet.Start(ctx, fleet.Options{
-		Nodes: len(everyNode), Kernels: []string{kernelEven, kernelOdd},
+		Nodes: len(everyNode), Kernels: []string{kernelEven, kernelOdd}, HollowArgs: []string{"--kernel-call-deadline=" + callDeadline.String()},
 		Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
 	})
 	if err != nil {
@@ -63,6 +67,10 @@ func run(m *testing.M) (code int, err error) {
 	shared.watch, err = client.NewWithWatch(shared.AdminConfig, client.Options{Scheme: shared.Admin.Scheme()})
 	if err != nil {
 		return 1, fmt.Errorf("connect: %w", err)
+	}
+	// What fails in parallel waits for the most part, and does not work.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		return 1, fmt.Errorf("run in parallel: %w", err)
 	}
 	code = m.Run()
 	if code != 0 {

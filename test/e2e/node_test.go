@@ -24,11 +24,16 @@ import (
 // does calls a verb of a hollow node.
 func (s *scenario) does(node, verb string, args ...string) {
 	s.Helper()
+	s.must(shared.Debug(s.Context(), debugPath(node, verb, args...)))
+}
+
+// debugPath calls a verb with arguments: names and values by turns.
+func debugPath(node, verb string, args ...string) string {
 	q := url.Values{"node": {node}}
 	for i := 0; i < len(args); i += 2 {
 		q.Set(args[i], args[i+1])
 	}
-	s.must(shared.Debug(s.Context(), "/"+verb+"?"+q.Encode()))
+	return "/" + verb + "?" + q.Encode()
 }
 
 // on makes the Module select nodes that have a label of its own, which these get.

@@ -49,6 +49,8 @@ const (
 	ReasonImageNotFound = "ImageNotFound"
 	// ReasonPullUnauthorized: the registry refused the pull secrets.
 	ReasonPullUnauthorized = "PullUnauthorized"
+	// ReasonAgentImageUnauthorized: the registry refused the agent's own image to a carrier in the Module's namespace.
+	ReasonAgentImageUnauthorized = "AgentImageUnauthorized"
 	// ReasonPullFailed: the kubelet cannot pull the image for another cause.
 	ReasonPullFailed = "PullFailed"
 	// ReasonDeliveryRefused: the carrier pod was refused or cannot run.
@@ -73,6 +75,12 @@ const (
 	ReasonModuleConflict = "ModuleConflict"
 	// ReasonSignatureRejected: the kernel refuses the module's signature.
 	ReasonSignatureRejected = "SignatureRejected"
+	// ReasonLockedDown: the kernel is in lockdown and loads only what is signed by a key that it trusts.
+	ReasonLockedDown = "LockedDown"
+	// ReasonLoadPin: the kernel loads modules only from one file system.
+	ReasonLoadPin = "LoadPin"
+	// ReasonMissingFirmware: the module asked for a firmware file that is not there, and gave up.
+	ReasonMissingFirmware = "MissingFirmware"
 	// ReasonModulesDisabled: kernel.modules_disabled is 1.
 	ReasonModulesDisabled = "ModulesDisabled"
 	// ReasonInvalidParameter: the kernel refuses a module parameter.

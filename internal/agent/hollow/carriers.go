@@ -148,6 +148,12 @@ func (c *carriers) serve(pattern string) error {
 	return nil
 }
 
+// cook makes other images, see images.cook, and tries pulls that failed again at once.
+func (c *carriers) cook(r recipe) {
+	c.images.cook(r)
+	c.again(func(*corev1.Pod) bool { return true })
+}
+
 func (c *carriers) sync(ctx context.Context, key string) error {
 	o, exists, err := c.pods.GetByKey(key)
 	if err != nil {
@@ -203,10 +209,10 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 	switch {
 	case now.state >= running:
 		return nil
-	case now.state < exported && !c.images.exists(reference(pod)):
-		return c.fail(ctx, now, pod)
-	}
-	if now.state < exported {
+	case now.state < exported:
+		if why := c.images.refusal(reference(pod), pod.Spec.Containers[0].Image); why != "" {
+			return c.fail(ctx, now, pod, why)
+		}
 		if err := c.export(ctx, now, n, pod); err != nil {
 			return err
 		}
@@ -223,7 +229,7 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 
 // fail reports a pull that failed, and a little later that the kubelet backs off. It is tried again when other images
 // exist.
-func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod) error {
+func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, why string) error {
 	reason, next := "ErrImagePull", pullFailed
 	switch now.state {
 	case backingOff:
@@ -234,7 +240,7 @@ func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod) erro
 		}
 		reason, next = "ImagePullBackOff", backingOff
 	}
-	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason, metav1.NewTime(c.clock.Now()))); err != nil {
+	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason, why, metav1.NewTime(c.clock.Now()))); err != nil {
 		return err
 	}
 	now.state = next

@@ -98,17 +98,8 @@ func (f *fleet) serve(ctx context.Context) error {
 	mux.HandleFunc("GET /nodes", f.showNodes)
 	mux.HandleFunc("GET /journal", f.showJournals)
 	mux.HandleFunc("POST /images", f.serveImages)
-	f.verb(ctx, mux, "reboot", func(n *node, r *http.Request) error { return n.reboot(ctx, r.FormValue("kernel")) })
-	f.verb(ctx, mux, "vanish", func(n *node, _ *http.Request) error { n.vanish(); return nil })
-	f.verb(ctx, mux, "return", func(n *node, _ *http.Request) error { return f.comeBack(ctx, n) })
-	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error {
-		return n.kernel.Insmod(f.carriers.images.module("the host's own", n.kernel.Release(), r.FormValue("module"), nil))
-	})
-	f.verb(ctx, mux, "rmmod", func(n *node, r *http.Request) error { return n.kernel.Rmmod(r.FormValue("module")) })
-	f.verb(ctx, mux, "hold", func(n *node, r *http.Request) error { return n.kernel.Hold(r.FormValue("module")) })
-	f.verb(ctx, mux, "unhold", func(n *node, r *http.Request) error { return n.kernel.Unhold(r.FormValue("module")) })
-	f.verb(ctx, mux, "fault", func(n *node, r *http.Request) error { return n.fault(r.FormValue("fault")) })
-	f.verb(ctx, mux, "mend", func(n *node, _ *http.Request) error { n.kernel.Mend(); return nil })
+	mux.HandleFunc("POST /recipe", f.cook)
+	f.verbs(ctx, mux)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it ends with the process
 	defer stop()
@@ -117,6 +108,25 @@ func (f *fleet) serve(ctx context.Context) error {
 		return fmt.Errorf("serve the truth: %w", err)
 	}
 	return nil
+}
+
+// verbs are what can happen to a node.
+func (f *fleet) verbs(ctx context.Context, mux *http.ServeMux) {
+	f.verb(ctx, mux, "reboot", func(n *node, r *http.Request) error { return n.reboot(ctx, r.FormValue("kernel")) })
+	f.verb(ctx, mux, "vanish", func(n *node, _ *http.Request) error { n.vanish(); return nil })
+	f.verb(ctx, mux, "return", func(n *node, _ *http.Request) error { return f.comeBack(ctx, n) })
+	f.verb(ctx, mux, "rmmod", func(n *node, r *http.Request) error { return n.kernel.Rmmod(r.FormValue("module")) })
+	f.verb(ctx, mux, "hold", func(n *node, r *http.Request) error { return n.kernel.Hold(r.FormValue("module")) })
+	f.verb(ctx, mux, "unhold", func(n *node, r *http.Request) error { return n.kernel.Unhold(r.FormValue("module")) })
+	f.verb(ctx, mux, "fault", func(n *node, r *http.Request) error { return n.fault(r.FormValue("fault"), r.Form) })
+	f.verb(ctx, mux, "mend", func(n *node, r *http.Request) error { n.mend(r.FormValue("module")); return nil })
+	f.verb(ctx, mux, "secure", func(n *node, r *http.Request) error { return n.secure(ctx, r.Form) })
+	f.verb(ctx, mux, "disable-modules", func(n *node, _ *http.Request) error { n.kernel.DisableModules(); return nil })
+	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error { return f.insmod(n, r.FormValue("module")) })
+	f.verb(ctx, mux, "unready", func(n *node, r *http.Request) error {
+		return n.breaks(ctx, cmp.Or(r.FormValue("cause"), "container runtime is down"))
+	})
+	f.verb(ctx, mux, "ready", func(n *node, _ *http.Request) error { return n.breaks(ctx, "") })
 }
 
 func (f *fleet) comeBack(ctx context.Context, n *node) error {
@@ -148,6 +158,20 @@ func (f *fleet) serveImages(w http.ResponseWriter, r *http.Request) {
 	if err := f.carriers.serve(r.FormValue("pattern")); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
+}
+
+// cook is POST /recipe?pattern=<regexp>&recipe=<what>&detail=<of it>: what is wrong with images from now on, see parseRecipe.
+func (f *fleet) cook(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	made, err := parseRecipe(r.Form)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f.carriers.cook(made)
 }
 
 // showJournals shows every call that every kernel got, by node.

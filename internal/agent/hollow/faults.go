@@ -3,8 +3,12 @@
 package hollow
 
 import (
+	"context"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/drover-project/drover/internal/agent/host/fake"
 )
@@ -21,14 +25,17 @@ func (f *fleet) apply(fault string) error {
 		nodes = []*node{n}
 	}
 	for _, n := range nodes {
-		if err := n.fault(what); err != nil {
+		if err := n.fault(what, nil); err != nil {
 			return fmt.Errorf("--fault %s: %w", fault, err)
 		}
 	}
 	return nil
 }
 
-func (n *node) fault(what string) error {
+// fault arranges one fault of a node: "agent-off", "load-<errno>" or "unload-<errno>", where the errno may also be "oops", and "slow" for a
+// call that takes the time in "delay". The form's "module" limits it to that kernel module, "times" to so many calls, and each "log" is a line
+// that the kernel prints.
+func (n *node) fault(what string, form url.Values) error {
 	if what == "agent-off" {
 		n.off = true
 		return nil
@@ -38,6 +45,52 @@ func (n *node) fault(what string) error {
 	if !ok || calls[call] == "" || errno == "" {
 		return fmt.Errorf("unknown fault %q", what)
 	}
-	n.kernel.Script(calls[call], "", fake.Fault{Errno: strings.ToUpper(errno)})
+	f := fake.Fault{Log: form["log"]}
+	if times := form.Get("times"); times != "" {
+		var err error
+		if f.Times, err = strconv.Atoi(times); err != nil {
+			return fmt.Errorf("times of fault %q: %w", what, err)
+		}
+	}
+	switch errno {
+	case "oops":
+		f.Oops = true
+	case "slow":
+		var err error
+		if f.Delay, err = time.ParseDuration(form.Get("delay")); err != nil {
+			return fmt.Errorf("delay of fault %q: %w", what, err)
+		}
+	default:
+		f.Errno = strings.ToUpper(errno)
+	}
+	n.kernel.Script(calls[call], form.Get("module"), f)
 	return nil
+}
+
+// mend ends the faults of one kernel module, or all of them.
+func (n *node) mend(module string) {
+	if module == "" {
+		n.kernel.Mend()
+		return
+	}
+	n.kernel.MendModule(module)
+}
+
+// secure is a change of the kernel's command line, and the reboot that it takes.
+func (n *node) secure(ctx context.Context, form url.Values) error {
+	n.kernel.Secure(fake.Security{Enforced: form.Has("enforced"), LockedDown: form.Has("lockdown")})
+	return n.reboot(ctx, "")
+}
+
+// insmod is a person who loads a build of their own by hand.
+func (f *fleet) insmod(n *node, module string) error {
+	return n.kernel.Insmod(f.carriers.images.module("the host's own", recipe{}, n.kernel.Release(), module, nil))
+}
+
+// breaks makes the kubelet call its node not ready for that cause, and an empty one ends it.
+func (n *node) breaks(ctx context.Context, cause string) error {
+	n.mu.Lock()
+	n.broken = cause
+	n.mu.Unlock()
+	return n.writeStatus(ctx)
 }

@@ -45,6 +45,8 @@ type Options struct {
 	Dir string
 	// Faults are "agent-off", "load-<errno>" and "unload-<errno>", each for all nodes or, with "@<node>", for one.
 	Faults []string
+	// CallDeadline is how long a kernel call may take until it is left behind; 0 is the fake kernel's own.
+	CallDeadline time.Duration
 	// StatusInterval is how often a node's status is written although nothing changed; 0 is never.
 	StatusInterval time.Duration
 	// DebugAddress is where the truth is served; empty for nowhere.
@@ -63,6 +65,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.ModuleParams, "module-params", nil, "parameters that the modules in images have")
 	flags.StringVar(&o.Dir, "dir", "", "directory of the nodes' disks (default: a temporary one)")
 	flags.StringSliceVar(&o.Faults, "fault", nil, "agent-off, load-<errno>, unload-<errno>; @<node> at the end limits it to that node")
+	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind (default: a minute)")
 	flags.DurationVar(&o.StatusInterval, "node-status-interval", 5*time.Minute, "how often a node's unchanged status is written; 0 is never")
 	flags.StringVar(&o.DebugAddress, "debug-address", "", "loopback address that serves what the kernels hold, as JSON")
 }

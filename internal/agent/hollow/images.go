@@ -27,18 +27,12 @@ type images struct {
 
 	mu      sync.Mutex
 	pattern *regexp.Regexp
+	recipes []recipe
 	ready   map[string]string // key → directory
 }
 
 func newImages(dir string, pattern *regexp.Regexp, params []string) *images {
 	return &images{dir: dir, pattern: pattern, params: params, ready: map[string]string{}}
-}
-
-// exists tells whether a pull of the reference would succeed.
-func (i *images) exists(reference string) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.pattern.MatchString(reference)
 }
 
 // serve makes all images that match exist, and no others. What nodes have pulled they keep.
@@ -56,14 +50,18 @@ func (i *images) serve(pattern string) error {
 // pull returns the directory at which the image would be mounted.
 func (i *images) pull(reference string, want export.Options) (string, error) {
 	want.From, want.To = "", ""
-	key := hash(reference, fmt.Sprintf("%+v", want))
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	r := i.recipeFor(reference)
+	key := hash(reference, fmt.Sprintf("%+v", want), r.what, r.detail)
 	if dir, ok := i.ready[key]; ok {
 		return dir, nil
 	}
 	dir := filepath.Join(i.dir, key)
-	for name, content := range i.content(reference, want) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make image %s: %w", reference, err)
+	}
+	for name, content := range i.content(reference, r, want) {
 		name = filepath.Join(dir, filepath.Clean("/"+name))
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return "", fmt.Errorf("make image %s: %w", reference, err)
@@ -83,7 +81,7 @@ func (i *images) pull(reference string, want export.Options) (string, error) {
 }
 
 // content is the image's files: the module, what the load order puts below it, the indexes, firmware.
-func (i *images) content(reference string, want export.Options) map[string][]byte {
+func (i *images) content(reference string, r recipe, want export.Options) map[string][]byte {
 	dir := want.DirName + "/lib/modules/" + want.Kernel + "/"
 	chain := want.LoadOrder
 	if want.Module == "" { // rawArgs: the image has a module of its own name
@@ -100,7 +98,7 @@ func (i *images) content(reference string, want export.Options) map[string][]byt
 		if at+1 < len(chain) {
 			needs = chain[at+1 : at+2]
 		}
-		files[dir+"extra/"+name+".ko"] = i.module(reference, want.Kernel, name, needs)
+		files[dir+"extra/"+name+".ko"] = i.module(reference, r, want.Kernel, name, needs)
 		fmt.Fprintf(&index, "extra/%s.ko:", name)
 		for _, need := range needs {
 			fmt.Fprintf(&index, " extra/%s.ko", need)
@@ -111,17 +109,23 @@ func (i *images) content(reference string, want export.Options) map[string][]byt
 	if want.FirmwarePath != "" {
 		files[want.FirmwarePath+"/"+want.Module+".bin"] = []byte("firmware of " + reference + "\n")
 	}
+	if change := contents[r.what]; change != nil {
+		change(r, files, want)
+	}
 	return files
 }
 
 // module makes a module file. Its build ID follows from reference, name and kernel, as a build's would from its sources.
-func (i *images) module(reference, kernel, name string, needs []string) []byte {
+func (i *images) module(reference string, r recipe, kernel, name string, needs []string) []byte {
 	m := synth.Module{
 		Name: name, Depends: needs, BuildID: BuildID(reference, kernel, name),
 		Vermagic: kernel + " SMP preempt mod_unload modversions ",
 	}
 	for _, p := range i.params {
 		m.Params = append(m.Params, kmod.Param{Name: p, Type: "charp"})
+	}
+	if change := builds[r.what]; change != nil {
+		change(r, &m)
 	}
 	return m.Bytes()
 }

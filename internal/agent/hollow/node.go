@@ -23,7 +23,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/store"
 )
@@ -62,6 +61,7 @@ type node struct {
 	// silent is true while reports fail.
 	silent bool
 	gone   bool      // vanished
+	broken string    // why the kubelet calls the node not ready
 	beat   time.Time // last renewal of the lease that succeeded
 	wrote  time.Time // last write of the status
 	end    context.CancelFunc
@@ -72,7 +72,7 @@ func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 	name := o.Prefix + strconv.Itoa(i)
 	n := &node{
 		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, clock: o.Clock, since: metav1.NewTime(o.Clock.Now()),
-		kernel: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)], Clock: o.Clock}),
+		kernel: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)], Clock: o.Clock, Deadline: o.CallDeadline}),
 		labels: map[string]string{
 			HollowLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		},
@@ -125,7 +125,7 @@ func (n *node) status() (corev1.NodeStatus, error) {
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("110"),
 	}
 	return corev1.NodeStatus{
-		Capacity: room, Allocatable: room, Conditions: conditions(metav1.NewTime(n.clock.Now()), n.since),
+		Capacity: room, Allocatable: room, Conditions: n.conditions(),
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name}},
 		NodeInfo: corev1.NodeSystemInfo{
 			MachineID: machine, SystemUUID: boot, BootID: boot, KernelVersion: n.kernel.Release(), OSImage: osImage,
@@ -135,7 +135,19 @@ func (n *node) status() (corev1.NodeStatus, error) {
 	}, nil
 }
 
-// conditions of a healthy node.
+// conditions of the node, which is healthy unless it was broken.
+func (n *node) conditions() []corev1.NodeCondition {
+	n.mu.Lock()
+	broken := n.broken
+	n.mu.Unlock()
+	all := conditions(metav1.NewTime(n.clock.Now()), n.since)
+	if broken != "" {
+		all[0].Status, all[0].Reason, all[0].Message = corev1.ConditionFalse, "KubeletNotReady", broken
+	}
+	return all
+}
+
+// conditions of a healthy node, the one of readiness first.
 func conditions(now, since metav1.Time) []corev1.NodeCondition {
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{
@@ -180,20 +192,6 @@ func (n *node) startAgent(ctx context.Context) error {
 	return nil
 }
 
-func (n *node) runAgent(ctx context.Context, state string, held *store.Store) error {
-	stage, err := n.openFirmware()
-	if err != nil {
-		return err
-	}
-	a, err := agent.New(agent.Options{
-		NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Modprobe: n.kernel, Firmware: stage, Store: held, NoSync: true, Clock: n.clock,
-	})
-	if err != nil {
-		return err
-	}
-	return a.Run(ctx)
-}
-
 // stop ends the agent and waits until it has.
 func (n *node) stop() {
 	n.mu.Lock()
@@ -211,8 +209,7 @@ func (n *node) reboot(ctx context.Context, release string) error {
 	n.life.Lock()
 	defer n.life.Unlock()
 	n.stop()
-	n.kernel.Reboot(release)
-	if err := n.searchPath().SetFirmwarePath(""); err != nil {
+	if err := n.boot(release); err != nil {
 		return err
 	}
 	n.mu.Lock()
@@ -222,6 +219,12 @@ func (n *node) reboot(ctx context.Context, release string) error {
 		return nil // it comes up when it comes back
 	}
 	return n.comeUp(ctx)
+}
+
+// boot starts another kernel. What was told to the one before is forgotten.
+func (n *node) boot(release string) error {
+	n.kernel.Reboot(release)
+	return n.searchPath().SetFirmwarePath("")
 }
 
 func (n *node) comeUp(ctx context.Context) error {
@@ -245,7 +248,9 @@ func (n *node) comeBack(ctx context.Context) error {
 	if !n.vanished() {
 		return nil
 	}
-	n.kernel.Reboot("")
+	if err := n.boot(""); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	n.gone = false
 	n.mu.Unlock()

@@ -30,13 +30,12 @@ func runningStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
 
 // waitingStatus is what a kubelet says about a carrier whose image cannot be pulled. The kubelet reports a failed image
 // volume on the container that mounts it, and a failed init container's image on that.
-func waitingStatus(pod *corev1.Pod, reason string, now metav1.Time) corev1.PodStatus {
+func waitingStatus(pod *corev1.Pod, reason, message string, now metav1.Time) corev1.PodStatus {
 	if pod.Status.StartTime != nil {
 		now = *pod.Status.StartTime
 	}
 	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionFalse)}
 	ref := reference(pod)
-	message := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", ref, ref, ref)
 	if reason == "ImagePullBackOff" {
 		message = fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", ref, message)
 	}

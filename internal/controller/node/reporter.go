@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -26,6 +27,7 @@ type reporter struct {
 	deliveries *delivery.Board
 	plugins    *delivery.Board
 	recorder   kube.Recorder
+	metrics    *metrics.Board
 	asks       *memory
 	now        func() time.Time
 	gate       *gate.Gate
@@ -37,6 +39,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if err = ignoreNotFound("get Module", err); err == nil {
 			r.asks.forget(request.NamespacedName)
+			r.metrics.Forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, err
 	}
@@ -51,6 +54,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
 		result.RequeueAfter = max(p.Again.Sub(r.now()), time.Millisecond)
 	}
+	r.metrics.Set(module, status.Count(facts))
 	before := module.Status
 	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
 	if equality.Semantic.DeepEqual(before, after) {

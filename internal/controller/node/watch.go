@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -56,6 +57,8 @@ type Options struct {
 	Gate *gate.Gate
 	// Recorder emits events on Modules.
 	Recorder kube.Recorder
+	// Metrics shows numbers; nil is for nobody.
+	Metrics *metrics.Board
 	// Now is the clock of transition times; nil is the time of day.
 	Now func() time.Time
 }
@@ -70,6 +73,9 @@ type Controller struct {
 func New(c client.Client, o Options) *Controller {
 	if o.Now == nil {
 		o.Now = clock.RealClock{}.Now
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.NewBoard()
 	}
 	return &Controller{client: c, options: o}
 }
@@ -112,7 +118,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
-		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, now: o.Now, gate: o.Gate,
+		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, metrics: o.Metrics, now: o.Now, gate: o.Gate,
 		asks: &memory{known: map[types.NamespacedName]*facts.Asks{}},
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -120,6 +126,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: reportChanged})).
+		Watches(&v1beta1.NodeModulesConfig{}, measured(o.Metrics, o.Now)).
 		Watches(&corev1.Node{}, soon(r.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.Pod{}, soon(moduleOfPart), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		Watches(&appsv1.DaemonSet{}, soon(moduleOfPart), onlyNew).
@@ -132,6 +139,23 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		return fmt.Errorf("set up the reporter: %w", err)
 	}
 	return nil
+}
+
+// measured shows how long orders take. It queues nothing.
+func measured(board *metrics.Board, now func() time.Time) handler.Funcs {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
+			if config, ok := e.Object.(*v1beta1.NodeModulesConfig); ok && !e.IsInInitialList {
+				board.Saw(nil, config, now())
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
+			if before, after, ok := pair[*v1beta1.NodeModulesConfig](e); ok {
+				board.Saw(before, after, now())
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { board.Lost(e.Object.GetName()) },
+	}
 }
 
 // soon queues what modules finds in the old and in the new object, after a pause in which more may come.

@@ -55,6 +55,8 @@ type Options struct {
 	Faults []string
 	// OperatorArgs are added to the operator's command line.
 	OperatorArgs []string
+	// HollowArgs are added to the hollow nodes' command line.
+	HollowArgs []string
 	// WithoutPolicies leaves the admission policies out.
 	WithoutPolicies bool
 	// KeepBodies has the audit log hold what every write left of Nodes and of Drover's own kinds.
@@ -227,6 +229,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	for _, fault := range f.o.Faults {
 		args = append(args, "--fault="+fault)
 	}
+	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")
 	f.o.Say("registering %d hollow nodes", f.o.Nodes)
 	if f.Hollow, err = startProcess(f.Binary("drover-agent"), log, args); err != nil {

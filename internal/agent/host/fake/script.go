@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/kmod"
@@ -163,6 +164,17 @@ func (h *Host) Mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.faults)
+}
+
+// MendModule forgets the faults that were scripted for one module.
+func (h *Host) MendModule(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k := range h.faults {
+		if strings.HasSuffix(k, " "+kmod.NormalizeName(name)) {
+			delete(h.faults, k)
+		}
+	}
 }
 
 func (h *Host) fault(call, name string) *Fault {
