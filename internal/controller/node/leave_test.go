@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -28,22 +29,25 @@ func (s *scene) leaves(t *testing.T, name string) {
 	}
 }
 
-// node changes a node; its status goes in a write of its own.
+// node changes a node; its status goes in a write of its own. The controller may write labels meanwhile.
 func (s *scene) node(t *testing.T, name string, edit func(*corev1.Node)) {
 	t.Helper()
-	n := &corev1.Node{}
-	if err := s.admin.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
-		t.Fatal(err)
+	write := func(update func(context.Context, *corev1.Node) error) {
+		t.Helper()
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			n := &corev1.Node{}
+			if err := s.admin.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
+				return err
+			}
+			edit(n)
+			return update(t.Context(), n)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	edit(n)
-	status := n.Status
-	if err := s.admin.Update(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
-	n.Status = status
-	if err := s.admin.Status().Update(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
+	write(func(ctx context.Context, n *corev1.Node) error { return s.admin.Update(ctx, n) })
+	write(func(ctx context.Context, n *corev1.Node) error { return s.admin.Status().Update(ctx, n) })
 }
 
 // TestModuleThatCannotLeaveSaysWhy: the finalizer waits for every order, also for those of nodes where nothing is live.
