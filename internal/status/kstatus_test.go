@@ -16,7 +16,9 @@ import (
 
 // TestToolsReadTheStatus as kstatus does, and so Flux, Argo CD, kpt and others.
 func TestToolsReadTheStatus(t *testing.T) {
-	inUse := func(_ int, n *ours.Node) { n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "used by a pod") }
+	inUse := func(_ int, n *ours.Node) {
+		n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "used by a pod")
+	}
 	cases := map[string]struct {
 		given      ours.Module
 		generation int64 // of the Module now
