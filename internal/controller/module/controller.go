@@ -3,8 +3,8 @@
 // Package module turns Modules into orders for nodes.
 //
 // Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policy that seals carriers, and whether the CRDs
-// are being deleted. Writes: this Module's entry in NodeModulesConfig.spec, carrier pods, the Module's finalizer.
-// Nothing else, and never a status.
+// are being deleted. Writes: this Module's entry in NodeModulesConfig.spec, carrier pods, the Module's finalizer,
+// and one event for a Module that goes before all nodes have answered. Nothing else, and never a status.
 //
 // A pass is observe, plan, act. The plan is pure; what is already right is not written. The client waits until its cache
 // has seen its own writes (controller-runtime's read-your-writes consistency), so a pass never repeats the one before.
