@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -144,4 +146,32 @@ func TestLifecycleNamespaceIsGuarded(t *testing.T) {
 	s.eventually("the Module is gone", func(ctx context.Context) error { return gone(ctx, s.key) })
 	s.eventually("the namespace may go", func(ctx context.Context) error { return shared.Admin.Delete(ctx, namespace.DeepCopy()) })
 	s.journalIs(each([]string{busy}, tally{Loads: 1, Unloads: 1}))
+}
+
+// TestLifecycleNothingIsTouchedBesideAPeer: while KMM's operator holds its Lease, Drover says so and does nothing else.
+func TestLifecycleNothingIsTouchedBesideAPeer(t *testing.T) {
+	s := given(t, "peer")
+	s.killOperator()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "kmm.sigs.x-k8s.io"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("peer"), LeaseDurationSeconds: ptr.To[int32](3600), RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	}
+	s.must(shared.Admin.Create(s.Context(), lease))
+	s.create(s.on("hollow-0"))
+	s.startOperator()
+
+	s.eventually("the Module says why nothing happens", func(ctx context.Context) error {
+		return s.says(ctx, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonPeerActive, s.key.Namespace)
+	})
+	s.stillQuiet("a change of the Module", func() {
+		s.change(func(m *v1beta1.Module) { m.Annotations = map[string]string{"e2e.drover.dev/touched": "yes"} })
+	})
+	s.journalIs(map[string]tally{})
+
+	s.killOperator()
+	s.must(shared.Admin.Delete(s.Context(), lease))
+	s.startOperator()
+	s.converged(each([]string{"hollow-0"}, once))
 }
