@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 var admission = map[string]func(*testing.T){
 	"1_regexp_and_literal": refused("mutually exclusive", func(m *v1beta1.Module) { mapping(m).Literal = "6.1.0" }),
 	"2_neither":            refused("exactly one of regexp and literal", func(m *v1beta1.Module) { mapping(m).Regexp = "" }),
-	"3_invalid_regexp":     refused("missing closing )", func(m *v1beta1.Module) { mapping(m).Regexp = "(" }),
+	"3_invalid_regexp":     refused("missing closing )", func(m *v1beta1.Module) { mapping(m).Regexp = invalid() }),
 
 	"5_in_tree_twice_on_the_container": refused("mutually exclusive", func(m *v1beta1.Module) {
 		container(m).InTreeModulesToRemove, container(m).InTreeModuleToRemove = []string{"a"}, "b"
@@ -66,6 +67,14 @@ var admission = map[string]func(*testing.T){
 	"14_device_class_twice":        refused("spec.dra.deviceClasses[1]", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "a") }),
 	"14_invalid_device_class_name": refused("spec.dra.deviceClasses[0].name", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "Not_A_Name") }),
 	"14_two_device_classes":        admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "b") }),
+}
+
+// invalid is no regular expression, unless it was broken on purpose to show that a test can fail.
+func invalid() string {
+	if os.Getenv("BREAK") == "regexp" {
+		return ".+"
+	}
+	return "("
 }
 
 func container(m *v1beta1.Module) *v1beta1.ModuleLoaderContainerSpec {

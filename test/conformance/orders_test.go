@@ -4,9 +4,8 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +27,7 @@ var orders = map[string]func(*testing.T){
 			t.Errorf("the order's ServiceAccount is %q", entry.ServiceAccountName)
 		}
 	},
+	"27_version_labels": versionLabels,
 	"28_kernel_with_a_plus": func(t *testing.T) {
 		c := given(t, kernelPlus)
 		c.create(func(m *v1beta1.Module) { mapping(m).Regexp, mapping(m).Literal = "", "6.1.0" })
@@ -35,7 +35,7 @@ var orders = map[string]func(*testing.T){
 	},
 	"33_literal":       maps([]v1beta1.KernelMapping{{Literal: kernelDebian}}, 0, -1),
 	"33_regexp":        maps([]v1beta1.KernelMapping{{Regexp: `\.fc31\.`}}, -1, 0),
-	"33_first_wins":    firstMappingWins,
+	"33_first_wins":    maps([]v1beta1.KernelMapping{{Regexp: "^6"}, {Regexp: ".+"}, {Literal: kernelDebian}}, 0, 1),
 	"34_template":      templates,
 	"34_open_variable": refused("unknown template variable", func(m *v1beta1.Module) { mapping(m).ContainerImage = "example.com/i:${KERNEL_XYZ" }),
 }
@@ -67,13 +67,38 @@ func entryLabelsAndOwner(t *testing.T) {
 	}
 }
 
-// firstMappingWins can be broken, to show that it can fail.
-func firstMappingWins(t *testing.T) {
-	mappings := []v1beta1.KernelMapping{{Regexp: "^6"}, {Regexp: ".+"}, {Literal: kernelDebian}}
-	if os.Getenv("BREAK") == "order" {
-		slices.Reverse(mappings)
+// versionLabels drives an upgrade by the labels of the node, as somebody else's planner does.
+func versionLabels(t *testing.T) {
+	c := given(t, kernelDebian, kernelDebian)
+	label := func(node, version string) {
+		c.patchNode(node, fmt.Sprintf(`{"metadata":{"labels":{"kmm.node.kubernetes.io/version-module.%s.%s":%s}}}`, c.key.Namespace, c.key.Name, version))
 	}
-	maps(mappings, 0, 1)(t)
+	version := func(v string) func(*v1beta1.Module) {
+		return func(m *v1beta1.Module) { container(m).Version, mapping(m).ContainerImage = v, c.image(v) }
+	}
+	c.create(version("1"))
+	label(c.nodes[0], `"1"`)
+	c.ordered(map[string]string{c.nodes[0]: c.image("1")}) // and no order without a label
+
+	c.change(version("2"))
+	label(c.nodes[1], `"2"`)
+	c.ordered(map[string]string{c.nodes[0]: c.image("1"), c.nodes[1]: c.image("2")}) // untouched where the label is another
+
+	label(c.nodes[0], `"2"`)
+	c.ordered(map[string]string{c.nodes[0]: c.image("2"), c.nodes[1]: c.image("2")})
+	c.eventually("it is loaded, and the node says which version", func(ctx context.Context) error {
+		node, err := c.node(ctx, c.nodes[0])
+		if got := node.Labels["kmm.node.kubernetes.io/"+c.key.Namespace+"."+c.key.Name+".version.ready"]; err == nil && got != "2" {
+			err = fmt.Errorf("the version label is %q", got)
+		}
+		return errors.Join(err, c.kernelsSay(ctx, c.kernelModule, map[string]tally{c.nodes[0]: {Live: true, Loads: 2, Unloads: 1}, c.nodes[1]: once}))
+	})
+
+	label(c.nodes[1], "null")
+	c.ordered(map[string]string{c.nodes[0]: c.image("2")})
+	c.must(c.kernelsSay(t.Context(), c.kernelModule, map[string]tally{
+		c.nodes[0]: {Live: true, Loads: 2, Unloads: 1}, c.nodes[1]: {Loads: 1, Unloads: 1},
+	}))
 }
 
 // maps says which of the mappings the kernels of Debian and Fedora shall get; -1 is none.
