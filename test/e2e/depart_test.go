@@ -175,3 +175,40 @@ func TestLifecycleNothingIsTouchedBesideAPeer(t *testing.T) {
 	s.startOperator()
 	s.converged(each([]string{"hollow-0"}, once))
 }
+
+// TestLifecycleOneBadModuleStopsNoOther: one has no image and cannot leave, and its neighbour loads, changes and leaves.
+func TestLifecycleOneBadModuleStopsNoOther(t *testing.T) {
+	s := given(t, "bad")
+	nodes := []string{"hollow-2", "hollow-3"}
+	selected := s.on(nodes...)
+	other := s.second("good", "e2e_bad_good")
+	s.create(selected)
+	s.converged(each(nodes, once))
+	for _, node := range nodes {
+		s.does(node, "hold", "module", s.kernelModule)
+	}
+	s.must(shared.Debug(s.Context(), "/images?pattern=good"))
+	s.change(func(m *v1beta1.Module) {
+		m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "registry.example.com/nowhere:1"
+	})
+	s.eventually("the bad one has no image", func(ctx context.Context) error {
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonImageNotFound)
+	})
+	other.create(selected)
+	s.eventually("the other is ready", func(ctx context.Context) error {
+		return errors.Join(other.ready(ctx), other.labelled(ctx, nodes), kernels(ctx, other.kernelModule, each(nodes, once)))
+	})
+
+	s.must(shared.Admin.Delete(s.Context(), s.module()))
+	s.eventually("the bad one cannot leave", func(ctx context.Context) error {
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonInUse)
+	})
+	s.must(shared.Admin.Delete(s.Context(), other.module()))
+	s.eventually("the other leaves", func(ctx context.Context) error {
+		return errors.Join(other.away(ctx), kernels(ctx, other.kernelModule, each(nodes, tally{Loads: 1, Unloads: 1})))
+	})
+	s.journalIs(each(nodes, once))
+	for _, node := range nodes {
+		s.does(node, "unhold", "module", s.kernelModule)
+	}
+}
