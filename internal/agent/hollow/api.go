@@ -99,6 +99,16 @@ func (a *api) createNode(ctx context.Context, n *corev1.Node) (*corev1.Node, err
 	return &created, nil
 }
 
+// getNode reads a Node from the API server's cache.
+func (a *api) getNode(ctx context.Context, name string) (*corev1.Node, error) {
+	var n corev1.Node
+	err := a.core.Get().Resource("nodes").Name(name).VersionedParams(&metav1.GetOptions{ResourceVersion: "0"}, a.parameters).Do(ctx).Into(&n)
+	if err != nil {
+		return nil, fmt.Errorf("get node %s: %w", name, err)
+	}
+	return &n, nil
+}
+
 // patchNode writes a strategic merge patch; subresource is "" or "status".
 func (a *api) patchNode(ctx context.Context, name, subresource string, patch any) (*corev1.Node, error) {
 	data, err := json.Marshal(patch)

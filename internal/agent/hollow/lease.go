@@ -5,9 +5,11 @@ package hollow
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -30,6 +32,8 @@ const (
 	beatParallel = 16
 	// missed is a gap between renewals after which the cluster may have called the node unknown.
 	missed = 25 * time.Second
+	// aftermath is how long after an outage the cluster may yet call the node unknown: whoever watches the leases comes back late, too.
+	aftermath = 2 * time.Minute
 )
 
 // beat keeps all nodes alive until ctx ends: one wheel for all of them.
@@ -65,6 +69,9 @@ func (n *node) pulse(ctx context.Context, interval time.Duration) {
 	doubts, wrote := n.clock.Since(n.beat) > missed, n.wrote
 	n.mu.Unlock()
 	err := n.renew(ctx)
+	if err == nil && !doubts && n.recovering() {
+		doubts, err = n.calledUnknown(ctx)
+	}
 	if err == nil && (doubts || interval > 0 && n.clock.Since(wrote) > interval) {
 		err = n.writeStatus(ctx)
 	}
@@ -76,6 +83,9 @@ func (n *node) note(ctx context.Context, err error) {
 	n.mu.Lock()
 	before := n.silent
 	n.silent = err != nil
+	if n.silent {
+		n.failed = n.clock.Now()
+	}
 	n.mu.Unlock()
 	switch {
 	case err != nil && !before && !errors.Is(err, context.Canceled):
@@ -83,6 +93,24 @@ func (n *node) note(ctx context.Context, err error) {
 	case err == nil && before:
 		klog.FromContext(ctx).Info("Node reports again", "node", n.name)
 	}
+}
+
+// recovering says whether reports failed not long ago.
+func (n *node) recovering() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.failed.IsZero() && n.clock.Since(n.failed) < aftermath
+}
+
+// calledUnknown asks whether the cluster takes the node for lost. A kubelet looks at its Node with every beat; here only after outages.
+func (n *node) calledUnknown(ctx context.Context) (bool, error) {
+	object, err := n.api.getNode(ctx, n.name)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}), nil
 }
 
 func (n *node) writeStatus(ctx context.Context) error {

@@ -58,8 +58,9 @@ type node struct {
 	life sync.Mutex
 	mu   sync.Mutex
 	uid  types.UID
-	// silent is true while reports fail.
+	// silent is true while reports fail, failed is when the last one did.
 	silent bool
+	failed time.Time
 	gone   bool      // vanished
 	broken string    // why the kubelet calls the node not ready
 	beat   time.Time // last renewal of the lease that succeeded
