@@ -17,6 +17,8 @@ const (
 	// notice is how long the API must have shown that a node is down until an order for another may not be given any more:
 	// a watch has to bring it, and an order that is being written is not taken back.
 	notice = 2 * time.Second
+	// unknown is what the result says before anything was judged.
+	unknown = -1
 	// shown is how many findings are printed.
 	shown = 10
 )
@@ -34,6 +36,7 @@ func (s *scene) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.result.UnaskedUnloads = 0
 	var nodes []judge.Node
 	var reloads []judge.Reload
 	for name, calls := range journal {

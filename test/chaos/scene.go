@@ -76,7 +76,7 @@ func newScene(f *fleet.Fleet, nodes int, seed uint64, patience time.Duration, sa
 			{version: "4", rollout: fmt.Sprintf(`{"maxUnavailable":%d}`, percent(15)), limit: percent(15), trouble: (*scene).outages},
 		},
 	}
-	s.result = result{Nodes: nodes, Seed: seed, NoticeSeconds: notice.Seconds()}
+	s.result = result{Nodes: nodes, Seed: seed, NoticeSeconds: notice.Seconds(), UnaskedUnloads: unknown, LimitExceeded: unknown}
 	for i := range s.upgrades {
 		s.result.Limits = append(s.result.Limits, s.upgrades[i].limit)
 	}

@@ -111,8 +111,10 @@ func (h *History) add(r audit.Request) error {
 // suspect notes a write whose answer nobody got.
 func (h *History) suspect(r audit.Request) error {
 	var nmc v1beta1.NodeModulesConfig
-	if err := json.Unmarshal(r.Body, &nmc); err != nil {
-		return fmt.Errorf("decode: %w", err)
+	if r.Body[0] != '[' { // else it is a JSON patch, which takes the entry out
+		if err := json.Unmarshal(r.Body, &nmc); err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
 	}
 	h.unanswered[r.ObjectRef.Name] = append(h.unanswered[r.ObjectRef.Name], write{
 		received: r.Received, done: r.Done, by: r.UserAgent, config: h.read(&nmc),

@@ -87,6 +87,15 @@ func TestHistory(t *testing.T) {
 			orders: []string{"1 a/6.1", "4 b/6.1 x=1", "6 "}, sights: []string{"3 false"},
 		},
 		{
+			name: "an operator that was killed while it took the entry out",
+			lines: []string{
+				nmc(1, 10, 1, entryA, ""), nmc(2, 11, 2, entryGone, ""),
+				strings.Replace(aborted(3, ""), `"requestObject":{`, `"requestObject":[{"op":"remove","path":"/spec/modules/0"}],"ignored":{`, 1),
+				reported(4, 13, 3, "", ""),
+			},
+			orders: []string{"1 a/6.1", "2 "}, sights: []string{"1 false"},
+		},
+		{
 			name:   "an order that only an agent's report shows",
 			lines:  []string{reported(3, 12, 1, entryA, "")},
 			orders: []string{"3 a/6.1"}, sights: []string{"3 false"}, gaps: 1,
