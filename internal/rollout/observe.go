@@ -3,6 +3,8 @@
 package rollout
 
 import (
+	"time"
+
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +43,8 @@ func Observe(f *Facts) Node {
 		n.Failed = f.failed()
 		n.Rests = f.rests()
 		if n.Failed == "" && f.done() {
-			n.Since = f.Live.LastTransitionTime.Time
+			// The API cuts times to the second, so that this is when it was live at the latest: a node soaks for no less than asked.
+			n.Since = f.Live.LastTransitionTime.Add(time.Second)
 		}
 	case Behind:
 		n.Stuck = f.stuck()
