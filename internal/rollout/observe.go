@@ -3,9 +3,8 @@
 package rollout
 
 import (
-	"time"
-
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
