@@ -165,6 +165,7 @@ func TestLifecycleNothingIsTouchedBesideAPeer(t *testing.T) {
 	s.eventually("the Module says why nothing happens", func(ctx context.Context) error {
 		return s.says(ctx, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonPeerActive, s.key.Namespace)
 	})
+	s.quiet() // events come a moment after their condition
 	s.stillQuiet("a change of the Module", func() {
 		s.change(func(m *v1beta1.Module) { m.Annotations = map[string]string{"e2e.drover.dev/touched": "yes"} })
 	})
