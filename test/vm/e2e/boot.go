@@ -126,13 +126,19 @@ func (s *suite) bootAlone(ctx context.Context) error {
 // bootTook measures from the agent's first words to the load, by its log, and from the process's start, which is the container's: making that
 // comes before the agent's program.
 func (s *suite) bootTook(ctx context.Context) error {
-	output, err := s.console(ctx, "cat $(ls -t /var/log/pods/"+operatorNamespace+"_drover-boot-*/boot/*.log | head -n 1) | sed -n 's/^\\([^ ]*\\) .*\"\\(Starting\\|Loaded\\)\".*/\\1/p'")
-	if err != nil {
+	var words []string
+	if err := s.eventually(ctx, "the log tells of the start and of the load", func(ctx context.Context) error {
+		output, err := s.console(ctx, "cat $(ls -t /var/log/pods/"+operatorNamespace+"_drover-boot-*/boot/*.log | head -n 1) | sed -n 's/^\\([^ ]*\\) .*\"\\(Starting\\|Loaded\\)\".*/\\1/p'")
+		if err != nil {
+			return err
+		}
+		// The runtime writes the log, a moment after the kernel has the module.
+		if words = strings.Fields(output); len(words) != 2 {
+			return fmt.Errorf("it tells %q", output)
+		}
+		return nil
+	}); err != nil {
 		return err
-	}
-	words := strings.Fields(output)
-	if len(words) != 2 {
-		return fmt.Errorf("the start and the load are not told: %q", output)
 	}
 	began, err1 := time.Parse(time.RFC3339Nano, words[0])
 	loaded, err2 := time.Parse(time.RFC3339Nano, words[1])
@@ -142,7 +148,7 @@ func (s *suite) bootTook(ctx context.Context) error {
 	took := loaded.Sub(began)
 	s.figures["bootToLoadedSeconds"] = took.Round(10 * time.Millisecond).Seconds()
 	// Both since the kernel's start: the process's, in hundredths of a second, and the kernel's line about the load.
-	output, err = s.console(ctx, "for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q '^[^ ]*drover-agent boot ' && awk '{print $22/100}' $p/stat; done | head -n 1; "+
+	output, err := s.console(ctx, "for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q '^[^ ]*drover-agent boot ' && awk '{print $22/100}' $p/stat; done | head -n 1; "+
 		"dmesg | sed -n 's/^\\[ *\\([0-9.]*\\)\\] drover_sample: loaded.*/\\1/p' | head -n 1")
 	if err != nil {
 		return err
