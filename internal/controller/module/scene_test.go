@@ -21,7 +21,6 @@ const (
 )
 
 // noon is the time of all plans.
-// noon is the time of all plans.
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func given() *v1beta1.Module {
