@@ -82,6 +82,7 @@ func TestSamplesResolveToImages(t *testing.T) {
 		"module_sample.yaml":  {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
 		"module_literal.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
 		"module_minimal.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_ready.yaml":   {backports: images + "example-accel:1.0-6.12.57_deb12-amd64"},
 		"v4l2loopback.yaml":   {debian12: images + "v4l2loopback:0.12.7-6.1.0-44-amd64"},
 	}
 	got := map[string]map[string]string{}

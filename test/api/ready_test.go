@@ -47,6 +47,10 @@ func readyCases() map[string]moduleCase {
 		plugin(m)
 		m.Spec.DevicePlugin.Volumes = []corev1.Volume{{Name: "drover-host-dev"}}
 	}, then: []string{"spec.devicePlugin.volumes[0].name"}}
+	cases["readyWhen: a volume of our name with a driver"] = moduleCase{given: func(m *v1beta1.Module) {
+		m.Spec.DRA = &v1beta1.DRASpec{DriverName: "nic.example.com", Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
+		m.Spec.DRA.Volumes = []corev1.Volume{{Name: "x"}, {Name: "drover-host-dev"}}
+	}, then: []string{"spec.dra.volumes[1].name", "drover-host-dev"}}
 	cases["readyWhen: two commands"] = moduleCase{given: func(m *v1beta1.Module) {
 		plugin(m)
 		container(m).ReadyWhen = []v1beta1.ReadyCheck{command, command}

@@ -123,6 +123,8 @@ func (f *fleet) verbs(ctx context.Context, mux *http.ServeMux) {
 	f.verb(ctx, mux, "secure", func(n *node, r *http.Request) error { return n.secure(ctx, r.Form) })
 	f.verb(ctx, mux, "disable-modules", func(n *node, _ *http.Request) error { n.kernel.DisableModules(); return nil })
 	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error { return f.insmod(n, r.FormValue("module")) })
+	f.verb(ctx, mux, "put", func(n *node, r *http.Request) error { return n.put(r.FormValue("path"), r.FormValue("value")) })
+	f.verb(ctx, mux, "take", func(n *node, r *http.Request) error { n.kernel.Take(r.FormValue("path")); return nil })
 	f.verb(ctx, mux, "unready", func(n *node, r *http.Request) error {
 		return n.breaks(ctx, cmp.Or(r.FormValue("cause"), "container runtime is down"))
 	})

@@ -94,3 +94,12 @@ func (n *node) breaks(ctx context.Context, cause string) error {
 	n.mu.Unlock()
 	return n.writeStatus(ctx)
 }
+
+// put makes a device node, or a value in sysfs, be there until it is taken or the node reboots.
+func (n *node) put(path, value string) error {
+	if !strings.HasPrefix(path, "/dev/") && !strings.HasPrefix(path, "/sys/") {
+		return fmt.Errorf("%q is neither below /dev nor below /sys", path)
+	}
+	n.kernel.Put(path, value)
+	return nil
+}

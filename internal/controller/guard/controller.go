@@ -158,6 +158,6 @@ func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
 	}
 	return &gate.Problem{
 		Reason:  v1beta1.ReasonCRDIncompatible,
-		Message: "somebody replaced the CustomResourceDefinitions (" + strings.Join(faults, "; ") + "): Drover changes nothing until config/crd is applied again",
+		Message: "the cluster's CustomResourceDefinitions are not those of this version (" + strings.Join(faults, "; ") + "): Drover changes nothing until config/crd is applied again",
 	}, nil
 }

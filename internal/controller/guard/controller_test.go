@@ -126,7 +126,19 @@ func TestDefinitionsOfSomebodyElse(t *testing.T) {
 		}, "spec.modules is not a map"},
 		"an order to unload cannot be told": {configs, "properties.spec.properties.modules.items.properties.state", remove, "spec.modules.state is missing"},
 		"no attempts":                       {configs, "properties.status.properties.attempts", remove, "status.attempts"},
-		"a Module has no conditions":        {modules, "properties.status.properties.conditions", remove, "status.conditions is missing"},
+		"a node cannot say that a check fails": {
+			configs, "properties.status.properties.modules.items.properties.observed.properties.unusable", remove, "status.modules.observed.unusable is missing",
+		},
+		"checks of readiness get lost": {modules, "properties.spec.x-kubernetes-validations", func(spec map[string]any, rules string) {
+			delete(spec, rules) // which name the field
+			container := "properties.moduleLoader.properties.container.properties"
+			for _, key := range strings.Split(container, ".") {
+				spec = spec[key].(map[string]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
+			}
+			delete(spec, "readyWhen")
+		}, "spec.moduleLoader.container.readyWhen"},
+		"a whole branch is gone":     {modules, "properties.spec.properties.rollout", remove, "fields are missing, one is spec.rollout"},
+		"a Module has no conditions": {modules, "properties.status.properties.conditions", remove, "status.conditions is missing"},
 	}
 	if got, message := reason(t, time.Now()); got != "" {
 		t.Fatalf("our own: %s: %s", got, message)

@@ -15,15 +15,6 @@ import (
 // lists must be maps by namespace and name: in an atomic one, each Module's entry would replace all others.
 var lists = []string{"spec.modules", "status.modules", "status.attempts"}
 
-// fields that an API server without them drops without a word: an order to unload would read as one to load.
-var fields = map[string][]string{
-	"nodemodulesconfigs": {
-		"spec.modules.state", "spec.modules.delivery", "spec.modules.paused",
-		"status.attempts.state", "status.artifacts.digest", "status.modules.observed",
-	},
-	"modules": {"status.conditions", "status.observedGeneration"},
-}
-
 // misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
 func misfit(crd *unstructured.Unstructured) string {
 	plural, _, _ := strings.Cut(crd.GetName(), ".")
@@ -38,12 +29,14 @@ func misfit(crd *unstructured.Unstructured) string {
 			}
 		}
 	}
-	for _, path := range fields[plural] {
-		if at(schema, path) == nil {
-			return "the field " + path + " is missing"
-		}
+	missing := slices.DeleteFunc(slices.Clone(fields[plural]), func(path string) bool { return at(schema, path) != nil })
+	switch len(missing) {
+	case 0:
+		return ""
+	case 1:
+		return "the field " + missing[0] + " is missing"
 	}
-	return ""
+	return fmt.Sprintf("%d fields are missing, one is %s", len(missing), missing[0])
 }
 
 // served is the schema of our version, or nil.

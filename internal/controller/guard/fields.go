@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// An API server whose definition lacks a field drops it without a word: an order to unload would read as one to load, and a check
+// of readyWhen would be asked by nobody. So every field that our types have must be served.
+var fields = map[string][]string{
+	"nodemodulesconfigs": fieldsOf(reflect.TypeFor[v1beta1.NodeModulesConfig]()),
+	"modules":            fieldsOf(reflect.TypeFor[v1beta1.Module]()),
+}
+
+// fieldsOf are the paths of a type's fields, as far as the types are ours; those of Kubernetes are whole or not there.
+func fieldsOf(object reflect.Type) []string {
+	ours, found := object.PkgPath(), []string{}
+	var visit func(t reflect.Type, prefix string)
+	visit = func(t reflect.Type, prefix string) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || t.PkgPath() != ours {
+			return
+		}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case options == "inline":
+				visit(f.Type, prefix)
+			case name != "" && name != "-" && prefix+name != "metadata":
+				found = append(found, prefix+name)
+				visit(f.Type, prefix+name+".")
+			}
+		}
+	}
+	visit(object, "")
+	slices.Sort(found)
+	return found
+}
