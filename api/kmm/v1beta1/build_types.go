@@ -5,6 +5,8 @@ package v1beta1
 import corev1 "k8s.io/api/core/v1"
 
 // Build describes an in-cluster build of the kernel module image.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.native) && has(self.dockerfileConfigMap) && has(self.dockerfileConfigMap.name) && self.dockerfileConfigMap.name != ”)",message="dockerfileConfigMap and native are mutually exclusive"
 type Build struct {
 	// buildArgs are passed to the build; a mapping's override the container's by name.
 	// +optional
@@ -26,9 +28,52 @@ type Build struct {
 	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
 
+	// native compiles without a Dockerfile, in a pod that Pod Security "restricted" admits.
+	// +optional
+	Native *NativeBuild `json:"native,omitempty"`
+
 	// kanikoParams is accepted for compatibility.
 	// +optional
 	KanikoParams *KanikoParams `json:"kanikoParams,omitempty"`
+}
+
+// NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,
+// in an image of one layer. Template variables are substituted in the images and in the command.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.sourceImage) && self.sourceImage != ” && has(self.sourceConfigMap) && self.sourceConfigMap.name != ”)",message="sourceImage and sourceConfigMap are mutually exclusive"
+type NativeBuild struct {
+	// toolchainImage holds the compiler, and a shell at /bin/sh.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	ToolchainImage string `json:"toolchainImage,omitempty"`
+
+	// headersImage holds the kernel's headers; it is mounted at /headers. Unset: they are in the toolchain's image.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	HeadersImage string `json:"headersImage,omitempty"`
+
+	// sourceImage holds the source; it is mounted, read-only, at /source, and copied to the working directory.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	SourceImage string `json:"sourceImage,omitempty"`
+
+	// sourceConfigMap holds the source, one file per key; used as sourceImage is.
+	// +optional
+	SourceConfigMap *corev1.LocalObjectReference `json:"sourceConfigMap,omitempty"`
+
+	// command compiles. It runs in the working directory, with the build arguments in its environment. Default: make.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
+	Command []string `json:"command,omitempty"`
+
+	// artifacts are the files that the image shall hold, as globs below the working directory. Default: *.ko in all directories.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=512
+	Artifacts []string `json:"artifacts,omitempty"`
 }
 
 // BuildArg is one build argument.

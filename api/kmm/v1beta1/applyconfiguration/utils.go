@@ -52,6 +52,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.ModuleSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ModuleStatus"):
 		return &kmmv1beta1.ModuleStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("NativeBuild"):
+		return &kmmv1beta1.NativeBuildApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("NodeArtifact"):
 		return &kmmv1beta1.NodeArtifactApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("NodeModuleAttempt"):

@@ -43,6 +43,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: kanikoParams
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.KanikoParams
+    - name: native
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
     - name: secrets
       type:
         list:
@@ -422,6 +425,33 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+- name: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
+  map:
+    fields:
+    - name: artifacts
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: command
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: headersImage
+      type:
+        scalar: string
+    - name: sourceConfigMap
+      type:
+        namedType: io.k8s.api.core.v1.LocalObjectReference
+    - name: sourceImage
+      type:
+        scalar: string
+    - name: toolchainImage
+      type:
+        scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.NodeArtifact
   map:
     fields:

@@ -21,6 +21,8 @@ type BuildApplyConfiguration struct {
 	Secrets []v1.LocalObjectReference `json:"secrets,omitempty"`
 	// selector chooses the nodes on which the build may run.
 	Selector map[string]string `json:"selector,omitempty"`
+	// native compiles without a Dockerfile, in a pod that Pod Security "restricted" admits.
+	Native *NativeBuildApplyConfiguration `json:"native,omitempty"`
 	// kanikoParams is accepted for compatibility.
 	KanikoParams *KanikoParamsApplyConfiguration `json:"kanikoParams,omitempty"`
 }
@@ -81,6 +83,14 @@ func (b *BuildApplyConfiguration) WithSelector(entries map[string]string) *Build
 	for k, v := range entries {
 		b.Selector[k] = v
 	}
+	return b
+}
+
+// WithNative sets the Native field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Native field is set to the value of the last call.
+func (b *BuildApplyConfiguration) WithNative(value *NativeBuildApplyConfiguration) *BuildApplyConfiguration {
+	b.Native = value
 	return b
 }
 

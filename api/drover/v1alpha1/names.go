@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+const (
+	// ImageLabel is on every Job of a ModuleImage and on its pods. Its value is the ModuleImage's name.
+	ImageLabel = "drover.dev/module-image"
+
+	// ImagePrefix begins the name of every ModuleImage and of its Jobs.
+	ImagePrefix = "drover-image-"
+)
