@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,22 @@ func ProblemOf(pod *corev1.Pod) *Problem {
 	}
 	return nil
 }
+
+// CannotStart reports whether the kubelet or the runtime cannot start one of a carrier's containers although it has the images: what they
+// say when a volume is nothing that they can mount, or a container has no shell.
+func CannotStart(pod *corev1.Pod) bool {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if w := statuses[i].State.Waiting; w != nil && slices.Contains(startErrors, w.Reason) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// startErrors are the kubelet's words for a container that has its image and does not start.
+var startErrors = []string{"CreateContainerError", "CreateContainerConfigError", "RunContainerError"}
 
 // Ended reports whether a carrier pod will never deliver: it is over. A carrier that does its work never completes.
 func Ended(pod *corev1.Pod) bool {

@@ -27,6 +27,10 @@ const (
 	// PullsAsAnnotation on a carrier pod is a digest of what it pulls with: the ServiceAccount and the Secrets.
 	PullsAsAnnotation = "drover.dev/pulls-as"
 
+	// NoImageVolumesAnnotation on a NodeModulesConfig: a carrier with an image volume could not start on the node with this software and in this
+	// boot. Written with the orders; whoever takes it off has image volumes tried again.
+	NoImageVolumesAnnotation = "drover.dev/no-image-volumes"
+
 	// CarrierPrefix begins the name of every carrier pod. An admission policy seals all pods whose names begin so.
 	CarrierPrefix = "drover-carrier-"
 

@@ -50,7 +50,7 @@ func (c *Controller) perform(ctx context.Context, s step) error {
 	}
 	switch {
 	case s.write != nil:
-		return c.apply(ctx, s.view, s.write)
+		return c.apply(ctx, s)
 	case s.remove:
 		return c.remove(ctx, s)
 	case s.free:
@@ -80,7 +80,8 @@ func (c *Controller) create(ctx context.Context, s step) (*corev1.Pod, error) {
 // apply writes the Module's entry and nothing else. Every apply carries the owner reference, so that it does not leave
 // with the Module that happened to create the object, and the object's UID once there is one: a delete in between is a
 // conflict then, not a new object that only one Module knows of.
-func (c *Controller) apply(ctx context.Context, v *view, entry *v1beta1.NodeModuleSpec) error {
+func (c *Controller) apply(ctx context.Context, s step) error {
+	v, entry := s.view, s.write
 	spec, err := kube.Convert[kmmac.NodeModuleSpecApplyConfiguration](entry)
 	if err != nil {
 		return err
@@ -88,6 +89,9 @@ func (c *Controller) apply(ctx context.Context, v *view, entry *v1beta1.NodeModu
 	config := c.applied(v).WithLabels(labelsOf(entry)).WithSpec(kmmac.NodeModulesConfigSpec().WithModules(spec))
 	if entry.State == v1beta1.NodeModuleAbsent && holdable(v.config) {
 		config.WithFinalizers(OrdersFinalizer)
+	}
+	if s.mountless {
+		config.WithAnnotations(map[string]string{v1beta1.NoImageVolumesAnnotation: software(v.node)})
 	}
 	return kube.Apply(ctx, c.client, kube.ModuleOwner(entry.Namespace, entry.Name), config)
 }

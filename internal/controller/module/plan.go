@@ -62,6 +62,8 @@ type step struct {
 	drained bool
 	// image that the node needs delivered, or nothing: failures with any other are history.
 	image string
+	// mountless: it is to be remembered, with what is written, that the node mounts no images.
+	mountless bool
 }
 
 func (s *step) empty() bool {
@@ -177,7 +179,7 @@ func (pl *planner) decideAll() (steps []step, working int) {
 	aims := pl.aims()
 	for i := range pl.snap.nodes {
 		v := &pl.snap.nodes[i]
-		s := step{key: pl.snap.key, view: v}
+		s := step{key: pl.snap.key, view: v, mountless: v.mountless()}
 		switch a := aims[i]; {
 		case v.node == nil:
 			// The object of a node that is gone goes by its owner reference; nobody is left to unload anything.
@@ -250,13 +252,11 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 	case delivery.Ended(current):
 		s.discard, s.failed = append(s.discard, current), problemOf(current)
 		return false
-	case delivery.ModeOf(current) != pl.options.DeliveryMode.For(&v.node.Status.NodeInfo):
-		// Made before the operator's setting or the node's software changed, and perhaps stuck for that very reason.
+	case !pl.suits(current, v), current.UID != v.carrierUID(id) && !pl.trusted(current.UID):
+		// The second: nobody here remembers having created it, so its content is not trusted.
 		s.discard = append(s.discard, current)
 		return false
-	case current.UID != v.carrierUID(id) && !pl.trusted(current.UID):
-		// Nobody here remembers having created it: its content is not trusted.
-		s.discard = append(s.discard, current)
+	case pl.switches(s, a, current):
 		return false
 	}
 	if _, runs := delivery.RunningSince(current); !runs && !delivery.PullsAs(current, pl.snap.module) {
@@ -291,7 +291,7 @@ func (pl *planner) deliver(s *step, a *aim) {
 		Config:     &order.Config,
 		ID:         order.Delivery.ID,
 		Node:       node.Name,
-		Mode:       pl.options.DeliveryMode.For(&node.Status.NodeInfo),
+		Mode:       pl.mode(s.view),
 		User:       pl.options.CarrierUser,
 		AgentImage: pl.options.AgentImage,
 	}
