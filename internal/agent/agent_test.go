@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
@@ -44,7 +45,10 @@ func TestLoadsWhatWasDeliveredAndReportsOnce(t *testing.T) {
 	boot, _ := r.host.BootID()
 	same(t, "boot", boot, got.BootID)
 	same(t, "config", o.Config, got.Config)
-	same(t, "observed", &v1beta1.ObservedModule{Delivery: "d1", BuildID: buildID(t, m), Taint: "OE", Parameters: map[string]string{"size": "3"}}, got.Observed)
+	began := metav1.NewTime(r.clock.Now())
+	same(t, "observed", &v1beta1.ObservedModule{
+		Delivery: "d1", BuildID: buildID(t, m), Taint: "OE", Parameters: map[string]string{"size": "3"}, LoadBegan: &began,
+	}, got.Observed)
 	same(t, "asked by", "ns/gadget", r.host.Calls()[0].For)
 }
 

@@ -116,6 +116,9 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 		return p.rollBack(ctx, f, nil)
 	}
 	_, adopted := f.live[l.Main]
+	if !adopted {
+		l.Began = p.now() // what was replaced is gone by now
+	}
 	adopted = adopted && !p.journal.oursByOther(f.key, l.Main)
 	if f.plan.modprobe != nil {
 		return p.probe(ctx, f, l, adopted)
@@ -172,6 +175,9 @@ func (p *pass) intent(f facts) *loaded {
 		before, _ := f.loaded.module(s.Name)
 		m, live := f.live[s.Name]
 		live = live && !slices.Contains(f.inTree(), s.Name) // that one leaves before the load
+		if !live && s.Name == f.plan.Main {
+			l.Began = p.now()
+		}
 		id := s.BuildID
 		if live && s.Name != f.plan.Main {
 			id = identity(m.BuildID, m.SrcVersion) // a dependency that is there is taken as it is
@@ -263,9 +269,12 @@ func (p *pass) verify(ctx context.Context, f facts, l *loaded, inserted []planSt
 
 // complete ends a load that is verified.
 func (p *pass) complete(f facts, l *loaded, seen v1beta1.ObservedModule) error {
-	l.Complete, l.Since, l.Observed = true, metav1.NewTime(p.o.Clock.Now()).Rfc3339Copy(), &seen
+	l.Complete, l.Since, l.Observed = true, p.now(), &seen
 	if old := f.loaded; old != nil && old.Complete && f.mainLive() {
-		l.Since = old.Since // it was live all the time
+		l.Began, l.Since = old.Began, old.Since // it was live all the time
+	}
+	if !l.Began.IsZero() && !seen.BuiltIn {
+		seen.LoadBegan = l.Began.DeepCopy()
 	}
 	if p.o.Firmware != nil && f.plan.Firmware == nil && f.loaded != nil && f.loaded.Config.Modprobe.FirmwarePath != "" {
 		if err := p.o.Firmware.Remove(f.key.String()); err != nil {
@@ -279,12 +288,15 @@ func (p *pass) complete(f facts, l *loaded, seen v1beta1.ObservedModule) error {
 	return p.journal.write(p.o.StateDir)
 }
 
+// now is the time of day, as precisely as the API keeps it.
+func (p *pass) now() metav1.Time { return metav1.NewTime(p.o.Clock.Now()).Rfc3339Copy() }
+
 // refresh notes that what is in the kernel is what the order asks for, changed as it may be in other respects.
 func (p *pass) refresh(f facts) error {
 	next := *f.loaded
 	if f.plan != nil {
 		next = *p.intent(f)
-		next.Complete, next.Since, next.Observed = f.loaded.Complete, f.loaded.Since, f.loaded.Observed
+		next.Complete, next.Began, next.Since, next.Observed = f.loaded.Complete, f.loaded.Began, f.loaded.Since, f.loaded.Observed
 	}
 	next.Item, next.Config, next.DeliveryID = f.order.ModuleItem, f.order.Config, deliveryID(f.order)
 	p.journal.Loaded[f.key] = &next

@@ -71,6 +71,8 @@ type loaded struct {
 	Main string `json:"main"`
 	// Modules in load order, Main among them.
 	Modules []loadedModule `json:"modules,omitempty"`
+	// Began is when the load of Main began; zero: it was live already.
+	Began metav1.Time `json:"began,omitempty"`
 	// Since is when Main became live.
 	Since metav1.Time `json:"since,omitempty"`
 	// Observed right after the load.

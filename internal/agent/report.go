@@ -107,11 +107,15 @@ func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 		if now, ok := live[main]; !ok || now.State != host.StateLive || id == "" || !sameBuild(now, id) {
 			continue
 		}
-		p.journal.Loaded[k] = &loaded{
+		l := &loaded{
 			Item: m.ModuleItem, Config: m.Config, Complete: true, Main: main,
 			Modules: []loadedModule{{Name: main, BuildID: id, Planned: id, Ours: true}},
 			Since:   m.LastTransitionTime, Observed: m.Observed, DeliveryID: m.Observed.Delivery,
 		}
+		if m.Observed.LoadBegan != nil {
+			l.Began = *m.Observed.LoadBegan
+		}
+		p.journal.Loaded[k] = l
 	}
 	return nil
 }

@@ -247,6 +247,10 @@ type ObservedModule struct {
 	// unusable is true while a check of readyWhen fails: live, but not ready.
 	// +optional
 	Unusable bool `json:"unusable,omitempty"`
+	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
+	// compiled into the kernel. What used the kernel module before then used another instance of it.
+	// +optional
+	LoadBegan *metav1.Time `json:"loadBegan,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	// +optional
 	Taint string `json:"taint,omitempty"`

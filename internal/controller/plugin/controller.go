@@ -2,8 +2,9 @@
 
 // Package plugin runs the device plugins and DRA drivers of Modules.
 //
-// Reads: Module, DaemonSet, ServiceAccount, DeviceClass. Writes: one DaemonSet per Module that asks for one, a ServiceAccount
-// when the Module names none, and the DeviceClasses of a DRA driver. Changing a device plugin touches nothing of the kernel module.
+// Reads: Module, DaemonSet, ServiceAccount, DeviceClass, NodeModulesConfig and the plugins' pods. Writes: one DaemonSet per Module that asks for
+// one, a ServiceAccount when the Module names none, and the DeviceClasses of a DRA driver; and it ends plugin pods that outlived the kernel module
+// they were started on. Changing a device plugin touches nothing of the kernel module.
 package plugin
 
 import (

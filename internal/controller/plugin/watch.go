@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,7 +60,9 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA, gate: o.Gate}
 }
 
-// SetupWithManager registers the controller and its watches.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// SetupWithManager registers the controller, the restarter and their watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	own := builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})
 	b := ctrl.NewControllerManagedBy(mgr).
@@ -73,7 +77,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("set up the plugin controller: %w", err)
 	}
-	return nil
+	r := &restarter{client: c.client, gate: c.gate, done: map[string]map[types.NamespacedName]metav1.Time{}}
+	return r.setup(mgr)
 }
 
 // moduleOfClass is the Module that a DeviceClass says it was made for.

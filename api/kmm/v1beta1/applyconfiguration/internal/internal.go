@@ -669,6 +669,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: delivery
       type:
         scalar: string
+    - name: loadBegan
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: parameters
       type:
         map:

@@ -2,6 +2,10 @@
 
 package v1beta1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // ObservedModuleApplyConfiguration represents a declarative configuration of the ObservedModule type for use
 // with apply.
 //
@@ -19,6 +23,9 @@ type ObservedModuleApplyConfiguration struct {
 	Adopted *bool `json:"adopted,omitempty"`
 	// unusable is true while a check of readyWhen fails: live, but not ready.
 	Unusable *bool `json:"unusable,omitempty"`
+	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
+	// compiled into the kernel. What used the kernel module before then used another instance of it.
+	LoadBegan *v1.Time `json:"loadBegan,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	Taint *string `json:"taint,omitempty"`
 	// parameters are the readable parameters' values right after the load.
@@ -76,6 +83,14 @@ func (b *ObservedModuleApplyConfiguration) WithAdopted(value bool) *ObservedModu
 // If called multiple times, the Unusable field is set to the value of the last call.
 func (b *ObservedModuleApplyConfiguration) WithUnusable(value bool) *ObservedModuleApplyConfiguration {
 	b.Unusable = &value
+	return b
+}
+
+// WithLoadBegan sets the LoadBegan field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LoadBegan field is set to the value of the last call.
+func (b *ObservedModuleApplyConfiguration) WithLoadBegan(value v1.Time) *ObservedModuleApplyConfiguration {
+	b.LoadBegan = &value
 	return b
 }
 
