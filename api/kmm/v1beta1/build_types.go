@@ -6,7 +6,7 @@ import corev1 "k8s.io/api/core/v1"
 
 // Build describes an in-cluster build of the kernel module image.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.native) && has(self.dockerfileConfigMap) && has(self.dockerfileConfigMap.name) && self.dockerfileConfigMap.name != ”)",message="dockerfileConfigMap and native are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.native) && has(self.dockerfileConfigMap) && has(self.dockerfileConfigMap.name) && size(self.dockerfileConfigMap.name) > 0)",message="dockerfileConfigMap and native are mutually exclusive"
 type Build struct {
 	// buildArgs are passed to the build; a mapping's override the container's by name.
 	// +optional
@@ -40,7 +40,7 @@ type Build struct {
 // NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,
 // in an image of one layer. Template variables are substituted in the images and in the command.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.sourceImage) && self.sourceImage != ” && has(self.sourceConfigMap) && self.sourceConfigMap.name != ”)",message="sourceImage and sourceConfigMap are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.sourceImage) && size(self.sourceImage) > 0 && has(self.sourceConfigMap) && size(self.sourceConfigMap.name) > 0)",message="sourceImage and sourceConfigMap are mutually exclusive"
 type NativeBuild struct {
 	// toolchainImage holds the compiler, and a shell at /bin/sh.
 	// +optional
