@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package repack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Index changes files of the images in an index that are for wanted platforms, of all for Linux without one. All others stay as they are.
+func Index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, o Options) (v1.ImageIndex, Report, error) {
+	result, report, err := o.index(ctx, index, platforms, 0)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	return result, report, nil
+}
+
+const (
+	deepest  = 3   // indexes in indexes
+	mostKids = 100 // images of an index
+)
+
+func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, depth int) (v1.ImageIndex, Report, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, Report{}, fmt.Errorf("read the index: %w", err)
+	}
+	if depth > deepest || len(manifest.Manifests) > mostKids {
+		return nil, Report{}, fmt.Errorf("%w: an index of %d images, %d deep", ErrRefused, len(manifest.Manifests), depth)
+	}
+	r := &rewritten{base: index, manifest: manifest.DeepCopy(), children: map[v1.Hash]partial.Describable{}}
+	report := Report{}
+	looked := 0
+	for at, d := range manifest.Manifests {
+		if !wants(d, platforms) {
+			continue
+		}
+		child, more, err := o.child(ctx, index, d, platforms, depth)
+		if err != nil {
+			return nil, Report{}, fmt.Errorf("image %s: %w", name(d), err)
+		}
+		if looked == 0 {
+			report.Unmatched = more.Unmatched
+		}
+		looked++
+		report.Unmatched = slices.DeleteFunc(report.Unmatched, func(p string) bool { return !slices.Contains(more.Unmatched, p) })
+		report.merge(more)
+		if len(more.Changed) == 0 {
+			continue
+		}
+		if err := r.replace(at, child); err != nil {
+			return nil, Report{}, err
+		}
+	}
+	if looked == 0 {
+		report.Unmatched = slices.Clone(o.Patterns)
+	}
+	if len(r.children) == 0 {
+		return index, report, nil
+	}
+	return r, report, nil
+}
+
+func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor, platforms []v1.Platform, depth int) (partial.Describable, Report, error) {
+	if d.MediaType.IsIndex() {
+		inner, err := index.ImageIndex(d.Digest)
+		if err != nil {
+			return nil, Report{}, fmt.Errorf("read the index: %w", err)
+		}
+		return o.index(ctx, inner, platforms, depth+1)
+	}
+	image, err := index.Image(d.Digest)
+	if err != nil {
+		return nil, Report{}, fmt.Errorf("read the manifest: %w", err)
+	}
+	return o.image(ctx, image)
+}
+
+// wants leaves out what is no image for a node: attestations, for example, which name themselves "unknown".
+func wants(d v1.Descriptor, platforms []v1.Platform) bool {
+	if d.MediaType.IsIndex() {
+		return true
+	}
+	if !d.MediaType.IsImage() {
+		return false
+	}
+	if d.Platform == nil {
+		return len(platforms) == 0
+	}
+	if len(platforms) == 0 {
+		return d.Platform.OS == "linux"
+	}
+	return slices.ContainsFunc(platforms, func(p v1.Platform) bool { return d.Platform.Satisfies(p) })
+}
+
+func name(d v1.Descriptor) string {
+	if d.Platform != nil {
+		return d.Platform.String()
+	}
+	return d.Digest.String()
+}
+
+// rewritten is an index of which some images are others. Order, platforms and annotations stay.
+type rewritten struct {
+	base     v1.ImageIndex
+	manifest *v1.IndexManifest
+	children map[v1.Hash]partial.Describable
+}
+
+func (r *rewritten) replace(at int, child partial.Describable) error {
+	d, err := partial.Descriptor(child)
+	if err != nil {
+		return fmt.Errorf("describe the image: %w", err)
+	}
+	r.manifest.Manifests[at].Digest, r.manifest.Manifests[at].Size = d.Digest, d.Size
+	r.manifest.Manifests[at].Data = nil
+	r.children[d.Digest] = child
+	return nil
+}
+
+// IndexManifest implements v1.ImageIndex.
+func (r *rewritten) IndexManifest() (*v1.IndexManifest, error) { return r.manifest, nil }
+
+// RawManifest implements v1.ImageIndex.
+func (r *rewritten) RawManifest() ([]byte, error) {
+	raw, err := json.Marshal(r.manifest)
+	if err != nil {
+		return nil, fmt.Errorf("write the index: %w", err)
+	}
+	return raw, nil
+}
+
+// Digest implements v1.ImageIndex.
+func (r *rewritten) Digest() (v1.Hash, error) {
+	raw, err := r.RawManifest()
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	digest, _, err := v1.SHA256(bytes.NewReader(raw))
+	return digest, wrap("digest of the index", err)
+}
+
+// Size implements v1.ImageIndex.
+func (r *rewritten) Size() (int64, error) {
+	raw, err := r.RawManifest()
+	return int64(len(raw)), err
+}
+
+// MediaType implements v1.ImageIndex.
+func (r *rewritten) MediaType() (types.MediaType, error) {
+	kind, err := r.base.MediaType()
+	return kind, wrap("type of the index", err)
+}
+
+// Image implements v1.ImageIndex.
+func (r *rewritten) Image(digest v1.Hash) (v1.Image, error) {
+	if image, ok := r.children[digest].(v1.Image); ok {
+		return image, nil
+	}
+	image, err := r.base.Image(digest)
+	return image, wrap("image of the index", err)
+}
+
+// ImageIndex implements v1.ImageIndex.
+func (r *rewritten) ImageIndex(digest v1.Hash) (v1.ImageIndex, error) {
+	if index, ok := r.children[digest].(v1.ImageIndex); ok {
+		return index, nil
+	}
+	index, err := r.base.ImageIndex(digest)
+	return index, wrap("index in the index", err)
+}

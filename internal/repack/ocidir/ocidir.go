@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ocidir reads and writes OCI image layouts in folders that others have written to.
+//
+// A layout comes from somebody's build, and is read next to secrets. So no link in it is followed and nothing but regular files is opened, every
+// blob is compared with its digest, and documents are bounded. A layout may be sparse: layers that a further layout holds are not written
+// again.
+package ocidir
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+)
+
+// ErrLayout marks layouts that are malformed or hostile.
+var ErrLayout = errors.New("image layout refused")
+
+var errAbsent = errors.New("absent")
+
+// maxDocument bounds manifests, indexes and configurations: what registries take at most.
+const maxDocument = 4 << 20
+
+// Layout is an OCI image layout.
+type Layout struct {
+	root      *os.Root
+	fallbacks []*Layout
+	wrap      func(v1.Layer) v1.Layer
+}
+
+// Open opens a layout. Layers that it does not hold are taken from the fallbacks.
+func Open(dir string, fallbacks ...*Layout) (*Layout, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the layout: %w", err)
+	}
+	return &Layout{root: root, fallbacks: fallbacks}, nil
+}
+
+// Close closes the layout, and not its fallbacks.
+func (l *Layout) Close() error {
+	if err := l.root.Close(); err != nil {
+		return fmt.Errorf("close the layout: %w", err)
+	}
+	return nil
+}
+
+// Wrap makes all layers of the layout's images what wrap makes of them.
+func (l *Layout) Wrap(wrap func(v1.Layer) v1.Layer) { l.wrap = wrap }
+
+func (l *Layout) withFallbacks() []*Layout { return append([]*Layout{l}, l.fallbacks...) }
+
+// Top is the one image of the layout, or its one index.
+func (l *Layout) Top() (v1.Image, v1.ImageIndex, error) {
+	file, size, err := l.file("index.json")
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
+	}
+	raw, err := readAll(file, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	var top v1.IndexManifest
+	if err := json.Unmarshal(raw, &top); err != nil {
+		return nil, nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
+	}
+	if len(top.Manifests) != 1 {
+		return nil, nil, fmt.Errorf("%w: it holds %d images, and not one", ErrLayout, len(top.Manifests))
+	}
+	switch d := top.Manifests[0]; {
+	case d.MediaType.IsImage():
+		one, err := l.image(d)
+		if err != nil {
+			return nil, nil, err
+		}
+		return one, nil, nil
+	case d.MediaType.IsIndex():
+		all, err := l.index(d)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, all, nil
+	default:
+		return nil, nil, fmt.Errorf("%w: %q is the type of no image", ErrLayout, d.MediaType)
+	}
+}
+
+// file opens a regular file, by no link.
+func (l *Layout) file(name string) (*os.File, int64, error) {
+	before, err := l.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, errAbsent
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("look at it: %w", err)
+	}
+	if !before.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%w: %s is no regular file", ErrLayout, name)
+	}
+	file, err := l.root.Open(name)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open it: %w", err)
+	}
+	after, err := file.Stat()
+	if err == nil && !os.SameFile(before, after) {
+		err = fmt.Errorf("%w: %s changes while it is read", ErrLayout, name)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, after.Size(), nil
+}
+
+func blobPath(d v1.Hash) (string, error) {
+	decoded, err := hex.DecodeString(d.Hex)
+	if err != nil || d.Algorithm != "sha256" || len(decoded) != sha256.Size {
+		return "", fmt.Errorf("%w: the digest %s is none of SHA-256", ErrLayout, d)
+	}
+	return path.Join("blobs", d.Algorithm, d.Hex), nil
+}
+
+// open opens a blob. Reading it fails at the end, if not before, unless it is what its descriptor says.
+func (l *Layout) open(d v1.Descriptor) (io.ReadCloser, error) {
+	name, err := blobPath(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range []string{"blobs", "blobs/sha256"} {
+		info, err := l.root.Lstat(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, errAbsent
+		}
+		if err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("%w: %s is no folder", ErrLayout, folder)
+		}
+	}
+	file, size, err := l.file(name)
+	if err != nil {
+		return nil, err
+	}
+	if size != d.Size {
+		return nil, errors.Join(fmt.Errorf("%w: %s has %d bytes, and not %d", ErrLayout, name, size, d.Size), file.Close())
+	}
+	return &checked{file: file, digest: d.Digest, left: size, sum: sha256.New()}, nil
+}
+
+// document reads a small blob, which must be here or in a fallback.
+func (l *Layout) document(d v1.Descriptor) ([]byte, error) {
+	for _, at := range l.withFallbacks() {
+		content, err := at.open(d)
+		if errors.Is(err, errAbsent) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return readAll(content, d.Size)
+	}
+	return nil, fmt.Errorf("%w: %s is missing", ErrLayout, d.Digest)
+}
+
+func readAll(from io.ReadCloser, size int64) (_ []byte, err error) {
+	defer func() { err = errors.Join(err, from.Close()) }()
+	if size > maxDocument {
+		return nil, fmt.Errorf("%w: a document of %d bytes, limit %d", ErrLayout, size, maxDocument)
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the layout: %w", err)
+	}
+	return raw, nil
+}
+
+// layer is a layer of an image of the layout, from here or from a fallback.
+func (l *Layout) layer(d v1.Descriptor) (v1.Layer, error) {
+	layer, err := partial.CompressedToLayer(&blob{desc: d, from: l})
+	if err != nil {
+		return nil, fmt.Errorf("layer %s: %w", d.Digest, err)
+	}
+	if l.wrap != nil {
+		layer = l.wrap(layer)
+	}
+	return layer, nil
+}
+
+// checked compares what is read with a digest.
+type checked struct {
+	file   *os.File
+	digest v1.Hash
+	left   int64
+	sum    hash.Hash
+}
+
+// Read implements io.Reader.
+func (c *checked) Read(into []byte) (int, error) {
+	n, err := c.file.Read(into)
+	c.left -= int64(n)
+	if c.left < 0 {
+		return 0, fmt.Errorf("%w: %s grows while it is read", ErrLayout, c.digest)
+	}
+	c.sum.Write(into[:n])
+	if errors.Is(err, io.EOF) && (c.left != 0 || !bytes.Equal(c.sum.Sum(nil), decoded(c.digest))) {
+		return n, fmt.Errorf("%w: a blob is not what its digest %s says", ErrLayout, c.digest)
+	}
+	return n, err //nolint:wrapcheck // readers pass io.EOF on as it is
+}
+
+func decoded(h v1.Hash) []byte {
+	raw, err := hex.DecodeString(h.Hex)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// Close implements io.Closer.
+func (c *checked) Close() error {
+	if err := c.file.Close(); err != nil {
+		return fmt.Errorf("close a blob: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package repack changes files inside a container image without unpacking it: the image gets one added layer that holds the changed files
+// and, so that no runtime gives them other permissions, the entries of the folders that they are in.
+//
+// Layers are streamed, from a registry as from a disk, and never held in memory. Each is read once to learn what the image looks like as a
+// whole, and those that hold wanted files are read a second time. Everything in an image is somebody else's input: what would lead outside,
+// what different runtimes would read differently and what is out of all proportion is refused, by name, if a wanted file depends on it.
+//
+// The same image, patterns and changes give the same digest. An image in which nothing changes is returned as it was.
+package repack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Change makes the new content of a file. Path is the file's own, with all links resolved. What it returns unchanged stays where it is.
+type Change func(path string, content []byte) ([]byte, error)
+
+// ErrRefused marks images that are malformed or hostile.
+var ErrRefused = errors.New("image refused")
+
+// Limits bound what an image may cost.
+type Limits struct {
+	// Entries of all layers together, and the bytes of their names, links and attributes.
+	Entries int
+	Names   int64
+	// Unpacked bytes of all layers together.
+	Unpacked int64
+	// File is the size of one wanted file, Files their number, and Changed their bytes together.
+	File    int64
+	Files   int
+	Changed int64
+	// Layers of one image.
+	Layers int
+}
+
+// DefaultLimits are far above what images of kernel modules need.
+func DefaultLimits() Limits {
+	return Limits{
+		Entries: 500_000, Names: 64 << 20, Unpacked: 64 << 30,
+		File: 256 << 20, Files: 20_000, Changed: 8 << 30, Layers: 500,
+	}
+}
+
+// Options say what to change, and where to work.
+type Options struct {
+	// Patterns are absolute paths, in which *, ? and [a-z] stand for parts of one name, as in a shell.
+	Patterns []string
+	Change   Change
+	// Dir is a folder for what is made. It must stay for as long as the resulting image is used.
+	Dir string
+	// Comment stands in the image's history.
+	Comment string
+	Limits  Limits
+}
+
+// Report says what was found.
+type Report struct {
+	// Files that the patterns name, with links resolved, sorted. Changed are those of them that have a new content.
+	Files   []string
+	Changed []string
+	// Unmatched are the patterns that name no file in any image that was looked at.
+	Unmatched []string
+	// Added are the layers that were made.
+	Added []v1.Layer
+}
+
+// Image changes files of one image.
+func Image(ctx context.Context, image v1.Image, o Options) (v1.Image, Report, error) {
+	result, report, err := o.image(ctx, image)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	return result, report, nil
+}
+
+func (o Options) image(ctx context.Context, image v1.Image) (v1.Image, Report, error) {
+	patterns, err := parsePatterns(o.Patterns)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	layers, err := o.layers(image)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	spent := &budget{limits: o.Limits}
+	seen, err := look(ctx, layers, spent)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	found, unmatched, err := seen.match(patterns, o.Limits.Files)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	report := Report{Unmatched: unmatched}
+	for _, one := range found {
+		report.Files = append(report.Files, one.path)
+	}
+	changed, err := o.change(ctx, layers, found, spent)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	for _, one := range changed {
+		report.Changed = append(report.Changed, one.header.path)
+	}
+	if len(changed) == 0 {
+		return image, report, nil
+	}
+	result, added, err := o.extend(image, seen.withFolders(changed))
+	if err != nil {
+		return nil, Report{}, err
+	}
+	report.Added = []v1.Layer{added}
+	return result, report, nil
+}
+
+// layers are the image's, the lowest first.
+func (o Options) layers(image v1.Image) ([]v1.Layer, error) {
+	layers, err := image.Layers()
+	if err != nil {
+		return nil, fmt.Errorf("read the image's manifest: %w", err)
+	}
+	if len(layers) > o.Limits.Layers {
+		return nil, fmt.Errorf("%w: %d layers, limit %d", ErrRefused, len(layers), o.Limits.Layers)
+	}
+	for _, layer := range layers {
+		kind, err := layer.MediaType()
+		if err != nil {
+			return nil, fmt.Errorf("read the image's manifest: %w", err)
+		}
+		if !kind.IsLayer() || !kind.IsDistributable() {
+			return nil, fmt.Errorf("%w: a layer of type %q cannot be read", ErrRefused, kind)
+		}
+	}
+	return layers, nil
+}
+
+// merge joins the reports of the images of one index.
+func (r *Report) merge(other Report) {
+	r.Files = union(r.Files, other.Files)
+	r.Changed = union(r.Changed, other.Changed)
+	r.Added = append(r.Added, other.Added...)
+}
+
+func union(a, b []string) []string {
+	all := append(slices.Clone(a), b...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}

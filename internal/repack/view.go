@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package repack
+
+import (
+	"archive/tar"
+	"fmt"
+	"path"
+	"strings"
+)
+
+type kind uint8
+
+const (
+	folder kind = iota
+	file
+	symlink
+	hardlink
+	other // devices, pipes
+	gone  // a whiteout
+)
+
+// node is what is under one name when all layers lie on each other.
+type node struct {
+	kind kind
+	// explicit: the folder has an entry of its own, with attributes.
+	explicit bool
+	// unclear: runtimes read the layers differently here, for entries lie below what is a link in another layer.
+	unclear bool
+	// layer that brings it, the highest that does.
+	layer int32
+	// opaque hides what layers below this one bring into the folder.
+	opaque   int32
+	link     string
+	attr     *attributes // of folders
+	children map[string]*node
+}
+
+// attributes are what an entry has beside its name and content, without times.
+type attributes struct {
+	mode         int64
+	uid, gid     int
+	uname, gname string
+	xattrs       map[string]string
+}
+
+const (
+	xattrPrefix    = "SCHILY.xattr."
+	whiteoutPrefix = ".wh."
+	whiteoutMeta   = ".wh..wh."
+	whiteoutOpaque = ".wh..wh..opq"
+)
+
+func attributesOf(h *tar.Header) *attributes {
+	a := &attributes{mode: h.Mode & 0o7777, uid: h.Uid, gid: h.Gid, uname: h.Uname, gname: h.Gname}
+	for name, value := range h.PAXRecords {
+		if strings.HasPrefix(name, xattrPrefix) {
+			if a.xattrs == nil {
+				a.xattrs = map[string]string{}
+			}
+			a.xattrs[name] = value
+		}
+	}
+	return a
+}
+
+// view is the image as a container sees it. Layers are added from the highest to the lowest, so that what is there already hides what comes.
+type view struct {
+	root node
+}
+
+func newView() *view {
+	return &view{root: node{kind: folder}}
+}
+
+// entryPath makes an entry's name the path that it has in the image, without a leading slash; "" is the root.
+func entryPath(name string) (string, error) {
+	const longest = 4096
+	if len(name) > longest {
+		return "", fmt.Errorf("%w: a name of %d bytes", ErrRefused, len(name))
+	}
+	if strings.ContainsRune(name, 0) {
+		return "", fmt.Errorf("%w: a name with a zero byte", ErrRefused)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return "", fmt.Errorf("%w: the entry %q leads upwards", ErrRefused, name)
+		}
+	}
+	return strings.TrimPrefix(path.Clean("/"+name), "/"), nil
+}
+
+// add takes in one entry of a layer.
+func (v *view) add(layer int32, h *tar.Header) error {
+	name, err := entryPath(h.Name)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		if h.Typeflag != tar.TypeDir {
+			return fmt.Errorf("%w: the root is no folder", ErrRefused)
+		}
+		return nil
+	}
+	dir, base := path.Split(name)
+	parent, hidden := v.descend(layer, strings.TrimSuffix(dir, "/"))
+	if hidden {
+		return nil
+	}
+	switch hides, isWhiteout := strings.CutPrefix(base, whiteoutPrefix); {
+	case base == whiteoutOpaque:
+		parent.opaque = max(parent.opaque, layer)
+		return nil
+	case strings.HasPrefix(base, whiteoutMeta):
+		return nil // notes of one storage driver to itself
+	case isWhiteout && (hides == "" || hides == "." || hides == ".."):
+		return fmt.Errorf("%w: the whiteout %q names nothing", ErrRefused, h.Name)
+	case isWhiteout:
+		parent.hide(layer, hides)
+		return nil
+	}
+	one, err := newNode(layer, h)
+	if err != nil {
+		return err
+	}
+	parent.place(base, one)
+	return nil
+}
+
+// descend finds the folder for entries of a layer, and makes it; hidden when higher layers hide what is in it.
+func (v *view) descend(layer int32, dir string) (parent *node, hidden bool) {
+	at := &v.root
+	if dir == "" {
+		return at, at.opaque > layer
+	}
+	for name := range strings.SplitSeq(dir, "/") {
+		if at.opaque > layer {
+			return nil, true
+		}
+		next := at.children[name]
+		switch {
+		case next == nil:
+			next = &node{kind: folder, layer: layer}
+			at.put(name, next)
+		case next.kind == folder:
+		case next.layer > layer:
+			return nil, true
+		case next.kind == gone:
+			next = &node{kind: folder, layer: layer, opaque: layer}
+			at.put(name, next)
+		default:
+			next.unclear = true
+			return nil, true
+		}
+		at = next
+	}
+	return at, at.opaque > layer
+}
+
+func newNode(layer int32, h *tar.Header) (*node, error) {
+	one := &node{layer: layer, kind: other}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		one.kind, one.explicit, one.attr = folder, true, attributesOf(h)
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+		one.kind = file
+	case tar.TypeSymlink:
+		one.kind, one.link = symlink, strings.Clone(h.Linkname)
+	case tar.TypeLink:
+		target, err := entryPath(h.Linkname)
+		if err != nil {
+			return nil, err
+		}
+		one.kind, one.link = hardlink, strings.Clone(target)
+	}
+	return one, nil
+}
+
+func (n *node) put(name string, child *node) {
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	n.children[strings.Clone(name)] = child
+}
+
+// hide is what a whiteout of a layer does to a name in the folder n.
+func (n *node) hide(layer int32, name string) {
+	switch there := n.children[name]; {
+	case there == nil:
+		n.put(name, &node{kind: gone, layer: layer})
+	case there.kind == folder:
+		there.opaque = max(there.opaque, layer)
+	}
+}
+
+// place puts an entry into the folder n, below what higher layers have put there. Of two in one layer the later counts, as in every runtime.
+func (n *node) place(name string, one *node) {
+	there := n.children[name]
+	switch {
+	case there == nil:
+		n.put(name, one)
+	case there.kind == folder && one.kind == folder:
+		if there.opaque <= one.layer && (!there.explicit || there.layer == one.layer) {
+			there.attr, there.explicit = one.attr, true
+		}
+	case there.layer == one.layer:
+		if there.kind == gone {
+			one.opaque = one.layer
+		}
+		n.put(name, one)
+	case there.kind == folder:
+		// A higher layer puts files where this one has none of a folder: below the link, or in its place?
+		there.unclear = there.unclear || !there.explicit
+		there.opaque = max(there.opaque, one.layer)
+	}
+}
