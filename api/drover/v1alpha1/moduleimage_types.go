@@ -55,6 +55,10 @@ type ModuleImageSpec struct {
 	// image is the reference that it is pushed to.
 	Image string `json:"image"`
 
+	// dirName is the directory in the image below which lib/modules/<kernel> lies.
+	// +optional
+	DirName string `json:"dirName,omitempty"`
+
 	// declaration is a digest of all inputs that stand in the Module.
 	Declaration string `json:"declaration"`
 

@@ -38,9 +38,9 @@ type Build struct {
 }
 
 // NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,
-// in an image of one layer. Template variables are substituted in the images and in the command.
+// in an image of one layer. Template variables are substituted in the images; the command has them, and the build arguments, in its environment.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.sourceImage) && size(self.sourceImage) > 0 && has(self.sourceConfigMap) && size(self.sourceConfigMap.name) > 0)",message="sourceImage and sourceConfigMap are mutually exclusive"
+// +kubebuilder:validation:XValidation:rule="!(has(self.sourceImage) && size(self.sourceImage) > 0 && has(self.sourceConfigMap) && has(self.sourceConfigMap.name) && size(self.sourceConfigMap.name) > 0)",message="sourceImage and sourceConfigMap are mutually exclusive"
 type NativeBuild struct {
 	// toolchainImage holds the compiler, and a shell at /bin/sh.
 	// +optional
@@ -61,7 +61,7 @@ type NativeBuild struct {
 	// +optional
 	SourceConfigMap *corev1.LocalObjectReference `json:"sourceConfigMap,omitempty"`
 
-	// command compiles. It runs in the working directory, with the build arguments in its environment. Default: make.
+	// command compiles, in the working directory. As in any container, $(NAME) stands for a variable of the environment. Default: make.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

@@ -8,6 +8,8 @@ const (
 	ConditionReady = "Ready"
 	// ConditionKernelsCovered is True when every selected node's kernel has a mapping.
 	ConditionKernelsCovered = "KernelsCovered"
+	// ConditionImagesAvailable is True when every image that is built or signed in the cluster for a selected node's kernel is there.
+	ConditionImagesAvailable = "ImagesAvailable"
 	// ConditionLoaded is True when the kernel module is live on every desired node.
 	ConditionLoaded = "Loaded"
 	// ConditionDevicesReady is True when the device plugin or DRA driver is ready on every node with the module.
@@ -34,6 +36,10 @@ const (
 	ReasonDevicesReady = "DevicesReady"
 	// ReasonRollingOut: a change is on its way from node to node, and these nodes wait for their turn with what they have.
 	ReasonRollingOut = "RollingOut"
+	// ReasonImagesAvailable: every image that is built or signed in the cluster is there.
+	ReasonImagesAvailable = "ImagesAvailable"
+	// ReasonBuilding: an image is being built or signed.
+	ReasonBuilding = "Building"
 	// ReasonDevicesPending: the device plugin or DRA driver is not ready on some node with the module.
 	ReasonDevicesPending = "DevicesPending"
 )
@@ -135,6 +141,16 @@ const (
 	ReasonVersionLabel = "VersionLabel"
 	// ReasonModprobeUnsupported: args or rawArgs need kmod's modprobe, which the agent's image was built without.
 	ReasonModprobeUnsupported = "ModprobeUnsupported"
+	// ReasonBuildFailed: the build of an image failed.
+	ReasonBuildFailed = "BuildFailed"
+	// ReasonSignFailed: kernel modules of an image could not be signed.
+	ReasonSignFailed = "SignFailed"
+	// ReasonPushFailed: the registry did not take an image that was built or signed.
+	ReasonPushFailed = "PushFailed"
+	// ReasonCheckFailed: it could not be found out whether the registry has an image that is to be built or signed.
+	ReasonCheckFailed = "CheckFailed"
+	// ReasonBuildInputMissing: what an image is to be built from is not there, or does not say enough.
+	ReasonBuildInputMissing = "BuildInputMissing"
 	// ReasonUnsupported: the Module asks for something that this version does not do.
 	ReasonUnsupported = "Unsupported"
 )

@@ -109,6 +109,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: declaration
       type:
         scalar: string
+    - name: dirName
+      type:
+        scalar: string
     - name: hash
       type:
         scalar: string

@@ -21,6 +21,8 @@ type ModuleImageSpecApplyConfiguration struct {
 	Architecture *string `json:"architecture,omitempty"`
 	// image is the reference that it is pushed to.
 	Image *string `json:"image,omitempty"`
+	// dirName is the directory in the image below which lib/modules/<kernel> lies.
+	DirName *string `json:"dirName,omitempty"`
 	// declaration is a digest of all inputs that stand in the Module.
 	Declaration *string `json:"declaration,omitempty"`
 	// hash is a digest of all inputs. It travels as an annotation of the image.
@@ -80,6 +82,14 @@ func (b *ModuleImageSpecApplyConfiguration) WithArchitecture(value string) *Modu
 // If called multiple times, the Image field is set to the value of the last call.
 func (b *ModuleImageSpecApplyConfiguration) WithImage(value string) *ModuleImageSpecApplyConfiguration {
 	b.Image = &value
+	return b
+}
+
+// WithDirName sets the DirName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DirName field is set to the value of the last call.
+func (b *ModuleImageSpecApplyConfiguration) WithDirName(value string) *ModuleImageSpecApplyConfiguration {
+	b.DirName = &value
 	return b
 }
 

@@ -10,7 +10,7 @@ import (
 // with apply.
 //
 // NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,
-// in an image of one layer. Template variables are substituted in the images and in the command.
+// in an image of one layer. Template variables are substituted in the images; the command has them, and the build arguments, in its environment.
 type NativeBuildApplyConfiguration struct {
 	// toolchainImage holds the compiler, and a shell at /bin/sh.
 	ToolchainImage *string `json:"toolchainImage,omitempty"`
@@ -20,7 +20,7 @@ type NativeBuildApplyConfiguration struct {
 	SourceImage *string `json:"sourceImage,omitempty"`
 	// sourceConfigMap holds the source, one file per key; used as sourceImage is.
 	SourceConfigMap *v1.LocalObjectReference `json:"sourceConfigMap,omitempty"`
-	// command compiles. It runs in the working directory, with the build arguments in its environment. Default: make.
+	// command compiles, in the working directory. As in any container, $(NAME) stands for a variable of the environment. Default: make.
 	Command []string `json:"command,omitempty"`
 	// artifacts are the files that the image shall hold, as globs below the working directory. Default: *.ko in all directories.
 	Artifacts []string `json:"artifacts,omitempty"`

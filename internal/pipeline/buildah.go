@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+)
+
+// buildah builds from a Dockerfile.
+type buildah struct{}
+
+const (
+	dockerfileDir = "/drover/dockerfile"
+	hostModules   = "/host/lib/modules"
+
+	// buildahScript checks that the Dockerfile is the one that the image's name stands for, builds it and writes an OCI layout. $1 is the
+	// Dockerfile's digest, $2 the directory of the layout; the rest are arguments of `buildah build`, never part of the text. The
+	// layout is handed on to steps that run as another user.
+	buildahScript = `set -eu
+if [ -e "$DROVER_STATE/done" ]; then exit 0; fi
+digest=$1 layout=$2
+shift 2
+if ! echo "$digest  $DROVER_DOCKERFILE" | sha256sum -c --status -; then
+  echo "error: the Dockerfile has changed since this Job was made" >&2
+  exit 1
+fi
+umask 0000
+mkdir -p "$DROVER_WORK/context"
+if [ -n "${DROVER_AUTH:-}" ]; then export REGISTRY_AUTH_FILE=$DROVER_AUTH; fi
+buildah build "$@" --file "$DROVER_DOCKERFILE" --tag localhost/drover:build "$DROVER_WORK/context"
+buildah push localhost/drover:build "oci:$layout:image"
+chmod -R a+rwX "$layout"`
+)
+
+// Render mounts the build's Secrets and the node's modules where users' Dockerfiles expect them in RUN.
+func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
+	b := image.Spec.Build
+	mounts := []corev1.VolumeMount{
+		mount("state", stateDir, true), mount("layout", layoutDir, false), mount("work", workDir, false),
+		mount("dockerfile", dockerfileDir, true), mount("environment", environmentDir, true),
+	}
+	volumes := []corev1.Volume{
+		{Name: "dockerfile", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: b.DockerfileConfigMap},
+			Items:                []corev1.KeyToPath{{Key: DockerfileKey, Path: DockerfileKey}},
+		}}},
+	}
+	args := []string{"-c", buildahScript, "build", b.SourceDigest, layoutDir}
+	args = append(args, buildahArgs(image)...)
+	if o.HostModules {
+		mounts = append(mounts, mount("host-modules", hostModules, true))
+		volumes = append(volumes, corev1.Volume{Name: "host-modules", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+			Path: "/lib/modules", Type: ptr.To(corev1.HostPathDirectory),
+		}}})
+		args = append(args, "--volume", hostModules+":"+hostModules+":ro")
+	}
+	for _, name := range b.Secrets {
+		volume := volumeName("build", name)
+		mounts = append(mounts, mount(volume, secretDir(name), true))
+		volumes = append(volumes, secretVolume(volume, name))
+		args = append(args, "--volume", secretDir(name)+":"+secretDir(name)+":ro")
+	}
+	env := []corev1.EnvVar{
+		{Name: "BUILDAH_ISOLATION", Value: "chroot"},
+		{Name: "STORAGE_DRIVER", Value: "vfs"},
+		{Name: "HOME", Value: workDir},
+		{Name: "TMPDIR", Value: workDir},
+		{Name: "DROVER_STATE", Value: stateDir},
+		{Name: "DROVER_WORK", Value: workDir},
+		{Name: "DROVER_DOCKERFILE", Value: filepath.Join(dockerfileDir, DockerfileKey)},
+		{Name: "CONTAINERS_REGISTRIES_CONF_DIR", Value: environmentDir},
+	}
+	if len(image.Spec.RepoSecrets) > 0 {
+		// Base images are pulled with the first Secret, as upstream's builder does.
+		mounts = append(mounts, mount(volumeName("auth", image.Spec.RepoSecrets[0].Name), authDir(0), true))
+		env = append(env, corev1.EnvVar{Name: "DROVER_AUTH", Value: filepath.Join(authDir(0), authFile)})
+	}
+	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
+		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/bin/sh"}, Args: args,
+		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: rootInside(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}}}
+}
+
+// buildahArgs make the result depend on the inputs alone, as far as a Dockerfile allows: no times, one platform, no cache.
+func buildahArgs(image *v1alpha1.ModuleImage) []string {
+	b := image.Spec.Build
+	args := []string{
+		"--format", "oci", "--timestamp", "0", "--no-cache", "--platform", "linux/" + image.Spec.Architecture,
+	}
+	if tls := b.BaseImageRegistryTLS; tls.Insecure || tls.InsecureSkipTLSVerify {
+		args = append(args, "--tls-verify=false")
+	}
+	for _, arg := range b.Args {
+		args = append(args, "--build-arg", arg.Name+"="+arg.Value)
+	}
+	return args
+}
+
+// Observe finds the compiler's and Buildah's own errors.
+func (buildah) Observe(log string) string {
+	return telling(log, "error", "fatal:", "undefined", "no such file", "cannot ", "failed")
+}
+
+// Local needs buildah on this machine.
+func (buildah) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
+	args := []string{"/bin/sh", "-c", buildahScript, "build", image.Spec.Build.SourceDigest, dirs.Layout}
+	return Command{Args: append(args, buildahArgs(image)...), Env: []string{
+		"BUILDAH_ISOLATION=chroot", "STORAGE_DRIVER=vfs", "DROVER_STATE=" + dirs.Work, "DROVER_WORK=" + dirs.Work,
+		"DROVER_DOCKERFILE=" + filepath.Join(dirs.Source, DockerfileKey),
+	}}
+}
+
+// rootInside is root without any power over the node: Buildah unpacks files of all owners and changes its root directory. That is what
+// Pod Security "baseline" admits. The seccomp profile is the node's default, for Buildah makes a user namespace.
+func rootInside() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		RunAsUser: ptr.To[int64](0), RunAsNonRoot: ptr.To(false),
+		Capabilities: &corev1.Capabilities{
+			Drop: []corev1.Capability{"ALL"},
+			Add:  []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "SETFCAP", "SETGID", "SETUID", "SYS_CHROOT"},
+		},
+	}
+}

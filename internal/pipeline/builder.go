@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+)
+
+// Part is what a builder adds to the pod of a Job.
+type Part struct {
+	// Containers that leave an OCI layout, in order.
+	Containers []corev1.Container
+	// Volumes that they mount, besides those of all Jobs.
+	Volumes []corev1.Volume
+	// Root: the containers run as root, though without the node's powers.
+	Root bool
+}
+
+// Command is a build on this machine.
+type Command struct {
+	// Args are the program and its arguments; Env are additional variables.
+	Args, Env []string
+}
+
+// Dirs are where a local build finds and leaves what a Job has in its volumes.
+type Dirs struct{ Source, Headers, Work, Layout string }
+
+// Builder is one way to build an image.
+type Builder interface {
+	// Render gives the builder's part of a Job's pod.
+	Render(image *v1alpha1.ModuleImage, o *Options) Part
+	// Observe picks from the end of a failed container's log what tells why.
+	Observe(log string) string
+	// Local is the same build as a command on this machine, for a test or a laptop.
+	Local(image *v1alpha1.ModuleImage, dirs Dirs) Command
+}
+
+// BuilderOf chooses the builder of an image, nil where nothing is built.
+func BuilderOf(spec *v1alpha1.ModuleImageSpec) Builder {
+	switch {
+	case spec.Build == nil:
+		return nil
+	case spec.Build.Native != nil:
+		return native{}
+	}
+	return buildah{}
+}
+
+// maxWords bounds what a condition says of a log.
+const maxWords = 1024
+
+// telling are the lines of a log that say why: those that one of the words is in, and the last one.
+func telling(log string, words ...string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	var kept []string
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		keep := i == len(lines)-1
+		for _, word := range words {
+			keep = keep || strings.Contains(strings.ToLower(line), word)
+		}
+		if keep && line != "" {
+			kept = append(kept, line)
+		}
+	}
+	text := strings.Join(kept, "\n")
+	if len(text) > maxWords {
+		// The first error is the cause of the others.
+		text = strings.ToValidUTF8(text[:maxWords], "") + "…"
+	}
+	return text
+}
+
+// arguments of a build as an environment.
+func environment(b *v1alpha1.ImageBuild) []corev1.EnvVar {
+	env := make([]corev1.EnvVar, 0, len(b.Args))
+	for _, arg := range b.Args {
+		env = append(env, corev1.EnvVar{Name: arg.Name, Value: arg.Value})
+	}
+	return env
+}
+
+func mount(volume, dir string, readOnly bool) corev1.VolumeMount {
+	return corev1.VolumeMount{Name: volume, MountPath: dir, ReadOnly: readOnly}
+}
+
+func secretDir(name string) string { return path.Join("/run/secrets", name) }

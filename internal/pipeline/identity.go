@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// DockerfileKey is upstream's key of the Dockerfile in its ConfigMap.
+const DockerfileKey = "dockerfile"
+
+const (
+	hashDigits = 32
+	nameDigits = 16
+)
+
+// inputs is everything that decides what an image holds. Its JSON form is hashed, so field names and order are part of the identity:
+// changing them builds every image of a cluster again. What only decides whether, where and over which connection a build may run is left out.
+type inputs struct {
+	Namespace string       `json:"namespace"`
+	Module    string       `json:"module"`
+	Kernel    string       `json:"kernel"`
+	Arch      string       `json:"arch"`
+	Image     string       `json:"image"`
+	Dir       string       `json:"dir,omitempty"`
+	Build     *buildInputs `json:"build,omitempty"`
+	Sign      *signInputs  `json:"sign,omitempty"`
+}
+
+type buildInputs struct {
+	Dockerfile string               `json:"dockerfile,omitempty"`
+	Native     *v1beta1.NativeBuild `json:"native,omitempty"`
+	Args       []v1beta1.BuildArg   `json:"args,omitempty"`
+	Secrets    []string             `json:"secrets,omitempty"`
+	Source     string               `json:"source,omitempty"`
+	Builder    string               `json:"builder,omitempty"`
+}
+
+type signInputs struct {
+	Key      string   `json:"key"`
+	Cert     string   `json:"cert"`
+	Files    []string `json:"files,omitempty"`
+	Unsigned string   `json:"unsigned,omitempty"`
+}
+
+// Source names the ConfigMap whose content is an input; "" is none.
+func Source(spec *v1alpha1.ModuleImageSpec) string {
+	switch b := spec.Build; {
+	case b == nil:
+		return ""
+	case b.Native == nil:
+		return b.DockerfileConfigMap
+	case named(b.Native.SourceConfigMap):
+		return b.Native.SourceConfigMap.Name
+	}
+	return ""
+}
+
+// Complete adds to declared inputs what does not stand in the Module: the content of the source's ConfigMap, which is nil where there is none,
+// and the builder's image; and with that the hash.
+func Complete(namespace string, spec *v1alpha1.ModuleImageSpec, source *corev1.ConfigMap, builder string) error {
+	if b := spec.Build; b != nil {
+		switch name := Source(spec); {
+		case name == "":
+		case source == nil:
+			return fmt.Errorf("ConfigMap %s is missing", name)
+		case b.Native == nil:
+			text, ok := source.Data[DockerfileKey]
+			if !ok {
+				return fmt.Errorf("ConfigMap %s has no key %q", name, DockerfileKey)
+			}
+			b.SourceDigest = digest([]byte(text))
+		default:
+			b.SourceDigest = contentOf(source)
+		}
+		if b.Native == nil {
+			b.Builder = builder
+		}
+	}
+	spec.Hash = hashOf(inputsOf(namespace, spec))[:hashDigits]
+	return nil
+}
+
+// Name of the ModuleImage with these inputs.
+func Name(spec *v1alpha1.ModuleImageSpec) string {
+	return v1alpha1.ImagePrefix + spec.Hash[:nameDigits]
+}
+
+// declaration is the part of the identity that stands in the Module.
+func declaration(namespace string, spec *v1alpha1.ModuleImageSpec) string {
+	return hashOf(inputsOf(namespace, spec))[:hashDigits]
+}
+
+func inputsOf(namespace string, spec *v1alpha1.ModuleImageSpec) *inputs {
+	in := &inputs{
+		Namespace: namespace, Module: spec.Module, Kernel: spec.KernelVersion, Arch: spec.Architecture, Image: spec.Image, Dir: spec.DirName,
+	}
+	if b := spec.Build; b != nil {
+		in.Build = &buildInputs{
+			Dockerfile: b.DockerfileConfigMap, Native: b.Native, Args: b.Args, Secrets: b.Secrets, Source: b.SourceDigest, Builder: b.Builder,
+		}
+		if b.SourceDigest != "" {
+			// What it holds counts, not what it is called.
+			in.Build.Dockerfile = ""
+			if b.Native != nil {
+				in.Build.Native = b.Native.DeepCopy()
+				in.Build.Native.SourceConfigMap = nil
+			}
+		}
+	}
+	if s := spec.Sign; s != nil {
+		in.Sign = &signInputs{Key: s.KeySecret, Cert: s.CertSecret, Files: s.Files, Unsigned: s.UnsignedImage}
+	}
+	return in
+}
+
+// contentOf is a digest of all that a ConfigMap holds.
+func contentOf(source *corev1.ConfigMap) string {
+	sum := sha256.New()
+	part := func(text []byte) { _, _ = fmt.Fprintf(sum, "%d:%s", len(text), text) } // a hash takes everything
+	for _, key := range slices.Sorted(maps.Keys(source.Data)) {
+		part([]byte(key))
+		part([]byte(source.Data[key]))
+	}
+	_, _ = io.WriteString(sum, "|")
+	for _, key := range slices.Sorted(maps.Keys(source.BinaryData)) {
+		part([]byte(key))
+		part(source.BinaryData[key])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func hashOf(in *inputs) string {
+	text, err := json.Marshal(in)
+	if err != nil {
+		panic(err) // strings, and lists and structs of them
+	}
+	return digest(text)
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

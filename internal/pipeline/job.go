@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// The steps of a Job, by the names of their containers.
+const (
+	StepCheck        = "check"
+	StepBuild        = "build"
+	StepPack         = "pack"
+	StepPull         = "pull"
+	StepPushUnsigned = "push-unsigned"
+	StepSign         = "sign"
+	StepPush         = "push"
+)
+
+const (
+	stateDir       = "/drover/state"
+	layoutDir      = "/drover/layout"
+	workDir        = "/drover/work"
+	keyDir         = "/drover/key"
+	certDir        = "/drover/cert"
+	environmentDir = "/drover/environment"
+
+	authFile = "config.json"
+	// upstream's keys of the Secrets for signing.
+	keyKey, certKey = "key", "cert"
+
+	// EnvironmentConfigMap may stand in a Module's namespace: registries.conf and more files of that kind for Buildah, ca.crt for
+	// all registries, and the proxies HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+	EnvironmentConfigMap = "drover-build-environment"
+	caFile               = "ca.crt"
+)
+
+// Annotations of a Job.
+const (
+	// TriggerAnnotation is the rebuild trigger that the Job answers.
+	TriggerAnnotation = "drover.dev/trigger"
+	// CauseAnnotation is why the Job was made.
+	CauseAnnotation = "drover.dev/cause"
+	// ResultAnnotation is what the Job's pod told, for the pod may go earlier than the Job.
+	ResultAnnotation = "drover.dev/result"
+)
+
+// Options are the operator's.
+type Options struct {
+	// SignerImage holds drover-signer; BuildahImage holds buildah. Both should be named by digest.
+	SignerImage, BuildahImage string
+	// HostModules mounts the node's /lib/modules into builds from Dockerfiles, as upstream does. It is a hostPath volume, which Pod Security
+	// admits in privileged namespaces only.
+	HostModules bool
+	// User is the numeric user of steps whose image may name none; nil leaves it to the cluster.
+	User *int64
+	// Deadline ends a Job.
+	Deadline time.Duration
+}
+
+// JobName of the n-th Job of an image.
+func JobName(image *v1alpha1.ModuleImage, n int) string { return image.Name + "-" + strconv.Itoa(n) }
+
+// Job renders the n-th Job of an image. One Job has one try: the operator makes the next.
+func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.Job {
+	labels := map[string]string{
+		v1alpha1.ImageLabel: image.Name, v1beta1.ModuleNameLabel: image.Spec.Module, "app.kubernetes.io/part-of": "drover",
+		// A service mesh's sidecar would keep the pod from ending.
+		"sidecar.istio.io/inject": "false",
+	}
+	annotations := map[string]string{CauseAnnotation: cause}
+	if t := image.Spec.Trigger; t != nil {
+		annotations[TriggerAnnotation] = strconv.Itoa(*t)
+	}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: image.Namespace, Name: JobName(image, n), Labels: labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "ModuleImage", Name: image.Name, UID: image.UID, Controller: ptr.To(true),
+			}},
+		},
+		Spec: batchv1.JobSpec{
+			BackoffLimit:          ptr.To[int32](0),
+			ActiveDeadlineSeconds: ptr.To(int64(o.Deadline.Seconds())),
+			// A pod that a node or the cluster takes away says nothing of the image.
+			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+				Action:          batchv1.PodFailurePolicyActionIgnore,
+				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+			}}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"linkerd.io/inject": "disabled"}},
+				Spec:       pod(image, o),
+			},
+		},
+	}
+}
+
+func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
+	spec := &image.Spec
+	s := corev1.PodSpec{
+		RestartPolicy:                corev1.RestartPolicyNever,
+		ServiceAccountName:           spec.ServiceAccountName,
+		AutomountServiceAccountToken: ptr.To(false),
+		EnableServiceLinks:           ptr.To(false),
+		ShareProcessNamespace:        ptr.To(false),
+		ImagePullSecrets:             spec.RepoSecrets,
+		Tolerations:                  spec.Tolerations,
+		NodeSelector:                 map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture},
+		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: o.User},
+		Volumes: []corev1.Volume{
+			{Name: "state", VolumeSource: emptyDir()}, {Name: "layout", VolumeSource: emptyDir()}, {Name: "work", VolumeSource: emptyDir()},
+			// What our own steps write beside their results: no container of the user's sees it.
+			{Name: "scratch", VolumeSource: emptyDir()},
+			{Name: "environment", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: EnvironmentConfigMap}, Optional: ptr.To(true),
+			}}},
+		},
+	}
+	for i := range spec.RepoSecrets {
+		s.Volumes = append(s.Volumes, authVolume(spec.RepoSecrets[i].Name))
+	}
+	s.InitContainers = []corev1.Container{check(spec, o)}
+	root := false
+	if b := BuilderOf(spec); b != nil {
+		part := b.Render(image, o)
+		s.InitContainers, s.Volumes, root = append(s.InitContainers, part.Containers...), append(s.Volumes, part.Volumes...), part.Root
+		maps.Copy(s.NodeSelector, spec.Build.Selector)
+	} else {
+		s.InitContainers = append(s.InitContainers, pull(spec, o))
+	}
+	if spec.Sign != nil {
+		s.Volumes = append(s.Volumes, keyVolume("key", spec.Sign.KeySecret, keyKey), keyVolume("cert", spec.Sign.CertSecret, certKey))
+		if spec.Build != nil && spec.Sign.UnsignedImage != "" {
+			s.InitContainers = append(s.InitContainers, pushUnsigned(spec, o))
+		}
+		s.InitContainers = append(s.InitContainers, sign(spec, o))
+	}
+	if !root {
+		s.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	}
+	s.Containers = []corev1.Container{push(spec, o)}
+	return s
+}
+
+func check(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
+	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
+	args = append(args, "--hash", spec.Hash)
+	mounts = append(mounts, mount("state", stateDir, false))
+	if spec.Sign != nil {
+		// The certificate is public: another one than the image was signed with means that the key was changed.
+		args, mounts = append(args, "--cert", path.Join(certDir, certKey)), append(mounts, mount("cert", certDir, true))
+	}
+	return step(o, StepCheck, args, mounts...)
+}
+
+func pull(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
+	args, mounts := registry(spec, spec.Sign.UnsignedImage, spec.Sign.UnsignedImageRegistryTLS)
+	return step(o, StepPull, append(args, "--layout", layoutDir), append(mounts, mount("layout", layoutDir, false))...)
+}
+
+func pushUnsigned(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
+	args, mounts := registry(spec, spec.Sign.UnsignedImage, spec.Sign.UnsignedImageRegistryTLS)
+	c := step(o, StepPush, append(args, "--layout", layoutDir, "--hash", spec.Hash), append(mounts, mount("layout", layoutDir, true))...)
+	c.Name = StepPushUnsigned
+	return c
+}
+
+// sign is the only step that sees the key; it reaches no registry.
+func sign(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
+	args := append([]string{
+		"--layout", layoutDir, "--key", path.Join(keyDir, keyKey), "--cert", path.Join(certDir, certKey),
+	}, repeated("--file", spec.Sign.Files)...)
+	return step(o, StepSign, args,
+		mount("layout", layoutDir, false), mount("key", keyDir, true), mount("cert", certDir, true))
+}
+
+func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
+	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
+	args, mounts = append(args, "--layout", layoutDir, "--hash", spec.Hash), append(mounts, mount("layout", layoutDir, true))
+	if spec.Sign != nil {
+		args, mounts = append(args, "--cert", path.Join(certDir, certKey)), append(mounts, mount("cert", certDir, true))
+	}
+	return step(o, StepPush, args, mounts...)
+}
+
+// registry are the arguments and mounts of a step that reaches one.
+func registry(spec *v1alpha1.ModuleImageSpec, image string, tls v1beta1.TLSOptions) (args []string, mounts []corev1.VolumeMount) {
+	args = []string{"--image", image}
+	for i, secret := range spec.RepoSecrets {
+		args = append(args, "--auth", path.Join(authDir(i), authFile))
+		mounts = append(mounts, mount(volumeName("auth", secret.Name), authDir(i), true))
+	}
+	if tls.Insecure {
+		args = append(args, "--insecure")
+	}
+	if tls.InsecureSkipTLSVerify {
+		args = append(args, "--skip-tls-verify")
+	}
+	args = append(args, "--ca", path.Join(environmentDir, caFile))
+	return args, append(mounts, mount("environment", environmentDir, true))
+}
+
+// step is a container that runs drover-signer. All of them see what check found.
+func step(o *Options, name string, args []string, mounts ...corev1.VolumeMount) corev1.Container {
+	if name != StepCheck {
+		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
+	}
+	return corev1.Container{
+		Name: name, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Args: slices.Concat([]string{name}, args, []string{"--state", stateDir}),
+		Env:  proxies(), VolumeMounts: mounts, Resources: stepResources(), SecurityContext: restricted(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+}
+
+func repeated(flag string, values []string) []string {
+	args := make([]string, 0, 2*len(values))
+	for _, value := range values {
+		args = append(args, flag, value)
+	}
+	return args
+}
+
+func authDir(i int) string { return fmt.Sprintf("/drover/auth/%d", i) }
+
+// volumeName is short enough whatever the Secret is called.
+func volumeName(kind, secret string) string { return kind + "-" + digest([]byte(secret))[:nameDigits] }
+
+func authVolume(secret string) corev1.Volume {
+	v := secretVolume(volumeName("auth", secret), secret)
+	v.Secret.Items = []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: authFile}}
+	return v
+}
+
+func keyVolume(name, secret, key string) corev1.Volume {
+	v := secretVolume(name, secret)
+	v.Secret.Items = []corev1.KeyToPath{{Key: key, Path: key}}
+	return v
+}
+
+func secretVolume(name, secret string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}
+}
+
+func imageVolume(name, reference string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
+		Reference: reference, PullPolicy: corev1.PullIfNotPresent,
+	}}}
+}
+
+func emptyDir() corev1.VolumeSource {
+	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+}
+
+// proxies come from the ConfigMap of the namespace, in both spellings that programs look for.
+func proxies() []corev1.EnvVar {
+	var env []corev1.EnvVar
+	for _, key := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
+		from := &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: EnvironmentConfigMap}, Key: key, Optional: ptr.To(true),
+		}}
+		env = append(env, corev1.EnvVar{Name: key, ValueFrom: from}, corev1.EnvVar{Name: strings.ToLower(key), ValueFrom: from})
+	}
+	return env
+}
+
+func restricted() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr.To(false),
+		ReadOnlyRootFilesystem:   ptr.To(true),
+		RunAsNonRoot:             ptr.To(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+// stepResources and buildResources are set in full, because a ResourceQuota may refuse a pod without them.
+func stepResources() corev1.ResourceRequirements { return resources("50m", "64Mi", "512Mi") }
+
+func buildResources() corev1.ResourceRequirements { return resources("500m", "512Mi", "4Gi") }
+
+func resources(cpu, memory, limit string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse(limit)},
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+)
+
+// native compiles in a container of the user's toolchain, that Pod Security "restricted" admits.
+type native struct{}
+
+const (
+	headersDir = "/headers"
+	sourceDir  = "/source"
+	buildDir   = "/build"
+
+	// nativeScript copies the source, which is mounted read-only, and compiles. $1 are options of cp; the rest is the command.
+	nativeScript = `set -eu
+if [ -e "$DROVER_STATE/done" ]; then exit 0; fi
+cp "$1" "$DROVER_SOURCE"/* .
+shift
+umask 0000
+exec "$@"`
+)
+
+// Render mounts headers and source as image volumes.
+func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
+	b := image.Spec.Build
+	n := b.Native
+	volumes := []corev1.Volume{{Name: "build", VolumeSource: emptyDir()}}
+	mounts := []corev1.VolumeMount{mount("state", stateDir, true), mount("build", buildDir, false), mount("source", sourceDir, true), mount("work", "/tmp", false)}
+	env := append(environment(b),
+		corev1.EnvVar{Name: "DROVER_STATE", Value: stateDir}, corev1.EnvVar{Name: "DROVER_SOURCE", Value: sourceDir},
+		corev1.EnvVar{Name: "HOME", Value: "/tmp"}, corev1.EnvVar{Name: "KERNEL_HEADERS", Value: headersDir})
+	if n.HeadersImage != "" {
+		volumes = append(volumes, imageVolume("headers", n.HeadersImage))
+		mounts = append(mounts, mount("headers", headersDir, true))
+	}
+	copying := "-R"
+	if n.SourceImage != "" {
+		volumes = append(volumes, imageVolume("source", n.SourceImage))
+	} else {
+		copying = "-RL" // keys of a ConfigMap are links
+		volumes = append(volumes, corev1.Volume{Name: "source", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: *n.SourceConfigMap,
+		}}})
+	}
+	for _, name := range b.Secrets {
+		volume := volumeName("build", name)
+		volumes = append(volumes, secretVolume(volume, name))
+		mounts = append(mounts, mount(volume, secretDir(name), true))
+	}
+	compile := corev1.Container{
+		Name: StepBuild, Image: n.ToolchainImage, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: buildDir,
+		Command: []string{"/bin/sh", "-c", nativeScript, "build", copying}, Args: n.Command,
+		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: restricted(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+	// A toolchain's wrappers may write beside themselves; nothing of that outlives the container.
+	compile.SecurityContext.ReadOnlyRootFilesystem = nil
+	pack := step(o, StepPack, append([]string{
+		"--root", buildDir, "--dir-name", image.Spec.DirName, "--kernel", image.Spec.KernelVersion, "--arch", image.Spec.Architecture,
+		"--layout", layoutDir,
+	}, repeated("--artifact", n.Artifacts)...), mount("build", buildDir, true), mount("layout", layoutDir, false))
+	return Part{Containers: []corev1.Container{compile, pack}, Volumes: volumes}
+}
+
+// Observe finds the compiler's errors.
+func (native) Observe(log string) string {
+	return telling(log, "error", "fatal:", "undefined", "no such file", "cannot ", "not found", "***")
+}
+
+// Local compiles with the toolchain of this machine.
+func (native) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
+	env := []string{"DROVER_STATE=" + dirs.Work, "DROVER_SOURCE=" + dirs.Source, "KERNEL_HEADERS=" + cmp.Or(dirs.Headers, headersDir)}
+	for _, arg := range image.Spec.Build.Args {
+		env = append(env, arg.Name+"="+arg.Value)
+	}
+	return Command{Args: append([]string{"/bin/sh", "-c", nativeScript, "build", "-RL"}, image.Spec.Build.Native.Command...), Env: env}
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/pipeline/result"
+)
+
+// Told is what a Job's pod told. It is kept as an annotation of the Job, for the pod may go first.
+type Told struct {
+	// State that check found.
+	State result.State `json:"state,omitempty"`
+	// Digest of the image in the registry, when the Job succeeded.
+	Digest string `json:"digest,omitempty"`
+	// Signer of the image.
+	Signer *result.Signer `json:"signer,omitempty"`
+	// Reason and Message of a failure, or of what the Job waits for.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Run is one Job of an image as far as it has come.
+type Run struct {
+	Job *batchv1.Job
+	// Number of the Job, from 1.
+	Number int
+	// Succeeded and Failed are both false while it is at work.
+	Succeeded, Failed bool
+	// Finished is when it ended.
+	Finished time.Time
+	// Told is what is known of it; Recorded, that it stands in the annotation.
+	Told     Told
+	Recorded bool
+}
+
+// Active reports whether the Job is still at work.
+func (r *Run) Active() bool { return !r.Succeeded && !r.Failed }
+
+// Runs reads an image's Jobs and their pods, in the order in which the Jobs were made.
+func Runs(spec *v1alpha1.ModuleImageSpec, jobs []batchv1.Job, pods []corev1.Pod) []Run {
+	runs := make([]Run, 0, len(jobs))
+	for i := range jobs {
+		r := Run{Job: &jobs[i], Number: number(jobs[i].Name)}
+		for _, c := range jobs[i].Status.Conditions {
+			if c.Status != corev1.ConditionTrue {
+				continue
+			}
+			switch c.Type {
+			case batchv1.JobComplete:
+				r.Succeeded, r.Finished = true, c.LastTransitionTime.Time
+			case batchv1.JobFailed:
+				r.Failed, r.Finished = true, c.LastTransitionTime.Time
+				r.Told = Told{Reason: v1beta1.ReasonBuildFailed, Message: strings.TrimSpace(c.Reason + ": " + c.Message)}
+			}
+		}
+		if text, ok := jobs[i].Annotations[ResultAnnotation]; ok && json.Unmarshal([]byte(text), &r.Told) == nil {
+			r.Recorded = true
+		} else {
+			r.Told = told(spec, &jobs[i], pods, r.Told)
+		}
+		runs = append(runs, r)
+	}
+	slices.SortFunc(runs, func(a, b Run) int { return a.Number - b.Number })
+	return runs
+}
+
+// number is the end of a Job's name; 0 for a name that is none of ours.
+func number(name string) int {
+	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// told reads the pod of a Job: the last one, if nodes took others away.
+func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pods []corev1.Pod, otherwise Told) Told {
+	var pod *corev1.Pod
+	for i := range pods {
+		if pods[i].Labels[batchv1.JobNameLabel] == job.Name && (pod == nil || pod.CreationTimestamp.Before(&pods[i].CreationTimestamp)) {
+			pod = &pods[i]
+		}
+	}
+	if pod == nil {
+		return otherwise
+	}
+	t := otherwise
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		ended := status.State.Terminated
+		if ended == nil {
+			continue
+		}
+		r, err := result.Parse(ended.Message)
+		if ended.ExitCode != 0 {
+			t.Reason, t.Message = failureOf(status.Name), message(spec, status.Name, ended, r)
+			return t
+		}
+		if err != nil {
+			continue // a step of the user's, or one that had nothing to do
+		}
+		switch status.Name {
+		case StepCheck:
+			t.State = r.State
+			if r.State == result.StateCurrent || r.State == result.StatePrebuilt {
+				t.Digest, t.Signer = r.Digest, r.Signer
+			}
+		case StepSign:
+			t.Signer = r.Signer
+		case StepPush:
+			if r.Digest != "" {
+				t.Digest = r.Digest
+			}
+		}
+	}
+	if p := delivery.ProblemOf(pod); p != nil && pod.Status.Phase == corev1.PodPending {
+		t.Reason, t.Message = waitingFor(p.Reason), p.Message
+	}
+	return t
+}
+
+// failureOf is the reason for a step that failed.
+func failureOf(step string) string {
+	switch step {
+	case StepCheck:
+		return v1beta1.ReasonCheckFailed
+	case StepSign, StepPull:
+		return v1beta1.ReasonSignFailed
+	case StepPush, StepPushUnsigned:
+		return v1beta1.ReasonPushFailed
+	}
+	return v1beta1.ReasonBuildFailed
+}
+
+// waitingFor is the reason for a pod that does not start.
+func waitingFor(reason string) string {
+	if reason == v1beta1.ReasonDeliveryRefused {
+		return v1beta1.ReasonBuildFailed
+	}
+	return reason
+}
+
+// message is what a failed container says: its result, or what its log ends with.
+func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.ContainerStateTerminated, r *result.Result) string {
+	text := ended.Message
+	switch b := BuilderOf(spec); {
+	case r != nil && r.Error != "":
+		text = r.Error
+	case step == StepBuild && b != nil:
+		text = b.Observe(text)
+	default:
+		text = telling(text, "error")
+	}
+	if text == "" {
+		text = ended.Reason
+	}
+	return fmt.Sprintf("step %s ended with exit code %d: %s", step, ended.ExitCode, text)
+}
+
+// Record is the annotation that keeps what a finished Job told.
+func Record(t *Told) (string, error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return "", fmt.Errorf("encode what a Job told: %w", err)
+	}
+	return string(text), nil
+}
