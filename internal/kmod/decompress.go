@@ -16,13 +16,35 @@ import (
 // 2 MiB for xz and zstd's default levels at most 8 MiB.
 const maxWindow = 64 << 20
 
+// Compression is how a module's file is compressed.
+type Compression string
+
+// Compressions that kernels and their tools take; Plain is none of them.
+const (
+	Plain Compression = ""
+	Gzip  Compression = "gzip"
+	XZ    Compression = "xz"
+	Zstd  Compression = "zstd"
+)
+
 var magics = []struct {
 	magic string
+	is    Compression
 	open  func(content []byte) (io.Reader, func(), error)
 }{
-	{"\x1f\x8b", openGzip},
-	{"\xfd7zXZ\x00", openXZ},
-	{"\x28\xb5\x2f\xfd", openZstd},
+	{"\x1f\x8b", Gzip, openGzip},
+	{"\xfd7zXZ\x00", XZ, openXZ},
+	{"\x28\xb5\x2f\xfd", Zstd, openZstd},
+}
+
+// CompressionOf tells by the first bytes of a file, never by its name, how it is compressed.
+func CompressionOf(content []byte) Compression {
+	for _, m := range magics {
+		if bytes.HasPrefix(content, []byte(m.magic)) {
+			return m.is
+		}
+	}
+	return Plain
 }
 
 // Decompress returns the content of a module file, decompressed if its first bytes say gzip, xz or zstd, and otherwise

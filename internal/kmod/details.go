@@ -5,6 +5,8 @@ package kmod
 import (
 	"fmt"
 	"io/fs"
+
+	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
 // Details are an Info and what else the kernel looks at when it loads a module: its symbols and its signature. They cost
@@ -16,7 +18,7 @@ type Details struct {
 	// Exports are the symbols that the module gives to others, in the file's order.
 	Exports []Symbol
 	// Signature is the appended one; nil when there is none (Info.Signed is false).
-	Signature *Signature
+	Signature *signature.Signature
 }
 
 // ReadDetails reads everything about a module from the content of its file, which may be compressed.
@@ -35,7 +37,7 @@ func ReadDetails(content []byte) (*Details, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Details{Info: info, Signature: parseSignature(raw)}
+	d := &Details{Info: info, Signature: signature.Parse(raw)}
 	d.Imports, d.Exports, err = file.symbols()
 	if err != nil {
 		return nil, err

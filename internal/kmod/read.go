@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+
+	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
 // MaxSize bounds a module, compressed and decompressed, in bytes.
@@ -20,9 +22,6 @@ var (
 	// ErrTooLarge is wrapped when a file, or what it decompresses to, exceeds MaxSize.
 	ErrTooLarge = errors.New("kernel module too large")
 )
-
-// signatureMark ends a signed module.
-const signatureMark = "~Module signature appended~\n"
 
 // Read reads the facts of a module from the content of its file, which may be compressed.
 // Any input is safe: what is malformed is an error that wraps ErrMalformed or ErrTooLarge.
@@ -41,7 +40,7 @@ func Read(content []byte) (*Info, error) {
 	info := &Info{
 		Machine: file.machine,
 		HasCRCs: file.has("__versions") || file.has("__version_ext_crcs"),
-		Signed:  bytes.HasSuffix(raw, []byte(signatureMark)),
+		Signed:  signature.Signed(raw),
 	}
 	modinfo, ok := file.section(".modinfo")
 	if !ok {

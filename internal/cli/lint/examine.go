@@ -191,11 +191,7 @@ func signature(m check.Module) Finding {
 	if s := m.Details.Signature; s != nil {
 		var keys []string
 		for _, signer := range s.Signers {
-			if signer.KeyID != "" {
-				keys = append(keys, "the key with identifier "+signer.KeyID)
-			} else {
-				keys = append(keys, fmt.Sprintf("the key with serial number %s issued by %q", signer.Serial, signer.Issuer))
-			}
+			keys = append(keys, signer.String())
 		}
 		f.Text = "by " + strings.Join(keys, " and ") + ": whether a node trusts it, only the node knows"
 	}

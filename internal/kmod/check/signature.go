@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
 // Key is one X.509 key in a keyring of the kernel, as /proc/keys describes it.
@@ -87,7 +87,7 @@ func (c *checker) signature(m Module) *Finding {
 // mayKnow tells whether a keyring may have the signer's key. By subject key identifier that is exact. Keyrings do not
 // show the serial numbers of certificates that have an identifier: then a key by the issuer's name is taken for it,
 // which it is when the certificate signed itself, as keys for modules do.
-func (c *checker) mayKnow(s kmod.Signer) bool {
+func (c *checker) mayKnow(s signature.Signer) bool {
 	return slices.ContainsFunc(c.Keys, func(k Key) bool {
 		if s.KeyID != "" {
 			return k.ID == s.KeyID
@@ -96,14 +96,10 @@ func (c *checker) mayKnow(s kmod.Signer) bool {
 	})
 }
 
-func signerNames(signers []kmod.Signer) string {
+func signerNames(signers []signature.Signer) string {
 	var names []string
 	for _, s := range signers {
-		if s.KeyID != "" {
-			names = append(names, "the key with identifier "+s.KeyID)
-		} else {
-			names = append(names, fmt.Sprintf("the key with serial number %s issued by %q", s.Serial, s.Issuer))
-		}
+		names = append(names, s.String())
 	}
 	return strings.Join(names, " and ")
 }

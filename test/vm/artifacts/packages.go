@@ -26,6 +26,7 @@ var hostPackages = []string{
 	"libelf1",         // objtool of the kernel's build tools
 	"libseccomp-dev",  // runc
 	"make",            // kernel modules
+	"openssl",         // what sign-file is linked with
 	"ovmf",            // UEFI firmware
 	"pkg-config",      // runc finds libseccomp
 	"qemu-system-x86", // the machine

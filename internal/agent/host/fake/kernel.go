@@ -9,18 +9,19 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
 // admit is finit_module up to the call of init, in the kernel's order (kernel/module/main.c): signature, version magic, duplicates, symbols
 // (here: the modules that have them). What it returns is in the kernel, coming.
-func (h *Host) admit(info *kmod.Info, signature *kmod.Signature, params []string) (*module, error) {
+func (h *Host) admit(info *kmod.Info, by *signature.Signature, params []string) (*module, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.catchUp()
 	if h.disabled {
 		return nil, refused(info.Name, "EPERM", "kernel.modules_disabled is 1")
 	}
-	signed, err := h.verify(signature)
+	signed, err := h.verify(by)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
 // Security is what a kernel demands of a module's signature.
@@ -67,7 +68,7 @@ func (h *Host) addTaint(m *module) {
 }
 
 // signatureOf reads a module's signature; nil when it has none.
-func signatureOf(info *kmod.Info, file []byte) (*kmod.Signature, error) {
+func signatureOf(info *kmod.Info, file []byte) (*signature.Signature, error) {
 	if !info.Signed {
 		return nil, nil
 	}
@@ -79,7 +80,7 @@ func signatureOf(info *kmod.Info, file []byte) (*kmod.Signature, error) {
 }
 
 // verify follows the kernel's module_sig_check: whether the signature is good, or why the module must not be loaded.
-func (h *Host) verify(s *kmod.Signature) (good bool, err error) {
+func (h *Host) verify(s *signature.Signature) (good bool, err error) {
 	why := "unsigned module"
 	switch {
 	case s != nil && s.Problem != "":
@@ -101,7 +102,7 @@ func (h *Host) verify(s *kmod.Signature) (good bool, err error) {
 }
 
 // knows tells whether a keyring has the signer's key.
-func (h *Host) knows(s kmod.Signer) bool {
+func (h *Host) knows(s signature.Signer) bool {
 	return slices.ContainsFunc(h.security.Keyring, func(c *x509.Certificate) bool {
 		if s.KeyID != "" {
 			return s.KeyID == hex.EncodeToString(c.SubjectKeyId)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kmod_test
+package signature_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/signature"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
@@ -59,7 +60,7 @@ func signed(t testing.TB, key crypto.Signer, name pkix.Name, o synth.SignOptions
 	return file
 }
 
-func signatureOf(t *testing.T, file []byte) *kmod.Signature {
+func signatureOf(t *testing.T, file []byte) *signature.Signature {
 	t.Helper()
 	details, err := kmod.ReadDetails(file)
 	if err != nil {
@@ -71,7 +72,7 @@ func signatureOf(t *testing.T, file []byte) *kmod.Signature {
 	return details.Signature
 }
 
-func TestSignature(t *testing.T) {
+func TestParse(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -82,25 +83,25 @@ func TestSignature(t *testing.T) {
 		key   crypto.Signer
 		name  pkix.Name
 		given synth.SignOptions
-		want  kmod.Signature
+		want  signature.Signature
 	}{
 		"issuer and serial, RSA": {key: rsaKey, name: pkix.Name{CommonName: "Driver key"},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "Driver key"}}}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "Driver key", Hash: "sha256"}}}},
 		"issuer and serial, ECDSA": {name: pkix.Name{CommonName: "Driver key", Organization: []string{"Example"}, Country: []string{"DE"}},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "Example: Driver key"}}}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "Example: Driver key", Hash: "sha256"}}}},
 		"name starts with the organization": {name: pkix.Name{CommonName: "Example key", Organization: []string{"Example"}},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "Example key"}}}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "Example key", Hash: "sha256"}}}},
 		"name and organization start alike": {name: pkix.Name{CommonName: "Example key", Organization: []string{"Example Ltd."}},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "Example key"}}}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "Example key", Hash: "sha256"}}}},
 		"organization only": {name: pkix.Name{Organization: []string{"Example"}},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "Example"}}}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "Example", Hash: "sha256"}}}},
 		"e-mail only": {name: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{email}},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "keys@example.com"}}}},
-		"no name": {want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial}}}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "keys@example.com", Hash: "sha256"}}}},
+		"no name": {want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Hash: "sha256"}}}},
 		"subject key identifier": {given: synth.SignOptions{BySubjectKeyID: true},
-			want: kmod.Signature{Signers: []kmod.Signer{{KeyID: "ab01"}}}},
+			want: signature.Signature{Signers: []signature.Signer{{KeyID: "ab01", Hash: "sha256"}}}},
 		"with certificate": {name: pkix.Name{CommonName: "k"}, given: synth.SignOptions{WithCertificate: true},
-			want: kmod.Signature{Signers: []kmod.Signer{{Serial: serial, Issuer: "k"}}, Certificates: true}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "k", Hash: "sha256"}}, Certificates: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestSignature(t *testing.T) {
 	})
 }
 
-func TestSignatureProblem(t *testing.T) {
+func TestParseProblem(t *testing.T) {
 	const mark = "~Module signature appended~\n"
 	file := synth.Module{Name: "a"}.Bytes()
 	good := signed(t, ecdsaKey(t), pkix.Name{CommonName: "Driver key"}, synth.SignOptions{})
@@ -151,7 +152,7 @@ func TestSignatureProblem(t *testing.T) {
 	}
 }
 
-func FuzzSignature(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	file := synth.Module{Name: "a", NoBuildID: true}.Bytes()
 	for _, o := range []synth.SignOptions{{}, {BySubjectKeyID: true}, {WithCertificate: true}} {
 		content := signed(f, ecdsaKey(f), pkix.Name{CommonName: "Driver key", Organization: []string{"Example"}}, o)
@@ -168,4 +169,11 @@ func FuzzSignature(f *testing.F) {
 			t.Errorf("signature %+v", s)
 		}
 	})
+}
+
+// patch writes a value over what is at a place.
+func patch(content []byte, at int, value string) []byte {
+	out := bytes.Clone(content)
+	copy(out[at:], value)
+	return out
 }

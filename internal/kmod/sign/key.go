@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sign
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// Key is a private key and its certificate. The key itself may be elsewhere, in a KMS or behind PKCS#11: all that is asked of it is the
+// signature over a digest, for RSA with the padding of PKCS#1 v1.5.
+type Key interface {
+	crypto.Signer
+	Certificate() *x509.Certificate
+}
+
+var (
+	// ErrEncrypted is wrapped when a key needs a passphrase.
+	ErrEncrypted = errors.New("the key is encrypted, and nobody is there to type its passphrase: store it without one (openssl pkey -in KEY -out PLAIN)")
+	// ErrMismatch is wrapped when a key is not the one of the certificate.
+	ErrMismatch = errors.New("the key is not the certificate's")
+)
+
+// NewKey joins a key and its certificate, after a look at whether they belong together and whether kernels take signatures by them.
+func NewKey(key crypto.Signer, certificate *x509.Certificate) (Key, error) {
+	switch public := certificate.PublicKey.(type) {
+	case *rsa.PublicKey:
+	case *ecdsa.PublicKey:
+		if public.Curve == elliptic.P224() {
+			return nil, errors.New("the certificate's key is on curve P-224, which kernels do not know")
+		}
+	default:
+		return nil, fmt.Errorf("the certificate's key is of type %v (%T), and kernels take RSA (PKCS#1) and ECDSA only", certificate.PublicKeyAlgorithm, public)
+	}
+	comparable, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !comparable.Equal(certificate.PublicKey) {
+		return nil, fmt.Errorf("%w: the key's public half has SHA-256 %s, the certificate's %s", ErrMismatch, publicDigest(key.Public()), publicDigest(certificate.PublicKey))
+	}
+	return pair{key, certificate}, nil
+}
+
+type pair struct {
+	crypto.Signer
+	certificate *x509.Certificate
+}
+
+// Certificate is the key's.
+func (p pair) Certificate() *x509.Certificate { return p.certificate }
+
+// Sign makes the same signature of the same digest each time, also with ECDSA (RFC 6979), so that what is signed again stays as it is.
+func (p pair) Sign(random io.Reader, digest []byte, o crypto.SignerOpts) ([]byte, error) {
+	if _, local := p.Signer.(*ecdsa.PrivateKey); local {
+		random = nil
+	}
+	return p.Signer.Sign(random, digest, o) //nolint:wrapcheck // the key's own words
+}
+
+// publicDigest tells keys apart, as `openssl pkey -pubout -outform DER | sha256sum` does.
+func publicDigest(key crypto.PublicKey) string {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(der))
+}
+
+// Names of the files that the Secrets of a Module's keySecret and certSecret hold.
+const (
+	KeyFile         = "key"
+	CertificateFile = "cert"
+)
+
+// maxFile bounds a key or certificate, in bytes. A Secret holds at most 1 MiB.
+const maxFile = 1 << 20
+
+// ReadKey reads a key and its certificate from the folders that their Secrets are mounted to.
+func ReadKey(key, certificate fs.FS) (Key, error) {
+	k, err := readFile(key, KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the Secret with the key: %w", err)
+	}
+	c, err := readFile(certificate, CertificateFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the Secret with the certificate: %w", err)
+	}
+	return ParseKey(k, c)
+}
+
+func readFile(dir fs.FS, name string) (_ []byte, err error) {
+	file, err := dir.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(content) > maxFile {
+		return nil, fmt.Errorf("%s is longer than %d bytes", name, maxFile)
+	}
+	return content, nil
+}
