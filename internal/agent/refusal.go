@@ -5,6 +5,7 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -57,7 +58,12 @@ func (f facts) refused() *report {
 		if _, live := f.live[s.Name]; live && s.Name != f.plan.Main {
 			continue
 		}
-		return &report{State: v1beta1.AttemptFailed, Reason: r.Reason, Message: r.Message + "\nNot tried again before the next boot, or another build or signature."}
+		head, log, more := strings.Cut(r.Message, "\n")
+		head += " Not tried again before the next boot, or another build or signature."
+		if more {
+			head += "\n" + log
+		}
+		return &report{State: v1beta1.AttemptFailed, Reason: r.Reason, Message: head}
 	}
 	return nil
 }

@@ -67,6 +67,12 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 	}, true
 }
 
+// Unsupported is a node that the Module selects, and on which no agent can run; false: it is none.
+func (s *Scene) Unsupported(node *corev1.Node) (status.Unsupported, bool) {
+	why := placement.Unsupported(node)
+	return status.Unsupported{Name: node.Name, Why: why}, why != "" && placement.Selects(s.Module, node)
+}
+
 // contentOf is what the node got for what is asked. One reference can name an image for each architecture, and the same
 // kernel version can stand for several.
 func contentOf(node *corev1.Node, ask *status.Ask, entry status.Entry) *status.Content {

@@ -28,6 +28,9 @@ const (
 	virtualKubeletTaint = "virtual-kubelet.io/provider"
 )
 
+// processors are those whose kernel modules can be told apart, and for which an agent can be built.
+var processors = []string{"386", "amd64", "arm", "arm64", "loong64", "ppc64le", "riscv64", "s390x"}
+
 // alwaysTolerated are the taints that a DaemonSet pod tolerates whatever its spec says: they describe the state of a
 // node, not who may use it.
 var alwaysTolerated = map[string]bool{
@@ -54,23 +57,25 @@ func Selects(m *v1beta1.Module, node *corev1.Node) bool {
 //
 // Whether the agent's pod is Ready is not asked: an order for a node whose agent is away costs nothing, waits for it,
 // and is what the agent finds when it comes back.
-func AgentExpected(node *corev1.Node) bool {
+func AgentExpected(node *corev1.Node) bool { return Unsupported(node) == "" }
+
+// Unsupported says why no agent can run on the node; empty: one can.
+func Unsupported(node *corev1.Node) string {
 	// A label that is missing counts as Linux: kubelets set it, but an administrator can take it off.
-	if os, ok := node.Labels[corev1.LabelOSStable]; ok && os != linux {
-		return false
+	if os := node.Labels[corev1.LabelOSStable]; os != "" && os != linux {
+		return "runs " + os
 	}
 	if os := node.Status.NodeInfo.OperatingSystem; os != "" && os != linux {
-		return false
+		return "runs " + os
 	}
-	if node.Labels[virtualKubeletLabel] == virtualKubeletValue {
-		return false
+	if arch := node.Status.NodeInfo.Architecture; arch != "" && !slices.Contains(processors, arch) {
+		return "has the processor " + arch
 	}
-	for i := range node.Spec.Taints {
-		if node.Spec.Taints[i].Key == virtualKubeletTaint {
-			return false
-		}
+	virtual := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == virtualKubeletTaint })
+	if virtual || node.Labels[virtualKubeletLabel] == virtualKubeletValue {
+		return "is a virtual kubelet, without a kernel of its own"
 	}
-	return true
+	return ""
 }
 
 // Eligible reports whether the Module belongs on the node, taints aside.

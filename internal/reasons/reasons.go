@@ -16,6 +16,8 @@ import (
 type Reason struct {
 	// Name in CamelCase.
 	Name string
+	// Final: it does not end by itself; see [Final].
+	Final bool
 	// Meaning and Next are plain text; Next is empty when there is nothing to do.
 	Meaning, Next string
 }
@@ -33,18 +35,23 @@ func Patience(name string) bool {
 	return false
 }
 
+// Final reports whether a reason does not end by itself: until somebody changes the Module, the image or the node, nothing is tried again, or
+// the answer will be the same. What may come with another Module, with the registry or with the node's own recovery is not final.
+func Final(name string) bool { return all()[name].Final }
+
 var all = sync.OnceValue(func() map[string]Reason { return parse(reference.Reasons) })
 
-// parse reads the tables of the page: | `Name` | meaning | next step |.
+// parse reads the tables of the page: | `Name` | meaning | next step |, where attention is needed | `Name` | final | meaning | next step |.
 func parse(page string) map[string]Reason {
 	found := map[string]Reason{}
 	for line := range strings.Lines(page) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
 		name := strings.TrimSpace(cells[0])
-		if len(cells) != 3 || !strings.HasPrefix(name, "`") {
+		n := len(cells)
+		if n < 3 || n > 4 || !strings.HasPrefix(name, "`") {
 			continue
 		}
-		r := Reason{Name: strings.Trim(name, "`"), Meaning: plain(cells[1]), Next: plain(cells[2])}
+		r := Reason{Name: strings.Trim(name, "`"), Final: n == 4 && plain(cells[1]) == "yes", Meaning: plain(cells[n-2]), Next: plain(cells[n-1])}
 		if r.Next == "none" {
 			r.Next = ""
 		}

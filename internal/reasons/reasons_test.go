@@ -32,6 +32,17 @@ func TestEveryReasonIsKnown(t *testing.T) {
 	if r := reasons.Of(v1beta1.ReasonReady); r.Next != "" {
 		t.Errorf("when all is well there is a next step: %q", r.Next)
 	}
+	for name, want := range map[string]bool{
+		v1beta1.ReasonNoKernelMapping: true, v1beta1.ReasonQuarantined: true, v1beta1.ReasonUnsupportedNode: true,
+		v1beta1.ReasonLoading: false, v1beta1.ReasonImageNotFound: false, v1beta1.ReasonNodeNotReady: false, "Invented": false,
+	} {
+		if reasons.Final(name) != want {
+			t.Errorf("%s: final %t", name, !want)
+		}
+		if want && reasons.Patience(name) {
+			t.Errorf("%s is final and asks for patience", name)
+		}
+	}
 	if r := reasons.Of("Invented"); r != (reasons.Reason{}) {
 		t.Errorf("a reason that does not exist: %+v", r)
 	}

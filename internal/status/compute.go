@@ -40,6 +40,9 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 		// The others say what is; nothing will come of what is asked.
 		result.Conditions[0] = no(v1beta1.ConditionReady, p.Reason, p.Message)
 	}
+	if stalled(m, &result.Conditions[0]) {
+		result.Conditions = append(result.Conditions, yes(v1beta1.ConditionStalled, result.Conditions[0].Reason, result.Conditions[0].Message))
+	}
 	for i := range result.Conditions {
 		result.Conditions[i].ObservedGeneration = m.Generation
 	}
@@ -121,7 +124,7 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	case m.Rollout != nil && len(m.Rollout.Mass) > 0:
 		return no(kind, v1beta1.ReasonMassDeselection, mass(m.Rollout))
 	case len(wanted) == 0:
-		return no(kind, v1beta1.ReasonNoNodes, noNodes)
+		return nowhere(m, kind)
 	}
 	desired := only(wanted, func(n *Node) bool { return n.Unmapped == nil || n.Ordered })
 	if len(desired) == 0 {
@@ -227,7 +230,7 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	case m.PluginProblem != nil:
 		return no(kind, m.PluginProblem.Reason, m.PluginProblem.Message)
 	case len(wanted) == 0:
-		return no(kind, v1beta1.ReasonNoNodes, noNodes)
+		return nowhere(m, kind)
 	}
 	hosts := only(wanted, func(n *Node) bool { return n.Usable || !m.Loads })
 	if len(hosts) == 0 {

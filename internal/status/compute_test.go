@@ -138,7 +138,7 @@ func TestConditions(t *testing.T) {
 				}
 			})},
 			then: map[string]string{
-				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device; ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
+				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device (kernel: [ 12.3] kernel line); ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
 			},
 		},
 		"live, and not usable": {
@@ -369,12 +369,38 @@ func TestCarryKeepsTransitionTimes(t *testing.T) {
 	}
 }
 
-func TestLongMessagesAreCut(t *testing.T) {
-	module := status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) {
-		n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonLoadFailed, strings.Repeat("ä", 1000))
-	})}
-	message := meta.FindStatusCondition(status.Compute(&module).Conditions, v1beta1.ConditionLoaded).Message
-	if len(message) > 400 || !strings.HasSuffix(message, "…") || slices.Contains([]rune(message), '\uFFFD') {
-		t.Errorf("message: %q", message)
+// TestMessagesKeepWhatMatters: who failed at what, why, and what the kernel said of it in the end.
+func TestMessagesKeepWhatMatters(t *testing.T) {
+	long := "failed to pull and unpack image " + strings.Repeat("ä", 1000)
+	cases := map[string]struct {
+		reason, given string
+		then          []string
+		not           string
+	}{
+		"both ends of a long one": {
+			reason: v1beta1.ReasonLoadFailed, given: long + ": not found", then: []string{"failed to pull and unpack image ä", "…", "ä: not found"},
+		},
+		"the kernel's last line": {
+			reason: v1beta1.ReasonLoadFailed, given: "The kernel refused nic.\nnic: probing\nnic: card does not answer", then: []string{"The kernel refused nic. (kernel: nic: card does not answer)"},
+			not: "probing",
+		},
+		"a long line of the kernel": {
+			reason: v1beta1.ReasonLoadFailed, given: "No.\n" + long + " (err -2)", then: []string{"No. (kernel: failed to pull", "ä (err -2))"},
+		},
+		"what is no line of the kernel": {reason: v1beta1.ReasonNotUsable, given: "Not ready.\nstate holds down", then: []string{"Not ready."}, not: "holds"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			module := status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Attempt = attempt(v1beta1.AttemptFailed, tc.reason, tc.given) })}
+			message := meta.FindStatusCondition(status.Compute(&module).Conditions, v1beta1.ConditionLoaded).Message
+			for _, words := range tc.then {
+				if !strings.Contains(message, words) {
+					t.Errorf("no %q in %q", words, message)
+				}
+			}
+			if len(message) > 400 || slices.Contains([]rune(message), '\uFFFD') || tc.not != "" && strings.Contains(message, tc.not) {
+				t.Errorf("%d bytes: %q", len(message), message)
+			}
+		})
 	}
 }

@@ -76,6 +76,14 @@ type Node struct {
 	PluginReady bool
 }
 
+// Unsupported is a node on which no agent can run.
+type Unsupported struct {
+	// Name of the node.
+	Name string
+	// Why, as what the node does: "runs windows".
+	Why string
+}
+
 // Module is what is known about one Module.
 type Module struct {
 	// Generation of the Module that the facts are about.
@@ -98,6 +106,9 @@ type Module struct {
 	RebuildTrigger, RebuiltTrigger *int
 	// Nodes in any order.
 	Nodes []Node
+	// Unsupported are nodes that are selected and can have no kernel module, in any order. They count nowhere; where there are no others, they
+	// say why.
+	Unsupported []Unsupported
 	// Rollout is which nodes may be changed now; nil: all of them.
 	Rollout *rollout.Plan
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
 	ours "github.com/drover-project/drover/internal/status"
 )
 
@@ -18,6 +19,9 @@ import (
 func TestToolsReadTheStatus(t *testing.T) {
 	inUse := func(_ int, n *ours.Node) {
 		n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "used by a pod")
+	}
+	quarantined := func(_ int, n *ours.Node) {
+		n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonQuarantined, "the node went down")
 	}
 	cases := map[string]struct {
 		given      ours.Module
@@ -34,6 +38,57 @@ func TestToolsReadTheStatus(t *testing.T) {
 		"failing": {
 			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, inUse)}, generation: 2,
 			then: status.InProgressStatus, says: "Live on 0 of 1 node; InUse on a: used by a pod",
+		},
+		"failed for good": {
+			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, quarantined)}, generation: 2,
+			then: status.FailedStatus, says: "Live on 0 of 2 nodes; Quarantined on a, b: the node went down",
+		},
+		"failed for good on one, on its way on another": {
+			given: ours.Module{Loads: true, Generation: 2, Nodes: append(nodes(1, quarantined), ours.Node{Name: "z", Ready: true, Wanted: true})}, generation: 2,
+			then: status.InProgressStatus,
+		},
+		"failed for good on one, live on another": {
+			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, func(i int, n *ours.Node) {
+				if i == 0 {
+					live(i, n)
+				} else {
+					quarantined(i, n)
+				}
+			})}, generation: 2, then: status.FailedStatus,
+		},
+		"failed for good, and a plugin is still starting elsewhere": {
+			given: ours.Module{Loads: true, HasPlugin: true, Generation: 2, Nodes: nodes(2, func(i int, n *ours.Node) {
+				if i == 0 {
+					live(i, n)
+				} else {
+					quarantined(i, n)
+				}
+			})}, generation: 2, then: status.InProgressStatus,
+		},
+		"no kernel is covered": {
+			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, func(_ int, n *ours.Node) {
+				n.Unmapped, n.Ordered, n.Pending = &ours.Problem{Reason: v1beta1.ReasonNoKernelMapping}, false, false
+			})}, generation: 2, then: status.FailedStatus, says: "No image for 1 kernel (6.1.0) of 1 node: a",
+		},
+		"the rollout stopped behind a node that failed for good": {
+			given: ours.Module{
+				Loads: true, Generation: 2, Nodes: append(nodes(1, quarantined), ours.Node{Name: "z", Ready: true, Wanted: true, Live: true}),
+				Rollout: &rollout.Plan{Halt: rollout.HaltFailed, Waiting: 1, Total: 2, Hold: map[string]bool{"z": true}},
+			}, generation: 2, then: status.FailedStatus,
+		},
+		"nodes that cannot have it": {
+			given:      ours.Module{Loads: true, Generation: 2, Unsupported: []ours.Unsupported{{Name: "win-1", Why: "runs windows"}, {Name: "a", Why: "has the processor wasm32"}}},
+			generation: 2, then: status.FailedStatus,
+			says: "The selector chooses no node on which kernel modules can be managed: a has the processor wasm32, win-1 runs windows",
+		},
+		"no node at all, which an autoscaler may bring": {given: ours.Module{Loads: true, Generation: 2}, generation: 2, then: status.InProgressStatus},
+		"a device class of somebody else's": {
+			given:      ours.Module{Loads: true, HasDRA: true, Generation: 2, Nodes: nodes(1, live), PluginProblem: &ours.Problem{Reason: v1beta1.ReasonDeviceClassConflict}},
+			generation: 2, then: status.FailedStatus,
+		},
+		"read-only": {
+			given:      ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, quarantined), ReadOnly: &ours.Problem{Reason: v1beta1.ReasonPeerActive}},
+			generation: 2, then: status.InProgressStatus,
 		},
 		"well, but changed since": {given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, live)}, generation: 3, then: status.InProgressStatus},
 		"leaving": {

@@ -19,6 +19,8 @@ const (
 	maxNames = 3
 	// maxQuote is how much of a node's own message is quoted, in bytes.
 	maxQuote = 300
+	// maxKernelLine is how much of the kernel's last line is quoted, in bytes.
+	maxKernelLine = 160
 
 	noNodes = "The selector chooses no node on which kernel modules can be managed"
 )
@@ -112,7 +114,7 @@ func rank(reason string) int {
 func describe(cohorts []cohort) string {
 	parts := make([]string, 0, len(cohorts))
 	for _, c := range cohorts {
-		parts = append(parts, fmt.Sprintf("%s on %s%s", c.reason, namesOf(c.nodes), hint(c.quote)))
+		parts = append(parts, fmt.Sprintf("%s on %s%s%s", c.reason, namesOf(c.nodes), hint(c.quote), kernelLine(c)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -170,11 +172,30 @@ func quantity(n int, noun string) string {
 
 func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
-// shorten takes the first line of a node's message: kernel lines that follow it are for the node's own object.
+// shorten takes the first line of a node's message; the rest is for the node's own object. Of one that is too long it keeps both ends: who
+// failed at what stands at the beginning, and why at the end.
 func shorten(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-	if len(text) <= maxQuote {
+	return clip(text, maxQuote)
+}
+
+func clip(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxQuote], "") + "…"
+	head := limit / 3
+	return strings.ToValidUTF8(text[:head], "") + "…" + strings.ToValidUTF8(text[len(text)-(limit-head):], "")
+}
+
+// kernelLine is the last line of the kernel's own about a failure: the one that says what came of it. Lines of other reasons are no kernel's, and
+// may change while the reason stands.
+func kernelLine(c cohort) string {
+	if c.reason == v1beta1.ReasonNotUsable || c.reason == v1beta1.ReasonInUse {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(c.quote), "\n")
+	if len(lines) < 2 {
+		return ""
+	}
+	return " (kernel: " + clip(lines[len(lines)-1], maxKernelLine) + ")"
 }

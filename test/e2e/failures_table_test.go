@@ -66,6 +66,20 @@ func selectionFailures() map[string]failure {
 				s.create(func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{s.selector(): "nowhere"} })
 			},
 		},
+		v1beta1.ReasonUnsupportedNode: {
+			words: []string{"runs windows", "e2e-fails-unsupportednode-win"},
+			given: func(s *scenario, _ string) *scenario {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+					Name: s.key.Namespace + "-win", Labels: map[string]string{s.selector(): "win", corev1.LabelOSStable: "windows"},
+				}}
+				s.must(shared.Admin.Create(s.Context(), node))
+				s.Cleanup(func() { s.must(shared.Admin.Delete(context.WithoutCancel(s.Context()), node)) })
+				return s
+			},
+			breaks: func(s *scenario, _ string) {
+				s.create(func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{s.selector(): "win"} })
+			},
+		},
 		v1beta1.ReasonNoKernelMapping: {
 			condition: v1beta1.ConditionKernelsCovered, words: []string{kernelEven, "hollow-0"},
 			breaks: creating(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].Regexp = `^5\.` }),

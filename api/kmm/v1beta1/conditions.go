@@ -2,7 +2,7 @@
 
 package v1beta1
 
-// Condition types of a Module. All have positive polarity; none is transient.
+// Condition types of a Module. All have positive polarity but ConditionStalled; none is transient.
 const (
 	// ConditionReady sums up the others: True when everything this Module asks for is there on every node it selects.
 	ConditionReady = "Ready"
@@ -14,6 +14,8 @@ const (
 	ConditionLoaded = "Loaded"
 	// ConditionDevicesReady is True when the device plugin or DRA driver is ready on every node with the module.
 	ConditionDevicesReady = "DevicesReady"
+	// ConditionStalled is True when nothing that is missing will come by itself, and is not there otherwise, as kstatus has it.
+	ConditionStalled = "Stalled"
 )
 
 // Reasons of conditions that stand for "all is well" or "on its way".
@@ -151,6 +153,8 @@ const (
 	ReasonCheckFailed = "CheckFailed"
 	// ReasonBuildInputMissing: what an image is to be built from is not there, or does not say enough.
 	ReasonBuildInputMissing = "BuildInputMissing"
+	// ReasonUnsupportedNode: the selector chooses only nodes on which no agent can run.
+	ReasonUnsupportedNode = "UnsupportedNode"
 	// ReasonUnsupported: the Module asks for something that this version does not do.
 	ReasonUnsupported = "Unsupported"
 )

@@ -117,6 +117,8 @@ func About(scene *facts.Scene, nodes []corev1.Node) *status.Module {
 	for i := range nodes {
 		if n, concerned := scene.Node(&nodes[i]); concerned {
 			about.Nodes = append(about.Nodes, n)
+		} else if n, alien := scene.Unsupported(&nodes[i]); alien {
+			about.Unsupported = append(about.Unsupported, n)
 		}
 	}
 	about.Rollout = scene.Rollout(nodes, clock.RealClock{}.Now())

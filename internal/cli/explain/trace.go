@@ -89,7 +89,7 @@ var stepOf = map[string]string{
 	v1beta1.ReasonVermagicMismatch: stepChecks, v1beta1.ReasonUnknownSymbol: stepChecks, v1beta1.ReasonMissingDependency: stepChecks,
 	v1beta1.ReasonFirmwareConflict: stepChecks, v1beta1.ReasonModuleConflict: stepChecks,
 	v1beta1.ReasonAlreadyLoadedForeign: stepChecks, v1beta1.ReasonModprobeUnsupported: stepChecks,
-	"DependencyConflict": stepChecks, "MissingFirmware": stepChecks, "UnsupportedNode": stepChecks,
+	"DependencyConflict": stepChecks, "MissingFirmware": stepChecks, v1beta1.ReasonUnsupportedNode: stepSelected,
 	v1beta1.ReasonSignatureRejected: stepTrusted, v1beta1.ReasonModulesDisabled: stepTrusted, "LockedDown": stepTrusted, "LoadPin": stepTrusted,
 	v1beta1.ReasonNotUsable: stepReady,
 	v1beta1.ReasonInUse:     stepHolders, v1beta1.ReasonRebootRequired: stepHolders, v1beta1.ReasonUnloadFailed: stepHolders,
@@ -277,8 +277,8 @@ func (s *subject) selected() Step {
 			return Step{Name: stepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
 		}
 	}
-	if !placement.AgentExpected(node) {
-		return Step{Name: stepSelected, State: No, Text: "the node has no Linux kernel of its own, so no agent can run there"}
+	if why := placement.Unsupported(node); why != "" {
+		return Step{Name: stepSelected, State: No, Reason: v1beta1.ReasonUnsupportedNode, Text: "the node " + why + ", so no agent can run there"}
 	}
 	if len(m.Spec.Selector) == 0 {
 		return Step{Name: stepSelected, State: OK, Text: "the selector is empty and chooses every Linux node"}

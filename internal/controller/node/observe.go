@@ -44,6 +44,8 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	for i := range nodes.Items {
 		if node, concerned := scene.Node(&nodes.Items[i]); concerned {
 			about.Nodes = append(about.Nodes, node)
+		} else if n, alien := scene.Unsupported(&nodes.Items[i]); alien {
+			about.Unsupported = append(about.Unsupported, n)
 		}
 	}
 	about.Rollout = scene.Rollout(nodes.Items, r.now())

@@ -63,7 +63,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err := r.write(ctx, module, &after); err != nil {
 		return reconcile.Result{}, ignoreNotFound("write status", err)
 	}
-	r.recorder.Changed(module, before.Conditions, after.Conditions)
+	r.recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
 	return result, nil
 }
 

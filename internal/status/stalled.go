@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/rollout"
+)
+
+// stalled reports whether nothing that is missing will come by itself, so that whoever waits for the Module waits in vain. One node that is
+// still on its way, or away, is reason enough to wait. A Module that is being deleted is never stalled: tools see that it leaves. Nor is one
+// while Drover only watches, which is no matter of the Module.
+func stalled(m *Module, ready *metav1.Condition) bool {
+	if ready.Status == metav1.ConditionTrue || m.Deleting || m.ReadOnly != nil || m.Paused {
+		return false
+	}
+	missing := false
+	for i := range m.Nodes {
+		n := &m.Nodes[i]
+		p, open := Why(m, n)
+		switch {
+		case open && !reasons.Final(p.Reason) && !waitsInVain(m, &p):
+			return false
+		case !open && n.Usable && !n.PluginReady && (m.HasPlugin || m.HasDRA) && m.PluginProblem == nil:
+			return false
+		}
+		missing = missing || open
+	}
+	return missing || reasons.Final(ready.Reason)
+}
+
+// waitsInVain is true for a node that waits for its turn behind one that failed for good.
+func waitsInVain(m *Module, p *Problem) bool {
+	return p.Reason == v1beta1.ReasonRollingOut && m.Rollout != nil && m.Rollout.Halt == rollout.HaltFailed
+}
+
+// nowhere is a condition of a Module that selects no node that can have it.
+func nowhere(m *Module, kind string) metav1.Condition {
+	if len(m.Unsupported) == 0 {
+		return no(kind, v1beta1.ReasonNoNodes, noNodes)
+	}
+	nodes := slices.SortedFunc(slices.Values(m.Unsupported), func(a, b Unsupported) int { return cmp.Compare(a.Name, b.Name) })
+	names := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		names = append(names, n.Name+" "+n.Why)
+	}
+	return no(kind, v1beta1.ReasonUnsupportedNode, fmt.Sprintf("%s: %s", noNodes, list(names)))
+}
+
+// Told are the conditions of which changes are to be told: Stalled only repeats what another one knows first-hand.
+func Told(conditions []metav1.Condition) []metav1.Condition {
+	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == v1beta1.ConditionStalled })
+}
