@@ -10,7 +10,7 @@ NODES ?= 500
 EVENTS ?= 10000
 SEED ?= 1
 LDFLAGS := -s -w -X github.com/drover-project/drover/internal/version.Version=$(VERSION)
-BINARIES := drover drover-operator drover-agent drover-kcall
+BINARIES := drover drover-operator drover-agent drover-kcall drover-signer
 export CGO_ENABLED ?= 0
 
 ##@ Start here

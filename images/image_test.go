@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -290,5 +291,21 @@ func TestSavedImagesCanBeReadBack(t *testing.T) {
 func TestFindNamesTheImagesThereAre(t *testing.T) {
 	if _, err := Find("drover"); err == nil || !strings.Contains(err.Error(), "drover-agent") {
 		t.Errorf("error %v does not name the images", err)
+	}
+}
+
+// TestSignerHasAnImageOfItsOwn: whoever can pull the operator or run it has no tool to sign with, and the signer is not root.
+func TestSignerHasAnImageOfItsOwn(t *testing.T) {
+	signer, err := Find("drover-signer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if signer.Package != "cmd/drover-signer" || len(signer.Beside) > 0 || signer.User != nobody || signer.Kmod {
+		t.Errorf("program %+v", signer)
+	}
+	for _, program := range Programs {
+		if program.Name != signer.Name && slices.Contains(append([]string{program.Package}, program.Beside...), signer.Package) {
+			t.Errorf("%s holds the signer, too", program.Name)
+		}
 	}
 }

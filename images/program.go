@@ -54,6 +54,10 @@ var Programs = []Program{
 		Description: "The node side of Drover", Kmod: true,
 	},
 	{
+		Name: "drover-signer", Package: "cmd/drover-signer", User: nobody,
+		Description: "The steps of making a kernel module image",
+	},
+	{
 		// The kubelet's socket folder belongs to root; no capability is needed.
 		Name: "sample-device-plugin", Package: "samples/deviceplugin", User: "0:0",
 		Description: "Sample device plugin that offers device nodes by pattern",

@@ -61,6 +61,14 @@ type Result struct {
 	Signer *Signer `json:"signer,omitempty"`
 	// Signed counts files.
 	Signed int `json:"signed,omitempty"`
+	// Files are those that were signed or packed, as far as they fit into a message.
+	Files []string `json:"files,omitempty"`
+	// Unmatched are patterns of files to be signed that name none.
+	Unmatched []string `json:"unmatched,omitempty"`
+	// Skipped means that there was nothing to do, for check has found the image.
+	Skipped bool `json:"skipped,omitempty"`
+	// Reason of a failure, for programs.
+	Reason Reason `json:"reason,omitempty"`
 	// Error of one line, when the step failed. More is in the log.
 	Error string `json:"error,omitempty"`
 }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/drover-project/drover/internal/kmod/sign"
+	"github.com/drover-project/drover/internal/signer"
+)
+
+// readKey makes a key of two Secrets. Keys that are elsewhere, in hardware or a service, come in here.
+func readKey(key, certificate []byte) (*signer.Key, error) {
+	k, err := sign.ParseKey(key, certificate)
+	if err != nil {
+		return nil, err
+	}
+	return &signer.Key{
+		Signer: signer.Describe(k.Certificate()),
+		Sign: func(path string, content []byte) ([]byte, error) {
+			signed, err := sign.File(path, content, k, sign.Options{})
+			if errors.Is(err, sign.ErrNotModule) {
+				return nil, fmt.Errorf("%w: %w", signer.ErrNotModule, err)
+			}
+			return signed, err
+		},
+	}, nil
+}

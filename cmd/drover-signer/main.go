@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command drover-signer is what the containers of an image's Job run: it asks the registry, packs what was compiled, signs, and pushes. It works
+// the same on a laptop.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	// The image holds no authorities: these stand in where the system has none.
+	_ "golang.org/x/crypto/x509roots/fallback"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/drover-project/drover/internal/signer"
+	"github.com/drover-project/drover/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := root().ExecuteContext(ctx); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "drover-signer:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	logs := textlogger.NewConfig()
+	c := &cobra.Command{
+		Use: "drover-signer", Short: "The steps of making a kernel module image",
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		SilenceUsage:      true, SilenceErrors: true,
+		PersistentPreRun: func(c *cobra.Command, _ []string) {
+			logger := textlogger.NewLogger(logs)
+			klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+			c.SetContext(klog.NewContext(c.Context(), logger))
+		},
+	}
+	flags := flag.NewFlagSet("logs", flag.ContinueOnError)
+	logs.AddFlags(flags)
+	c.PersistentFlags().AddGoFlagSet(flags)
+	c.AddCommand(signer.CheckCommand(), signer.PullCommand(), signer.PackCommand(), signer.SignCommand(readKey), signer.PushCommand(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(c *cobra.Command, _ []string) { c.Println(version.Version) },
+	})
+	c.SetOut(os.Stdout)
+	return c
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/authn/kubernetes"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/internal/version"
+)
+
+// Registry says how to speak to a registry.
+type Registry struct {
+	// Insecure allows plain HTTP.
+	Insecure bool
+	// SkipVerify takes any certificate of the registry.
+	SkipVerify bool
+	// CA is a file with more certificate authorities in PEM, or a folder of such; none if it does not exist.
+	CA string
+	// Auth are files with credentials, of mounted Secrets for example.
+	Auth []string
+	// Backoff before the second try of a request; three tries are made.
+	Backoff time.Duration
+}
+
+func (r *Registry) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&r.Insecure, "insecure", false, "allow plain HTTP")
+	flags.BoolVar(&r.SkipVerify, "skip-tls-verify", false, "take any certificate of the registry")
+	flags.StringVar(&r.CA, "ca", "", "file with more certificate authorities in PEM, or folder of such; it need not exist")
+	flags.StringArrayVar(&r.Auth, "auth", nil, "file with credentials for registries, as docker's config.json; may be repeated")
+	flags.DurationVar(&r.Backoff, "retry-delay", 2*time.Second, "delay before a request is tried again; it triples each time")
+}
+
+func (r *Registry) reference(image string) (name.Reference, error) {
+	var options []name.Option
+	if r.Insecure {
+		options = append(options, name.Insecure)
+	}
+	reference, err := name.ParseReference(image, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: image reference: %w", errInvalid, err)
+	}
+	return reference, nil
+}
+
+const (
+	tries = 4
+	// patience is how long a registry may take for the first line of an answer; large blobs are checked before it comes.
+	patience = 5 * time.Minute
+)
+
+func (r *Registry) options(ctx context.Context) ([]remote.Option, error) {
+	base, ok := remote.DefaultTransport.(*http.Transport)
+	if !ok {
+		return nil, errors.New("the library's transport is of an unknown type")
+	}
+	transport := base.Clone()
+	transport.ResponseHeaderTimeout = patience
+	authorities, err := r.authorities()
+	if err != nil {
+		return nil, err
+	}
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities, InsecureSkipVerify: r.SkipVerify}
+	keychain, err := r.keychain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []remote.Option{
+		remote.WithContext(ctx), remote.WithTransport(transport), remote.WithAuthFromKeychain(keychain), remote.WithJobs(2),
+		remote.WithUserAgent(version.UserAgent("drover-signer")),
+		remote.WithRetryBackoff(remote.Backoff{Duration: r.Backoff, Factor: 3, Jitter: 0.1, Steps: tries}),
+	}, nil
+}
+
+// authorities are the system's and those of CA; nil stands for the system's alone.
+func (r *Registry) authorities() (*x509.CertPool, error) {
+	info, err := os.Stat(r.CA)
+	if r.CA == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: authorities: %w", errInvalid, err)
+	}
+	files := []string{r.CA}
+	if info.IsDir() {
+		if files, err = filepath.Glob(filepath.Join(r.CA, "*.[cp]*")); err != nil { // .crt .cert .ca .pem
+			return nil, fmt.Errorf("%w: authorities: %w", errInvalid, err)
+		}
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // the image of this program has none
+	}
+	found := false
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("%w: read an authority: %w", errInvalid, err)
+		}
+		found = pool.AppendCertsFromPEM(raw) || found
+	}
+	if !found {
+		return nil, fmt.Errorf("%w: %s has no certificate in PEM", errInvalid, r.CA)
+	}
+	return pool, nil
+}
+
+// keychain finds credentials as a kubelet does, and then as docker does.
+func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
+	var secrets []corev1.Secret
+	for _, file := range r.Auth {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("%w: read credentials: %w", errInvalid, err)
+		}
+		var config struct {
+			Auths map[string]any `json:"auths"`
+		}
+		if err := json.Unmarshal(raw, &config); err != nil {
+			return nil, fmt.Errorf("%w: the credentials in %s are unreadable", errInvalid, file) // the error may quote them
+		}
+		secret := corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: raw}}
+		if config.Auths == nil {
+			secret = corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: raw}}
+		}
+		secrets = append(secrets, secret)
+	}
+	keychain, err := kubernetes.NewFromPullSecrets(ctx, secrets)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the credentials for registries are unreadable", errInvalid) // as above
+	}
+	return authn.NewMultiKeychain(keychain, authn.DefaultKeychain), nil
+}
