@@ -16,6 +16,7 @@ import (
 
 	"github.com/drover-project/drover/internal/controller/guard"
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/controller/moduleimage"
 	"github.com/drover-project/drover/internal/controller/node"
 	"github.com/drover-project/drover/internal/controller/plugin"
 	"github.com/drover-project/drover/internal/controller/startup"
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	recorder, numbers := kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), metrics.NewBoard()
 	ctrlmetrics.Registry.MustRegister(numbers)
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
-	return operator.Run(ctx, mgr, options, map[string]operator.Controller{
+	controllers := map[string]operator.Controller{
 		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
 		"node": node.New(c, node.Options{
 			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Metrics: numbers, Gate: closed,
@@ -74,5 +75,9 @@ func run(ctx context.Context, args []string) error {
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
-	})
+	}
+	if options.SignerImage != "" {
+		controllers["image"] = moduleimage.New(c, live, options.Images(&delivery.Board{}, closed))
+	}
+	return operator.Run(ctx, mgr, options, controllers)
 }

@@ -26,6 +26,8 @@ const (
 	OwnerPlugin = client.FieldOwner("drover-plugin")
 	// OwnerFinalizer writes finalizers.
 	OwnerFinalizer = client.FieldOwner("drover-finalizer")
+	// OwnerImage runs the Jobs of ModuleImages, and writes their status.
+	OwnerImage = client.FieldOwner("drover-image")
 	// OwnerCarrier creates carrier pods.
 	OwnerCarrier = client.FieldOwner("drover-carrier")
 )

@@ -9,6 +9,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,7 @@ import (
 )
 
 // cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and few of the pods.
-// Secrets and ConfigMaps are never read.
+// Secrets are never read, and of ConfigMaps only that they changed.
 func cacheOptions() (cache.Options, error) {
 	ofModules, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
 	if err != nil {
@@ -39,6 +40,8 @@ func cacheOptions() (cache.Options, error) {
 			&corev1.Node{}:              {Transform: slimNode},
 			&corev1.Pod{}:               {Label: made, Transform: slimPod},
 			&appsv1.DaemonSet{}:         {Label: made},
+			&batchv1.Job{}:              {Label: made},
+			&corev1.ConfigMap{}:         {Transform: slimMetadata},
 			&corev1.ServiceAccount{}:    {Label: made},
 			&resourcev1.ResourceClaim{}: {Transform: slimClaim},
 			// Who wrote it tells whether it was made here.
@@ -53,6 +56,16 @@ func cacheOptions() (cache.Options, error) {
 func slim(object any) (any, error) {
 	if meta, ok := object.(metav1.Object); ok {
 		meta.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// slimMetadata keeps which object it is, and which version of it.
+func slimMetadata(object any) (any, error) {
+	if meta, ok := object.(metav1.Object); ok {
+		meta.SetManagedFields(nil)
+		meta.SetAnnotations(nil)
+		meta.SetLabels(nil)
 	}
 	return object, nil
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/version"
@@ -47,6 +48,9 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("register the built-in kinds: %w", err)
 	}
 	if err := v1beta1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register our kinds: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register our kinds: %w", err)
 	}
 	cached, err := cacheOptions()

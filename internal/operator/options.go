@@ -11,15 +11,18 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2/textlogger"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/controller/moduleimage"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/pipeline"
 )
 
 // Name is the operator's name: its user agent's beginning, its Lease, its ServiceAccount.
@@ -40,6 +43,12 @@ type Options struct {
 	AgentImage string
 	// DeliveryMode says how carriers read kernel module images.
 	DeliveryMode delivery.Mode
+	// SignerImage and BuildImage are the images of Jobs that build and sign kernel module images. Without the first, none run.
+	SignerImage, BuildImage string
+	// BuildHostModules mounts the node's /lib/modules into builds from Dockerfiles.
+	BuildHostModules bool
+	// BuildTimeout ends a build.
+	BuildTimeout time.Duration
 	// CarrierUser is found out, not given: see CarrierUser.
 	CarrierUser *int64
 	// DeliveryMaxInFlight bounds carriers at work in the cluster.
@@ -78,6 +87,10 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&mode, "delivery-mode", string(delivery.ModeAuto),
 		"how the pods that deliver read an image: imageVolume, initContainer, or auto to choose per node")
 	set.IntVar(&o.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
+	set.StringVar(&o.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
+	set.StringVar(&o.BuildImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
+	set.BoolVar(&o.BuildHostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs namespaces that admit hostPath")
+	set.DurationVar(&o.BuildTimeout, "build-timeout", 2*time.Hour, "how long the Job of an image may take")
 	set.IntVar(&o.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all, -name leaves one out")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
@@ -134,6 +147,13 @@ func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 		Parallelism:         o.Parallelism,
 		DRA:                 o.DRA,
 	}
+}
+
+// Images are the options of the controller that has images built and signed.
+func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {
+	return moduleimage.Options{Gate: g, Problems: problems, Pipeline: pipeline.Options{
+		SignerImage: o.SignerImage, BuildahImage: o.BuildImage, HostModules: o.BuildHostModules, User: o.CarrierUser, Deadline: o.BuildTimeout,
+	}}
 }
 
 // enabled reports whether a controller shall run. The last mention of a name wins over "*".

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
@@ -103,6 +104,7 @@ func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(kmmv1beta1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	return scheme
 }
 

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package moduleimage has images built and signed in the cluster.
+//
+// Reads: Module, Node, ModuleImage, Job, pod, the metadata of ConfigMaps and, live, the one that a build names. Writes: ModuleImages and their
+// status, and Jobs. It has no right to read any Secret: a Job's steps mount them, and tell what there is to know.
+//
+// Two reconcilers: one makes, for each Module, a ModuleImage per distinct set of inputs, and takes its wish back where it does not want one
+// any more; the other runs a ModuleImage's Jobs. What it decides follows from the Jobs alone: its own status is never read.
+//
+// The same inputs have the same name, so that they are built once. An image that nobody wants keeps its Jobs, the active one suspended, in case
+// somebody wants it again; of each Module's, the newest stay.
+package moduleimage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/pipeline"
+)
+
+// +kubebuilder:rbac:groups=drover.dev,resources=moduleimages,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=drover.dev,resources=moduleimages/status,verbs=patch
+// +kubebuilder:rbac:groups=drover.dev,resources=moduleimages/finalizers,verbs=update
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+
+// Options of the controller.
+type Options struct {
+	// Pipeline says how Jobs are rendered.
+	Pipeline pipeline.Options
+	// Gate keeps the controller from writing while it is closed.
+	Gate *gate.Gate
+	// Problems is told what keeps an image from being declared, under [delivery.AllNodes].
+	Problems *delivery.Board
+	// Clock is for back-off; nil is the time of day.
+	Clock clock.PassiveClock
+}
+
+// Controller is both reconcilers.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	options Options
+}
+
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+func New(c client.Client, live client.Reader, o Options) *Controller {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Controller{client: c, live: live, options: o}
+}
+
+// Image reconciles one ModuleImage: it runs its Jobs.
+func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.options.Gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
+	image := &v1alpha1.ModuleImage{}
+	if err := c.client.Get(ctx, request.NamespacedName, image); apierrors.IsNotFound(err) {
+		return reconcile.Result{}, nil // its Jobs go with it
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("get ModuleImage: %w", err)
+	}
+	runs, lost, err := c.observe(ctx, image)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	now := c.options.Clock.Now()
+	d := decide(image, runs, lost, now)
+	if err := c.act(ctx, image, d); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
+}
+
+// observe reads an image's Jobs and pods, and when the newest delivery was begun that did not find it.
+func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage) (runs []pipeline.Run, lost time.Time, err error) {
+	own, in := client.MatchingLabels{v1alpha1.ImageLabel: image.Name}, client.InNamespace(image.Namespace)
+	var jobs batchv1.JobList
+	if err := c.client.List(ctx, &jobs, in, own); err != nil {
+		return nil, lost, fmt.Errorf("list Jobs: %w", err)
+	}
+	var pods, carriers corev1.PodList
+	if err := c.client.List(ctx, &pods, in, own, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, lost, fmt.Errorf("list pods of Jobs: %w", err)
+	}
+	err = c.client.List(ctx, &carriers, in, client.MatchingLabels{v1beta1.ModuleNameLabel: image.Spec.Module}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, lost, fmt.Errorf("list carrier pods: %w", err)
+	}
+	mine := jobs.Items[:0]
+	for i := range jobs.Items {
+		if owner := jobs.Items[i].OwnerReferences; len(owner) > 0 && owner[0].UID == image.UID && jobs.Items[i].DeletionTimestamp == nil {
+			mine = append(mine, jobs.Items[i])
+		}
+	}
+	for i := range carriers.Items {
+		pod := &carriers.Items[i]
+		p := delivery.ProblemOf(pod)
+		if delivery.IsCarrier(pod) && p != nil && p.Reason == v1beta1.ReasonImageNotFound && strings.Contains(p.Message, image.Spec.Image) &&
+			pod.CreationTimestamp.After(lost) {
+			lost = pod.CreationTimestamp.Time
+		}
+	}
+	return pipeline.Runs(&image.Spec, mine, pods.Items), lost, nil
+}
+
+// act changes Jobs. What ended is recorded before anything is made or dropped because of it.
+func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *decision) error {
+	for _, r := range d.record {
+		text, err := pipeline.Record(&r.Told)
+		if err != nil {
+			return err
+		}
+		base := r.Job.DeepCopy()
+		if r.Job.Annotations == nil {
+			r.Job.Annotations = map[string]string{}
+		}
+		r.Job.Annotations[pipeline.ResultAnnotation] = text
+		if err := c.patch(ctx, r.Job, base); err != nil {
+			return err
+		}
+	}
+	for _, r := range d.suspend {
+		base := r.Job.DeepCopy()
+		r.Job.Spec.Suspend = ptr.To(!ptr.Deref(r.Job.Spec.Suspend, false))
+		if err := c.patch(ctx, r.Job, base); err != nil {
+			return err
+		}
+	}
+	for _, r := range d.drop {
+		if err := kube.Delete(ctx, c.client, r.Job); err != nil {
+			return err
+		}
+	}
+	if d.cause == "" {
+		return nil
+	}
+	job := pipeline.Job(image, d.next, d.cause, &c.options.Pipeline)
+	// A Job of that number is ours already, and the cache late: its arrival there is an event.
+	if err := c.client.Create(ctx, job, kube.OwnerImage); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	return nil
+}
+
+func (c *Controller) patch(ctx context.Context, job, base *batchv1.Job) error {
+	if err := c.client.Patch(ctx, job, client.MergeFrom(base), kube.OwnerImage); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patch Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	return nil
+}
+
+// report writes the status where it says something new.
+func (c *Controller) report(ctx context.Context, image *v1alpha1.ModuleImage, status *v1alpha1.ModuleImageStatus) error {
+	if equality.Semantic.DeepEqual(&image.Status, status) {
+		return nil
+	}
+	config, err := kube.Convert[droverac.ModuleImageStatusApplyConfiguration](status)
+	if err != nil {
+		return err
+	}
+	apply := droverac.ModuleImage(image.Name, image.Namespace).WithUID(image.UID).WithStatus(config)
+	if err := kube.ApplyStatus(ctx, c.client, kube.OwnerImage, apply); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("apply status of ModuleImage %s/%s: %w", image.Namespace, image.Name, err)
+	}
+	return nil
+}

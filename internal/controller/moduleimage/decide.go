@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moduleimage
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/pipeline/result"
+)
+
+const (
+	// failureLimit is how many Jobs may fail one after the other until somebody has to say something.
+	failureLimit = 5
+	// firstPause doubles with every failure, up to longPause.
+	firstPause, longPause = 30 * time.Second, 15 * time.Minute
+	// checkPeriod is how often the registry is asked again.
+	checkPeriod = 24 * time.Hour
+	// healLimit is how often a lost image is built again within checkPeriod.
+	healLimit = 3
+)
+
+// The causes of Jobs.
+const (
+	causeNew     = "New"
+	causeRetry   = "Retry"
+	causeTrigger = "Trigger"
+	causeDaily   = "Daily"
+	causeLost    = "ImageNotFound"
+	causeUnknown = "ResultUnknown"
+)
+
+// decision is what to do about one image.
+type decision struct {
+	// cause of the Job to create, number next; "" is none.
+	cause string
+	next  int
+	// suspend are the active Jobs whose suspension is to be changed, record those that ended, drop those that nobody needs.
+	suspend, record, drop []*pipeline.Run
+	status                v1alpha1.ModuleImageStatus
+	// again is until time alone changes the decision; 0: never.
+	again time.Duration
+}
+
+// decide looks at an image's Jobs, in order. lost is when the newest delivery was begun that did not find the image; zero: none was.
+func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) *decision {
+	d := &decision{next: 1}
+	wanted := len(image.Spec.WantedBy) > 0
+	var last, good *pipeline.Run
+	for i := range runs {
+		r := &runs[i]
+		last, d.next = r, max(d.next, r.Number+1)
+		switch {
+		case r.Active():
+			if ptr.Deref(r.Job.Spec.Suspend, false) == wanted {
+				d.suspend = append(d.suspend, r)
+			}
+			continue
+		case !r.Recorded:
+			d.record = append(d.record, r)
+		}
+		if r.Succeeded && r.Told.Digest != "" {
+			good = r
+		}
+	}
+	failures := failuresOf(image, runs)
+	gone := good != nil && lost.After(good.Finished)
+	if wanted && image.DeletionTimestamp == nil {
+		d.cause, d.again = cause(image, runs, last, gone, len(failures), now)
+	}
+	for i := range runs {
+		// Earlier Jobs say nothing any more, but those that tell how often the registry has forgotten.
+		if r := &runs[i]; good != nil && r.Number < good.Number && healed(runs[i:i+1], now) == 0 {
+			d.drop = append(d.drop, r)
+		}
+	}
+	d.status = statusOf(image, last, good, failures, gone, now, d.again)
+	if d.cause != "" {
+		// The Job that is about to be made is what the next pass sees.
+		d.status.Job = pipeline.JobName(image, d.next)
+	}
+	c := condition(image, d.status.Job, working(last) || d.cause != "", last, good, failures, gone)
+	stamp(&d.status, image, c, now)
+	return d
+}
+
+// failuresOf are the Jobs that failed since the last one that did not, as far as they still count.
+func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Run {
+	var failed []*pipeline.Run
+	for i := len(runs) - 1; i >= 0; i-- {
+		r := &runs[i]
+		if r.Succeeded {
+			break
+		}
+		if asked := image.Spec.Retry; r.Failed && !outdated(image, r) && (asked == nil || r.Finished.After(asked.Time)) {
+			failed = append(failed, r)
+		}
+	}
+	return failed
+}
+
+// outdated: the Job was made for another rebuild trigger.
+func outdated(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
+	trigger, ok := r.Job.Annotations[pipeline.TriggerAnnotation]
+	if image.Spec.Trigger == nil {
+		return ok
+	}
+	return trigger != strconv.Itoa(*image.Spec.Trigger)
+}
+
+// cause says why the next Job is due now, or when to look again.
+func cause(image *v1alpha1.ModuleImage, runs []pipeline.Run, last *pipeline.Run, gone bool, failures int, now time.Time) (string, time.Duration) {
+	switch {
+	case last == nil:
+		return causeNew, 0
+	case last.Active():
+		return "", 0
+	case last.Failed && failures >= failureLimit:
+		return "", 0
+	case last.Failed && failures > 0:
+		pause := min(firstPause<<(failures-1), longPause)
+		if rest := last.Finished.Add(pause).Sub(now); rest > 0 {
+			return "", rest
+		}
+		return causeRetry, 0
+	case last.Failed:
+		return causeRetry, 0
+	case last.Told.Digest == "":
+		return causeUnknown, 0
+	case outdated(image, last):
+		return causeTrigger, 0
+	case gone && healed(runs, now) < healLimit:
+		return causeLost, 0
+	}
+	if rest := last.Finished.Add(checkPeriod).Sub(now); rest > 0 {
+		return "", rest
+	}
+	return causeDaily, 0
+}
+
+// healed counts the Jobs of the last period that were made because the registry had forgotten the image.
+func healed(runs []pipeline.Run, now time.Time) int {
+	n := 0
+	for i := range runs {
+		if runs[i].Job.Annotations[pipeline.CauseAnnotation] == causeLost && now.Sub(runs[i].Finished) < checkPeriod {
+			n++
+		}
+	}
+	return n
+}
+
+// statusOf is what the Jobs show.
+func statusOf(
+	image *v1alpha1.ModuleImage, last, good *pipeline.Run, failures []*pipeline.Run, gone bool, now time.Time, again time.Duration,
+) v1alpha1.ModuleImageStatus {
+	s := v1alpha1.ModuleImageStatus{ObservedGeneration: image.Generation, Failures: int32(min(len(failures), failureLimit))}
+	if last != nil {
+		s.Job = last.Job.Name
+	}
+	if good != nil {
+		s.Image = pipeline.ByDigest(image.Spec.Image, good.Told.Digest)
+		s.Prebuilt = good.Told.State == result.StatePrebuilt
+		s.CheckedAt = &metav1.Time{Time: good.Finished}
+		if signer := good.Told.Signer; signer != nil {
+			s.Signer = &v1alpha1.Signer{Fingerprint: signer.Fingerprint, Subject: signer.Subject}
+			if !signer.NotAfter.IsZero() {
+				s.Signer.NotAfter = &metav1.Time{Time: signer.NotAfter.UTC().Truncate(time.Second)}
+			}
+		}
+	}
+	if len(failures) > 0 && again > 0 {
+		s.NextTry = &metav1.Time{Time: failures[0].Finished.Add(min(firstPause<<(len(failures)-1), longPause))}
+	}
+	return s
+}
+
+// working reports whether the newest Job is at work.
+func working(last *pipeline.Run) bool { return last != nil && last.Active() }
+
+// stamp puts a condition into a status; its time changes with its status only.
+func stamp(s *v1alpha1.ModuleImageStatus, image *v1alpha1.ModuleImage, c metav1.Condition, now time.Time) {
+	c.ObservedGeneration = image.Generation
+	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	if old := meta.FindStatusCondition(image.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	s.Conditions = []metav1.Condition{c}
+}
+
+// condition says how the image stands. job is the newest Job, busy whether it is, or is about to be, at work.
+func condition(
+	image *v1alpha1.ModuleImage, job string, busy bool, last, good *pipeline.Run, failures []*pipeline.Run, gone bool,
+) metav1.Condition {
+	no := func(reason, message string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	}
+	// A later Job that found the image missing knows better than the one that made it.
+	missed := len(failures) > 0 && (failures[0].Told.State == result.StateMissing || failures[0].Told.State == result.StateOutdated)
+	switch {
+	case gone && busy:
+		return no(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry has lost %s; Job %s makes it again", image.Spec.Image, job))
+	case gone:
+		return no(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry does not have %s, which was made %d times today", image.Spec.Image, healLimit))
+	case good != nil && !missed:
+		return metav1.Condition{
+			Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "The registry has " + image.Spec.Image,
+		}
+	case len(failures) > 0:
+		f := failures[0]
+		return no(f.Told.Reason, fmt.Sprintf("image %s for kernel %s, try %d of %d: %s", image.Spec.Image, image.Spec.KernelVersion, len(failures), failureLimit, f.Told.Message))
+	case working(last) && last.Told.Reason != "":
+		return no(last.Told.Reason, fmt.Sprintf("Job %s: %s", job, last.Told.Message))
+	case busy:
+		return no(v1beta1.ReasonBuilding, fmt.Sprintf("Job %s makes image %s for kernel %s", job, image.Spec.Image, image.Spec.KernelVersion))
+	}
+	return no(v1beta1.ReasonBuilding, fmt.Sprintf("image %s for kernel %s is to be made", image.Spec.Image, image.Spec.KernelVersion))
+}

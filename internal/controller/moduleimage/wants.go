@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moduleimage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+// history is how many images that nobody wants any more are kept per Module, so that going back to their inputs builds nothing.
+const history = 32
+
+// Module reconciles the images that one Module wants.
+func (c *Controller) Module(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.options.Gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
+	m := &v1beta1.Module{}
+	if err := c.client.Get(ctx, request.NamespacedName, m); apierrors.IsNotFound(err) {
+		c.options.Problems.Report(request.NamespacedName, nil)
+		return reconcile.Result{}, nil // what it owned goes with it
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
+	}
+	if placement.Paused(m) && m.DeletionTimestamp == nil {
+		return reconcile.Result{}, nil
+	}
+	wants, problem, err := c.wants(ctx, m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if problem == nil {
+		c.options.Problems.Report(request.NamespacedName, nil)
+	} else {
+		c.options.Problems.Report(request.NamespacedName, map[string]delivery.Problem{delivery.AllNodes: *problem})
+	}
+	return reconcile.Result{}, c.make(ctx, m, wants)
+}
+
+// wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared.
+func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*v1alpha1.ModuleImageSpec, *delivery.Problem, error) {
+	wants := map[string]*v1alpha1.ModuleImageSpec{}
+	if m.DeletionTimestamp != nil || m.Spec.ModuleLoader == nil || !builds(m) {
+		return wants, nil, nil
+	}
+	mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
+	if err != nil {
+		return wants, nil, nil //nolint:nilerr // the mapping's error is told of by KernelsCovered
+	}
+	platforms, err := c.platforms(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	var problem *delivery.Problem
+	sources := map[string]*corev1.ConfigMap{}
+	for _, p := range platforms {
+		resolved, found, err := mapper.For(p.kernel)
+		if err != nil || !found {
+			continue
+		}
+		spec, err := pipeline.Declare(m, &resolved, p.arch)
+		if err == nil && spec != nil {
+			var source *corev1.ConfigMap
+			if source, err = c.source(ctx, m.Namespace, pipeline.Source(spec), sources); err != nil {
+				return nil, nil, err
+			}
+			err = pipeline.Complete(m.Namespace, spec, source, c.options.Pipeline.BuildahImage)
+		}
+		switch {
+		case err != nil:
+			problem = &delivery.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
+		case spec != nil:
+			spec.WantedBy = []string{pipeline.WantedByModule(m.Name)}
+			if asked := placement.RetryAsked(m); !asked.IsZero() {
+				spec.Retry = &metav1.Time{Time: asked.UTC().Truncate(time.Second)}
+			}
+			wants[pipeline.Name(spec)] = spec
+		}
+	}
+	return wants, problem, nil
+}
+
+// builds reports whether a Module says anything of building or signing.
+func builds(m *v1beta1.Module) bool {
+	container := &m.Spec.ModuleLoader.Container
+	return container.Build != nil || container.Sign != nil ||
+		slices.ContainsFunc(container.KernelMappings, func(k v1beta1.KernelMapping) bool { return k.Build != nil || k.Sign != nil })
+}
+
+type platform struct{ kernel, arch string }
+
+// platforms are the distinct kernels of the nodes where a Module belongs.
+func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) ([]platform, error) {
+	var nodes corev1.NodeList
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	found := map[platform]bool{}
+	for i := range nodes.Items {
+		info := &nodes.Items[i].Status.NodeInfo
+		if placement.Eligible(m, &nodes.Items[i]) && info.KernelVersion != "" {
+			found[platform{kernel: kernel.Trim(info.KernelVersion), arch: info.Architecture}] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b platform) int { return slices.Compare([]string{a.kernel, a.arch}, []string{b.kernel, b.arch}) }), nil
+}
+
+// source reads the one ConfigMap that a build names, from the API server; nil where there is none.
+func (c *Controller) source(ctx context.Context, namespace, name string, known map[string]*corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	if name == "" {
+		return nil, nil
+	}
+	if source, ok := known[name]; ok {
+		return source, nil
+	}
+	source := &corev1.ConfigMap{}
+	switch err := c.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, source); {
+	case apierrors.IsNotFound(err):
+		source = nil
+	case err != nil:
+		return nil, fmt.Errorf("get ConfigMap %s/%s: %w", namespace, name, err)
+	}
+	known[name] = source
+	return source, nil
+}
+
+// make applies what is wanted, takes the wish back where it is not, and forgets the oldest of what nobody wants.
+func (c *Controller) make(ctx context.Context, m *v1beta1.Module, wants map[string]*v1alpha1.ModuleImageSpec) error {
+	var have v1alpha1.ModuleImageList
+	if err := c.client.List(ctx, &have, client.InNamespace(m.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name}); err != nil {
+		return fmt.Errorf("list ModuleImages: %w", err)
+	}
+	var unwanted []*v1alpha1.ModuleImage
+	for i := range have.Items {
+		image := &have.Items[i]
+		want, ok := wants[image.Name]
+		delete(wants, image.Name)
+		mine := slices.Contains(image.Spec.WantedBy, pipeline.WantedByModule(m.Name))
+		switch {
+		case ok && right(want, &image.Spec):
+		case ok:
+			if err := c.apply(ctx, m, image, want); err != nil {
+				return err
+			}
+		case mine:
+			kept := image.Spec.DeepCopy()
+			kept.WantedBy = nil
+			if err := c.apply(ctx, m, image, kept); err != nil {
+				return err
+			}
+		case len(image.Spec.WantedBy) == 0 && image.DeletionTimestamp == nil:
+			unwanted = append(unwanted, image)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		image := &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: name}}
+		if err := c.apply(ctx, m, image, wants[name]); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(unwanted, func(a, b *v1alpha1.ModuleImage) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for i := history; i < len(unwanted); i++ {
+		if err := kube.Delete(ctx, c.client, unwanted[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// right reports whether an image's spec says what the Module wants. Others may want it, too.
+func right(want, have *v1alpha1.ModuleImageSpec) bool {
+	if !slices.Contains(have.WantedBy, want.WantedBy[0]) {
+		return false
+	}
+	same := *have
+	same.WantedBy = want.WantedBy
+	return equality.Semantic.DeepEqual(want, &same)
+}
+
+func (c *Controller) apply(ctx context.Context, m *v1beta1.Module, image *v1alpha1.ModuleImage, spec *v1alpha1.ModuleImageSpec) error {
+	config, err := kube.Convert[droverac.ModuleImageSpecApplyConfiguration](spec)
+	if err != nil {
+		return err
+	}
+	apply := droverac.ModuleImage(image.Name, m.Namespace).WithLabels(map[string]string{v1beta1.ModuleNameLabel: m.Name}).WithSpec(config).
+		WithOwnerReferences(metaac.OwnerReference().WithAPIVersion(v1beta1.GroupVersion.String()).WithKind("Module").WithName(m.Name).WithUID(m.UID))
+	if image.UID != "" {
+		apply.WithUID(image.UID)
+	}
+	if err := kube.Apply(ctx, c.client, kube.ModuleOwner(m.Namespace, m.Name), apply); err != nil {
+		return fmt.Errorf("apply ModuleImage %s/%s: %w", m.Namespace, image.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moduleimage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/placement"
+)
+
+const (
+	workers = 4
+	// passTimeout ends a pass that hangs, for example on a cache that has lost its API server.
+	passTimeout = 5 * time.Minute
+)
+
+// SetupWithManager registers both reconcilers and their watches.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	options := controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("moduleimage").
+		For(&v1alpha1.ModuleImage{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&batchv1.Job{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfPod)).
+		WithOptions(options).
+		Complete(reconcile.Func(c.Image))
+	if err != nil {
+		return fmt.Errorf("set up the controller of images: %w", err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("moduleimage-wants").
+		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(moduleOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfSource)).
+		WithOptions(options).
+		Complete(reconcile.Func(c.Module))
+	if err != nil {
+		return fmt.Errorf("set up the controller of wanted images: %w", err)
+	}
+	return nil
+}
+
+func moduleOf(_ context.Context, image client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: image.GetNamespace(), Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}}
+}
+
+// nodeChanged lets through what decides which images are wanted.
+func nodeChanged(e event.UpdateEvent) bool {
+	before, okBefore := e.ObjectOld.(*corev1.Node)
+	now, okNow := e.ObjectNew.(*corev1.Node)
+	if !okBefore || !okNow {
+		return false
+	}
+	return before.Status.NodeInfo.KernelVersion != now.Status.NodeInfo.KernelVersion ||
+		before.Status.NodeInfo.Architecture != now.Status.NodeInfo.Architecture || !maps.Equal(before.Labels, now.Labels)
+}
+
+// imagesOfPod is the image of a Job's pod. A carrier that does not find its image concerns all of its Module's.
+func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	if name := pod.Labels[v1alpha1.ImageLabel]; name != "" {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: name}}}
+	}
+	if p := delivery.ProblemOf(pod); !delivery.IsCarrier(pod) || p == nil || p.Reason != v1beta1.ReasonImageNotFound {
+		return nil
+	}
+	var images v1alpha1.ModuleImageList
+	err := c.client.List(ctx, &images, client.InNamespace(pod.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: pod.Labels[v1beta1.ModuleNameLabel]},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		// A handler has nobody to return to. The cache fails only when the process ends.
+		log.FromContext(ctx).Error(err, "List ModuleImages for an event")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range images.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&images.Items[i])})
+	}
+	return requests
+}
+
+func (c *Controller) modulesOfNode(ctx context.Context, object client.Object) []reconcile.Request {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	return c.modules(ctx, "", func(m *v1beta1.Module) bool { return placement.Selects(m, node) })
+}
+
+// modulesOfSource are the Modules of a ConfigMap's namespace that name it.
+func (c *Controller) modulesOfSource(ctx context.Context, source client.Object) []reconcile.Request {
+	names := func(b *v1beta1.Build) bool {
+		return b != nil && (b.DockerfileConfigMap != nil && b.DockerfileConfigMap.Name == source.GetName() ||
+			b.Native != nil && b.Native.SourceConfigMap != nil && b.Native.SourceConfigMap.Name == source.GetName())
+	}
+	return c.modules(ctx, source.GetNamespace(), func(m *v1beta1.Module) bool {
+		container := &m.Spec.ModuleLoader.Container
+		for i := range container.KernelMappings {
+			if names(container.KernelMappings[i].Build) {
+				return true
+			}
+		}
+		return names(container.Build)
+	})
+}
+
+// modules are those of a namespace, "" is all, that build or sign and are concerned.
+func (c *Controller) modules(ctx context.Context, namespace string, concerned func(*v1beta1.Module) bool) []reconcile.Request {
+	var list v1beta1.ModuleList
+	err := c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "List Modules for an event")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if m := &list.Items[i]; m.Spec.ModuleLoader != nil && builds(m) && concerned(m) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+		}
+	}
+	return requests
+}
