@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/cli/explain"
+	"github.com/drover-project/drover/internal/cli/headersimage"
 	"github.com/drover-project/drover/internal/cli/lint"
 	"github.com/drover-project/drover/internal/cli/plan"
 	"github.com/drover-project/drover/internal/cli/retry"
@@ -47,7 +48,8 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 	time := clock.RealClock{}
 	root.AddCommand(
 		status.NewCommand(flags, streams, time), explain.NewCommand(flags, streams, time), wait.NewCommand(flags, streams, time),
-		plan.NewCommand(flags, streams, time), lint.NewCommand(flags, streams, time), retry.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
+		plan.NewCommand(flags, streams, time), lint.NewCommand(flags, streams, time), headersimage.NewCommand(flags, streams, time),
+		retry.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
 	)
 	return root
 }

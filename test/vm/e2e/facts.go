@@ -78,15 +78,15 @@ func (s *suite) labelIs(ctx context.Context, series artifacts.Series, key string
 	return err
 }
 
-// ready checks everything that "ready" promises, the kernel first.
+// ready checks everything that "ready" promises, the kernel last: asking it over the console takes time from the node.
 func (s *suite) ready(ctx context.Context, series artifacts.Series, key client.ObjectKey, module string) error {
-	if err := s.inKernel(ctx, series, module, true); err != nil {
-		return err
-	}
 	if err := s.labelIs(ctx, series, v1beta1.ReadyLabel(key.Namespace, key.Name), true); err != nil {
 		return err
 	}
-	return s.conditionIs(ctx, key, v1beta1.ConditionReady, "True", "")
+	if err := s.conditionIs(ctx, key, v1beta1.ConditionReady, "True", ""); err != nil {
+		return err
+	}
+	return s.inKernel(ctx, series, module, true)
 }
 
 func (s *suite) carriers(ctx context.Context, namespace string) ([]corev1.Pod, error) {

@@ -255,7 +255,10 @@ func (s *suite) remove(ctx context.Context, key client.ObjectKey, name string) e
 		return err
 	}
 	return s.eventually(ctx, key.Name+" is gone", func(ctx context.Context) error {
-		return errors.Join(s.inKernel(ctx, artifacts.Linux61, name, false), s.gone(ctx, m))
+		if err := s.gone(ctx, m); err != nil {
+			return err
+		}
+		return s.inKernel(ctx, artifacts.Linux61, name, false)
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -48,69 +49,6 @@ func main() {
 // group is the part of the steps to run; "main" is the default.
 func group() string { return cmp.Or(os.Getenv("GROUP"), "main") }
 
-func (s *suite) groups() map[string][]step {
-	start := step{"", "control plane, registry, operator and the first node", s.start}
-	return map[string][]step{
-		"main": {
-			start,
-			{"a", "a Module loads a module of ours with its parameters", s.loadModule},
-			{"d", "the carrier ran under Pod Security restricted and is gone", s.carrierGone},
-			{"d", "nobody with the role edit can make, change or enter a carrier", s.carrierSealed},
-			{"d", "without the sealing policy nothing is delivered", s.withoutPolicy},
-			{"d", "without image volumes the init container delivers", s.initContainer},
-			{"b", "the device plugin registers and an unprivileged pod reads the device", s.devicePlugin},
-			{"c", "a new device plugin image replaces only its pod", s.replacePlugin},
-			{"e", "a deleted NodeModulesConfig unloads nothing and comes back whole", s.configDeleted},
-			{"e", "a deleted Module leaves the kernel, the labels and the API", s.moduleDeleted},
-			{"f", "third-party code loads with its in-tree dependency", s.thirdParty},
-			{"f", "a second kernel, with compressed modules and a + in its name", s.secondKernel},
-		},
-		"node": {
-			start,
-			{"loaded", "a Module loads a module of ours with its parameters", s.loadModule},
-			{"rmmod", "what somebody unloads by hand is loaded again", s.repair},
-			{"cordon", "cordon, drain and uncordon unload nothing", s.drain},
-			{"inUse", "a pod that holds the device is named, and waited for", s.inUse},
-			{"networkCut", "a reload completes while the node's network is cut", s.reloadAlone},
-			{"agentKilled", "an agent killed in the middle of a reload has it completed by the next", s.agentKilled},
-			{"vermagic", "a module with another vermagic flag is refused and never tried", s.vermagic},
-			{"symbolCRC", "a module with another symbol CRC is tried once", s.symbolCRC},
-			{"rolledBack", "a new build that the kernel refuses brings the previous one back", s.rolledBack},
-			{"firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware},
-			{"inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree},
-			{"modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe},
-			{"blacklist", "what a Module replaces is kept out of the host's own loads, while it is there", s.blacklist},
-			{"crash", "a module that panics on load is held back, then quarantined, and the node serves", s.crash},
-			{"reboot", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone},
-			{"rebootWithoutAPI", "after a reboot without the API server it is loaded as soon as that is back", s.rebootWithoutAPI},
-			{"staticPod", "with the static pod, after a reboot it is loaded before the API server is back", s.staticPod},
-			{"signature", "where signatures are enforced, a key in UEFI db loads; another key and none are tried once", s.signature},
-		},
-		"dra": {
-			start,
-			{"published", "a Module with a DRA driver loads its module and publishes its devices", s.published},
-			{"claimed", "an unprivileged pod reads the device that it claimed", s.claimed},
-			{"keptForClaim", "with the Module deleted, driver and kernel module stay while a claim is prepared", s.keptForClaim},
-			{"goneAfterClaim", "with the pod gone, the claim is unprepared, then driver, kernel module and Module go", s.goneAfterClaim},
-		},
-		"agent": {
-			{"", "kmod and what compares it with the agent", s.benchTools},
-			start,
-			{"", "the agent and modprobe have loaded the same module in turn", s.loadRatio},
-			{"loaded", "a Module loads a module of ours with its parameters", s.loadModule},
-			{"", "an agent with nothing to do was watched", s.idle},
-			{"", "the static pod's agent has loaded at a boot without the API server", s.bootTime},
-		},
-		"privileges": {
-			start,
-			{"", "modules that show what the agent does", s.prepareBehaviours},
-			{"limits", "the agent's process has the capabilities of the DaemonSet and no other, seccomp, and cannot gain any", s.limits},
-			{"whole", "with all that the DaemonSet allows, all works", s.whole},
-			{"withoutEach", "without any one of it, something does not", s.withoutEach},
-		},
-	}
-}
-
 // step is one thing to prove. Its letter is the key in the result; several may share one.
 type step struct {
 	letter, says string
@@ -118,18 +56,56 @@ type step struct {
 }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{breaks: os.Getenv("BREAK"), proved: map[string]bool{}, figures: map[string]float64{}}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	if err := s.prepare(ctx); err != nil {
+	lanes, err := prepare(ctx)
+	defer func() {
+		for _, l := range lanes {
+			err = errors.Join(err, l.stop())
+		}
+	}()
+	if err != nil {
 		return err
 	}
-	s.begin = time.Now()
-	steps, known := s.groups()[group()]
-	if !known {
-		return fmt.Errorf("no group %q: GROUP is main, node, dra, agent or privileges", group())
+	begin := time.Now()
+	failed := make([]error, len(lanes))
+	var running sync.WaitGroup
+	for i, l := range lanes {
+		l.begin = begin
+		running.Go(func() { failed[i] = l.all(ctx, l.steps) })
 	}
-	failed := s.all(ctx, chosen(steps))
-	return errors.Join(failed, s.report(failed))
+	running.Wait()
+	whole := errors.Join(failed...)
+	return errors.Join(whole, report(lanes, time.Since(begin), whole))
+}
+
+// lane is a part of a group that runs beside the others, on a control plane and nodes of its own.
+type lane struct {
+	*suite
+	steps []step
+}
+
+// prepare makes what all lanes need, and the lanes.
+func prepare(ctx context.Context) (lanes []lane, err error) {
+	first := newSuite()
+	groups, known := first.groups()[group()]
+	if !known {
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, agent or privileges", group())
+	}
+	if err := first.prepare(ctx); err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		s := newSuite()
+		s.cache, s.images, s.assets, s.building = first.cache, first.images, first.assets, first.building
+		steps := chosen(s.groups()[group()][i])
+		if len(groups) > 1 && !slices.ContainsFunc(steps, func(s step) bool { return s.letter != "" }) {
+			continue // STEPS names none of it
+		}
+		if s.dir, err = os.MkdirTemp("", "drover-e2e-"); err != nil {
+			return lanes, err
+		}
+		lanes = append(lanes, lane{s, steps})
+	}
+	return lanes, nil
 }
 
 // chosen are the steps that STEPS names, with the start, or all.
@@ -164,20 +140,28 @@ func (s *suite) all(ctx context.Context, steps []step) error {
 	return nil
 }
 
-func (s *suite) report(failed error) error {
-	seconds := time.Since(s.begin).Round(100 * time.Millisecond).Seconds()
-	result := map[string]any{"kernels": s.kernels, "bootIDs": s.boots, "seconds": seconds}
-	if s.breaks != "" {
-		result["break"] = s.breaks
+func report(lanes []lane, took time.Duration, failed error) error {
+	seconds := took.Round(100 * time.Millisecond).Seconds()
+	var kernels, boots, notTested []string
+	var tooHigh []error
+	result := map[string]any{"seconds": seconds}
+	for _, l := range lanes {
+		kernels, boots, notTested = append(kernels, l.kernels...), append(boots, l.boots...), append(notTested, l.notTested...)
+		tooHigh = append(tooHigh, l.tooHigh...)
+		for letter, proved := range l.proved {
+			result[letter] = proved
+		}
+		for name, value := range l.figures {
+			result[name] = value
+		}
+		if l.breaks != "" {
+			result["break"] = l.breaks
+		}
 	}
-	for letter, proved := range s.proved {
-		result[letter] = proved
-	}
-	if len(s.notTested) > 0 {
-		result["notTested"] = s.notTested
-	}
-	for name, value := range s.figures {
-		result[name] = value
+	slices.Sort(kernels)
+	result["kernels"], result["bootIDs"] = slices.Compact(kernels), boots
+	if len(notTested) > 0 {
+		result["notTested"] = notTested
 	}
 	line, err := json.Marshal(result)
 	if err != nil {
@@ -187,5 +171,5 @@ func (s *suite) report(failed error) error {
 	if failed == nil && seconds > maxSeconds {
 		return fmt.Errorf("%.0f s are more than %d", seconds, maxSeconds)
 	}
-	return errors.Join(s.tooHigh...)
+	return errors.Join(tooHigh...)
 }
