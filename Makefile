@@ -135,6 +135,10 @@ graph: ## Compare what is loaded for each module of Debian's amd64 and arm64 ker
 bench-resolve: ## Measure how long it takes to find out what to load for each of 4,023 modules, against modprobe (linux/amd64 with apt-get)
 	@go run ./test/bench/resolve
 
+.PHONY: bench-sign
+bench-sign: ## Sign all modules of Debian's amd64 kernel, and compare every byte and the time with the kernel's sign-file (linux/amd64 with apt-get)
+	@go run ./test/bench/sign
+
 .PHONY: bench-fleet
 bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run
 	@go run ./test/bench/fleet --nodes $(NODES)
