@@ -88,6 +88,8 @@ type report struct {
 	Message string
 	Attempt int32
 	Next    time.Time
+	// Holders are pods that use what shall go.
+	Holders []string
 	// Strikes and the last of them, where the fuse holds a build back.
 	Strikes int32
 	Strike  *v1beta1.Strike

@@ -43,6 +43,7 @@ func inUse(m host.Module, by usage) report {
 			users = append(users, host.User{Kind: host.UserModule, Name: h})
 		}
 	}
+	r.Holders = holders(users)
 	named := userNames(users)
 	// Devices alone do not keep a module: somebody uses them, or the module by other means.
 	unseen := !slices.ContainsFunc(users, func(u host.User) bool { return u.Kind != host.UserDevice })
@@ -64,6 +65,21 @@ func inUse(m host.Module, by usage) report {
 	}
 	r.Message = withLog(r.Message, details)
 	return r
+}
+
+// maxHolders is how many pods a status names: the API takes no more.
+const maxHolders = 16
+
+// holders are the pods that certainly use a module, each once.
+func holders(users []host.User) []string {
+	var pods []string
+	for _, u := range users {
+		if u.Pod != "" && !u.Guess && len(pods) < maxHolders && !slices.Contains(pods, u.Pod) {
+			pods = append(pods, u.Pod)
+		}
+	}
+	slices.Sort(pods)
+	return pods
 }
 
 // userNames names each user once, in their order: several processes of a pod are one.

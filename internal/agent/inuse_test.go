@@ -160,3 +160,21 @@ func TestUsersThatCannotBeSeenStillHold(t *testing.T) {
 	same(t, "attempt", "InUse InUse", attempt(s, "gadget"))
 	same(t, "says so", true, strings.HasSuffix(s.Attempts[0].Message, "\nnot all users are known: nothing can be seen"))
 }
+
+// TestHoldersArePodsThatCertainlyUseIt, each once, and not more than the API takes.
+func TestHoldersArePodsThatCertainlyUseIt(t *testing.T) {
+	users := []host.User{
+		{Kind: host.UserModule, Name: "other"},
+		{Kind: host.UserProcess, Name: "p", Pod: "ns/b", Device: "/dev/x"},
+		{Kind: host.UserProcess, Name: "p", Pod: "ns/a", Device: "/dev/x"},
+		{Kind: host.UserMount, Name: "/m", Pod: "ns/b", Device: "/dev/y"},
+		{Kind: host.UserProcess, Name: "p", Pod: "ns/guessed", Device: "/dev/x", Guess: true},
+		{Kind: host.UserProcess, Name: "daemon", Device: "/dev/x"},
+	}
+	same(t, "holders", []string{"ns/a", "ns/b"}, inUse(host.Module{Name: "gadget"}, usage{users: users}).Holders)
+	var many []host.User
+	for i := range 2 * maxHolders {
+		many = append(many, host.User{Kind: host.UserProcess, Pod: fmt.Sprintf("ns/p%d", i), Device: "/dev/x"})
+	}
+	same(t, "at most", maxHolders, len(inUse(host.Module{Name: "gadget"}, usage{users: many}).Holders))
+}

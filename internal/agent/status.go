@@ -71,7 +71,7 @@ func attemptOf(k key, r report, last *v1beta1.NodeModulesConfigStatus, now time.
 	a := v1beta1.NodeModuleAttempt{
 		Namespace: k.Namespace, Name: k.Name,
 		State: r.State, Reason: r.Reason, Message: clipMessage(r.Message), Attempt: r.Attempt,
-		Strikes: r.Strikes, Strike: r.Strike,
+		Strikes: r.Strikes, Strike: r.Strike, Holders: r.Holders,
 		LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 	}
 	if !r.Next.IsZero() {

@@ -18,6 +18,8 @@ import (
 const (
 	// OwnerStartup takes taints off Nodes.
 	OwnerStartup = client.FieldOwner("drover-startup")
+	// OwnerDrain cordons and uncordons Nodes.
+	OwnerDrain = client.FieldOwner("drover-drain")
 	// OwnerNode writes labels of Nodes.
 	OwnerNode = client.FieldOwner("drover-node")
 	// OwnerStatus writes Module.status.

@@ -109,7 +109,9 @@ func slimNode(object any) (any, error) {
 		Spec:   corev1.NodeSpec{Taints: node.Spec.Taints},
 		Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo},
 	}
-	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool { return !slices.Contains(placement.WishAnnotations, key) })
+	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool {
+		return key != v1beta1.CordonedAnnotation && !slices.Contains(placement.WishAnnotations, key)
+	})
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			// The heartbeat in it changes all the time, the rest does not.

@@ -51,6 +51,8 @@ type Node struct {
 	Failed string
 	// Held: the image is on the node.
 	Held bool
+	// Begun: the node is being made ready for its turn, and keeps it.
+	Begun bool
 	// Late: the image does not come. Others have precedence.
 	Late bool
 	// Paused by annotation: no order reaches the node.
@@ -129,8 +131,11 @@ type maker struct {
 	trying int
 }
 
-// order puts nodes whose image does not come behind the others.
+// order puts nodes that were begun with before the others, and those whose image does not come behind them.
 func order(n *Node) int {
+	if n.Begun {
+		return -1
+	}
 	if n.Late && !n.Held {
 		return 1
 	}

@@ -265,6 +265,11 @@ func TestRolloutFields(t *testing.T) {
 		m.Namespace = namespace
 		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
 	}
+	for value, then := range map[v1beta1.DrainPolicy][]string{"": nil, "None": nil, "Holders": nil, "Node": nil, "Pods": {"spec.rollout.drain"}} {
+		m := valid(func(m *v1beta1.Module) { m.Spec.Rollout = &v1beta1.RolloutSpec{Drain: value} })
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
+	}
 	for value, then := range map[string][]string{"2026-01-31T12:00:00Z": nil, "3": {v1beta1.ConfirmDeselectionAnnotation, "RFC 3339"}} {
 		m := valid(func(m *v1beta1.Module) {
 			m.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: value, v1beta1.RetryAnnotation: "2026-01-31T12:00:00Z"}

@@ -34,6 +34,9 @@ const (
 	// CarrierPrefix begins the name of every carrier pod. An admission policy seals all pods whose names begin so.
 	CarrierPrefix = "drover-carrier-"
 
+	// CordonedAnnotation on a Node: the Modules (namespace/name, separated by commas) for whose change Drover has cordoned it, and for whose it
+	// takes the cordon back.
+	CordonedAnnotation = "drover.dev/cordoned-for"
 	// PausedAnnotation on a Module or Node: watched and reported, not touched. Its value does not matter.
 	PausedAnnotation = "drover.dev/paused"
 	// RetryAnnotation on a Module or Node holds a time (RFC 3339): failures from before it are forgotten, and a quarantine ends.

@@ -127,6 +127,13 @@ type RolloutSpec struct {
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
+	// drain says which pods are evicted so that the kernel module can be unloaded for a change, by the eviction API, which respects
+	// PodDisruptionBudgets. None (default): nobody's, whoever uses it is waited for. Holders: those of the pods that use it, as the node's agent
+	// names them; not those of DaemonSets. Node: the node is cordoned and all its pods are evicted first, but those of DaemonSets and static
+	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing.
+	// +optional
+	Drain DrainPolicy `json:"drain,omitempty"`
+
 	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
 	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
 	// +optional
@@ -135,6 +142,20 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
 	DeselectGracePeriod *metav1.Duration `json:"deselectGracePeriod,omitempty"`
 }
+
+// DrainPolicy says which pods are evicted for a change.
+//
+// +kubebuilder:validation:Enum="";None;Holders;Node
+type DrainPolicy string
+
+const (
+	// DrainNone (or empty) evicts nobody.
+	DrainNone DrainPolicy = "None"
+	// DrainHolders evicts the pods that use the kernel module.
+	DrainHolders DrainPolicy = "Holders"
+	// DrainNode cordons the node and evicts all its pods.
+	DrainNode DrainPolicy = "Node"
+)
 
 // ModuleLoaderSpec describes the kernel module.
 type ModuleLoaderSpec struct {

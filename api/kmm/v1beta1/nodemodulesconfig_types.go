@@ -298,6 +298,11 @@ type NodeModuleAttempt struct {
 	// nextRetry is when it is tried again.
 	// +optional
 	NextRetry *metav1.Time `json:"nextRetry,omitempty"`
+	// holders are pods of this node, as namespace/name, that use a module which shall go; not more than the first few.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Holders []string `json:"holders,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	// +optional
 	Strikes int32 `json:"strikes,omitempty"`

@@ -642,6 +642,11 @@ func (in *NodeModuleAttempt) DeepCopyInto(out *NodeModuleAttempt) {
 		in, out := &in.NextRetry, &out.NextRetry
 		*out = (*in).DeepCopy()
 	}
+	if in.Holders != nil {
+		in, out := &in.Holders, &out.Holders
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Strike != nil {
 		in, out := &in.Strike, &out.Strike
 		*out = new(Strike)

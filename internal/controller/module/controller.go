@@ -138,6 +138,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.ledger.forget(snap.key)
 	}
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
+	if err := c.vacate(ctx, p); err != nil {
+		return ended(err, reconcile.Result{})
+	}
 	if err := c.confirm(ctx, snap, p); err != nil {
 		return reconcile.Result{}, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/rollout"
 )
@@ -60,14 +61,16 @@ type step struct {
 	free bool
 	// drained: nothing held devices there when the cache was read.
 	drained bool
+	// empty the node before anything is written; evict holders of the kernel module; uncordon what was cordoned for the Module.
+	empty, evict, uncordon bool
 	// image that the node needs delivered, or nothing: failures with any other are history.
 	image string
 	// mountless: it is to be remembered, with what is written, that the node mounts no images.
 	mountless bool
 }
 
-func (s *step) empty() bool {
-	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove && !s.free
+func (s *step) idle() bool {
+	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove && !s.free && !s.evict && !s.uncordon
 }
 
 // concerns reports whether the entry is the Module's.
@@ -163,9 +166,10 @@ func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 			p.remaining++
 			if pl.leaves(&s) {
 				p.left = append(p.left, v)
+				s.uncordon = s.uncordon || drain.Marked(v.node, pl.snap.key)
 			}
 		}
-		if !s.empty() {
+		if !s.idle() {
 			p.steps = append(p.steps, s)
 		}
 	}
@@ -180,17 +184,19 @@ func (pl *planner) decideAll() (steps []step, working int) {
 	for i := range pl.snap.nodes {
 		v := &pl.snap.nodes[i]
 		s := step{key: pl.snap.key, view: v, mountless: v.mountless()}
-		switch a := aims[i]; {
+		a := aims[i]
+		switch {
 		case v.node == nil:
 			// The object of a node that is gone goes by its owner reference; nobody is left to unload anything.
 			s.discard = standing(v.carriers)
 		case a.keep:
 			s.pause(a.wishes.Paused)
 		case a.order == nil:
-			absent(&s, a.leave, a.wishes)
+			pl.absent(&s, a.leave, a.wishes)
 		case pl.present(&s, &a):
 			working++
 		}
+		pl.evacuate(&s, &a)
 		pl.drain(&s)
 		s.free = s.write == nil && !s.remove && held(v.config) && (v.node == nil || !unloads(v.config))
 		steps = append(steps, s)
@@ -199,8 +205,9 @@ func (pl *planner) decideAll() (steps []step, working int) {
 }
 
 // absent leads an entry out: order, wait for the answer, remove.
-func absent(s *step, reason string, wishes placement.Wishes) {
+func (pl *planner) absent(s *step, reason string, wishes placement.Wishes) {
 	v := s.view
+	policy, follows := pl.unloadPolicy()
 	s.discard = standing(v.carriers)
 	acknowledged := !v.observed() && v.attempt != nil && v.attempt.State == v1beta1.AttemptAbsent
 	switch {
@@ -214,10 +221,22 @@ func absent(s *step, reason string, wishes placement.Wishes) {
 		s.remove = v.config != nil && v.attempt != nil && bare(v.config)
 	case v.entry.State == v1beta1.NodeModuleAbsent && acknowledged:
 		s.remove = true
-	case v.entry.State != v1beta1.NodeModuleAbsent || holdable(v.config) && !held(v.config) || !asWished(v.entry, wishes):
+	case v.entry.State != v1beta1.NodeModuleAbsent || holdable(v.config) && !held(v.config) || !asWished(v.entry, wishes) ||
+		follows && v.entry.UnloadPolicy != policy:
 		s.write = dressed(v.entry, wishes).DeepCopy()
 		s.write.State, s.write.Reason, s.write.Next = v1beta1.NodeModuleAbsent, reason, nil
+		if follows {
+			s.write.UnloadPolicy = policy
+		}
 	}
+}
+
+// unloadPolicy is the Module's, which an order to unload follows for as long as there is one to ask.
+func (pl *planner) unloadPolicy() (policy v1beta1.UnloadPolicy, known bool) {
+	if m := pl.snap.module; m != nil && m.Spec.ModuleLoader != nil {
+		return m.Spec.ModuleLoader.Container.UnloadPolicy, true
+	}
+	return "", false
 }
 
 // present leads an entry to the order, delivering the image first. It reports whether a carrier is at work.

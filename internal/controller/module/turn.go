@@ -7,6 +7,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -117,6 +118,7 @@ func (pl *planner) part(v *view, a *aim) rollout.Node {
 	}
 	n := rollout.Observe(&f)
 	n.Later = a.keep && a.leave != ""
+	n.Begun = drain.Marked(v.node, pl.snap.key)
 	return n
 }
 

@@ -167,6 +167,8 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.Volume
           elementRelationship: atomic
+- name: com.github.drover-project.drover.api.kmm.v1beta1.DrainPolicy
+  scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.KanikoParams
   map:
     fields:
@@ -467,6 +469,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: attempt
       type:
         scalar: numeric
+    - name: holders
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: lastTransitionTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -707,6 +715,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: deselectGracePeriod
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: drain
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.DrainPolicy
     - name: maxUnavailable
       type:
         namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString

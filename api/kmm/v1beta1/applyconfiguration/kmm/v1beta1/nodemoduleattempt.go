@@ -26,6 +26,8 @@ type NodeModuleAttemptApplyConfiguration struct {
 	Attempt *int32 `json:"attempt,omitempty"`
 	// nextRetry is when it is tried again.
 	NextRetry *v1.Time `json:"nextRetry,omitempty"`
+	// holders are pods of this node, as namespace/name, that use a module which shall go; not more than the first few.
+	Holders []string `json:"holders,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	Strikes *int32 `json:"strikes,omitempty"`
 	// strike is the last of them, while it keeps the build out.
@@ -93,6 +95,16 @@ func (b *NodeModuleAttemptApplyConfiguration) WithAttempt(value int32) *NodeModu
 // If called multiple times, the NextRetry field is set to the value of the last call.
 func (b *NodeModuleAttemptApplyConfiguration) WithNextRetry(value v1.Time) *NodeModuleAttemptApplyConfiguration {
 	b.NextRetry = &value
+	return b
+}
+
+// WithHolders adds the given value to the Holders field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Holders field.
+func (b *NodeModuleAttemptApplyConfiguration) WithHolders(values ...string) *NodeModuleAttemptApplyConfiguration {
+	for i := range values {
+		b.Holders = append(b.Holders, values[i])
+	}
 	return b
 }
 

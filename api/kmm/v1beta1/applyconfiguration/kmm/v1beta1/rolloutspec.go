@@ -3,6 +3,7 @@
 package v1beta1
 
 import (
+	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	intstr "k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -21,6 +22,11 @@ type RolloutSpecApplyConfiguration struct {
 	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
 	// paused stops the rollout: no further node that has the kernel module is changed. Nodes that are being changed go on.
 	Paused *bool `json:"paused,omitempty"`
+	// drain says which pods are evicted so that the kernel module can be unloaded for a change, by the eviction API, which respects
+	// PodDisruptionBudgets. None (default): nobody's, whoever uses it is waited for. Holders: those of the pods that use it, as the node's agent
+	// names them; not those of DaemonSets. Node: the node is cordoned and all its pods are evicted first, but those of DaemonSets and static
+	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing.
+	Drain *kmmv1beta1.DrainPolicy `json:"drain,omitempty"`
 	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
 	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
 	DeselectGracePeriod *v1.Duration `json:"deselectGracePeriod,omitempty"`
@@ -61,6 +67,14 @@ func (b *RolloutSpecApplyConfiguration) WithPauseOnFailure(value bool) *RolloutS
 // If called multiple times, the Paused field is set to the value of the last call.
 func (b *RolloutSpecApplyConfiguration) WithPaused(value bool) *RolloutSpecApplyConfiguration {
 	b.Paused = &value
+	return b
+}
+
+// WithDrain sets the Drain field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Drain field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithDrain(value kmmv1beta1.DrainPolicy) *RolloutSpecApplyConfiguration {
+	b.Drain = &value
 	return b
 }
 

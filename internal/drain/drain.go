@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain decides what emptying a node means. It is pure: a node and its pods in, an answer out.
+//
+// A node that is cordoned for a Module carries the Module's name in an annotation, in the same write as the cordon. So whoever comes after a
+// restart knows whose it is, several Modules can hold one cordon, and a cordon without the annotation is somebody else's and is never taken back.
+package drain
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Marked reports whether a node is cordoned for a Module.
+func Marked(node *corev1.Node, module types.NamespacedName) bool {
+	return node != nil && slices.Contains(marks(node), module.String())
+}
+
+func marks(node *corev1.Node) []string {
+	text := node.Annotations[v1beta1.CordonedAnnotation]
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// Cordon is the merge patch that cordons a node for a Module; nil: there is nothing to write. An administrator's cordon is left as it is and will
+// stay.
+func Cordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
+	have := marks(node)
+	if node.Spec.Unschedulable && (len(have) == 0 || slices.Contains(have, module.String())) {
+		return nil, nil
+	}
+	if !slices.Contains(have, module.String()) {
+		have = append(have, module.String())
+	}
+	slices.Sort(have)
+	return patch(node, strings.Join(have, ","), true)
+}
+
+// Uncordon is the merge patch that ends a Module's part in a cordon; nil: it has none. The last one makes the node schedulable.
+func Uncordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
+	if !Marked(node, module) {
+		return nil, nil
+	}
+	left := slices.DeleteFunc(marks(node), func(name string) bool { return name == module.String() })
+	if len(left) > 0 {
+		return patch(node, strings.Join(left, ","), node.Spec.Unschedulable)
+	}
+	return patch(node, nil, false)
+}
+
+// patch holds only for the node as it was read: whoever cordons it meanwhile is asked anew.
+func patch(node *corev1.Node, names any, unschedulable bool) ([]byte, error) {
+	text, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"resourceVersion": node.ResourceVersion,
+			"annotations":     map[string]any{v1beta1.CordonedAnnotation: names},
+		},
+		"spec": map[string]any{"unschedulable": unschedulable},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode a cordon: %w", err)
+	}
+	return text, nil
+}
+
+// Goes reports whether a pod has to leave before its node is empty. Those of DaemonSets and static pods stay, for they would be back at once,
+// and so do carriers, which bring images.
+func Goes(pod *corev1.Pod) bool {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return false
+	}
+	if _, carrier := pod.Labels[v1beta1.CarrierLabel]; carrier {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner == nil || owner.Kind != "DaemonSet"
+}
+
+// Leaving reports whether a pod is on its way out: it is waited for and not evicted again.
+func Leaving(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }
