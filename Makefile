@@ -139,6 +139,10 @@ bench-resolve: ## Measure how long it takes to find out what to load for each of
 bench-sign: ## Sign all modules of Debian's amd64 kernel, and compare every byte and the time with the kernel's sign-file (linux/amd64 with apt-get)
 	@go run ./test/bench/sign
 
+.PHONY: bench-image
+bench-image: ## Sign one module in an image of 1 GiB, and measure memory and what is sent to the registry again (linux)
+	@go run ./test/bench/image
+
 .PHONY: bench-fleet
 bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run
 	@go run ./test/bench/fleet --nodes $(NODES)

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command image measures what it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer takes at most, and how
+// much of the image is sent to the registry again. The steps run as processes of their own, as in a Job, against a registry on this machine.
+//
+// It ends with one line RESULT.
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+const (
+	imageBytes  = 1 << 30
+	fileBytes   = 64 << 20
+	moduleBytes = 1 << 20
+	maxRSS      = 100 << 20
+	module      = "opt/lib/modules/6.1.0/extra/demo.ko"
+)
+
+// result is the line that ends the bench.
+type result struct {
+	ImageBytes  int64            `json:"imageBytes"`
+	ModuleBytes int64            `json:"moduleBytes"`
+	PushedBytes int64            `json:"pushedBytes"`
+	PeakRSS     map[string]int64 `json:"peakRSS"`
+	Seconds     float64          `json:"seconds"`
+}
+
+// wrong names every bound that the result breaks.
+func (r result) wrong() error {
+	var errs []error
+	if r.PushedBytes > 2*r.ModuleBytes || r.PushedBytes == 0 {
+		errs = append(errs, fmt.Errorf("%d bytes were sent for a module of %d", r.PushedBytes, r.ModuleBytes))
+	}
+	for step, rss := range r.PeakRSS {
+		if rss > maxRSS {
+			errs = append(errs, fmt.Errorf("%s took %d bytes of memory, limit %d", step, rss, maxRSS))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// measure runs a command and prints how much memory it took at most. It is a process of its own: a child's figure starts with its parent's, which
+// here holds a registry.
+const measure = "measure"
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == measure {
+		if err := measured(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench-image:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "drover-bench-image-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	signer := filepath.Join(dir, "drover-signer")
+	if said, err := exec.CommandContext(ctx, "go", "build", "-o", signer, "./cmd/drover-signer").CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, said)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
+		return err
+	}
+	var sent atomic.Int64
+	blobs := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(filepath.Join(dir, "blobs"))))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &counted{r.Body, &sent}
+		blobs.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	fmt.Println("making an image of 1 GiB")
+	if err := pushImage(ctx, dir, host+"/unsigned:1"); err != nil {
+		return err
+	}
+	if err := secrets(dir); err != nil {
+		return err
+	}
+	layout := filepath.Join(dir, "layout")
+	r := result{ImageBytes: imageBytes, ModuleBytes: moduleBytes, PeakRSS: map[string]int64{}}
+	begin := time.Now()
+	for _, args := range [][]string{
+		{"check", "--image", host + "/signed:1", "--hash", "h"},
+		{"pull", "--image", host + "/unsigned:1", "--layout", layout},
+		{"sign", "--layout", layout, "--key", filepath.Join(dir, "key"), "--cert", filepath.Join(dir, "cert"), "--file", "/opt/lib/modules/*/extra/*.ko"},
+		{"push", "--image", host + "/signed:1", "--layout", layout, "--hash", "h", "--mount-from", host + "/unsigned:1"},
+	} {
+		sent.Store(0)
+		cmd := exec.CommandContext(ctx, self, append(append([]string{measure, signer}, args...), "--termination-message", filepath.Join(dir, "message"))...)
+		cmd.Stderr = os.Stderr
+		told, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if r.PeakRSS[args[0]], err = strconv.ParseInt(strings.TrimSpace(string(told)), 10, 64); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+	}
+	r.PushedBytes, r.Seconds = sent.Load(), time.Since(begin).Seconds()
+	line, err := json.Marshal(map[string]any{"bigImage": r})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("RESULT %s\n", line)
+	return r.wrong()
+}
+
+func measured(command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return errors.New("the system does not tell")
+	}
+	fmt.Println(usage.Maxrss << 10)
+	return nil
+}
+
+type counted struct {
+	io.ReadCloser
+	sent *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(into []byte) (int, error) {
+	n, err := c.ReadCloser.Read(into)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// pushImage makes an image of one layer: files that nobody can compress, and one module.
+func pushImage(ctx context.Context, dir, reference string) (err error) {
+	file := filepath.Join(dir, "layer.tar.gz")
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	packed, err := gzip.NewWriterLevel(out, gzip.NoCompression)
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(packed)
+	noise := mathrand.NewChaCha8([32]byte{})
+	for at := range imageBytes / fileBytes {
+		if err := archive.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/share/%d", at), Typeflag: tar.TypeReg, Mode: 0o644, Size: fileBytes}); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(archive, noise, fileBytes); err != nil {
+			return err
+		}
+	}
+	content := synth.Module{Name: "demo"}.Bytes()
+	padding := make([]byte, moduleBytes-len(content))
+	if _, err := noise.Read(padding); err != nil {
+		return err
+	}
+	err = archive.WriteHeader(&tar.Header{Name: module, Typeflag: tar.TypeReg, Mode: 0o644, Size: moduleBytes})
+	for _, part := range [][]byte{content, padding} {
+		_, writeErr := archive.Write(part)
+		err = errors.Join(err, writeErr)
+	}
+	if err := errors.Join(err, archive.Close(), packed.Close(), out.Close()); err != nil {
+		return err
+	}
+	layer, err := tarball.LayerFromFile(file)
+	if err != nil {
+		return err
+	}
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return err
+	}
+	tag, err := name.NewTag(reference)
+	if err != nil {
+		return err
+	}
+	// The registry would take the layer through its memory: it finds it on its disk.
+	digest, err := layer.Digest()
+	if err != nil {
+		return err
+	}
+	if err := os.Link(file, filepath.Join(dir, "blobs", "sha256", digest.Hex)); err != nil {
+		return err
+	}
+	return errors.Join(remote.Write(tag, image, remote.WithContext(ctx)), os.Remove(file))
+}
+
+func secrets(dir string) error {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"}, NotAfter: time.Now().Add(time.Hour)}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return err
+	}
+	key := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(private)})
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "key"), key, 0o600),
+		os.WriteFile(filepath.Join(dir, "cert"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o600))
+}
