@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build linux
-
 // Command image measures what it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer takes at most, and how
 // much of the image is sent to the registry again. The steps run as processes of their own, as in a Job, against a registry on this machine.
 //
