@@ -146,6 +146,7 @@ func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
 		Parallelism:         o.Parallelism,
 		DRA:                 o.DRA,
+		Images:              o.SignerImage != "" && o.enabled("image"),
 	}
 }
 

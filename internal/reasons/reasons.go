@@ -28,7 +28,7 @@ func Of(name string) Reason { return all()[name] }
 // Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.
 func Patience(name string) bool {
 	switch name {
-	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
+	case v1beta1.ReasonLoading, v1beta1.ReasonBuilding, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
 		v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, "Progressing", "RollingOut", "WaitingForTurn":
 		return true
 	}

@@ -72,6 +72,8 @@ func (pl *planner) aim(v *view) aim {
 		a.keep = true
 	case !o.found:
 		a.leave, a.keep = ReasonMappingLost, pl.waits(v)
+	case pl.unmade(&o, v):
+		a.keep = true
 	default:
 		a.order = pl.excused(dressed(o.entry, a.wishes), v)
 		a.keep = pl.struck(o.entry, v)

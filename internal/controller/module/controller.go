@@ -67,6 +67,8 @@ type Options struct {
 	Gate *gate.Gate
 	// Recorder tells of Modules that go before all nodes have answered.
 	Recorder kube.Recorder
+	// Images: a controller has images built and signed, so that those that are asked for are waited for.
+	Images bool
 	// DRA: the API server serves what DRA drivers need.
 	DRA bool
 	// Clock is for back-off; nil is the time of day.

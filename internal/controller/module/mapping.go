@@ -28,6 +28,8 @@ type orders struct {
 type order struct {
 	// entry with the delivery's id, without a carrier. Shared: copy before changing.
 	entry *v1beta1.NodeModuleSpec
+	// mapping is the index of the kernel mapping.
+	mapping int
 	// found is false when no mapping matches the kernel.
 	found bool
 	// err is set when the Module cannot be resolved for this kernel. What the node has is kept then.
@@ -89,7 +91,7 @@ func (o *orders) resolve(version string) order {
 		return order{err: err}
 	}
 	m := o.module
-	return order{found: true, entry: &v1beta1.NodeModuleSpec{
+	return order{found: true, mapping: resolved.Mapping, entry: &v1beta1.NodeModuleSpec{
 		ModuleItem: v1beta1.ModuleItem{
 			Namespace:          m.Namespace,
 			Name:               m.Name,

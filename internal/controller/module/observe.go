@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
@@ -42,6 +43,8 @@ type snapshot struct {
 	crdsLeaving bool
 	// allocation is what is known of devices that pods have claimed.
 	allocation allocation
+	// images are those that are made in the cluster for the Module.
+	images []v1alpha1.ModuleImage
 	// made counts what goes before the Module's finalizer does.
 	made int
 	// verdict is what follows from loads that took nodes down.
@@ -86,6 +89,9 @@ func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*sn
 		return nil, err
 	}
 	if snap.allocation, err = c.allocation(ctx, snap.module); err != nil {
+		return nil, err
+	}
+	if snap.images, err = c.images(ctx, snap.module); err != nil {
 		return nil, err
 	}
 	if snap.made, err = c.made(ctx, snap.module); err != nil {

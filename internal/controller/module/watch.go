@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
@@ -62,6 +63,9 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		})
 	if c.options.DRA {
 		b = b.Watches(&resourcev1.ResourceClaim{}, c.claimEvents())
+	}
+	if c.options.Images {
+		b = b.Watches(&v1alpha1.ModuleImage{}, imageEvents())
 	}
 	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("set up the module controller: %w", err)
