@@ -58,6 +58,10 @@ func run(ctx context.Context, args []string) error {
 	if options.DRA, err = operator.ServesDRA(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
+	role := ""
+	if options.CarrierUser == nil { // the cluster chooses users: OpenShift
+		role = plugin.WorkloadRole
+	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	closed := &gate.Gate{}
 	guards := guard.New(live, closed, nil)
@@ -72,7 +76,7 @@ func run(ctx context.Context, args []string) error {
 		"node": node.New(c, node.Options{
 			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Metrics: numbers, Gate: closed,
 		}),
-		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Gate: closed}),
+		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
 	}

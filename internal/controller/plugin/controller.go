@@ -3,7 +3,7 @@
 // Package plugin runs the device plugins and DRA drivers of Modules.
 //
 // Reads: Module, DaemonSet, ServiceAccount, DeviceClass, NodeModulesConfig and the plugins' pods. Writes: one DaemonSet per Module that asks for
-// one, a ServiceAccount when the Module names none, and the DeviceClasses of a DRA driver; and it ends plugin pods that outlived the kernel module
+// one, a ServiceAccount when the Module names none, with a RoleBinding on OpenShift, and the DeviceClasses of a DRA driver; and it ends plugin pods that outlived the kernel module
 // they were started on. Changing a device plugin touches nothing of the kernel module.
 package plugin
 
@@ -43,6 +43,7 @@ type Controller struct {
 	problems   *delivery.Board
 	agentImage string
 	dra        bool
+	role       string
 	gate       *gate.Gate
 }
 
@@ -151,6 +152,9 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 			return fmt.Errorf("apply ServiceAccount %s: %w", account.Name, err)
 		}
 	}
+	if err := c.bind(ctx, module, account); err != nil {
+		return err
+	}
 	current := find(now.daemonSets, daemonSet.Name)
 	if current != nil {
 		if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
@@ -230,10 +234,16 @@ func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *hav
 	if err != nil {
 		return fmt.Errorf("prune DaemonSets: %w", err)
 	}
-	err = kube.Prune(ctx, c.client, now.accounts, func(sa *corev1.ServiceAccount) bool {
-		return account != nil && sa.Name == account.Name
-	})
-	if err != nil {
+	keep := func(sa *corev1.ServiceAccount) bool { return account != nil && sa.Name == account.Name }
+	for _, sa := range now.accounts {
+		if keep(sa) {
+			continue
+		}
+		if err := c.unbind(ctx, module, sa); err != nil {
+			return err
+		}
+	}
+	if err := kube.Prune(ctx, c.client, now.accounts, keep); err != nil {
 		return fmt.Errorf("prune ServiceAccounts: %w", err)
 	}
 	return nil

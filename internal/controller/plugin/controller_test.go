@@ -42,6 +42,12 @@ func startWith(t *testing.T, e *env.Env, agentImage string) *delivery.Board {
 // startOn runs the controller as on a cluster with or without what DRA drivers need.
 func startOn(t *testing.T, e *env.Env, agentImage string, without bool) *delivery.Board {
 	t.Helper()
+	return startBinding(t, e, agentImage, without, "")
+}
+
+// startBinding runs the controller as on a cluster where the accounts that it makes need a role.
+func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, role string) *delivery.Board {
+	t.Helper()
 	options := &operator.Options{
 		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: testr.New(t),
 	}
@@ -54,7 +60,7 @@ func startOn(t *testing.T, e *env.Env, agentImage string, without bool) *deliver
 		t.Fatal(err)
 	}
 	problems := &delivery.Board{}
-	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, Problems: problems, DRA: dra && !without})
+	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, Problems: problems, DRA: dra && !without, Role: role})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {

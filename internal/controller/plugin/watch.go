@@ -53,11 +53,13 @@ type Options struct {
 	Problems *delivery.Board
 	// DRA: the API server serves what DRA drivers need.
 	DRA bool
+	// Role is the ClusterRole that the ServiceAccounts made for Modules are bound to; empty: none.
+	Role string
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
-	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA, gate: o.Gate}
+	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA, role: o.Role, gate: o.Gate}
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
