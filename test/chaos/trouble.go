@@ -39,9 +39,10 @@ type killer struct {
 
 type span struct{ begin, end time.Time }
 
-// start kills until stop is called, or for a while. In the end an operator runs.
+// start kills until stop is called, or for a while, and from then on only starts an operator that ended by itself, as a kubelet does:
+// when the last kill and an outage meet, nothing else would. In the end an operator runs.
 func (k *killer) start(ctx context.Context, longest time.Duration) (stop func() error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	begin := time.Now()
 	go func() {
@@ -54,7 +55,11 @@ func (k *killer) start(ctx context.Context, longest time.Duration) (stop func() 
 				return
 			case <-tick.C:
 			}
-			if err := k.kill(context.WithoutCancel(ctx)); err != nil {
+			act := k.kill
+			if time.Since(begin) > longest {
+				act = k.revive
+			}
+			if err := act(context.WithoutCancel(ctx)); err != nil {
 				ended <- err
 				return
 			}
@@ -63,7 +68,7 @@ func (k *killer) start(ctx context.Context, longest time.Duration) (stop func() 
 	return func() error {
 		cancel()
 		err := <-ended
-		k.spans = append(k.spans, span{begin, time.Now()})
+		k.spans = append(k.spans, span{begin, begin.Add(min(longest, time.Since(begin)))})
 		return errors.Join(err, k.revive(context.WithoutCancel(ctx)))
 	}
 }
