@@ -32,6 +32,7 @@ import (
 type Options struct {
 	genericiooptions.IOStreams
 	Flags *genericclioptions.ConfigFlags
+	Clock clock.PassiveClock
 
 	client *cluster.Client
 	format output.Format
@@ -39,13 +40,13 @@ type Options struct {
 }
 
 // NewCommand makes the command.
-func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags}
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
 		Short: "Say what applying a Module would do, before anything happens",
-		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, and which are not covered.\n" +
-			"The API server is asked by a dry run whether it would take them. Nothing is changed.\n\n" +
+		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, in which order, and which are\n" +
+			"not covered. The API server is asked by a dry run whether it would take them. Nothing is changed.\n\n" +
 			"Ends with 0 when nothing speaks against applying, with 1 when it would be refused or leaves nodes uncovered, and with 2 when that could not be found out.",
 		Example: "  drover plan -f module.yaml\n  kustomize build . | drover plan -f -",
 		Args:    cobra.NoArgs,
@@ -175,7 +176,7 @@ func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bo
 	}
 	p.Missing, p.Plugin = view.Missing, plugin(live, next)
 	if view.Whole() {
-		p.Steps = decide(live, next, view)
+		p.Steps, p.Rollout = decide(live, next, view), foresee(next, view, o.Clock.Now())
 	}
 	return p, view.Whole(), nil
 }
