@@ -148,6 +148,14 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 // refused ends a load that the kernel has refused at a step.
 func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []planStep, err error) error {
 	r := loadReport(err)
+	dependency, other, found, seeErr := p.against(f, s, r)
+	if seeErr != nil {
+		return seeErr
+	}
+	known := refusal{Delivery: deliveryID(f.order)}
+	if found {
+		r, known.Against = conflicting(err, s, dependency, other), dependency.Name+" "+other
+	}
 	p.fail(ctx, f, f.orderHash(), r)
 	if errors.Is(err, host.ErrTimeout) {
 		return nil // the module may still arrive; the journal names it
@@ -159,7 +167,8 @@ func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []plan
 	if _, err := p.see(nil); err != nil {
 		return err
 	}
-	if !p.journal.remember(s, r, digestOf(p.present), deliveryID(f.order)) {
+	known.Among = digestOf(p.present)
+	if !p.journal.remember(s, r, known) {
 		return nil
 	}
 	return p.journal.write(p.o.StateDir)

@@ -43,6 +43,10 @@ type planStep struct {
 	Content string
 	// Optional: what the order names works without it.
 	Optional bool
+	// Needs are the modules whose symbols it uses.
+	Needs []string
+	// FromHost: the file is of the node's own tree, not of the image.
+	FromHost bool
 	// Tree and Path say where the file is.
 	Tree fs.FS
 	Path string
@@ -144,9 +148,11 @@ func firmwareOf(c v1beta1.ModuleConfig, delivery fs.FS) (fs.FS, error) {
 
 // newStep is one module of a plan.
 func newStep(s kmod.Step, imageFS, hostFS fs.FS) (planStep, error) {
-	step := planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional}
+	step := planStep{
+		Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional, Needs: s.Info.Depends,
+	}
 	if s.From == kmod.Host {
-		step.Tree = hostFS
+		step.Tree, step.FromHost = hostFS, true
 	}
 	if inner := s.Info.Name; inner != "" && inner != s.Name { // the kernel goes by the name inside
 		return step, &planError{reason: v1beta1.ReasonImageUnreadable, err: fmt.Errorf("%s holds the module %s, not %s", s.Path, inner, s.Name)}

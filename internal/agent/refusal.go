@@ -24,16 +24,26 @@ type refusal struct {
 	Among string `json:"among,omitempty"`
 	// Delivery whose file was refused for its signature. A build that is signed anew keeps its build ID.
 	Delivery string `json:"delivery,omitempty"`
+	// Against is the name and the build of the live module that it does not fit. Another build of that may take its place.
+	Against string `json:"against,omitempty"`
 }
 
 // holds tells whether the kernel would give the same answer again.
 func (r refusal) holds(f facts) bool {
-	return (r.Among == "" || r.Among == f.among) && (r.Delivery == "" || r.Delivery == deliveryID(f.order))
+	return (r.Among == "" || r.Among == f.among) && (r.Delivery == "" || r.Delivery == deliveryID(f.order)) && (r.Against == "" || f.has(r.Against))
+}
+
+// has tells whether that build is live, by its name and identity.
+func (f facts) has(build string) bool {
+	name, id, _ := strings.Cut(build, " ")
+	m, live := f.live[name]
+	return live && identity(m.BuildID, m.SrcVersion) == id
 }
 
 // final are the reasons for which a kernel refuses the same build again until its next boot.
 var final = []string{
 	v1beta1.ReasonSignatureRejected, v1beta1.ReasonLockedDown, v1beta1.ReasonLoadPin, v1beta1.ReasonVermagicMismatch, v1beta1.ReasonUnknownSymbol, v1beta1.ReasonModulesDisabled,
+	v1beta1.ReasonDependencyConflict,
 }
 
 // build identifies what a step would load.
@@ -68,21 +78,22 @@ func (f facts) refused() *report {
 	return nil
 }
 
-// remember keeps a final refusal of a step. It tells whether the journal changed.
-func (j *journal) remember(s planStep, r report, among, delivery string) bool {
+// remember keeps a final refusal of a step, of what is known of it what matters for its reason. It tells whether the journal changed.
+func (j *journal) remember(s planStep, r report, known refusal) bool {
 	if !slices.Contains(final, r.Reason) {
 		return false
 	}
 	if len(j.Refused) >= maxRefusals || j.Refused == nil {
 		j.Refused = map[string]refusal{}
 	}
-	if r.Reason != v1beta1.ReasonUnknownSymbol {
-		among = ""
+	if r.Reason != v1beta1.ReasonUnknownSymbol && r.Reason != v1beta1.ReasonDependencyConflict {
+		known.Among = ""
 	}
 	if r.Reason != v1beta1.ReasonSignatureRejected && r.Reason != v1beta1.ReasonLockedDown {
-		delivery = ""
+		known.Delivery = ""
 	}
-	j.Refused[s.build()] = refusal{Reason: r.Reason, Message: r.Message, Among: among, Delivery: delivery}
+	known.Reason, known.Message = r.Reason, r.Message
+	j.Refused[s.build()] = known
 	return true
 }
 

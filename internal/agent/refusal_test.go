@@ -4,7 +4,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +136,82 @@ func TestMissingSymbolMayCome(t *testing.T) {
 	r.clock.Step(time.Hour)
 	same(t, "attempt", "Failed UnknownSymbol", attempt(r.pass(o), "gadget"))
 	if err := r.host.Insmod(ko(synth.Module{Name: "exporter"})); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.pass(o); loadedImage(s, "gadget") == "" {
+		t.Errorf("attempt %q", attempt(s, "gadget"))
+	}
+}
+
+// TestDependencyConflict: the kernel misses a symbol, and what exports it is live in another build than the image's.
+func TestDependencyConflict(t *testing.T) {
+	bus, other := synth.Module{Name: "bus"}, synth.Module{Name: "bus", Version: "other"}
+	user := synth.Module{Name: "gadget", Depends: []string{"bus"}}
+	disagrees := fake.Fault{Errno: "EINVAL", Log: []string{"gadget: disagrees about version of symbol bus_register"}}
+	cases := map[string]struct {
+		// live is there before, of the bus.
+		live  *synth.Module
+		fault fake.Fault
+		image []synth.Module
+		tree  []synth.Module
+		then  string
+		says  []string
+	}{
+		"of the image": {
+			live: &other, fault: disagrees, image: []synth.Module{bus, user}, then: "Failed DependencyConflict",
+			says: []string{"The kernel refused gadget (EINVAL): it needs bus, of which build " + buildID(t, other) + " is live, and the image has build " + buildID(t, bus) + ".",
+				"\ngadget: disagrees about version of symbol bus_register"},
+		},
+		"of the node's own tree": {
+			live: &other, fault: disagrees, image: []synth.Module{user}, tree: []synth.Module{bus}, then: "Failed DependencyConflict",
+			says: []string{"of which build " + buildID(t, other) + " is live, and the node's own tree has build "},
+		},
+		"a symbol is not there":         {live: &other, fault: fake.Fault{Errno: "ENOENT"}, image: []synth.Module{bus, user}, then: "Failed DependencyConflict"},
+		"another build that fits":       {live: &other, image: []synth.Module{bus, user}},
+		"the very build":                {live: &bus, fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
+		"not live before":               {fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
+		"refused for something else":    {live: &other, fault: fake.Fault{Errno: "ENODEV"}, image: []synth.Module{bus, user}, then: "Failed NoSuchDevice"},
+		"what is live is not needed":    {live: &other, fault: disagrees, image: []synth.Module{bus, {Name: "gadget"}}, then: "Failed UnknownSymbol"},
+		"what is live is only optional": {live: &other, fault: disagrees, image: []synth.Module{bus, {Name: "gadget", SoftdepPre: []string{"bus"}}}, then: "Failed UnknownSymbol"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{Tree: hostTreeOf(tc.tree...)})
+			if tc.live != nil {
+				if err := r.host.Insmod(ko(*tc.live)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.fault.Errno != "" {
+				r.host.Script("finit_module", "gadget", tc.fault)
+			}
+			s := r.pass(order("gadget", r.deliver("d1", tc.image...)))
+			same(t, "attempt", tc.then, attempt(s, "gadget"))
+			for _, words := range tc.says {
+				if !strings.Contains(s.Attempts[0].Message, words) {
+					t.Errorf("it does not say %q: %s", words, s.Attempts[0].Message)
+				}
+			}
+		})
+	}
+}
+
+// TestDependencyConflictEnds when the build that was live has made room, although the names in the kernel are the same as before.
+func TestDependencyConflictEnds(t *testing.T) {
+	bus, other := synth.Module{Name: "bus"}, synth.Module{Name: "bus", Version: "other"}
+	r := newRig(t, fake.Options{})
+	if err := r.host.Insmod(ko(other)); err != nil {
+		t.Fatal(err)
+	}
+	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "EINVAL", Log: []string{"gadget: disagrees about version of symbol x"}, Times: 1})
+	o := order("gadget", r.deliver("d1", bus, synth.Module{Name: "gadget", Depends: []string{"bus"}}))
+	for range 3 {
+		same(t, "attempt", "Failed DependencyConflict", attempt(r.pass(o), "gadget"))
+		r.clock.Step(time.Hour)
+		r.restart(r.host)
+	}
+	same(t, "loads", 1, loadsOf(r, "gadget"))
+	if err := errors.Join(r.host.Rmmod("bus"), r.host.Insmod(ko(bus))); err != nil {
 		t.Fatal(err)
 	}
 	if s := r.pass(o); loadedImage(s, "gadget") == "" {

@@ -131,6 +131,19 @@ func loadFailures() map[string]failure {
 		v1beta1.ReasonUnknownSymbol: {
 			breaks: faulty("load-enoent", "log", "e2e: Unknown symbol e2e_absent (err -2)"), state: v1beta1.AttemptFailed, kernel: "Unknown symbol e2e_absent",
 		},
+		v1beta1.ReasonDependencyConflict: {
+			given: func(s *scenario, node string) *scenario {
+				s.does(node, "insmod", "module", s.kernelModule+"_bus")
+				s.finally(node, "rmmod", "module", s.kernelModule+"_bus")
+				s.fault(node, "load-einval", "log", "e2e: disagrees about version of symbol e2e_bus")
+				return s
+			},
+			breaks: creating(func(m *v1beta1.Module) {
+				modprobe := &m.Spec.ModuleLoader.Container.Modprobe
+				modprobe.ModulesLoadingOrder = []string{modprobe.ModuleName, modprobe.ModuleName + "_bus"}
+			}),
+			state: v1beta1.AttemptFailed, kernel: "disagrees about version of symbol e2e_bus", words: []string{"_bus, of which build"},
+		},
 		v1beta1.ReasonInvalidParameter: {
 			breaks: faulty("load-einval", "log", "e2e: `x' invalid for parameter `debug'"), state: v1beta1.AttemptFailed, kernel: "invalid for parameter `debug'",
 		},

@@ -71,6 +71,8 @@ const (
 	ReasonVermagicMismatch = "VermagicMismatch"
 	// ReasonUnknownSymbol: the kernel lacks a symbol or its CRC differs.
 	ReasonUnknownSymbol = "UnknownSymbol"
+	// ReasonDependencyConflict: another build of a module that this one depends on is live, and does not fit.
+	ReasonDependencyConflict = "DependencyConflict"
 	// ReasonMissingDependency: a module that this one depends on exists neither in the image nor on the host.
 	ReasonMissingDependency = "MissingDependency"
 	// ReasonAgentFailed: the agent's own means on the node failed, such as its state directory, or are not where it was told.

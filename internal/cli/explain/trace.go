@@ -89,7 +89,7 @@ var stepOf = map[string]string{
 	v1beta1.ReasonVermagicMismatch: stepChecks, v1beta1.ReasonUnknownSymbol: stepChecks, v1beta1.ReasonMissingDependency: stepChecks,
 	v1beta1.ReasonFirmwareConflict: stepChecks, v1beta1.ReasonModuleConflict: stepChecks,
 	v1beta1.ReasonAlreadyLoadedForeign: stepChecks, v1beta1.ReasonModprobeUnsupported: stepChecks,
-	"DependencyConflict": stepChecks, "MissingFirmware": stepChecks, v1beta1.ReasonUnsupportedNode: stepSelected,
+	v1beta1.ReasonDependencyConflict: stepChecks, "MissingFirmware": stepChecks, v1beta1.ReasonUnsupportedNode: stepSelected,
 	v1beta1.ReasonSignatureRejected: stepTrusted, v1beta1.ReasonModulesDisabled: stepTrusted, "LockedDown": stepTrusted, "LoadPin": stepTrusted,
 	v1beta1.ReasonNotUsable: stepReady,
 	v1beta1.ReasonInUse:     stepHolders, v1beta1.ReasonRebootRequired: stepHolders, v1beta1.ReasonUnloadFailed: stepHolders,
