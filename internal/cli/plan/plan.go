@@ -4,26 +4,22 @@
 package plan
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 )
@@ -77,7 +73,7 @@ func (o *Options) Complete() error {
 
 // Run reads, decides and prints.
 func (o *Options) Run(ctx context.Context) error {
-	modules, err := o.read()
+	modules, err := modulefile.Read(o.file, o.In)
 	if err != nil {
 		return err
 	}
@@ -107,45 +103,6 @@ func (o *Options) Run(ctx context.Context) error {
 		return errors.New("what it would do on nodes could not be found out")
 	}
 	return nil
-}
-
-// read takes all Modules of the file. Unknown fields are an error, as they are for the API server under kubectl.
-func (o *Options) read() ([]*v1beta1.Module, error) {
-	in := o.In
-	if o.file != "-" {
-		file, err := os.Open(o.file)
-		if err != nil {
-			return nil, fmt.Errorf("open the file: %w", err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
-	}
-	var found []*v1beta1.Module
-	for reader := utilyaml.NewYAMLReader(bufio.NewReader(in)); ; {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.file, err)
-		}
-		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal(document, &kind); err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.file, err)
-		}
-		if kind.Kind != "Module" || kind.APIVersion != v1beta1.GroupVersion.String() {
-			continue
-		}
-		m := &v1beta1.Module{}
-		if err := yaml.UnmarshalStrict(document, m); err != nil {
-			return nil, fmt.Errorf("read the Module in %s: %w", o.file, err)
-		}
-		found = append(found, m)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("there is no Module (%s) in %s", v1beta1.GroupVersion, o.file)
-	}
-	return found, nil
 }
 
 // plan asks the API server and compares.
