@@ -12,18 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/drover-project/drover/internal/controller/guard"
-	"github.com/drover-project/drover/internal/controller/module"
-	"github.com/drover-project/drover/internal/controller/moduleimage"
-	"github.com/drover-project/drover/internal/controller/node"
-	"github.com/drover-project/drover/internal/controller/plugin"
-	"github.com/drover-project/drover/internal/controller/startup"
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/gate"
-	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/operator"
 )
 
@@ -58,30 +47,5 @@ func run(ctx context.Context, args []string) error {
 	if options.DRA, err = operator.ServesDRA(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
-	role := ""
-	if options.CarrierUser == nil { // the cluster chooses users: OpenShift
-		role = plugin.WorkloadRole
-	}
-	c, live := mgr.GetClient(), mgr.GetAPIReader()
-	closed := &gate.Gate{}
-	guards := guard.New(live, closed, nil)
-	if err := guards.Check(ctx); err != nil {
-		return fmt.Errorf("before the start: %w", err)
-	}
-	recorder, numbers := kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), metrics.NewBoard()
-	ctrlmetrics.Registry.MustRegister(numbers)
-	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
-	controllers := map[string]operator.Controller{
-		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
-		"node": node.New(c, node.Options{
-			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Metrics: numbers, Gate: closed,
-		}),
-		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
-		"guard":   guards,
-		"startup": startup.New(c, closed),
-	}
-	if options.SignerImage != "" {
-		controllers["image"] = moduleimage.New(c, live, options.Images(&delivery.Board{}, closed))
-	}
-	return operator.Run(ctx, mgr, options, controllers)
+	return start(ctx, mgr, options)
 }

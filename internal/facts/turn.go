@@ -15,17 +15,38 @@ import (
 // Rollout is which of the Module's nodes may be changed now, as the controller that gives orders sees it; nil when it is not Drover that
 // decides, or when there is nothing to decide.
 func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
-	m := s.Module
-	if m.Spec.ModuleLoader == nil || m.DeletionTimestamp != nil || rollout.Labelled(m) {
+	if !s.planned() {
 		return nil
 	}
+	return rollout.Make(s.parts(nodes), rollout.PolicyOf(s.Module), now)
+}
+
+// Forecast is how the rollout goes from here; nil when it is not Drover that decides, or when there is nothing to decide.
+func (s *Scene) Forecast(nodes []corev1.Node, now time.Time) *rollout.Forecast {
+	if !s.planned() {
+		return nil
+	}
+	parts := s.parts(nodes)
+	for i := range parts {
+		parts[i].Later = parts[i].Stage == rollout.Leaving && rollout.Grace(s.Module) > 0
+	}
+	return rollout.Foresee(parts, rollout.PolicyOf(s.Module), now)
+}
+
+// planned reports whether turns are given at all.
+func (s *Scene) planned() bool {
+	m := s.Module
+	return m.Spec.ModuleLoader != nil && m.DeletionTimestamp == nil && !rollout.Labelled(m)
+}
+
+func (s *Scene) parts(nodes []corev1.Node) []rollout.Node {
 	var parts []rollout.Node
 	for i := range nodes {
 		if part, ok := s.part(&nodes[i]); ok {
 			parts = append(parts, part)
 		}
 	}
-	return rollout.Make(parts, rollout.PolicyOf(m), now)
+	return parts
 }
 
 // part is a node's part of the rollout. Nodes for which the Module cannot be resolved are left as they are.
@@ -41,6 +62,8 @@ func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 		return rollout.Node{}, false
 	case wanted && ask != nil:
 		f.Config, f.Delivery = &ask.Config, ask.Delivery
+		// What goes to no further node does not wait for a turn.
+		f.Paused = f.Paused || s.Held.On(ask, entry) != nil
 	case !entry.Pending():
 		return rollout.Node{}, false
 	}

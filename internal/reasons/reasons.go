@@ -5,6 +5,7 @@
 package reasons
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,15 +26,14 @@ type Reason struct {
 // Of is what is known of a reason; the zero Reason for one that is not of the set.
 func Of(name string) Reason { return all()[name] }
 
-// Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.
-func Patience(name string) bool {
-	switch name {
-	case v1beta1.ReasonLoading, v1beta1.ReasonBuilding, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
-		v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, "Progressing", "RollingOut", "WaitingForTurn":
-		return true
-	}
-	return false
+// patience are the reasons that ask for patience only.
+var patience = []string{
+	v1beta1.ReasonLoading, v1beta1.ReasonBuilding, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
+	v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, v1beta1.ReasonRollingOut,
 }
+
+// Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.
+func Patience(name string) bool { return slices.Contains(patience, name) }
 
 // Final reports whether a reason does not end by itself: until somebody changes the Module, the image or the node, nothing is tried again, or
 // the answer will be the same. What may come with another Module, with the registry or with the node's own recovery is not final.

@@ -13,6 +13,11 @@ import (
 // confirmation is how long a confirmed deselection stays so: long enough to be carried out, and over before the next one.
 const confirmation = time.Hour
 
+// DeselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until
+// the kernel module is unloaded there, unless the Module says otherwise: labels flap in real clusters, and every node
+// loses them at once when whoever puts them there restarts.
+const DeselectGracePeriod = 5 * time.Minute
+
 // Policy says how a Module's changes reach its nodes.
 type Policy struct {
 	// MaxUnavailable is a number or a percentage.
@@ -51,6 +56,14 @@ func PolicyOf(m *v1beta1.Module) Policy {
 	p.Trial, p.Paused = true, r.Paused
 	p.PauseOnFailure = r.PauseOnFailure == nil || *r.PauseOnFailure
 	return p
+}
+
+// Grace is how long a node that is no longer wanted keeps what it has.
+func Grace(m *v1beta1.Module) time.Duration {
+	if r := m.Spec.Rollout; r != nil && r.DeselectGracePeriod != nil {
+		return r.DeselectGracePeriod.Duration
+	}
+	return DeselectGracePeriod
 }
 
 // limit is how many of so many nodes may be unavailable. What admission would refuse counts as the least.

@@ -23,7 +23,8 @@
 //   - a dump of the kernel names the module: quarantined at once;
 //   - a dump names another module that was being loaded, or the agent had been told to stop: nothing;
 //   - a load was on its way: one strike, and a new try after RetryAfter; the second in a row quarantines;
-//   - the load had returned: nothing, unless it happened EarlyLimit times in a row; from then on it is a strike.
+//   - the load had returned, and that of another build was on its way, which explains the end: nothing;
+//   - the load had returned, and no other was on its way: nothing, unless it happened EarlyLimit times in a row; from then on it is a strike.
 //
 // "In a row" ends when a load of the build stays live for SettleAfter. A quarantine ends after QuarantineFor, by
 // Release, or by another build, which is another Build here.

@@ -238,6 +238,30 @@ var lives = map[string]func(n *node){
 		n.load(drv)
 		n.verdicts(n.reboot(), second)
 	},
+	"boots that end while another build is being loaded": func(n *node) {
+		for range 2 * fuse.EarlyLimit {
+			n.load(drv)
+			n.begin(other)
+			n.verdicts(n.reboot(), spared, fuse.Verdict{Build: other, Outcome: fuse.Struck, Strikes: 1})
+			n.ok(n.Release(other, n.now))
+		}
+		for range fuse.EarlyLimit - 1 {
+			n.load(drv)
+			n.verdicts(n.reboot(), spared)
+		}
+		n.load(drv)
+		n.verdicts(n.reboot(), struck)
+	},
+	"another build whose load has returned explains nothing": func(n *node) {
+		for range fuse.EarlyLimit - 1 {
+			n.load(drv)
+			n.load(other)
+			n.verdicts(n.reboot(), spared, fuse.Verdict{Build: other, Outcome: fuse.Spared})
+		}
+		n.load(drv)
+		n.load(other)
+		n.verdicts(n.reboot(), struck, fuse.Verdict{Build: other, Outcome: fuse.Struck, Strikes: 1})
+	},
 	"orderly ones are not counted": func(n *node) {
 		for range 3 * fuse.EarlyLimit {
 			n.load(drv)

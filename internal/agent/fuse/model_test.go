@@ -90,7 +90,7 @@ func TestRandomLife(t *testing.T) {
 	}
 	t.Log(w.counts)
 	for _, kind := range []string{"load", "crash", "crash with a dump", "power cut", "power cut in a write", "agent killed",
-		"agent killed in a write", "reboot", "release", "excuse", "quarantine"} {
+		"agent killed in a write", "reboot", "release", "excuse", "quarantine", "explained by another load"} {
 		if w.counts[kind] == 0 {
 			t.Errorf("no %s", kind)
 		}
@@ -163,13 +163,22 @@ func (w *world) newBoot(dumps []Evidence) {
 	w.boot++
 	for b, h := range w.builds {
 		named := slices.ContainsFunc(dumps, func(d Evidence) bool { return d.Module == b.Module })
+		// A load of another build that was on its way, by all that may be on disk, explains the end.
+		another := false
+		for other, o := range w.builds {
+			another = another || other != b && o.loading && !o.unsure
+		}
 		switch {
 		case named && (h.loading || !h.live.IsZero()):
 			h.proof = true
 		case h.loading:
 			h.downs++
 		}
-		if !h.live.IsZero() {
+		switch {
+		case h.live.IsZero():
+		case another:
+			w.count("explained by another load")
+		default:
 			h.early++
 		}
 	}

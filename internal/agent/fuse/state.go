@@ -123,15 +123,16 @@ func (s *state) boot(bootID string, dumps []Evidence, now time.Time) ([]Verdict,
 	}
 	s.notAfter(now)
 	named := func(b Build, e *entry) bool { return e.named(b.Module, dumps) }
-	explained := s.Stopped
+	// A load that was on its way is the likelier cause than those that had returned.
+	explained, loading := s.Stopped, false
 	for b, e := range s.Builds {
-		explained = explained || named(b, e)
+		explained, loading = explained || named(b, e), loading || !e.Intent.IsZero()
 	}
 	var verdicts []Verdict
 	for _, b := range s.ordered() {
 		e := s.Builds[b]
 		v := Verdict{Build: b, Evidence: named(b, e)}
-		v.Outcome = e.judge(v.Evidence, explained, now)
+		v.Outcome = e.judge(v.Evidence, explained || loading && e.Intent.IsZero(), now)
 		v.Strikes = e.Strikes
 		if v.Outcome != "" {
 			verdicts = append(verdicts, v)

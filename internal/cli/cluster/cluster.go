@@ -114,6 +114,9 @@ func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([
 	return list, nil
 }
 
+// Nodes reads all nodes.
+func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) { return c.nodes(ctx, "") }
+
 // nodes reads one node, or all.
 func (c *Client) nodes(ctx context.Context, name string) ([]corev1.Node, error) {
 	if name != "" {

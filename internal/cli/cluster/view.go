@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -42,6 +44,9 @@ type View struct {
 	// Pods of the Modules' namespace; PodsSeen is false when the user may not see them.
 	Pods     []corev1.Pod
 	PodsSeen bool
+	// Agents are the pods of the node's agent, where somebody asked; AgentsSeen is false when nobody did or the user may not see them.
+	Agents     []corev1.Pod
+	AgentsSeen bool
 	// Now is the time of the picture.
 	Now time.Time
 	// Missing rights, in the order in which they matter.
@@ -104,11 +109,26 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 			plugins[pod.Spec.NodeName] = true
 		}
 	}
+	for _, node := range refused(m) {
+		if problems[node.Name] == nil && v.Carrier(m, node.Name) == nil {
+			problems[node.Name] = &status.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: node.Message}
+		}
+	}
 	return &facts.Scene{
 		Module: m, Asks: facts.NewAsks(m), Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
 		Deliveries: func(node string) *status.Problem { return problems[node] },
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}
+}
+
+// refused are the nodes whose carrier pods the API server refuses, as far as the Module's condition names them: there is no object to see it in.
+func refused(m *v1beta1.Module) []status.Saying {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionLoaded)
+	if c == nil || c.Status == metav1.ConditionTrue || c.ObservedGeneration != m.Generation {
+		return nil
+	}
+	told, _ := status.Telling(c.Message, v1beta1.ReasonDeliveryRefused)
+	return told
 }
 
 // About is what is known of the Module and all its nodes.

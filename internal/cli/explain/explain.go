@@ -19,7 +19,6 @@ import (
 	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/facts"
 )
 
 // Options of the command.
@@ -93,8 +92,12 @@ func (o *Options) Run(ctx context.Context) error {
 		f := fleet(view, m)
 		return o.tell(f, f.State, func(out io.Writer) { _, _ = fmt.Fprint(out, f.render(p, m)) })
 	}
-	about := facts.Of(m)
-	t := trace(view.Scene(m), &about, &view.Nodes[0], view.Carrier(m, o.node), view.PodsSeen, view.Now)
+	if unanswered(view, m, &view.Nodes[0]) {
+		if err := view.SeeAgent(ctx, o.client, o.node); err != nil {
+			return err
+		}
+	}
+	t := trace(view, m, &view.Nodes[0], view.Now)
 	return o.tell(t, t.State, func(out io.Writer) { _, _ = fmt.Fprint(out, t.render(p, view.Missing)) })
 }
 

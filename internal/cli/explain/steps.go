@@ -10,12 +10,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
 )
 
 func (s *subject) mapping() Step {
@@ -72,13 +74,13 @@ func (s *subject) ordered() Step {
 	case order == nil:
 		return Step{Name: stepOrdered, State: Waiting, Text: "the operator has not given the order yet: it does so together with the delivery"}
 	case order.State == v1beta1.NodeModuleAbsent:
-		return Step{Name: stepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"}
+		return s.answered(Step{Name: stepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
 	case leaving:
 		return Step{Name: stepOrdered, State: Waiting, Text: "the order to load stands still: a node that is not meant any more keeps the module for spec.rollout.deselectGracePeriod"}
 	case s.ask != nil && order.Delivery != nil && order.Delivery.ID != s.ask.Delivery:
 		return Step{Name: stepOrdered, State: Waiting, Text: "the order is an older one: " + order.Config.ContainerImage}
 	case s.entry.Attempt == nil && s.entry.Live == nil:
-		return Step{Name: stepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"}
+		return s.answered(Step{Name: stepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"})
 	}
 	return Step{Name: stepOrdered, State: OK, Text: "the order stands"}
 }
@@ -92,7 +94,10 @@ func (s *subject) delivered() Step {
 			return Step{Name: stepDelivered, State: OK, Text: "the node holds the image's content (sha256:" + short(a.Digest) + ")"}
 		}
 	}
-	switch c := s.carrier; {
+	switch c, p := s.carrier, s.scene.Deliveries(s.node.Name); {
+	case p != nil:
+		// Also where something else is the worst that the node has.
+		return Step{Name: stepDelivered, State: Failed, Reason: p.Reason, Text: p.Message}
 	case s.known.Live && s.entry.Live.Observed != nil && s.entry.Live.Observed.BuiltIn:
 		return Step{Name: stepDelivered, State: OK, Text: "not needed: the module is built into the kernel"}
 	case c == nil && !s.podsSeen:
@@ -105,11 +110,12 @@ func (s *subject) delivered() Step {
 }
 
 // undelivered is about a delivery without a pod: it waits for a slot or for a pause to end, or the API server refused the
-// pod, which only the Module's condition tells.
+// pod, which only the Module's condition tells, and not of every node.
 func (s *subject) undelivered() Step {
-	for _, c := range s.scene.Module.Status.Conditions {
-		if c.Type == v1beta1.ConditionLoaded && c.Reason == v1beta1.ReasonDeliveryRefused {
-			return Step{Name: stepDelivered, State: Failed, Reason: c.Reason, Text: "no carrier pod; the Module says: " + c.Message}
+	c := meta.FindStatusCondition(s.scene.Module.Status.Conditions, v1beta1.ConditionLoaded)
+	if c != nil {
+		if told, more := status.Telling(c.Message, v1beta1.ReasonDeliveryRefused); more {
+			return Step{Name: stepDelivered, State: Waiting, Reason: v1beta1.ReasonDeliveryRefused, Text: "no carrier pod; those of " + told[0].Name + " and others are refused, of which the Module does not name all: " + told[0].Message}
 		}
 	}
 	return Step{Name: stepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
@@ -106,18 +108,24 @@ type subject struct {
 	carrier *corev1.Pod
 	// podsSeen is false when a carrier may be there that the user may not see.
 	podsSeen bool
-	now      time.Time
+	// agents are the pods of the node's agent, if somebody looked.
+	agents     []corev1.Pod
+	agentsSeen bool
+	now        time.Time
 }
 
-// trace answers every question for one node. about needs no nodes.
-func trace(scene *facts.Scene, about *status.Module, node *corev1.Node, carrier *corev1.Pod, podsSeen bool, now time.Time) Trace {
-	s := &subject{scene: scene, about: about, node: node, entry: scene.Entry(node.Name), carrier: carrier, podsSeen: podsSeen, now: now}
-	m := scene.Module
+// trace answers every question for one node.
+func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Time) Trace {
+	scene, about := view.Scene(m), facts.Of(m)
+	s := &subject{
+		scene: scene, about: &about, node: node, entry: scene.Entry(node.Name), carrier: view.Carrier(m, node.Name), podsSeen: view.PodsSeen,
+		agents: view.Agents, agentsSeen: view.AgentsSeen, now: now,
+	}
 	var concerned bool
 	s.known, concerned = scene.Node(node)
 	s.ask, _ = scene.Asks.On(node.Status.NodeInfo.KernelVersion)
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
-	problem, open := status.Why(about, &s.known)
+	problem, open := status.Why(&about, &s.known)
 	switch {
 	case !concerned:
 		t.Steps = []Step{s.selected(), s.tolerated()}
@@ -143,6 +151,9 @@ func trace(scene *facts.Scene, about *status.Module, node *corev1.Node, carrier 
 	t.close()
 	t.State, t.Reason = t.worst(), problem.Reason
 	t.Answer, t.Next = s.answer(t.Module, problem), Next(problem.Reason, m, node.Name)
+	if step := t.Steps[slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == stepOrdered })]; status.OnItsWay(problem.Reason) && step.State == Failed {
+		t.Next = Next(step.Reason, m, node.Name) // patience alone will not do
+	}
 	return t
 }
 

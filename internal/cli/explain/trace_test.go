@@ -118,9 +118,23 @@ func (w *world) carrier(node, reason, message string) {
 	w.Pods = append(w.Pods, pod)
 }
 
+// refused is the condition that the operator has written.
+func (w *world) refused(message string) {
+	w.m.Status.Conditions = []metav1.Condition{{
+		Type: v1beta1.ConditionLoaded, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonUnknownSymbol, Message: message, ObservedGeneration: w.m.Generation,
+	}}
+}
+
+// agent is the pod of the node's agent.
+func (w *world) agent(status corev1.PodStatus) {
+	w.AgentsSeen = true
+	w.Agents = []corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "drover-system", Name: "drover-agent-x", CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}, Status: status,
+	}}
+}
+
 func (w *world) explain(node int) string {
-	about := facts.Of(w.m)
-	t := trace(w.Scene(w.m), &about, &w.Nodes[node], w.Carrier(w.m, w.Nodes[node].Name), w.PodsSeen, noon)
+	t := trace(&w.View, w.m, &w.Nodes[node], noon)
 	return t.render(paint.Painter{}, w.Missing)
 }
 
@@ -150,6 +164,27 @@ func TestOneNode(t *testing.T) {
 			w.order(c).Config.ContainerImage = "registry.example.com/nic:2-" + newKernel
 			c.Status.Modules[0].Config.ContainerImage = "registry.example.com/nic:1-" + newKernel
 			w.failed(c, v1beta1.AttemptInUse, v1beta1.ReasonInUse, "Module nic is in use by pod shop/web-1 (process 4711); stop it.")
+		},
+		"carrier-refused-beside-others": func(w *world) {
+			w.node("hollow-1")
+			w.refused("Live on 0 of 3 nodes; UnknownSymbol on hollow-2, hollow-3: no; DeliveryRefused on hollow-1: exceeded quota; Loading on hollow-4")
+		},
+		"carrier-refused-unnamed": func(w *world) {
+			w.node("hollow-1")
+			w.refused("Live on 0 of 5 nodes; DeliveryRefused on hollow-0, hollow-00, hollow-01 and 2 more: exceeded quota")
+		},
+		"carrier-fails-behind-a-failure": func(w *world) {
+			c := w.node("hollow-1")
+			w.order(c)
+			w.failed(c, v1beta1.AttemptFailed, v1beta1.ReasonRolledBack, "The new build failed, and the previous one serves again.")
+			w.carrier("hollow-1", "ErrImagePull", "registry.example.com/nic:2-6.1.0-44-amd64: not found")
+		},
+		"agent-crashes": func(w *world) {
+			w.order(w.node("hollow-1"))
+			w.agent(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "agent", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s"}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "open the state directory: read-only file system"}},
+			}}})
 		},
 		"peer-active": func(w *world) {
 			w.node("hollow-1")

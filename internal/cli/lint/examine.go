@@ -122,7 +122,7 @@ func (w *wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) 
 		case err == nil:
 			f := Finding{Module: module, Check: "dependencies", State: OK, Text: "all are there"}
 			if len(live) > 0 {
-				f.State, f.Text = Unchecked, fmt.Sprintf("not in the image: %s: they must be in the kernel's own tree; give it as --kernel-tree", some(live))
+				f.State, f.Text = Unchecked, fmt.Sprintf("not in the image: %s: they must be in the kernel's own tree; give it as --kernel-tree", sorted(live))
 			}
 			return steps, []Finding{f}
 		case errors.As(err, &missing) && w.host == nil && !live[missing.Needs]:
@@ -234,7 +234,7 @@ func kernelsIn(root fs.FS, dir string) string {
 	return "modules for " + strings.Join(names, ", ")
 }
 
-func some(set map[string]bool) string {
+func sorted(set map[string]bool) string {
 	names := make([]string, 0, len(set))
 	for name := range set {
 		names = append(names, name)

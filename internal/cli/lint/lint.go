@@ -25,9 +25,11 @@ import (
 // Options of the command.
 type Options struct {
 	genericiooptions.IOStreams
+	Flags *genericclioptions.ConfigFlags
 
 	format   output.Format
 	image    string
+	file     string
 	kernel   string
 	platform string
 	symvers  string
@@ -37,10 +39,17 @@ type Options struct {
 
 // Report is what was found in an image.
 type Report struct {
-	Image  string `json:"image"`
-	Kernel string `json:"kernel"`
+	// Module and Mapping (spec.moduleLoader.container.kernelMappings) that name the image, where a file of Modules is looked at.
+	Module  string `json:"module,omitempty"`
+	Mapping *int   `json:"mapping,omitempty"`
+	Image   string `json:"image,omitempty"`
+	Kernel  string `json:"kernel"`
+	// Nodes of the cluster that have the kernel, where nobody named one.
+	Nodes []string `json:"nodes,omitempty"`
+	// Findings about the image as a whole.
+	Findings []Finding `json:"findings,omitempty"`
 	// Platforms in the image's order.
-	Platforms []Platform `json:"platforms"`
+	Platforms []Platform `json:"platforms,omitempty"`
 }
 
 // Platform is what was found in the image of one platform.
@@ -49,19 +58,22 @@ type Platform struct {
 	Findings []Finding `json:"findings"`
 }
 
-// NewCommand makes the command. It needs no cluster and no time.
-func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams}
+// NewCommand makes the command. It needs no time, and no cluster but for the kernels of its nodes.
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags}
 	cmd := &cobra.Command{
-		Use:   "lint IMAGE --kernel VERSION",
+		Use:   "lint {IMAGE --kernel VERSION | -f FILE [--kernel VERSION]}",
 		Short: "Say whether the modules of an image fit a kernel, without loading them",
 		Long: "Looks at the modules of an image for one kernel: vermagic, symbols, dependencies, firmware and signature, by the checks that the agent makes before\n" +
 			"a load. IMAGE is a reference in a registry (with the credentials of docker or podman), an OCI layout folder, an archive as `docker save`\n" +
 			"writes it, or a folder that holds what the image would. No cluster is needed. What cannot be checked without more facts is said.\n\n" +
+			"With -f, the images that the Modules of a file name for a kernel are looked at, by their own modprobe settings; without --kernel, for the\n" +
+			"kernels of all nodes that they select.\n\n" +
 			"Ends with 0 when nothing speaks against loading, with 1 when something does, and with 2 when the image could not be read.",
 		Example: "  drover lint registry.example.com/nic:6.1.0-44-amd64 --kernel 6.1.0-44-amd64\n" +
-			"  drover lint ./out --kernel $(uname -r) --symvers /lib/modules/$(uname -r)/build/Module.symvers --kernel-tree /lib/modules/$(uname -r)",
-		Args: cobra.ExactArgs(1),
+			"  drover lint ./out --kernel $(uname -r) --symvers /lib/modules/$(uname -r)/build/Module.symvers --kernel-tree /lib/modules/$(uname -r)\n" +
+			"  drover lint -f module.yaml",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(args); err != nil {
 				return err
@@ -70,7 +82,13 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		},
 	}
 	o.format.AddFlag(cmd, false)
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *Options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVarP(&o.file, "filename", "f", "", "File with Modules in place of IMAGE; - is standard input. What is no Module in it is skipped")
 	flags.StringVar(&o.kernel, "kernel", "", "Kernel version, as `uname -r` prints it")
 	flags.StringVar(&o.platform, "platform", "", "Only this platform, for example linux/arm64; all of the image otherwise")
 	flags.StringVar(&o.symvers, "symvers", "", "The kernel's Module.symvers or System.map, to check symbols")
@@ -79,13 +97,29 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	flags.StringSliceVar(&o.wish.loading, "load-order", nil, "As modprobe.modulesLoadingOrder")
 	flags.StringVar(&o.wish.dir, "dir-name", "/opt", "As modprobe.dirName")
 	flags.StringVar(&o.wish.firmware, "firmware-path", "", "As modprobe.firmwarePath")
-	return cmd
+	for _, name := range ofTheModule {
+		cmd.MarkFlagsMutuallyExclusive("filename", name)
+	}
 }
+
+// ofTheModule are the flags that stand for what a Module says itself.
+var ofTheModule = []string{"module", "load-order", "dir-name", "firmware-path"}
 
 // Complete checks the flags and reads what is known of the kernel.
 func (o *Options) Complete(args []string) error {
-	o.image = args[0]
+	if len(args) == 1 {
+		o.image = args[0]
+	}
+	if (o.image == "") == (o.file == "") {
+		return errors.New("name an IMAGE or, with -f, a file with Modules, and not both")
+	}
 	o.kernel = strings.TrimSuffix(o.kernel, "+")
+	if o.kernel == "" && o.file != "" {
+		if o.symvers != "" || o.tree != "" || o.platform != "" {
+			return errors.New("--symvers, --kernel-tree and --platform are about one kernel: --kernel is missing")
+		}
+		return o.format.Check()
+	}
 	if o.kernel == "" || strings.ContainsAny(o.kernel, "/\\") || o.kernel == ".." {
 		return errors.New("--kernel is missing, or is no kernel version: for which kernel?")
 	}
@@ -114,17 +148,12 @@ func (o *Options) Complete(args []string) error {
 
 // Run reads, examines and prints.
 func (o *Options) Run(ctx context.Context) error {
-	variants, err := open(ctx, o.image, o.platform)
-	if err != nil {
-		return err
+	if o.file != "" {
+		return o.runFile(ctx)
 	}
 	report := Report{Image: o.image, Kernel: o.kernel}
-	for _, v := range variants {
-		findings, err := o.look(v)
-		if err != nil {
-			return err
-		}
-		report.Platforms = append(report.Platforms, Platform{Platform: v.platform, Findings: findings})
+	if err := report.fill(ctx, o.platform, o.wish); err != nil {
+		return err
 	}
 	if err := o.format.Print(o.Out, report, func(out io.Writer) { _, _ = fmt.Fprint(out, report.render(paint.For(o.Out))) }); err != nil {
 		return err
@@ -135,9 +164,24 @@ func (o *Options) Run(ctx context.Context) error {
 	return nil
 }
 
+// fill looks at the report's image.
+func (r *Report) fill(ctx context.Context, platform string, w wish) error {
+	variants, err := open(ctx, r.Image, platform)
+	if err != nil {
+		return err
+	}
+	for _, v := range variants {
+		findings, err := w.look(v)
+		if err != nil {
+			return err
+		}
+		r.Platforms = append(r.Platforms, Platform{Platform: v.platform, Findings: findings})
+	}
+	return nil
+}
+
 // look examines the image of one platform.
-func (o *Options) look(v variant) (_ []Finding, err error) {
-	w := o.wish
+func (w wish) look(v variant) (_ []Finding, err error) {
 	w.machine = v.machine
 	folder := v.folder
 	if folder == "" {
@@ -157,70 +201,4 @@ func (o *Options) look(v variant) (_ []Finding, err error) {
 		}
 	}
 	return examine(root.FS(), w)
-}
-
-// worst is the first finding that speaks against loading, or nil.
-func (r *Report) worst() *Finding {
-	for i := range r.Platforms {
-		for j := range r.Platforms[i].Findings {
-			if f := &r.Platforms[i].Findings[j]; f.State == Failed {
-				return f
-			}
-		}
-	}
-	return nil
-}
-
-// unchecked counts what could not be looked at.
-func (r *Report) unchecked() string {
-	n := 0
-	for _, platform := range r.Platforms {
-		for _, f := range platform.Findings {
-			if f.State == Unchecked {
-				n++
-			}
-		}
-	}
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; %d checks need more facts, see below", n)
-}
-
-func (r *Report) render(p paint.Painter) string {
-	var b strings.Builder
-	if f := r.worst(); f != nil {
-		what := "The image does not fit kernel " + r.Kernel
-		if f.Module != "" {
-			what = "Module " + f.Module + " of the image does not fit kernel " + r.Kernel
-		}
-		b.WriteString(p.Strong(what+": "+f.Reason+".") + "\n")
-		if step := next(*f); step != "" {
-			b.WriteString("Next step: " + step + "\n")
-		}
-	} else {
-		b.WriteString(p.Strong("Nothing found speaks against loading on kernel "+r.Kernel+r.unchecked()+".") + "\n")
-	}
-	for _, platform := range r.Platforms {
-		b.WriteString("\n" + platform.Platform + "\n")
-		for _, f := range platform.Findings {
-			text := f.Text
-			if f.Reason != "" {
-				text = f.Reason + ": " + text
-			}
-			fmt.Fprintf(&b, "  %s  %-14s  %-12s  %s\n", mark(p, f.State), f.Module, f.Check, text)
-		}
-	}
-	return b.String()
-}
-
-func mark(p paint.Painter, s State) string {
-	switch s {
-	case OK:
-		return p.Good("ok       ")
-	case Failed:
-		return p.Bad("FAILED   ")
-	case Unchecked:
-	}
-	return p.Slow("unchecked")
 }

@@ -118,6 +118,16 @@ func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
 	return only(all, platform)
 }
 
+// otherPlatformError says that an image is not for a platform.
+type otherPlatformError struct {
+	platform string
+	has      []string
+}
+
+func (e *otherPlatformError) Error() string {
+	return fmt.Sprintf("the image is not for %s, only for %s", e.platform, strings.Join(e.has, ", "))
+}
+
 func only(all []variant, platform string) ([]variant, error) {
 	var kept []variant
 	var names []string
@@ -128,7 +138,7 @@ func only(all []variant, platform string) ([]variant, error) {
 		}
 	}
 	if len(kept) == 0 && platform != "" {
-		return nil, fmt.Errorf("the image is not for %s, only for %s", platform, strings.Join(names, ", "))
+		return nil, &otherPlatformError{platform: platform, has: names}
 	}
 	if len(kept) == 0 {
 		return nil, errors.New("the index names no image for Linux")

@@ -10,12 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -52,6 +54,8 @@ type Plan struct {
 	// New is true when there is no such Module yet.
 	New   bool   `json:"new"`
 	Steps []Step `json:"steps,omitempty"`
+	// Rollout is in which order nodes lose what they have; nil: none does.
+	Rollout *Rollout `json:"rollout,omitempty"`
 	// Plugin is what happens to the device plugin or DRA driver.
 	Plugin  string            `json:"plugin,omitempty"`
 	Missing []cluster.Missing `json:"missing,omitempty"`
@@ -189,9 +193,9 @@ func delivered(entry status.Entry, ask *status.Ask) string {
 
 func after(m *v1beta1.Module) string {
 	if r := m.Spec.Rollout; r != nil && r.DeselectGracePeriod != nil {
-		return "after " + r.DeselectGracePeriod.Duration.String() + " (spec.rollout.deselectGracePeriod)"
+		return "after " + rollout.Grace(m).String() + " (spec.rollout.deselectGracePeriod)"
 	}
-	return "after 5m (spec.rollout.deselectGracePeriod is not set)"
+	return "after " + duration.HumanDuration(rollout.Grace(m)) + " (spec.rollout.deselectGracePeriod is not set)"
 }
 
 // plugin says what happens to the device plugin or DRA driver.

@@ -4,26 +4,22 @@
 package plan
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 )
@@ -32,6 +28,7 @@ import (
 type Options struct {
 	genericiooptions.IOStreams
 	Flags *genericclioptions.ConfigFlags
+	Clock clock.PassiveClock
 
 	client *cluster.Client
 	format output.Format
@@ -39,13 +36,13 @@ type Options struct {
 }
 
 // NewCommand makes the command.
-func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags}
+func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
+	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
 		Short: "Say what applying a Module would do, before anything happens",
-		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, and which are not covered.\n" +
-			"The API server is asked by a dry run whether it would take them. Nothing is changed.\n\n" +
+		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, in which order, and which are\n" +
+			"not covered. The API server is asked by a dry run whether it would take them. Nothing is changed.\n\n" +
 			"Ends with 0 when nothing speaks against applying, with 1 when it would be refused or leaves nodes uncovered, and with 2 when that could not be found out.",
 		Example: "  drover plan -f module.yaml\n  kustomize build . | drover plan -f -",
 		Args:    cobra.NoArgs,
@@ -76,7 +73,7 @@ func (o *Options) Complete() error {
 
 // Run reads, decides and prints.
 func (o *Options) Run(ctx context.Context) error {
-	modules, err := o.read()
+	modules, err := modulefile.Read(o.file, o.In)
 	if err != nil {
 		return err
 	}
@@ -108,45 +105,6 @@ func (o *Options) Run(ctx context.Context) error {
 	return nil
 }
 
-// read takes all Modules of the file. Unknown fields are an error, as they are for the API server under kubectl.
-func (o *Options) read() ([]*v1beta1.Module, error) {
-	in := o.In
-	if o.file != "-" {
-		file, err := os.Open(o.file)
-		if err != nil {
-			return nil, fmt.Errorf("open the file: %w", err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
-	}
-	var found []*v1beta1.Module
-	for reader := utilyaml.NewYAMLReader(bufio.NewReader(in)); ; {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.file, err)
-		}
-		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal(document, &kind); err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.file, err)
-		}
-		if kind.Kind != "Module" || kind.APIVersion != v1beta1.GroupVersion.String() {
-			continue
-		}
-		m := &v1beta1.Module{}
-		if err := yaml.UnmarshalStrict(document, m); err != nil {
-			return nil, fmt.Errorf("read the Module in %s: %w", o.file, err)
-		}
-		found = append(found, m)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("there is no Module (%s) in %s", v1beta1.GroupVersion, o.file)
-	}
-	return found, nil
-}
-
 // plan asks the API server and compares.
 func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bool, err error) {
 	live, err := o.client.In(m.Namespace).Module(ctx, m.Name)
@@ -175,7 +133,7 @@ func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bo
 	}
 	p.Missing, p.Plugin = view.Missing, plugin(live, next)
 	if view.Whole() {
-		p.Steps = decide(live, next, view)
+		p.Steps, p.Rollout = decide(live, next, view), foresee(next, view, o.Clock.Now())
 	}
 	return p, view.Whole(), nil
 }

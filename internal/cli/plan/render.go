@@ -68,6 +68,7 @@ func (p *Plan) render(c paint.Painter, seen bool) string {
 			fmt.Fprintf(&b, "             %s\n", s.Why)
 		}
 	}
+	b.WriteString(p.Rollout.render(c))
 	if p.Plugin != "" {
 		fmt.Fprintf(&b, "\nDevice plugin or DRA driver: %s\n", p.Plugin)
 	}
@@ -89,8 +90,10 @@ func paintAction(c paint.Painter, action Action) string {
 	return c.Faint(text)
 }
 
+// most is how many nodes or steps are named.
+const most = 8
+
 func names(all []string) string {
-	const most = 8
 	if len(all) <= most {
 		return strings.Join(all, ", ")
 	}

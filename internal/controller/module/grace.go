@@ -9,12 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
 )
-
-// DeselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until
-// the kernel module is unloaded there, unless the Module says otherwise: labels flap in real clusters, and every node
-// loses them at once when whoever puts them there restarts.
-const DeselectGracePeriod = 5 * time.Minute
 
 // calendar remembers for every Module since when which nodes are not wanted any more. It is lost with the process: a new
 // one begins to count anew, which can only unload later, and costs no write.
@@ -48,7 +44,7 @@ func (c *calendar) note(key types.NamespacedName, since map[types.UID]time.Time)
 // waits reports whether a node that is not wanted any more keeps for now what it has. An order to unload that stands
 // already is not taken back for it.
 func (pl *planner) waits(v *view) bool {
-	grace := graceOf(pl.snap.module)
+	grace := rollout.Grace(pl.snap.module)
 	if grace <= 0 || !v.follows() || v.entry != nil && v.entry.State == v1beta1.NodeModuleAbsent {
 		return false
 	}
@@ -70,11 +66,4 @@ func (pl *planner) due(left time.Duration) {
 	if pl.patience == 0 || left < pl.patience {
 		pl.patience = left
 	}
-}
-
-func graceOf(m *v1beta1.Module) time.Duration {
-	if r := m.Spec.Rollout; r != nil && r.DeselectGracePeriod != nil {
-		return r.DeselectGracePeriod.Duration
-	}
-	return DeselectGracePeriod
 }

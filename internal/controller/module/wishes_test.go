@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // writesOf counts what passes write.
@@ -126,13 +127,13 @@ func TestLabelsThatFlap(t *testing.T) {
 	// The time of before does not count, and a restart begins to count anew.
 	w.relabel(node, "other")
 	w.pass(m)
-	w.clock.SetTime(w.clock.Now().Add(module.DeselectGracePeriod - time.Second))
+	w.clock.SetTime(w.clock.Now().Add(rollout.DeselectGracePeriod - time.Second))
 	w.use(w.operator)
-	if after := w.pass(m).RequeueAfter; after != module.DeselectGracePeriod {
+	if after := w.pass(m).RequeueAfter; after != rollout.DeselectGracePeriod {
 		t.Errorf("the next pass is due after %v", after)
 	}
 	w.quiet(m)
-	w.clock.SetTime(w.clock.Now().Add(module.DeselectGracePeriod))
+	w.clock.SetTime(w.clock.Now().Add(rollout.DeselectGracePeriod))
 	w.pass(m)
 	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
 		t.Errorf("entry %+v: the node has not been selected for long enough", e)

@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -99,10 +100,10 @@ func (w *world) relabel(node *corev1.Node, value string) {
 func (w *world) deselect(node *corev1.Node, m *v1beta1.Module) {
 	w.Helper()
 	w.relabel(node, "other")
-	if after := w.pass(m).RequeueAfter; after != module.DeselectGracePeriod {
+	if after := w.pass(m).RequeueAfter; after != rollout.DeselectGracePeriod {
 		w.Errorf("the next pass is due after %v", after)
 	}
-	w.clock.SetTime(w.clock.Now().Add(module.DeselectGracePeriod))
+	w.clock.SetTime(w.clock.Now().Add(rollout.DeselectGracePeriod))
 	w.pass(m)
 }
 

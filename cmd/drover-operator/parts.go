@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/drover-project/drover/internal/controller/guard"
+	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/controller/moduleimage"
+	"github.com/drover-project/drover/internal/controller/node"
+	"github.com/drover-project/drover/internal/controller/plugin"
+	"github.com/drover-project/drover/internal/controller/startup"
+	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/metrics"
+	"github.com/drover-project/drover/internal/operator"
+)
+
+// start makes the controllers, which is the graph of what depends on what, and runs them.
+func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
+	closed := &gate.Gate{}
+	guards := guard.New(mgr.GetAPIReader(), closed, nil)
+	if err := guards.Check(ctx); err != nil {
+		return fmt.Errorf("before the start: %w", err)
+	}
+	return operator.Run(ctx, mgr, options, controllers(mgr, options, guards, closed))
+}
+
+// controllers are all that there are, by the names by which --controllers switches them.
+func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate) map[string]operator.Controller {
+	role := ""
+	if options.CarrierUser == nil { // the cluster chooses users: OpenShift
+		role = plugin.WorkloadRole
+	}
+	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	recorder, numbers := kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), metrics.NewBoard()
+	ctrlmetrics.Registry.MustRegister(numbers)
+	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
+	all := map[string]operator.Controller{
+		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
+		"node": node.New(c, node.Options{
+			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Metrics: numbers, Gate: closed,
+		}),
+		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
+		"guard":   guards,
+		"startup": startup.New(c, closed),
+	}
+	if options.SignerImage != "" {
+		all["image"] = moduleimage.New(c, live, options.Images(&delivery.Board{}, closed))
+	}
+	return all
+}

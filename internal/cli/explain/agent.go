@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+)
+
+// unanswered reports whether an order stands that the node's agent has not said a word about.
+func unanswered(view *cluster.View, m *v1beta1.Module, node *corev1.Node) bool {
+	scene := view.Scene(m)
+	known, _ := scene.Node(node)
+	entry := scene.Entry(node.Name)
+	return entry.Order != nil && entry.Attempt == nil && !known.Available
+}
+
+// answered adds to an order without an answer what becomes of the node's agent.
+func (s *subject) answered(step Step) Step {
+	if !s.agentsSeen {
+		return step
+	}
+	text, works := agentState(s.agents, s.now)
+	step.Text += "; " + text
+	if !works {
+		step.State, step.Reason = Failed, v1beta1.ReasonAgentMissing
+	}
+	return step
+}
+
+// agentState says what becomes of a node's agent. It works when nothing is known to keep it from answering.
+func agentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
+	if len(pods) == 0 {
+		return "there is no pod of drover-agent on the node: its DaemonSet is missing, or does not choose the node " +
+			"(kubectl get daemonsets -A -l app.kubernetes.io/name=drover-agent)", false
+	}
+	pod := &pods[0]
+	for i := range pods {
+		if pods[i].DeletionTimestamp == nil { // its successor
+			pod = &pods[i]
+		}
+	}
+	who := "its pod " + pod.Namespace + "/" + pod.Name
+	since := lasting(pod.CreationTimestamp.Time, now)
+	if pod.DeletionTimestamp != nil {
+		return who + " is ending, and there is no other", false
+	}
+	if why := stuck(pod); why != "" {
+		return who + " " + why, false
+	}
+	switch pod.Status.Phase {
+	case corev1.PodRunning:
+		return who + " runs", true
+	case corev1.PodFailed, corev1.PodSucceeded:
+		return fmt.Sprintf("%s has ended (%s %s)", who, pod.Status.Reason, pod.Status.Message), false
+	case corev1.PodPending, corev1.PodUnknown:
+	}
+	return fmt.Sprintf("%s has been starting for %s", who, since), true
+}
+
+// stuck is what keeps a pod from running: the scheduler, the image, or that it crashes.
+func stuck(pod *corev1.Pod) string {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return "is not scheduled (" + c.Reason + "): " + c.Message
+		}
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if why := stuckContainer(&statuses[i]); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+func stuckContainer(c *corev1.ContainerStatus) string {
+	last := c.LastTerminationState.Terminated
+	w := c.State.Waiting
+	switch {
+	case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
+		last = c.State.Terminated
+		return crash(c, last)
+	case w == nil, w.Reason == "", w.Reason == "ContainerCreating", w.Reason == "PodInitializing":
+		return ""
+	case last == nil || w.Reason != "CrashLoopBackOff":
+		return "cannot start (" + w.Reason + "): " + w.Message
+	}
+	return crash(c, last)
+}
+
+func crash(c *corev1.ContainerStatus, last *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("crashes: its container %s ended %d times, at last with exit code %d", c.Name, max(c.RestartCount, 1), last.ExitCode)
+	if last.Reason != "" && last.Reason != "Error" {
+		text += " (" + last.Reason + ")"
+	}
+	if last.Message != "" {
+		text += ": " + last.Message
+	}
+	return text
+}

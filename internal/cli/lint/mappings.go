@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/modulefile"
+	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
+)
+
+// Checks that are about an image as a whole.
+const (
+	checkMapping = "mapping"
+	checkImage   = "image"
+)
+
+// Reports are what was found in the images that Modules name.
+type Reports struct {
+	Reports []Report `json:"reports"`
+}
+
+// target is a kernel that a Module shall fit, and the nodes that have it.
+type target struct {
+	kernel, platform string
+	nodes            []string
+}
+
+// runFile looks at the images of a file's Modules.
+func (o *Options) runFile(ctx context.Context) error {
+	modules, err := modulefile.Read(o.file, o.In)
+	if err != nil {
+		return err
+	}
+	var nodes []corev1.Node
+	if o.kernel == "" {
+		if nodes, err = o.nodes(ctx); err != nil {
+			return err
+		}
+	}
+	namespace, _, err := o.Flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return fmt.Errorf("find the namespace: %w", err)
+	}
+	all := Reports{Reports: []Report{}}
+	for _, m := range modules {
+		m.Namespace = cmp.Or(m.Namespace, namespace)
+		reports, err := o.module(ctx, m, nodes)
+		if err != nil {
+			return err
+		}
+		all.Reports = append(all.Reports, reports...)
+	}
+	if err := o.format.Print(o.Out, all, func(out io.Writer) { _, _ = fmt.Fprint(out, all.render(paint.For(o.Out))) }); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all.Reports, func(r Report) bool { return r.worst() != nil }) {
+		return exit.ErrNotReady
+	}
+	return nil
+}
+
+// nodes reads the cluster's.
+func (o *Options) nodes(ctx context.Context) ([]corev1.Node, error) {
+	client, err := cluster.Connect(o.Flags)
+	if err != nil {
+		return nil, fmt.Errorf("without --kernel, the kernels of the cluster's nodes are looked at: %w", err)
+	}
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("without --kernel, the kernels of the cluster's nodes are looked at: %w", err)
+	}
+	return nodes, nil
+}
+
+// module looks at the images of one Module.
+func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.Node) ([]Report, error) {
+	if m.Spec.ModuleLoader == nil {
+		return nil, nil // it loads nothing
+	}
+	targets := []target{{kernel: o.kernel, platform: o.platform}}
+	if o.kernel == "" {
+		targets = targetsOf(m, nodes)
+	}
+	asks := facts.NewAsks(m)
+	var reports []Report
+	for _, t := range targets {
+		r := Report{Module: m.Namespace + "/" + m.Name, Kernel: t.kernel, Nodes: t.nodes}
+		ask, unmapped := asks.On(t.kernel)
+		if unmapped != nil {
+			text := cmp.Or(unmapped.Message, fmt.Sprintf("none of the %d kernelMappings matches", len(m.Spec.ModuleLoader.Container.KernelMappings)))
+			r.Findings = []Finding{{Check: checkMapping, State: Failed, Reason: unmapped.Reason, Text: text}}
+			reports = append(reports, r)
+			continue
+		}
+		r.Image, r.Mapping = ask.Config.ContainerImage, &ask.Mapping
+		if err := r.fill(ctx, t.platform, o.wishOf(&ask.Config)); err != nil {
+			finding, known := about(m, ask, err)
+			if !known {
+				return nil, fmt.Errorf("image %s of Module %s: %w", r.Image, r.Module, err)
+			}
+			r.Findings = []Finding{finding}
+		}
+		reports = append(reports, r)
+	}
+	return reports, nil
+}
+
+// targetsOf are the kernels and platforms of the nodes that a Module selects.
+func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
+	var all []target
+	for i := range nodes {
+		n := &nodes[i]
+		if !placement.Eligible(m, n) {
+			continue
+		}
+		t := target{kernel: kernel.Trim(n.Status.NodeInfo.KernelVersion)}
+		if arch := n.Status.NodeInfo.Architecture; arch != "" {
+			t.platform = "linux/" + arch
+		}
+		at := slices.IndexFunc(all, func(known target) bool { return known.kernel == t.kernel && known.platform == t.platform })
+		if at < 0 {
+			at, all = len(all), append(all, t)
+		}
+		all[at].nodes = append(all[at].nodes, n.Name)
+	}
+	for _, t := range all {
+		slices.Sort(t.nodes)
+	}
+	slices.SortFunc(all, func(a, b target) int {
+		return cmp.Or(cmp.Compare(a.kernel, b.kernel), cmp.Compare(a.platform, b.platform))
+	})
+	return all
+}
+
+// wishOf is what an image is examined for under a Module's own settings.
+func (o *Options) wishOf(c *v1beta1.ModuleConfig) wish {
+	w := wish{
+		kernel: c.KernelVersion, dir: c.Modprobe.DirName, firmware: c.Modprobe.FirmwarePath, loading: c.Modprobe.ModulesLoadingOrder,
+		symbols: o.wish.symbols, host: o.wish.host,
+	}
+	if c.Modprobe.ModuleName != "" {
+		w.modules = []string{c.Modprobe.ModuleName}
+	}
+	return w
+}
+
+// about is what an image that could not be looked at means for the Module; not known: it may as well be this computer's fault.
+func about(m *v1beta1.Module, ask *status.Ask, err error) (finding Finding, known bool) {
+	var answer *transport.Error
+	var other *otherPlatformError
+	container := &m.Spec.ModuleLoader.Container
+	mapping := &container.KernelMappings[ask.Mapping]
+	switch made := container.Build != nil || mapping.Build != nil || container.Sign != nil || mapping.Sign != nil; {
+	case errors.As(err, &other):
+		return Finding{Check: checkImage, State: Failed, Reason: v1beta1.ReasonPullFailed, Text: err.Error()}, true
+	case !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound:
+		return Finding{}, false
+	case made:
+		return Finding{Check: checkImage, State: Unchecked, Text: "the registry does not have it yet: it is built or signed in the cluster"}, true
+	}
+	return Finding{Check: checkImage, State: Failed, Reason: v1beta1.ReasonImageNotFound, Text: "the registry does not have it"}, true
+}
+
+// render is what a person reads.
+func (r *Reports) render(p paint.Painter) string {
+	if len(r.Reports) == 0 {
+		return "There is nothing to look at: the Modules load nothing, or select no node of the cluster.\n"
+	}
+	var all []string
+	for i := range r.Reports {
+		one := &r.Reports[i]
+		head := "Module " + one.Module + ", kernel " + one.Kernel
+		if len(one.Nodes) > 0 {
+			head += " of " + some(one.Nodes)
+		}
+		if one.Mapping != nil {
+			head += fmt.Sprintf(": %s by kernelMappings[%d]", one.Image, *one.Mapping)
+		}
+		all = append(all, head+"\n"+one.render(p))
+	}
+	return strings.Join(all, "\n")
+}
+
+// some names the first few nodes.
+func some(nodes []string) string {
+	const most = 5
+	if len(nodes) <= most {
+		return strings.Join(nodes, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(nodes[:most], ", "), len(nodes)-most)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/drover-project/drover/internal/cli/paint"
+)
+
+// worst is the first finding that speaks against loading, or nil.
+func (r *Report) worst() *Finding {
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.State == Failed {
+			return f
+		}
+	}
+	for i := range r.Platforms {
+		for j := range r.Platforms[i].Findings {
+			if f := &r.Platforms[i].Findings[j]; f.State == Failed {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// unchecked counts what could not be looked at.
+func (r *Report) unchecked() string {
+	n := 0
+	for _, f := range r.Findings {
+		if f.State == Unchecked {
+			n++
+		}
+	}
+	for _, platform := range r.Platforms {
+		for _, f := range platform.Findings {
+			if f.State == Unchecked {
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d checks need more facts, see below", n)
+}
+
+func (r *Report) render(p paint.Painter) string {
+	var b strings.Builder
+	if f := r.worst(); f != nil {
+		what := "The image does not fit kernel " + r.Kernel
+		if f.Check == checkMapping {
+			what = "There is no image for kernel " + r.Kernel
+		}
+		if f.Module != "" {
+			what = "Module " + f.Module + " of the image does not fit kernel " + r.Kernel
+		}
+		b.WriteString(p.Strong(what+": "+f.Reason+".") + "\n")
+		if step := next(*f); step != "" {
+			b.WriteString("Next step: " + step + "\n")
+		}
+	} else {
+		b.WriteString(p.Strong("Nothing found speaks against loading on kernel "+r.Kernel+r.unchecked()+".") + "\n")
+	}
+	if len(r.Findings) > 0 {
+		b.WriteString("\n")
+		tell(&b, p, r.Findings)
+	}
+	for _, platform := range r.Platforms {
+		b.WriteString("\n" + platform.Platform + "\n")
+		tell(&b, p, platform.Findings)
+	}
+	return b.String()
+}
+
+func tell(b *strings.Builder, p paint.Painter, findings []Finding) {
+	for _, f := range findings {
+		text := f.Text
+		if f.Reason != "" {
+			text = f.Reason + ": " + text
+		}
+		fmt.Fprintf(b, "  %s  %-14s  %-12s  %s\n", mark(p, f.State), f.Module, f.Check, text)
+	}
+}
+
+func mark(p paint.Painter, s State) string {
+	switch s {
+	case OK:
+		return p.Good("ok       ")
+	case Failed:
+		return p.Bad("FAILED   ")
+	case Unchecked:
+	}
+	return p.Slow("unchecked")
+}
