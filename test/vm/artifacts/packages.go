@@ -36,9 +36,11 @@ var hostPackages = []string{
 
 // EnsurePackages installs the Debian packages that this tier needs and the host
 // lacks. It does nothing, and needs no network, when all are there.
-func EnsurePackages(ctx context.Context) error {
+func EnsurePackages(ctx context.Context) error { return ensurePackages(ctx, hostPackages...) }
+
+func ensurePackages(ctx context.Context, names ...string) error {
 	var missing []string
-	for _, name := range hostPackages {
+	for _, name := range names {
 		status, err := command{name: "dpkg-query", args: []string{"-W", "-f", "${db:Status-Status}", name}}.run(ctx)
 		if err != nil || status != "installed" {
 			missing = append(missing, name)
