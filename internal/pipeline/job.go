@@ -65,7 +65,7 @@ type Options struct {
 	// SignerImage holds drover-signer; BuildahImage holds buildah. Both should be named by digest.
 	SignerImage, BuildahImage string
 	// HostModules mounts the node's /lib/modules into builds from Dockerfiles, as upstream does. It is a hostPath volume, which Pod Security
-	// admits in privileged namespaces only.
+	// admits in privileged namespaces only; there such a build is free of the node's default profiles, too.
 	HostModules bool
 	// User is the numeric user of steps whose image may name none; nil leaves it to the cluster.
 	User *int64

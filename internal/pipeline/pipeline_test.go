@@ -354,6 +354,30 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	}
 }
 
+// TestBuildahHasNoPowersOverTheNode: the capabilities that its user namespace needs, mirrors where it looks for them, storage that goes with the
+// pod, and a node's profiles untouched where Pod Security may forbid to leave them.
+func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
+	img := image(t, module(), configMap("FROM a"), "b@1")
+	for _, host := range []bool{true, false} {
+		c := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{HostModules: host}).Containers[0]
+		s := c.SecurityContext
+		if diff := cmp.Diff(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}}, s.Capabilities); diff != "" {
+			t.Error(diff)
+		}
+		if ptr.Deref(s.AllowPrivilegeEscalation, true) || s.Privileged != nil || (s.SeccompProfile != nil) != host || (s.AppArmorProfile != nil) != host {
+			t.Errorf("with the host's modules %t: %+v", host, s)
+		}
+		if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "environment" && m.MountPath == "/etc/containers/registries.conf.d"
+		}) {
+			t.Errorf("mirrors are not where Buildah reads them: %+v", c.VolumeMounts)
+		}
+		if !strings.Contains(c.Args[1], `--root "$DROVER_WORK/storage"`) {
+			t.Error("layers are kept outside of the pod's volumes")
+		}
+	}
+}
+
 // TestFailuresTellWhy: the step, and the line of the compiler.
 func TestFailuresTellWhy(t *testing.T) {
 	img := image(t, module(compiling, signing), nil, "")
