@@ -115,7 +115,7 @@ func trace(scene *facts.Scene, about *status.Module, node *corev1.Node, carrier 
 	m := scene.Module
 	var concerned bool
 	s.known, concerned = scene.Node(node)
-	s.ask, _ = scene.Asks.On(node.Status.NodeInfo.KernelVersion)
+	s.ask, _ = scene.Ask(node)
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
 	problem, open := status.Why(about, &s.known)
 	switch {
