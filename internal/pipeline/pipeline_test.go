@@ -277,6 +277,13 @@ func TestStepsOfAJob(t *testing.T) {
 			then:  []string{"check", "pull", "sign", "push"},
 		},
 		"native": {given: []func(*v1beta1.Module){compiling, signing}, then: []string{"check", "build", "pack", "sign", "push"}},
+		"native, from a ConfigMap": {
+			given: []func(*v1beta1.Module){compiling, func(m *v1beta1.Module) {
+				n := container(m).Build.Native
+				n.SourceImage, n.SourceConfigMap = "", ref("source")
+			}},
+			then: []string{"check", "source", "build", "pack", "push"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := job(t, tc.given...)
@@ -374,6 +381,16 @@ func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
 		}
 		if !strings.Contains(c.Args[1], `--root "$DROVER_WORK/storage"`) {
 			t.Error("layers are kept outside of the pod's volumes")
+		}
+	}
+}
+
+// TestLayersAreMountedWithinARegistry: what an unsigned image in another repository of the same registry has is not sent again.
+func TestLayersAreMountedWithinARegistry(t *testing.T) {
+	for unsigned, want := range map[string]bool{"r.example/unsigned:1": true, "other.example/unsigned:1": false, "": false} {
+		j := job(t, signing, func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = unsigned })
+		if args := j.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, "--mount-from") != want {
+			t.Errorf("%q: %v", unsigned, args)
 		}
 	}
 }
