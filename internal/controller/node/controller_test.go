@@ -57,19 +57,21 @@ func startAt(t *testing.T, e *env.Env, now func() time.Time) (deliveries *delive
 // startWith runs it with a gate, too.
 func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (deliveries *delivery.Board) {
 	t.Helper()
+	deliveries = &delivery.Board{}
+	startOptions(t, e, node.Options{Deliveries: deliveries, Now: now, Gate: g})
+	return deliveries
+}
+
+// startOptions runs it with all that a test wants to choose.
+func startOptions(t *testing.T, e *env.Env, o node.Options) {
+	t.Helper()
 	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(t)}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	deliveries = &delivery.Board{}
-	controller := node.New(mgr.GetClient(), node.Options{
-		Deliveries: deliveries,
-		Plugins:    &delivery.Board{},
-		Recorder:   kube.NewRecorder(mgr.GetEventRecorder("drover-operator")),
-		Now:        now,
-		Gate:       g,
-	})
+	o.Plugins, o.Recorder = &delivery.Board{}, kube.NewRecorder(mgr.GetEventRecorder("drover-operator"))
+	controller := node.New(mgr.GetClient(), o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -81,7 +83,6 @@ func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (de
 			t.Errorf("the operator ended: %v", err)
 		}
 	})
-	return deliveries
 }
 
 func newScene(t *testing.T, nodes int) *scene {
