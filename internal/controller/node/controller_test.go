@@ -257,7 +257,8 @@ func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 		message = meta.FindStatusCondition(s.module.Status.Conditions, v1beta1.ConditionReady).Message
 		return strings.Contains(message, "UnknownSymbol on") && strings.Contains(message, "and 1 more"), err
 	})
-	want := fmt.Sprintf("Live on 0 of 5 nodes; UnknownSymbol on %s, %s, %s and 1 more: nic: unknown symbol nic_magic; ImageNotFound on %s: no such image",
+	want := fmt.Sprintf("Live on 0 of 5 nodes; UnknownSymbol on %s, %s, %s and 1 more: nic: unknown symbol nic_magic (kernel: [ kernel line); "+
+		"ImageNotFound on %s: no such image",
 		s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[4])
 	if diff := cmp.Diff(want, message); diff != "" {
 		t.Errorf("message (-want +got):\n%s", diff)
