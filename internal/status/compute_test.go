@@ -398,7 +398,7 @@ func TestMessagesKeepWhatMatters(t *testing.T) {
 					t.Errorf("no %q in %q", words, message)
 				}
 			}
-			if len(message) > 400 || slices.Contains([]rune(message), '\uFFFD') || tc.not != "" && strings.Contains(message, tc.not) {
+			if len(message) > 600 || slices.Contains([]rune(message), '\uFFFD') || tc.not != "" && strings.Contains(message, tc.not) {
 				t.Errorf("%d bytes: %q", len(message), message)
 			}
 		})

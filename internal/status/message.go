@@ -18,7 +18,7 @@ const (
 	// maxNames is how many nodes a message names per reason.
 	maxNames = 3
 	// maxQuote is how much of a node's own message is quoted, in bytes.
-	maxQuote = 300
+	maxQuote = 500
 	// maxKernelLine is how much of the kernel's last line is quoted, in bytes.
 	maxKernelLine = 160
 

@@ -80,9 +80,9 @@ func TestLifecycleReadyMeansUsable(t *testing.T) {
 // TestLifecycleStartupTaint: a node that was registered with the taint keeps it until all Modules that name it are ready there, plugins
 // too, and never gets it back.
 func TestLifecycleStartupTaint(t *testing.T) {
-	s := given(t, "taint")
+	s := given(t, "startup")
 	const node, key = "hollow-1", "e2e.drover.dev/starting"
-	other := s.second("other", "e2e_taint_other")
+	other := s.second("other", "e2e_startup_other")
 	names := func(m *v1beta1.Module) { m.Spec.StartupTaint = key }
 	taints := func(o client.Object) string {
 		n, ok := o.(*corev1.Node)
