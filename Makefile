@@ -106,6 +106,13 @@ conformance: ## Run the numbered conformance cases against the operator and holl
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, or dra; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
+.PHONY: e2e-build e2e-dkms
+e2e-build: ## Build, sign, push and load kernel modules on a virtual node (as e2e-kernel)
+	@GROUP=build go run ./test/vm/e2e
+
+e2e-dkms: ## Do so with Debian's packages PKGS="a-dkms b-dkms", natively and from a Dockerfile (as e2e-kernel)
+	@GROUP=dkms PKGS="$(PKGS)" go run ./test/vm/e2e
+
 # .ci/run needs no step for it: `make test` runs the same tests.
 .PHONY: e2e
 e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GROUP=lifecycle,rollout,failures: all of them)

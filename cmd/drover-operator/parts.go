@@ -42,17 +42,21 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 	recorder, numbers := kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), metrics.NewBoard()
 	ctrlmetrics.Registry.MustRegister(numbers)
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
+	var made *delivery.Board
+	if options.Makes() {
+		made = &delivery.Board{}
+	}
 	all := map[string]operator.Controller{
 		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
 		"node": node.New(c, node.Options{
-			Deliveries: deliveries, Plugins: plugins, Recorder: recorder, Metrics: numbers, Gate: closed,
+			Deliveries: deliveries, Plugins: plugins, Images: made, Recorder: recorder, Metrics: numbers, Gate: closed,
 		}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
 	}
-	if options.SignerImage != "" {
-		all["image"] = moduleimage.New(c, live, options.Images(&delivery.Board{}, closed))
+	if made != nil {
+		all["image"] = moduleimage.New(c, live, options.Images(made, closed))
 	}
 	return all
 }

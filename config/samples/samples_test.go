@@ -18,6 +18,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -71,6 +72,45 @@ func TestKustomizationListsEverySample(t *testing.T) {
 	}
 }
 
+// TestSamplesDeclareWhatIsMade: what samples have built or signed is complete, and each of the three ways has one.
+func TestSamplesDeclareWhatIsMade(t *testing.T) {
+	got := map[string]string{}
+	for _, file := range files(t) {
+		var module v1beta1.Module
+		read(t, file, &module)
+		if !pipeline.Makes(&module) {
+			continue
+		}
+		mapper, err := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		resolved, _, err := mapper.For("6.1.0-44-amd64")
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		spec, err := pipeline.Declare(&module, &resolved, "amd64")
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", file, err)
+		case spec.Build == nil:
+			got[file] = "signs " + spec.Sign.UnsignedImage
+		case spec.Build.Native != nil:
+			got[file] = "compiles against " + spec.Build.Native.HeadersImage
+		default:
+			got[file] = "builds " + spec.Build.DockerfileConfigMap
+		}
+	}
+	want := map[string]string{
+		"build_dockerfile.yaml": "builds example-camera-dockerfile",
+		"build_native.yaml":     "compiles against registry.example.com/headers/debian:6.1.0-44-amd64",
+		"sign.yaml":             "signs registry.example.com/vendor/example-storage:1.0-6.1.0-44-amd64",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what is made, by file (-want +got):\n%s", diff)
+	}
+}
+
 func TestSamplesResolveToImages(t *testing.T) {
 	const (
 		debian12  = "6.1.0-44-amd64"
@@ -79,11 +119,14 @@ func TestSamplesResolveToImages(t *testing.T) {
 		images    = "registry.example.com/drover/"
 	)
 	want := map[string]map[string]string{
-		"module_sample.yaml":  {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
-		"module_literal.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
-		"module_minimal.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
-		"module_ready.yaml":   {backports: images + "example-accel:1.0-6.12.57_deb12-amd64"},
-		"v4l2loopback.yaml":   {debian12: images + "v4l2loopback:0.12.7-6.1.0-44-amd64"},
+		"module_sample.yaml":    {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_literal.yaml":   {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_minimal.yaml":   {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_ready.yaml":     {backports: images + "example-accel:1.0-6.12.57_deb12-amd64"},
+		"build_dockerfile.yaml": {debian12: images + "example-camera:1.0-6.1.0-44-amd64", backports: images + "example-camera:1.0-6.12.57_deb12-amd64"},
+		"build_native.yaml":     {debian12: images + "example-fpga:1.0-6.1.0-44-amd64", backports: images + "example-fpga:1.0-6.12.57_deb12-amd64"},
+		"sign.yaml":             {debian12: images + "example-storage:1.0-6.1.0-44-amd64-signed", backports: images + "example-storage:1.0-6.12.57_deb12-amd64-signed"},
+		"v4l2loopback.yaml":     {debian12: images + "v4l2loopback:0.12.7-6.1.0-44-amd64"},
 	}
 	got := map[string]map[string]string{}
 	owners := map[string]string{}

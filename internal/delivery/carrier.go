@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -47,6 +48,9 @@ type Request struct {
 	Module *v1beta1.Module
 	// Config is what shall be loaded, resolved for the node's kernel.
 	Config *v1beta1.ModuleConfig
+	// Image is the reference to pull, with the digest of what was made in the cluster; "" is Config's. A node may hold something older under the
+	// tag.
+	Image string
 	// ID of the delivery.
 	ID string
 	// Node that gets it.
@@ -118,20 +122,23 @@ func PullSecrets(m *v1beta1.Module, more ...corev1.LocalObjectReference) []corev
 	return kept
 }
 
-// pullsAs is a digest of what decides whether a pull is allowed. The pod itself does not tell: the API server adds the Secrets
+// pullsAs is a digest of what decides whether a pull is allowed, and of the reference where that can change under one delivery. The pod itself does not tell: the API server adds the Secrets
 // of the ServiceAccount to a pod that names none.
-func pullsAs(m *v1beta1.Module) string {
+func pullsAs(m *v1beta1.Module, image string) string {
 	names := []string{ServiceAccount(m)}
 	for _, secret := range PullSecrets(m) {
 		names = append(names, secret.Name)
 	}
+	if image != "" {
+		names = append(names, image)
+	}
 	return digest(strings.Join(names, "/"), nameDigits)
 }
 
-// PullsAs reports whether a carrier pulls with what its Module names now. One that says nothing of it is believed.
-func PullsAs(carrier *corev1.Pod, m *v1beta1.Module) bool {
+// PullsAs reports whether a carrier pulls with what its Module names now, and what Request.Image says now. One that says nothing of it is believed.
+func PullsAs(carrier *corev1.Pod, m *v1beta1.Module, image string) bool {
 	as, says := carrier.Annotations[v1beta1.PullsAsAnnotation]
-	return !says || as == pullsAs(m)
+	return !says || as == pullsAs(m, image)
 }
 
 func carrierMeta(r *Request) metav1.ObjectMeta {
@@ -150,7 +157,7 @@ func carrierMeta(r *Request) metav1.ObjectMeta {
 			v1beta1.ModuleNamespaceAnnotation: m.Namespace,
 			v1beta1.ModuleNameAnnotation:      m.Name,
 			v1beta1.DeliveryAnnotation:        r.ID,
-			v1beta1.PullsAsAnnotation:         pullsAs(r.Module),
+			v1beta1.PullsAsAnnotation:         pullsAs(r.Module, r.Image),
 			"linkerd.io/inject":               "disabled",
 		},
 		OwnerReferences: []metav1.OwnerReference{{
@@ -204,7 +211,7 @@ func copyContainer(r *Request) corev1.Container {
 	}
 	return corev1.Container{
 		Name:            copyName,
-		Image:           r.Config.ContainerImage,
+		Image:           cmp.Or(r.Image, r.Config.ContainerImage),
 		ImagePullPolicy: r.Config.ImagePullPolicy,
 		Command:         []string{"/bin/sh", "-c"},
 		Args:            args,
@@ -219,7 +226,7 @@ func imageSource(r *Request) corev1.VolumeSource {
 		return emptyDir()
 	}
 	return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
-		Reference:  r.Config.ContainerImage,
+		Reference:  cmp.Or(r.Image, r.Config.ContainerImage),
 		PullPolicy: r.Config.ImagePullPolicy,
 	}}
 }

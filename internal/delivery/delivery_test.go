@@ -39,7 +39,7 @@ func config() *v1beta1.ModuleConfig {
 }
 
 func TestID(t *testing.T) {
-	base, err := delivery.ID(module(), config())
+	base, err := delivery.ID(module(), config(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, c := module(), config()
 			tc.change(m, c)
-			got, err := delivery.ID(m, c)
+			got, err := delivery.ID(m, c, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestIDWithPullAlways(t *testing.T) {
 		c.ImagePullPolicy = corev1.PullAlways
 		m.Spec.ModuleLoader.ServiceAccountName = serviceAccount
 		m.Spec.DevicePlugin = plugin
-		got, err := delivery.ID(m, c)
+		got, err := delivery.ID(m, c, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,5 +285,20 @@ func TestRunningSince(t *testing.T) {
 		if !since.Equal(tc.since) || runs != tc.runs {
 			t.Errorf("%s: since %s, runs %t", name, since, runs)
 		}
+	}
+}
+
+// TestMadeImagesAreTheirInputs: other inputs are another delivery, and an image that was not made here has the identity that it always had.
+func TestMadeImagesAreTheirInputs(t *testing.T) {
+	ids := map[string]bool{}
+	for _, made := range []string{"", "a", "b", "a"} {
+		id, err := delivery.ID(module(), config(), made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[id] = true
+	}
+	if len(ids) != 3 {
+		t.Errorf("%d deliveries of no inputs, a and b", len(ids))
 	}
 }

@@ -35,12 +35,15 @@ type identity struct {
 	Firmware   string   `json:"firmware,omitempty"`
 	WholeTree  bool     `json:"wholeTree,omitempty"`
 	LoaderHash string   `json:"loader,omitempty"`
+	Made       string   `json:"made,omitempty"`
 }
 
 // ID is the identity of what config's image brings to a node: hex digits that are equal exactly when a node that holds
 // the one delivery needs no other. The Module's generation is not part of it, so that a change of the device plugin
-// never touches a node's orders; with imagePullPolicy Always any change of spec.moduleLoader is.
-func ID(m *v1beta1.Module, config *v1beta1.ModuleConfig) (string, error) {
+// never touches a node's orders; with imagePullPolicy Always any change of spec.moduleLoader is. made is the hash of the inputs of an image that
+// is built or signed in the cluster, and empty for all others: other inputs are other content, also under the same reference, and the same are
+// the same, also when the registry forgot the image and it was made again.
+func ID(m *v1beta1.Module, config *v1beta1.ModuleConfig, made string) (string, error) {
 	what := identity{
 		Image:     config.ContainerImage,
 		Rebuild:   m.Spec.ImageRebuildTriggerGeneration,
@@ -50,6 +53,7 @@ func ID(m *v1beta1.Module, config *v1beta1.ModuleConfig) (string, error) {
 		Order:     config.Modprobe.ModulesLoadingOrder,
 		Firmware:  config.Modprobe.FirmwarePath,
 		WholeTree: NeedsWholeTree(&config.Modprobe),
+		Made:      made,
 	}
 	if config.ImagePullPolicy == corev1.PullAlways {
 		loader, err := json.Marshal(m.Spec.ModuleLoader)

@@ -43,7 +43,7 @@ func TestPullSecrets(t *testing.T) {
 func TestPullsAs(t *testing.T) {
 	m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{ImageRepoSecret: &corev1.LocalObjectReference{Name: "a"}}}
 	pod := Carrier(&Request{Module: m, Config: &v1beta1.ModuleConfig{}, Mode: ModeImageVolume})
-	if !PullsAs(pod, m) {
+	if !PullsAs(pod, m, "") {
 		t.Error("a carrier does not pull as the Module it was made for")
 	}
 	for name, change := range map[string]func(*v1beta1.Module){
@@ -54,12 +54,12 @@ func TestPullsAs(t *testing.T) {
 	} {
 		changed := m.DeepCopy()
 		change(changed)
-		if PullsAs(pod, changed) {
+		if PullsAs(pod, changed, "") {
 			t.Errorf("%s: the carrier is taken for right", name)
 		}
 	}
 	delete(pod.Annotations, v1beta1.PullsAsAnnotation)
-	if !PullsAs(pod, &v1beta1.Module{}) {
+	if !PullsAs(pod, &v1beta1.Module{}, "") {
 		t.Error("a carrier of an older operator is made anew")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -16,6 +17,7 @@ type Asks struct {
 	mapper   *kernel.Mapper
 	err      error
 	byKernel map[string]ask
+	declared *pipeline.Declarations
 }
 
 // ask is what is asked of one kernel, or why nothing can be; neither for a Module that loads nothing.
@@ -26,7 +28,7 @@ type ask struct {
 
 // NewAsks compiles the Module's mappings. It keeps module.
 func NewAsks(module *v1beta1.Module) *Asks {
-	a := &Asks{module: module, byKernel: map[string]ask{}}
+	a := &Asks{module: module, byKernel: map[string]ask{}, declared: pipeline.NewDeclarations(module)}
 	if loader := module.Spec.ModuleLoader; loader != nil {
 		a.mapper, a.err = kernel.NewMapper(loader, module.Namespace, module.Name)
 	}
@@ -62,7 +64,7 @@ func (a *Asks) resolve(version string) ask {
 	case !found:
 		return unmapped("")
 	}
-	id, err := delivery.ID(a.module, &resolved.Config)
+	id, err := delivery.ID(a.module, &resolved.Config, "")
 	if err != nil {
 		return unmapped(err.Error())
 	}

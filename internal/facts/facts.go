@@ -7,17 +7,22 @@ package facts
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/status"
 )
 
-// Scene is what has been read for one Module. What it holds is not changed.
+// Scene is what has been read for one Module. What it holds is not changed. It is not safe for concurrent use.
 type Scene struct {
 	Module *v1beta1.Module
 	// Asks are what the Module asks for.
 	Asks *Asks
+	// Makes: somebody builds and signs images in the cluster; Images are the Module's, and ImageProblem why one cannot even be begun, or nil.
+	Makes        bool
+	Images       []v1alpha1.ModuleImage
+	ImageProblem *status.Problem
 	// Held are the deliveries that go to no further node; see [Judge].
 	Held Held
 	// Configs are the NodeModulesConfigs by name.
@@ -28,6 +33,8 @@ type Scene struct {
 	Deliveries func(node string) *status.Problem
 	// Silent: orders to unload should have been answered by now.
 	Silent bool
+	// wants are remembered, by kernel and architecture.
+	wants map[string]want
 }
 
 // Entry is the Module's part of the node's NodeModulesConfig.
@@ -42,13 +49,14 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 	if !wanted && !entry.Pending() {
 		return status.Node{}, false
 	}
-	ask, unmapped := s.Asks.On(node.Status.NodeInfo.KernelVersion)
+	w := s.want(node)
+	ask := w.ask
 	return status.Node{
 		Name:     node.Name,
 		Ready:    placement.Ready(node),
 		Wanted:   wanted,
 		Kernel:   kernel.Trim(node.Status.NodeInfo.KernelVersion),
-		Unmapped: unmapped,
+		Unmapped: w.unmapped,
 		Ordered:  entry.Ordered(),
 		Pending:  entry.Pending(),
 		Paused:   placement.Paused(node),
@@ -60,7 +68,8 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Usable:       entry.Usable(node),
 		Available:    entry.Current(node, ask),
 		Attempt:      entry.Attempt,
-		Delivery:     s.Deliveries(node.Name),
+		Delivery:     s.deliveryProblem(node.Name, entry, &w),
+		Image:        w.image,
 		Content:      contentOf(node, ask, entry),
 		PluginReady:  s.Plugins[node.Name],
 		Unlabelled:   s.unlabelled(node),

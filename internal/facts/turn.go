@@ -56,7 +56,7 @@ func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 		Node: node, Order: entry.Order, Live: entry.Live, Attempt: entry.Attempt, Artifacts: entry.Artifacts,
 		Paused: placement.Paused(s.Module) || placement.Paused(node),
 	}
-	ask, unmapped := s.Asks.On(node.Status.NodeInfo.KernelVersion)
+	ask, unmapped := s.Ask(node)
 	switch wanted := placement.Wanted(s.Module, node, entry.Pending()); {
 	case wanted && unmapped != nil && unmapped.Message != "":
 		return rollout.Node{}, false

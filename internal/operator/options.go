@@ -146,9 +146,12 @@ func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
 		Parallelism:         o.Parallelism,
 		DRA:                 o.DRA,
-		Images:              o.SignerImage != "" && o.enabled("image"),
+		Images:              o.Makes(),
 	}
 }
+
+// Makes reports whether images are built and signed in the cluster.
+func (o *Options) Makes() bool { return o.SignerImage != "" && o.enabled("image") }
 
 // Images are the options of the controller that has images built and signed.
 func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {

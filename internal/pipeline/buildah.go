@@ -17,6 +17,10 @@ type buildah struct{}
 const (
 	dockerfileDir = "/drover/dockerfile"
 	hostModules   = "/host/lib/modules"
+	// registriesDir is where Buildah looks for mirrors: it knows no variable for another place.
+	registriesDir = "/etc/containers/registries.conf.d"
+	// caDirs are where programs written in Go look for authorities, besides the system's bundle.
+	caDirs = environmentDir + ":/etc/ssl/certs"
 
 	// buildahScript checks that the Dockerfile is the one that the image's name stands for, builds it and writes an OCI layout. $1 is the
 	// Dockerfile's digest, $2 the directory of the layout; the rest are arguments of `buildah build`, never part of the text. The
@@ -32,8 +36,9 @@ fi
 umask 0000
 mkdir -p "$DROVER_WORK/context"
 if [ -n "${DROVER_AUTH:-}" ]; then export REGISTRY_AUTH_FILE=$DROVER_AUTH; fi
-buildah build "$@" --file "$DROVER_DOCKERFILE" --tag localhost/drover:build "$DROVER_WORK/context"
-buildah push localhost/drover:build "oci:$layout:image"
+storage() { buildah --root "$DROVER_WORK/storage" --runroot "$DROVER_WORK/run" "$@"; }
+storage build "$@" --file "$DROVER_DOCKERFILE" --tag localhost/drover:build "$DROVER_WORK/context"
+storage push localhost/drover:build "oci:$layout:image"
 chmod -R a+rwX "$layout"`
 )
 
@@ -42,7 +47,7 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	b := image.Spec.Build
 	mounts := []corev1.VolumeMount{
 		mount("state", stateDir, true), mount("layout", layoutDir, false), mount("work", workDir, false),
-		mount("dockerfile", dockerfileDir, true), mount("environment", environmentDir, true),
+		mount("dockerfile", dockerfileDir, true), mount("environment", environmentDir, true), mount("environment", registriesDir, true),
 	}
 	volumes := []corev1.Volume{
 		{Name: "dockerfile", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -73,7 +78,7 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		{Name: "DROVER_STATE", Value: stateDir},
 		{Name: "DROVER_WORK", Value: workDir},
 		{Name: "DROVER_DOCKERFILE", Value: filepath.Join(dockerfileDir, DockerfileKey)},
-		{Name: "CONTAINERS_REGISTRIES_CONF_DIR", Value: environmentDir},
+		{Name: "SSL_CERT_DIR", Value: caDirs},
 	}
 	if len(image.Spec.RepoSecrets) > 0 {
 		// Base images are pulled with the first Secret, as upstream's builder does.
@@ -83,7 +88,7 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
 		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/bin/sh"}, Args: args,
-		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: rootInside(),
+		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: rootInside(o.HostModules),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}}}
 }
@@ -117,14 +122,23 @@ func (buildah) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
 	}}
 }
 
-// rootInside is root without any power over the node: Buildah unpacks files of all owners and changes its root directory. That is what
-// Pod Security "baseline" admits. The seccomp profile is the node's default, for Buildah makes a user namespace.
-func rootInside() *corev1.SecurityContext {
-	return &corev1.SecurityContext{
-		RunAsUser: ptr.To[int64](0), RunAsNonRoot: ptr.To(false),
+// rootInside is root without any power over the node. Buildah puts itself into a user namespace in which all users are those of outside, and
+// does there what needs more: mount, change owners, change its root directory. The three capabilities let it write that namespace's maps, and
+// Pod Security "baseline" admits them.
+//
+// A node's default profiles of seccomp and AppArmor forbid such a namespace, or the mounts in it. Kubernetes sets none of seccomp unless told to,
+// but container runtimes set one of AppArmor. Where the namespace has to be a privileged one anyway, there are none.
+func rootInside(privileged bool) *corev1.SecurityContext {
+	s := &corev1.SecurityContext{
+		RunAsUser: ptr.To[int64](0), RunAsNonRoot: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),
 		Capabilities: &corev1.Capabilities{
 			Drop: []corev1.Capability{"ALL"},
-			Add:  []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "SETFCAP", "SETGID", "SETUID", "SYS_CHROOT"},
+			Add:  []corev1.Capability{"SETFCAP", "SETGID", "SETUID"},
 		},
 	}
+	if privileged {
+		s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	}
+	return s
 }

@@ -7,14 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
 // DockerfileKey is upstream's key of the Dockerfile in its ConfigMap.
@@ -85,6 +84,9 @@ func Complete(namespace string, spec *v1alpha1.ModuleImageSpec, source *corev1.C
 			b.SourceDigest = contentOf(source)
 		}
 		if b.Native == nil {
+			if builder == "" {
+				return fmt.Errorf("the operator has no image that builds from Dockerfiles: set its flag --build-image, or use build.native")
+			}
 			b.Builder = builder
 		}
 	}
@@ -125,20 +127,16 @@ func inputsOf(namespace string, spec *v1alpha1.ModuleImageSpec) *inputs {
 	return in
 }
 
-// contentOf is a digest of all that a ConfigMap holds.
+// contentOf is a digest of all that a ConfigMap holds. A key is in one of its two parts only.
 func contentOf(source *corev1.ConfigMap) string {
-	sum := sha256.New()
-	part := func(text []byte) { _, _ = fmt.Fprintf(sum, "%d:%s", len(text), text) } // a hash takes everything
-	for _, key := range slices.Sorted(maps.Keys(source.Data)) {
-		part([]byte(key))
-		part([]byte(source.Data[key]))
+	files := maps.Clone(source.BinaryData)
+	if files == nil {
+		files = map[string][]byte{}
 	}
-	_, _ = io.WriteString(sum, "|")
-	for _, key := range slices.Sorted(maps.Keys(source.BinaryData)) {
-		part([]byte(key))
-		part(source.BinaryData[key])
+	for key, text := range source.Data {
+		files[key] = []byte(text)
 	}
-	return hex.EncodeToString(sum.Sum(nil))
+	return result.SourceDigest(files)
 }
 
 func hashOf(in *inputs) string {

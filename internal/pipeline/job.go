@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,6 +25,7 @@ import (
 // The steps of a Job, by the names of their containers.
 const (
 	StepCheck        = "check"
+	StepSource       = "source"
 	StepBuild        = "build"
 	StepPack         = "pack"
 	StepPull         = "pull"
@@ -65,7 +67,7 @@ type Options struct {
 	// SignerImage holds drover-signer; BuildahImage holds buildah. Both should be named by digest.
 	SignerImage, BuildahImage string
 	// HostModules mounts the node's /lib/modules into builds from Dockerfiles, as upstream does. It is a hostPath volume, which Pod Security
-	// admits in privileged namespaces only.
+	// admits in privileged namespaces only; there such a build is free of the node's default profiles, too.
 	HostModules bool
 	// User is the numeric user of steps whose image may name none; nil leaves it to the cluster.
 	User *int64
@@ -194,6 +196,10 @@ func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args, mounts = append(args, "--layout", layoutDir, "--hash", spec.Hash), append(mounts, mount("layout", layoutDir, true))
 	if spec.Sign != nil {
 		args, mounts = append(args, "--cert", path.Join(certDir, certKey)), append(mounts, mount("cert", certDir, true))
+		if neighbours(spec.Image, spec.Sign.UnsignedImage) {
+			// Most layers are there already; the registry is asked to use them.
+			args = append(args, "--mount-from", spec.Sign.UnsignedImage)
+		}
 	}
 	return step(o, StepPush, args, mounts...)
 }
@@ -215,14 +221,24 @@ func registry(spec *v1alpha1.ModuleImageSpec, image string, tls v1beta1.TLSOptio
 	return args, append(mounts, mount("environment", environmentDir, true))
 }
 
+// neighbours are images in different repositories of one registry.
+func neighbours(a, b string) bool {
+	one, err := name.ParseReference(a)
+	if err != nil {
+		return false
+	}
+	other, err := name.ParseReference(b)
+	return err == nil && one.Context().RegistryStr() == other.Context().RegistryStr() && one.Context().RepositoryStr() != other.Context().RepositoryStr()
+}
+
 // step is a container that runs drover-signer. All of them see what check found.
-func step(o *Options, name string, args []string, mounts ...corev1.VolumeMount) corev1.Container {
-	if name != StepCheck {
+func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount) corev1.Container {
+	if called != StepCheck {
 		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
 	}
 	return corev1.Container{
-		Name: name, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args: slices.Concat([]string{name}, args, []string{"--state", stateDir}),
+		Name: called, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Args: slices.Concat([]string{called}, args, []string{"--state", stateDir}),
 		Env:  proxies(), VolumeMounts: mounts, Resources: stepResources(), SecurityContext: restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}

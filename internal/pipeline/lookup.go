@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kernel"
 )
 
 // WantedByModule is how a Module says, in spec.wantedBy, that it wants an image.
@@ -27,34 +28,91 @@ func Find(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) *v1
 
 // Answer is how an image stands for those who wait for it.
 type Answer struct {
-	// Hash of its inputs; "" for an image that is none of ours.
+	// Hash of its inputs, also while the image is not there; "" for an image that is none of ours, and while nobody has begun to make it.
 	Hash string
-	// Reference to deliver.
+	// Reference to deliver, with its digest; "" for an image that is none of ours.
 	Reference string
 	// Reason and Message say why it is not there; empty: it is.
 	Reason, Message string
+	// Unknown: nobody has begun to make it. GivenUp: nobody tries any more.
+	Unknown, GivenUp bool
 }
 
 // Ask tells how the image stands that a Module declares.
 func Ask(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) Answer {
 	image := Find(images, declared)
 	if image == nil {
-		return Answer{Reason: v1beta1.ReasonBuilding, Message: "image " + declared.Image + " is to be made"}
+		return Answer{Unknown: true, Reason: v1beta1.ReasonBuilding, Message: "image " + declared.Image + " is to be made"}
 	}
-	c := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionAvailable)
-	switch {
+	a := Answer{}
+	if !image.Status.Prebuilt {
+		a.Hash, a.Reference = image.Spec.Hash, image.Status.Image
+	}
+	switch c := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionAvailable); {
 	case c == nil:
-		return Answer{Reason: v1beta1.ReasonBuilding, Message: "image " + declared.Image + " is being made"}
+		a.Reason, a.Message = v1beta1.ReasonBuilding, "image "+declared.Image+" is being made"
 	case c.Status != "True" || image.Status.Image == "":
-		return Answer{Reason: c.Reason, Message: c.Message}
-	case image.Status.Prebuilt:
-		return Answer{Reference: declared.Image}
+		a.Reason, a.Message = c.Reason, c.Message
+		a.GivenUp = meta.IsStatusConditionTrue(image.Status.Conditions, v1alpha1.ConditionStalled)
 	}
-	return Answer{Hash: image.Spec.Hash, Reference: image.Status.Image}
+	return a
+}
+
+// Makes reports whether a Module says anything of building or signing.
+func Makes(m *v1beta1.Module) bool {
+	if m.Spec.ModuleLoader == nil {
+		return false
+	}
+	container := &m.Spec.ModuleLoader.Container
+	return container.Build != nil || container.Sign != nil ||
+		slices.ContainsFunc(container.KernelMappings, func(k v1beta1.KernelMapping) bool { return k.Build != nil || k.Sign != nil })
+}
+
+// Declarations are what one generation of a Module declares, by kernel and architecture: nodes are many, kernels few. They are not safe for
+// concurrent use.
+type Declarations struct {
+	module *v1beta1.Module
+	makes  bool
+	known  map[string]declared
+}
+
+type declared struct {
+	spec *v1alpha1.ModuleImageSpec
+	err  error
+}
+
+// NewDeclarations keeps the Module.
+func NewDeclarations(m *v1beta1.Module) *Declarations {
+	return &Declarations{module: m, makes: Makes(m), known: map[string]declared{}}
+}
+
+// Makes reports whether there can be any.
+func (d *Declarations) Makes() bool { return d.makes }
+
+// On is [Declare], remembered.
+func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, arch string) (*v1alpha1.ModuleImageSpec, error) {
+	key := config.KernelVersion + "/" + arch
+	known, ok := d.known[key]
+	if !ok {
+		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Mapping: mapping}, arch)
+		d.known[key] = known
+	}
+	return known.spec, known.err
 }
 
 // ByDigest is an image's reference with a digest in place of any that it has. The tag stays, for people.
 func ByDigest(image, digest string) string {
 	name, _, _ := strings.Cut(image, "@")
 	return name + "@" + digest
+}
+
+// Names reports whether a message about a pull is about an image: by its reference, or by any digest of its repository, which is what is left of
+// one with a tag and a digest.
+func Names(message, image string) bool {
+	name, _, _ := strings.Cut(image, "@")
+	repository := name
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
+		repository = name[:colon]
+	}
+	return strings.Contains(message, image) || strings.Contains(message, repository+"@")
 }

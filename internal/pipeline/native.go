@@ -16,7 +16,9 @@ type native struct{}
 const (
 	headersDir = "/headers"
 	sourceDir  = "/source"
-	buildDir   = "/build"
+	// sourceMapDir is where a ConfigMap's source is mounted for the step that copies it.
+	sourceMapDir = "/drover/source"
+	buildDir     = "/build"
 
 	// nativeScript copies the source, which is mounted read-only, and compiles. $1 are options of cp; the rest is the command.
 	nativeScript = `set -eu
@@ -40,14 +42,15 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		volumes = append(volumes, imageVolume("headers", n.HeadersImage))
 		mounts = append(mounts, mount("headers", headersDir, true))
 	}
-	copying := "-R"
+	var containers []corev1.Container
 	if n.SourceImage != "" {
 		volumes = append(volumes, imageVolume("source", n.SourceImage))
 	} else {
-		copying = "-RL" // keys of a ConfigMap are links
-		volumes = append(volumes, corev1.Volume{Name: "source", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: *n.SourceConfigMap,
-		}}})
+		// The ConfigMap can change while the Job runs; the build gets what its name stands for.
+		volumes = append(volumes, corev1.Volume{Name: "source", VolumeSource: emptyDir()},
+			corev1.Volume{Name: "source-map", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: *n.SourceConfigMap}}})
+		containers = append(containers, step(o, StepSource, []string{"--from", sourceMapDir, "--to", sourceDir, "--digest", b.SourceDigest},
+			mount("source-map", sourceMapDir, true), mount("source", sourceDir, false)))
 	}
 	for _, name := range b.Secrets {
 		volume := volumeName("build", name)
@@ -56,7 +59,7 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	}
 	compile := corev1.Container{
 		Name: StepBuild, Image: n.ToolchainImage, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: buildDir,
-		Command: []string{"/bin/sh", "-c", nativeScript, "build", copying}, Args: n.Command,
+		Command: []string{"/bin/sh", "-c", nativeScript, "build", "-R"}, Args: n.Command,
 		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
@@ -66,7 +69,7 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		"--root", buildDir, "--dir-name", image.Spec.DirName, "--kernel", image.Spec.KernelVersion, "--arch", image.Spec.Architecture,
 		"--layout", layoutDir,
 	}, repeated("--artifact", n.Artifacts)...), mount("build", buildDir, true), mount("layout", layoutDir, false))
-	return Part{Containers: []corev1.Container{compile, pack}, Volumes: volumes}
+	return Part{Containers: append(containers, compile, pack), Volumes: volumes}
 }
 
 // Observe finds the compiler's errors.

@@ -277,6 +277,13 @@ func TestStepsOfAJob(t *testing.T) {
 			then:  []string{"check", "pull", "sign", "push"},
 		},
 		"native": {given: []func(*v1beta1.Module){compiling, signing}, then: []string{"check", "build", "pack", "sign", "push"}},
+		"native, from a ConfigMap": {
+			given: []func(*v1beta1.Module){compiling, func(m *v1beta1.Module) {
+				n := container(m).Build.Native
+				n.SourceImage, n.SourceConfigMap = "", ref("source")
+			}},
+			then: []string{"check", "source", "build", "pack", "push"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := job(t, tc.given...)
@@ -351,6 +358,40 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	}
 	if strings.Contains(pod.InitContainers[1].Args[1], "licence") || strings.Contains(pod.InitContainers[1].Args[1], "b c; d") {
 		t.Error("a value is part of the script's text")
+	}
+}
+
+// TestBuildahHasNoPowersOverTheNode: the capabilities that its user namespace needs, mirrors where it looks for them, storage that goes with the
+// pod, and a node's profiles untouched where Pod Security may forbid to leave them.
+func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
+	img := image(t, module(), configMap("FROM a"), "b@1")
+	for _, host := range []bool{true, false} {
+		c := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{HostModules: host}).Containers[0]
+		s := c.SecurityContext
+		if diff := cmp.Diff(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}}, s.Capabilities); diff != "" {
+			t.Error(diff)
+		}
+		if ptr.Deref(s.AllowPrivilegeEscalation, true) || s.Privileged != nil || (s.SeccompProfile != nil) != host || (s.AppArmorProfile != nil) != host {
+			t.Errorf("with the host's modules %t: %+v", host, s)
+		}
+		if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "environment" && m.MountPath == "/etc/containers/registries.conf.d"
+		}) {
+			t.Errorf("mirrors are not where Buildah reads them: %+v", c.VolumeMounts)
+		}
+		if !strings.Contains(c.Args[1], `--root "$DROVER_WORK/storage"`) {
+			t.Error("layers are kept outside of the pod's volumes")
+		}
+	}
+}
+
+// TestLayersAreMountedWithinARegistry: what an unsigned image in another repository of the same registry has is not sent again.
+func TestLayersAreMountedWithinARegistry(t *testing.T) {
+	for unsigned, want := range map[string]bool{"r.example/unsigned:1": true, "other.example/unsigned:1": false, "": false} {
+		j := job(t, signing, func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = unsigned })
+		if args := j.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, "--mount-from") != want {
+			t.Errorf("%q: %v", unsigned, args)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package signer
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -293,4 +294,30 @@ func TestPackTakesNothingFromOutside(t *testing.T) {
 	fails(t, result.ReasonInvalid, append(pack, "--artifact", "*.none")...)
 	fails(t, result.ReasonInvalid, append(pack, "--artifact", "../*")...)
 	fails(t, result.ReasonInvalid, "pack", "--root", root, "--kernel", "../x", "--layout", layout)
+}
+
+// TestSourceIsTheOneThatWasDeclared: a ConfigMap that has changed since is refused, and the kubelet's own entries are no source.
+func TestSourceIsTheOneThatWasDeclared(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(from, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("m.c", "int x;")
+	if err := os.Mkdir(filepath.Join(from, "..data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := SourceOptions{From: from, To: to, Digest: result.SourceDigest(map[string][]byte{"m.c": []byte("int x;")})}
+	if err := o.take(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(to, "m.c")); err != nil || string(text) != "int x;" {
+		t.Errorf("%q, %v", text, err)
+	}
+	put("m.c", "int y;")
+	if err := o.take(); !errors.Is(err, errInvalid) {
+		t.Errorf("changed: %v", err)
+	}
 }

@@ -36,6 +36,9 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 	}
 	covered, loaded, devices := kernelsCovered(m, wanted), loaded(m, nodes, wanted), devicesReady(m, wanted)
 	result.Conditions = []metav1.Condition{ready(covered, loaded, devices), covered, loaded, devices}
+	if m.Makes && m.Loads && !m.Deleting {
+		result.Conditions = append(result.Conditions, imagesAvailable(m, wanted))
+	}
 	if p := m.ReadOnly; p != nil {
 		// The others say what is; nothing will come of what is asked.
 		result.Conditions[0] = no(v1beta1.ConditionReady, p.Reason, p.Message)

@@ -68,6 +68,8 @@ type Node struct {
 	Attempt *v1beta1.NodeModuleAttempt
 	// Delivery is what keeps the image from the node, or nil.
 	Delivery *Problem
+	// Image is the one that is built or signed in the cluster for the node, or nil.
+	Image *Image
 	// Content is what the node holds of what the Module asks for, or nil.
 	Content *Content
 	// Unlabelled: the node label that drives ordered upgrades does not name the Module's version.
@@ -100,6 +102,10 @@ type Module struct {
 	RetryIgnored bool
 	// Loads, HasPlugin and HasDRA tell what the Module asks for.
 	Loads, HasPlugin, HasDRA bool
+	// Makes: images of the Module are built or signed in the cluster, where its mappings say so.
+	Makes bool
+	// ImageProblem is why an image cannot even be begun, or nil.
+	ImageProblem *Problem
 	// PluginProblem is why the objects of the device plugin or DRA driver cannot be made, or nil.
 	PluginProblem *Problem
 	// RebuildTrigger is spec.imageRebuildTriggerGeneration, and RebuiltTrigger what status says of it so far.
@@ -163,6 +169,11 @@ func EntryOf(nmc *v1beta1.NodeModulesConfig, namespace, name string) Entry {
 // Ordered is true when the node shall hold the Module.
 func (e Entry) Ordered() bool {
 	return e.Order != nil && e.Order.State != v1beta1.NodeModuleAbsent
+}
+
+// Holds is true when the node has got a delivery.
+func (e Entry) Holds(delivery string) bool {
+	return slices.ContainsFunc(e.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == delivery })
 }
 
 // Pending is true when the node has an order, of whatever kind, or something live.

@@ -26,7 +26,7 @@ func stalled(m *Module, ready *metav1.Condition) bool {
 		n := &m.Nodes[i]
 		p, open := Why(m, n)
 		switch {
-		case open && !reasons.Final(p.Reason) && !waitsInVain(m, &p):
+		case open && !reasons.Final(p.Reason) && !waitsInVain(m, &p) && !abandoned(n, &p):
 			return false
 		case !open && n.Usable && !n.PluginReady && (m.HasPlugin || m.HasDRA) && m.PluginProblem == nil:
 			return false

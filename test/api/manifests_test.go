@@ -92,7 +92,7 @@ func TestOperatorHasNoVerbOnSecrets(t *testing.T) {
 	}
 }
 
-// TestWhatViewGetsIsToLookOnly: the one role that is aggregated, and only to view, reads Modules and nothing else.
+// TestWhatViewGetsIsToLookOnly: the one role that is aggregated, and only to view, reads Modules and the images that are made for them, and nothing else.
 func TestWhatViewGetsIsToLookOnly(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	manifest(t, "rbac/module_view_role.yaml", role)
@@ -100,9 +100,11 @@ func TestWhatViewGetsIsToLookOnly(t *testing.T) {
 	if diff := cmp.Diff(labels, role.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
-	want := []rbacv1.PolicyRule{{
-		APIGroups: []string{"kmm.sigs.x-k8s.io"}, Resources: []string{"modules", "modules/status"}, Verbs: []string{"get", "list", "watch"},
-	}}
+	look := []string{"get", "list", "watch"}
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{"drover.dev"}, Resources: []string{"moduleimages", "moduleimages/status"}, Verbs: look},
+		{APIGroups: []string{"kmm.sigs.x-k8s.io"}, Resources: []string{"modules", "modules/status"}, Verbs: look},
+	}
 	if diff := cmp.Diff(want, role.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

@@ -166,6 +166,14 @@ type ImageSign struct {
 // ConditionAvailable is True while the image is in the registry, as far as the last look there told.
 const ConditionAvailable = "Available"
 
+// What tools that wait for any kind of object look at: one of the two is there, and True, while the image is wanted and not there.
+const (
+	// ConditionReconciling: the image is not there, and is being made or will be tried again.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled: the image is not there, and nobody tries any more until somebody changes something.
+	ConditionStalled = "Stalled"
+)
+
 // ModuleImageStatus is what the Jobs show.
 type ModuleImageStatus struct {
 	// observedGeneration is the generation that this status is about.

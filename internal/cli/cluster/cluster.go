@@ -13,11 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
@@ -28,8 +30,8 @@ const page = 500
 type Client struct {
 	// Core reads nodes and pods.
 	Core corev1client.CoreV1Interface
-	// Modules is the REST client of our API group.
-	Modules rest.Interface
+	// Modules is the REST client of Modules' API group, Made that of our own.
+	Modules, Made rest.Interface
 	// Namespace of the command line, the kubeconfig's context, or "default".
 	Namespace string
 }
@@ -51,18 +53,20 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := v1beta1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register the API: %w", err)
 	}
-	own := rest.CopyConfig(config)
-	own.APIPath, own.GroupVersion = "/apis", &v1beta1.GroupVersion
-	own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	own.ContentType = runtime.ContentTypeJSON
-	modules, err := rest.RESTClientFor(own)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+	c := &Client{Core: core, Namespace: namespace}
+	for group, to := range map[schema.GroupVersion]*rest.Interface{v1beta1.GroupVersion: &c.Modules, v1alpha1.GroupVersion: &c.Made} {
+		own := rest.CopyConfig(config)
+		own.APIPath, own.GroupVersion = "/apis", &group
+		own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+		own.ContentType = runtime.ContentTypeJSON
+		if *to, err = rest.RESTClientFor(own); err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
 	}
-	return &Client{Core: core, Modules: modules, Namespace: namespace}, nil
+	return c, nil
 }
 
 // Module reads one Module.
@@ -157,6 +161,28 @@ func (c *Client) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesCo
 		byName[all[i].Name] = &all[i]
 	}
 	return byName, nil
+}
+
+// images reads the images that are made in the cluster for a Module; for all Modules of the namespace with "". An API server that does not know
+// such has none.
+func (c *Client) images(ctx context.Context, namespace, module string) ([]v1alpha1.ModuleImage, error) {
+	selector := v1beta1.ModuleNameLabel
+	if module != "" {
+		selector += "=" + module
+	}
+	all, err := pages(func(o metav1.ListOptions) ([]v1alpha1.ModuleImage, string, error) {
+		o.LabelSelector = selector
+		var l v1alpha1.ModuleImageList
+		err := c.Made.Get().Namespace(namespace).Resource("moduleimages").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(&l)
+		return l.Items, l.Continue, err //nolint:wrapcheck // wrapped below
+	})
+	switch {
+	case unknownKind(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list ModuleImages in namespace %s: %w", namespace, err)
+	}
+	return all, nil
 }
 
 // pods reads the pods that were made for a Module; all Modules of the namespace with "".

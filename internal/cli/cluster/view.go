@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
@@ -47,6 +48,8 @@ type View struct {
 	// Agents are the pods of the node's agent, where somebody asked; AgentsSeen is false when nobody did or the user may not see them.
 	Agents     []corev1.Pod
 	AgentsSeen bool
+	// Images that are made in the cluster in the Modules' namespace, as far as the user may see them.
+	Images []v1alpha1.ModuleImage
 	// Now is the time of the picture.
 	Now time.Time
 	// Missing rights, in the order in which they matter.
@@ -78,8 +81,14 @@ func (c *Client) View(ctx context.Context, node, namespace, module string) (*Vie
 	if namespace == "" {
 		where = "(cluster-wide)"
 	}
-	v.PodsSeen, err = v.seen(err, Missing{
+	if v.PodsSeen, err = v.seen(err, Missing{
 		Right: "list on pods " + where, Shows: "how far deliveries of images are, and device plugins", Role: "view",
+	}); err != nil {
+		return nil, err
+	}
+	v.Images, err = c.images(ctx, namespace, module)
+	_, err = v.seen(err, Missing{
+		Right: "list on moduleimages." + v1alpha1.GroupVersion.Group + " " + where, Shows: "how far images are that are built or signed in the cluster", Role: ViewerRole,
 	})
 	return v, err
 }
@@ -114,8 +123,15 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 			problems[node.Name] = &status.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: node.Message}
 		}
 	}
+	var images []v1alpha1.ModuleImage
+	for i := range v.Images {
+		if v.Images[i].Namespace == m.Namespace && v.Images[i].Labels[v1beta1.ModuleNameLabel] == m.Name {
+			images = append(images, v.Images[i])
+		}
+	}
 	return &facts.Scene{
-		Module: m, Asks: facts.NewAsks(m), Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
+		// Where there are none, nobody may be making them.
+		Module: m, Asks: facts.NewAsks(m), Makes: len(images) > 0, Images: images, Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
 		Deliveries: func(node string) *status.Problem { return problems[node] },
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}

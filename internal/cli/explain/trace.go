@@ -123,7 +123,7 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 	}
 	var concerned bool
 	s.known, concerned = scene.Node(node)
-	s.ask, _ = scene.Asks.On(node.Status.NodeInfo.KernelVersion)
+	s.ask, _ = scene.Ask(node)
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
 	problem, open := status.Why(&about, &s.known)
 	switch {

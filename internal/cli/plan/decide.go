@@ -95,7 +95,7 @@ func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
 // on decides for one node; no action: the Module has nothing to do with it.
 func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, string) {
 	m, entry := scene.Module, scene.Entry(node.Name)
-	ask, unmapped := scene.Asks.On(node.Status.NodeInfo.KernelVersion)
+	ask, unmapped := scene.Ask(node)
 	version := kernel.Trim(node.Status.NodeInfo.KernelVersion)
 	wanted := placement.Wanted(m, node, entry.Pending())
 	switch {

@@ -26,6 +26,8 @@ const (
 type aim struct {
 	// order to follow; nil: none.
 	order *v1beta1.NodeModuleSpec
+	// image to pull for it, if not the one that it names.
+	image string
 	// leave is the reason why there is none.
 	leave string
 	// keep: change nothing, but for whether the entry is paused.
@@ -66,7 +68,7 @@ func (pl *planner) aim(v *view) aim {
 			return a
 		}
 	}
-	o := pl.orders.on(v.node.Status.NodeInfo.KernelVersion)
+	o := pl.order(v)
 	switch {
 	case o.err != nil:
 		a.keep = true
@@ -75,7 +77,7 @@ func (pl *planner) aim(v *view) aim {
 	case pl.unmade(&o, v):
 		a.keep = true
 	default:
-		a.order = pl.excused(dressed(o.entry, a.wishes), v)
+		a.order, a.image = pl.excused(dressed(o.entry, a.wishes), v), o.image
 		a.keep = pl.struck(o.entry, v)
 	}
 	return a

@@ -15,7 +15,6 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/pipeline"
 )
 
@@ -32,30 +31,61 @@ func (c *Controller) images(ctx context.Context, m *v1beta1.Module) ([]v1alpha1.
 	return images.Items, nil
 }
 
+// order is what to load on a node. For an image that is made in the cluster, what it is made from is part of the delivery's identity.
+func (pl *planner) order(v *view) order {
+	info := &v.node.Status.NodeInfo
+	o := pl.orders.on(info.KernelVersion)
+	if o.err != nil || !o.found || !pl.options.Images || !pl.orders.declared.Makes() {
+		return o
+	}
+	key := info.KernelVersion + "/" + info.Architecture
+	if known, ok := pl.made[key]; ok {
+		return known
+	}
+	if pl.made == nil {
+		pl.made = map[string]order{}
+	}
+	pl.made[key] = pl.asMade(o, info.Architecture)
+	return pl.made[key]
+}
+
+func (pl *planner) asMade(o order, arch string) order {
+	config := &o.entry.Config
+	declared, err := pl.orders.declared.On(config, o.mapping, arch)
+	switch {
+	case err != nil:
+		o.problem = &delivery.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
+		return o
+	case declared == nil:
+		return o
+	}
+	answer := pipeline.Ask(pl.snap.images, declared)
+	if answer.Reason != "" {
+		o.problem = &delivery.Problem{Reason: answer.Reason, Message: answer.Message}
+	}
+	if answer.Hash == "" {
+		return o
+	}
+	id, err := delivery.ID(pl.orders.module, config, answer.Hash)
+	if err != nil {
+		return order{err: err}
+	}
+	entry := *o.entry
+	entry.Delivery = &v1beta1.Delivery{ID: id}
+	o.entry, o.image = &entry, answer.Reference
+	return o
+}
+
 // unmade reports whether the order needs an image that is still to be built or signed. The node keeps what it has until then, and one that
 // holds the order's content already needs no image.
 func (pl *planner) unmade(o *order, v *view) bool {
-	if !pl.options.Images || holds(v.config, o.entry.Delivery.ID) {
-		return false
-	}
-	resolved := &kernel.Resolved{Config: o.entry.Config, Mapping: o.mapping}
-	declared, err := pipeline.Declare(pl.snap.module, resolved, v.node.Status.NodeInfo.Architecture)
-	answer := pipeline.Answer{}
-	switch {
-	case err != nil:
-		answer.Reason, answer.Message = v1beta1.ReasonBuildInputMissing, err.Error()
-	case declared == nil:
-		return false
-	default:
-		answer = pipeline.Ask(pl.snap.images, declared)
-	}
-	if answer.Reason == "" {
+	if o.problem == nil || holds(v.config, o.entry.Delivery.ID) {
 		return false
 	}
 	if pl.holders == nil {
 		pl.holders = map[string]delivery.Problem{}
 	}
-	pl.holders[v.name] = delivery.Problem{Reason: answer.Reason, Message: answer.Message}
+	pl.holders[v.name] = *o.problem
 	return true
 }
 

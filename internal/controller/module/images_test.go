@@ -3,6 +3,7 @@
 package module_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,7 +73,35 @@ func TestImagesThatAreMadeAreWaitedFor(t *testing.T) {
 	image.Status.Image = spec.Image + "@sha256:aa"
 	stands(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "there")
 	w.pass(m)
-	if carriers() != 1 {
-		t.Errorf("%d carriers bring the image that was made", carriers())
+	delivers := func(hash, reference string) {
+		t.Helper()
+		id, err := delivery.ID(m, &resolved.Config, hash)
+		w.must(err)
+		var pods corev1.PodList
+		w.must(w.admin.List(t.Context(), &pods, client.InNamespace(w.namespace), client.HasLabels{v1beta1.CarrierLabel}))
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.DeletionTimestamp == nil && p.Annotations[v1beta1.DeliveryAnnotation] == id && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+				return v.Image != nil && v.Image.Reference == reference
+			}) || len(p.Spec.InitContainers) > 0 && p.Spec.InitContainers[0].Image == reference {
+				return
+			}
+		}
+		t.Errorf("none of %d carriers brings %s as %s", len(pods.Items), reference, id)
 	}
+	delivers(spec.Hash, spec.Image+"@sha256:aa")
+	w.quiet(m)
+
+	// Another Dockerfile under the same tag is other content, which nodes get again.
+	other := spec.DeepCopy()
+	w.must(pipeline.Complete(m.Namespace, other, &corev1.ConfigMap{Data: map[string]string{"dockerfile": "FROM b"}}, "b@1"))
+	image.Spec.WantedBy = nil
+	w.must(w.admin.Update(t.Context(), image))
+	image = &v1alpha1.ModuleImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pipeline.Name(other), Labels: map[string]string{v1beta1.ModuleNameLabel: m.Name}}, Spec: *other,
+	}
+	w.must(w.admin.Create(t.Context(), image))
+	image.Status.Image = other.Image + "@sha256:bb"
+	stands(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "there")
+	w.pass(m)
+	delivers(other.Hash, other.Image+"@sha256:bb")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/pipeline"
 )
 
 // orders are the entries that one generation of a Module asks for, by kernel. They are computed once per kernel: nodes
@@ -22,6 +23,8 @@ type orders struct {
 	mapper     *kernel.Mapper
 	err        error
 	byKernel   map[string]order
+	// declared are the images to make, by kernel and architecture.
+	declared *pipeline.Declarations
 }
 
 // order is what to load on one kernel.
@@ -32,6 +35,10 @@ type order struct {
 	mapping int
 	// found is false when no mapping matches the kernel.
 	found bool
+	// image to pull instead of the entry's, for one that is made in the cluster.
+	image string
+	// problem is why that is not there; nil: it is, or is none of those.
+	problem *delivery.Problem
 	// err is set when the Module cannot be resolved for this kernel. What the node has is kept then.
 	err error
 }
@@ -54,6 +61,7 @@ func (c *mappings) of(m *v1beta1.Module) *orders {
 		return o
 	}
 	o := &orders{uid: m.UID, generation: m.Generation, module: m.DeepCopy(), byKernel: map[string]order{}}
+	o.declared = pipeline.NewDeclarations(o.module)
 	o.mapper, o.err = kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
 	c.known[key] = o
 	return o
@@ -86,7 +94,7 @@ func (o *orders) resolve(version string) order {
 	if !found {
 		return order{}
 	}
-	id, err := delivery.ID(o.module, &resolved.Config)
+	id, err := delivery.ID(o.module, &resolved.Config, "")
 	if err != nil {
 		return order{err: err}
 	}

@@ -83,6 +83,8 @@ type planner struct {
 	snap    *snapshot
 	options *Options
 	orders  *orders // nil without a moduleLoader
+	// made are the orders with images that are made in the cluster, by kernel and architecture.
+	made map[string]order
 	// trusted reports whether this process created the carrier with that UID.
 	trusted func(types.UID) bool
 	// resting reports whether a delivery has failed there so recently that it is not tried yet.
@@ -278,7 +280,7 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 	case pl.switches(s, a, current):
 		return false
 	}
-	if _, runs := delivery.RunningSince(current); !runs && !delivery.PullsAs(current, pl.snap.module) {
+	if _, runs := delivery.RunningSince(current); !runs && !delivery.PullsAs(current, pl.snap.module, a.image) {
 		// It waits for an image that other Secrets may be allowed to pull.
 		s.discard = append(s.discard, current)
 		return false
@@ -308,6 +310,7 @@ func (pl *planner) deliver(s *step, a *aim) {
 	s.request = &delivery.Request{
 		Module:     pl.snap.module,
 		Config:     &order.Config,
+		Image:      a.image,
 		ID:         order.Delivery.ID,
 		Node:       node.Name,
 		Mode:       pl.mode(s.view),

@@ -15,7 +15,6 @@ package moduleimage
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -116,7 +115,7 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage) (
 	for i := range carriers.Items {
 		pod := &carriers.Items[i]
 		p := delivery.ProblemOf(pod)
-		if delivery.IsCarrier(pod) && p != nil && p.Reason == v1beta1.ReasonImageNotFound && strings.Contains(p.Message, image.Spec.Image) &&
+		if delivery.IsCarrier(pod) && p != nil && p.Reason == v1beta1.ReasonImageNotFound && pipeline.Names(p.Message, image.Spec.Image) &&
 			pod.CreationTimestamp.After(lost) {
 			lost = pod.CreationTimestamp.Time
 		}

@@ -88,7 +88,14 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		d.status.Job = pipeline.JobName(image, d.next)
 	}
 	c := condition(image, d.status.Job, working(last) || d.cause != "", last, good, failures, gone)
-	stamp(&d.status, image, c, now)
+	stamp(&d.status, image, now, c)
+	if wanted && c.Status != metav1.ConditionTrue {
+		rest := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: c.Reason, Message: c.Message}
+		if d.cause == "" && d.again == 0 && !working(last) {
+			rest.Type = v1alpha1.ConditionStalled
+		}
+		stamp(&d.status, image, now, rest)
+	}
 	return d
 }
 
@@ -185,14 +192,14 @@ func statusOf(
 // working reports whether the newest Job is at work.
 func working(last *pipeline.Run) bool { return last != nil && last.Active() }
 
-// stamp puts a condition into a status; its time changes with its status only.
-func stamp(s *v1alpha1.ModuleImageStatus, image *v1alpha1.ModuleImage, c metav1.Condition, now time.Time) {
+// stamp adds a condition to a status; its time changes with its status only.
+func stamp(s *v1alpha1.ModuleImageStatus, image *v1alpha1.ModuleImage, now time.Time, c metav1.Condition) {
 	c.ObservedGeneration = image.Generation
 	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	if old := meta.FindStatusCondition(image.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
-	s.Conditions = []metav1.Condition{c}
+	s.Conditions = append(s.Conditions, c)
 }
 
 // condition says how the image stands. job is the newest Job, busy whether it is, or is about to be, at work.

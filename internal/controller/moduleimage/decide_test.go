@@ -66,3 +66,34 @@ func TestRegistryThatForgets(t *testing.T) {
 		t.Errorf("a day later the cause is %q", d.cause)
 	}
 }
+
+// TestToolsSeeWhetherToWait: Reconciling while a Job runs or another try is due, Stalled once nobody tries any more, neither when the image is there.
+func TestToolsSeeWhetherToWait(t *testing.T) {
+	image := &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	says := func(runs []pipeline.Run, want ...string) {
+		t.Helper()
+		var got []string
+		for _, c := range decide(image, runs, time.Time{}, now).status.Conditions {
+			got = append(got, c.Type+"="+string(c.Status))
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("after %d Jobs: %v, want %v", len(runs), got, want)
+		}
+	}
+	says(nil, "Available=False", "Reconciling=True")
+	var runs []pipeline.Run
+	for i := range failureLimit {
+		runs = append(runs, pipeline.Run{
+			Number: i + 1, Failed: true, Recorded: true, Finished: now, Told: pipeline.Told{Reason: v1beta1.ReasonBuildFailed}, Job: &batchv1.Job{},
+		})
+		if i+1 < failureLimit {
+			says(runs, "Available=False", "Reconciling=True")
+		}
+	}
+	says(runs, "Available=False", "Stalled=True")
+	runs = append(runs, pipeline.Run{Number: failureLimit + 1, Succeeded: true, Recorded: true, Finished: now, Told: pipeline.Told{Digest: "sha256:a"}, Job: &batchv1.Job{}})
+	says(runs, "Available=True")
+	image.Spec.WantedBy = nil
+	says(runs[:failureLimit], "Available=False")
+}

@@ -62,7 +62,7 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 // wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared.
 func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*v1alpha1.ModuleImageSpec, *delivery.Problem, error) {
 	wants := map[string]*v1alpha1.ModuleImageSpec{}
-	if m.DeletionTimestamp != nil || m.Spec.ModuleLoader == nil || !builds(m) {
+	if m.DeletionTimestamp != nil || !pipeline.Makes(m) {
 		return wants, nil, nil
 	}
 	mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
@@ -100,13 +100,6 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*
 		}
 	}
 	return wants, problem, nil
-}
-
-// builds reports whether a Module says anything of building or signing.
-func builds(m *v1beta1.Module) bool {
-	container := &m.Spec.ModuleLoader.Container
-	return container.Build != nil || container.Sign != nil ||
-		slices.ContainsFunc(container.KernelMappings, func(k v1beta1.KernelMapping) bool { return k.Build != nil || k.Sign != nil })
 }
 
 type platform struct{ kernel, arch string }

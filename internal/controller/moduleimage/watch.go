@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -137,7 +138,7 @@ func (c *Controller) modules(ctx context.Context, namespace string, concerned fu
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
-		if m := &list.Items[i]; m.Spec.ModuleLoader != nil && builds(m) && concerned(m) {
+		if m := &list.Items[i]; pipeline.Makes(m) && concerned(m) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 		}
 	}

@@ -57,19 +57,21 @@ func startAt(t *testing.T, e *env.Env, now func() time.Time) (deliveries *delive
 // startWith runs it with a gate, too.
 func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (deliveries *delivery.Board) {
 	t.Helper()
+	deliveries = &delivery.Board{}
+	startOptions(t, e, node.Options{Deliveries: deliveries, Now: now, Gate: g})
+	return deliveries
+}
+
+// startOptions runs it with all that a test wants to choose.
+func startOptions(t *testing.T, e *env.Env, o node.Options) {
+	t.Helper()
 	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(t)}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	deliveries = &delivery.Board{}
-	controller := node.New(mgr.GetClient(), node.Options{
-		Deliveries: deliveries,
-		Plugins:    &delivery.Board{},
-		Recorder:   kube.NewRecorder(mgr.GetEventRecorder("drover-operator")),
-		Now:        now,
-		Gate:       g,
-	})
+	o.Plugins, o.Recorder = &delivery.Board{}, kube.NewRecorder(mgr.GetEventRecorder("drover-operator"))
+	controller := node.New(mgr.GetClient(), o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -81,7 +83,6 @@ func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (de
 			t.Errorf("the operator ended: %v", err)
 		}
 	})
-	return deliveries
 }
 
 func newScene(t *testing.T, nodes int) *scene {
@@ -256,7 +257,8 @@ func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 		message = meta.FindStatusCondition(s.module.Status.Conditions, v1beta1.ConditionReady).Message
 		return strings.Contains(message, "UnknownSymbol on") && strings.Contains(message, "and 1 more"), err
 	})
-	want := fmt.Sprintf("Live on 0 of 5 nodes; UnknownSymbol on %s, %s, %s and 1 more: nic: unknown symbol nic_magic (kernel: [ kernel line); ImageNotFound on %s: no such image",
+	want := fmt.Sprintf("Live on 0 of 5 nodes; UnknownSymbol on %s, %s, %s and 1 more: nic: unknown symbol nic_magic (kernel: [ kernel line); "+
+		"ImageNotFound on %s: no such image",
 		s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[4])
 	if diff := cmp.Diff(want, message); diff != "" {
 		t.Errorf("message (-want +got):\n%s", diff)

@@ -57,7 +57,7 @@ func (s *scene) awaitMessage(t *testing.T, kind, message string) metav1.Conditio
 func (s *scene) asked(t *testing.T) string {
 	t.Helper()
 	c := config()
-	id, err := delivery.ID(s.module, &c)
+	id, err := delivery.ID(s.module, &c, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	next := config()
 	next.ContainerImage = strings.Replace(next.ContainerImage, "/nic:", "/nic2:", 1)
 	c := next
-	id, err := delivery.ID(s.module, &c)
+	id, err := delivery.ID(s.module, &c, "")
 	if err != nil {
 		t.Fatal(err)
 	}

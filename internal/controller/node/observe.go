@@ -10,9 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -32,12 +34,19 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		return nil, err
 	}
 	about := facts.Of(module)
-	about.PluginProblem = r.pluginProblem(module)
+	about.PluginProblem = problemOf(r.plugins, module)
+	images, err := r.images(ctx, module)
+	if err != nil {
+		return nil, err
+	}
+	if r.made != nil {
+		about.Makes, about.ImageProblem = pipeline.Makes(module), problemOf(r.made, module)
+	}
 	if p := r.gate.Closed(); p != nil {
 		about.ReadOnly = &status.Problem{Reason: p.Reason, Message: p.Message}
 	}
 	scene := &facts.Scene{
-		Module: module, Asks: r.asks.of(module), Held: facts.Judge(module, nodes.Items, configs),
+		Module: module, Asks: r.asks.of(module), Makes: r.made != nil, Images: images, ImageProblem: about.ImageProblem, Held: facts.Judge(module, nodes.Items, configs),
 		Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0,
 	}
@@ -121,9 +130,23 @@ func roleAsked(module *v1beta1.Module) string {
 	return rolePlugin
 }
 
-// pluginProblem is why the Module's device plugin or DRA driver cannot be made, or nil.
-func (r *reporter) pluginProblem(module *v1beta1.Module) *status.Problem {
-	p, ok := r.plugins.For(client.ObjectKeyFromObject(module))[delivery.AllNodes]
+// images are those that are made in the cluster for a Module.
+func (r *reporter) images(ctx context.Context, module *v1beta1.Module) ([]v1alpha1.ModuleImage, error) {
+	if r.made == nil || !pipeline.Makes(module) {
+		return nil, nil
+	}
+	var list v1alpha1.ModuleImageList
+	err := r.client.List(ctx, &list, client.InNamespace(module.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: module.Name},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return nil, fmt.Errorf("list ModuleImages: %w", err)
+	}
+	return list.Items, nil
+}
+
+// problemOf is what a board says of a Module as a whole, or nil.
+func problemOf(board *delivery.Board, module *v1beta1.Module) *status.Problem {
+	p, ok := board.For(client.ObjectKeyFromObject(module))[delivery.AllNodes]
 	if !ok {
 		return nil
 	}

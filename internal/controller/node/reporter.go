@@ -26,6 +26,7 @@ type reporter struct {
 	client     client.Client
 	deliveries *delivery.Board
 	plugins    *delivery.Board
+	made       *delivery.Board
 	recorder   kube.Recorder
 	metrics    *metrics.Board
 	asks       *memory

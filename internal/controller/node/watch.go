@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
@@ -53,6 +54,8 @@ type Options struct {
 	Deliveries *delivery.Board
 	// Plugins holds what keeps device plugins from being made, under [delivery.AllNodes].
 	Plugins *delivery.Board
+	// Images holds what keeps images from being built or signed in the cluster, under [delivery.AllNodes]; nil: nobody makes any.
+	Images *delivery.Board
 	// Gate keeps labels as they are while it is closed, and then is the reason why Modules are not Ready.
 	Gate *gate.Gate
 	// Recorder emits events on Modules.
@@ -118,10 +121,10 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
-		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, recorder: o.Recorder, metrics: o.Metrics, now: o.Now, gate: o.Gate,
+		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder, metrics: o.Metrics, now: o.Now, gate: o.Gate,
 		asks: &memory{known: map[types.NamespacedName]*facts.Asks{}},
 	}
-	err := ctrl.NewControllerManagedBy(mgr).
+	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),
@@ -133,9 +136,11 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		WatchesRawSource(changesOf(o.Deliveries)).
 		WatchesRawSource(changesOf(o.Plugins)).
 		WatchesRawSource(r.changesOfGate()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers}).
-		Complete(r)
-	if err != nil {
+		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers})
+	if o.Images != nil {
+		reports = reports.Watches(&v1alpha1.ModuleImage{}, soon(moduleOfImage)).WatchesRawSource(changesOf(o.Images))
+	}
+	if err := reports.Complete(r); err != nil {
 		return fmt.Errorf("set up the reporter: %w", err)
 	}
 	return nil
@@ -220,6 +225,11 @@ func moduleOfPart(_ context.Context, object client.Object) []types.NamespacedNam
 		return []types.NamespacedName{moduleOf(object)}
 	}
 	return nil
+}
+
+// moduleOfImage is the Module whose image it is.
+func moduleOfImage(_ context.Context, image client.Object) []types.NamespacedName {
+	return []types.NamespacedName{{Namespace: image.GetNamespace(), Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}
 }
 
 // changesOf feeds a controller with every Module whose problems on a board change.

@@ -36,9 +36,11 @@ var hostPackages = []string{
 
 // EnsurePackages installs the Debian packages that this tier needs and the host
 // lacks. It does nothing, and needs no network, when all are there.
-func EnsurePackages(ctx context.Context) error {
+func EnsurePackages(ctx context.Context) error { return ensurePackages(ctx, hostPackages...) }
+
+func ensurePackages(ctx context.Context, names ...string) error {
 	var missing []string
-	for _, name := range hostPackages {
+	for _, name := range names {
 		status, err := command{name: "dpkg-query", args: []string{"-W", "-f", "${db:Status-Status}", name}}.run(ctx)
 		if err != nil || status != "installed" {
 			missing = append(missing, name)
@@ -120,22 +122,9 @@ func (p packages) unpack(ctx context.Context, dir string, names ...string) error
 		return fmt.Errorf("make a download folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	download := command{dir: work, name: "apt-get", args: append([]string{"-q", "download"}, names...), env: p.env}
-	if _, err := download.run(ctx); err != nil {
-		// The mirror drops old versions: stale lists name files that are gone.
-		if err := p.update(ctx); err != nil {
-			return err
-		}
-		if _, err := download.run(ctx); err != nil {
-			return fmt.Errorf("download packages: %w", err)
-		}
-	}
-	files, err := filepath.Glob(filepath.Join(work, "*.deb"))
+	files, err := p.fetch(ctx, work, names...)
 	if err != nil {
-		return fmt.Errorf("list downloaded packages: %w", err)
-	}
-	if len(files) != len(names) {
-		return errors.New("not every package arrived")
+		return err
 	}
 	for _, file := range files {
 		if _, err := (command{name: "dpkg", args: []string{"-x", file, dir}}).run(ctx); err != nil {
@@ -143,4 +132,26 @@ func (p packages) unpack(ctx context.Context, dir string, names ...string) error
 		}
 	}
 	return nil
+}
+
+// fetch downloads Debian packages into dir, which has no others.
+func (p packages) fetch(ctx context.Context, dir string, names ...string) ([]string, error) {
+	download := command{dir: dir, name: "apt-get", args: append([]string{"-q", "download"}, names...), env: p.env}
+	if _, err := download.run(ctx); err != nil {
+		// The mirror drops old versions: stale lists name files that are gone.
+		if err := p.update(ctx); err != nil {
+			return nil, err
+		}
+		if _, err := download.run(ctx); err != nil {
+			return nil, fmt.Errorf("download packages: %w", err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil {
+		return nil, fmt.Errorf("list downloaded packages: %w", err)
+	}
+	if len(files) != len(names) {
+		return nil, errors.New("not every package arrived")
+	}
+	return files, nil
 }

@@ -64,8 +64,8 @@ func (s *suite) blacklist(ctx context.Context) error {
 	return s.eventually(ctx, "the file is gone", has("none"))
 }
 
-// withComponent deploys Drover again, with one of config's components.
-func (s *suite) withComponent(ctx context.Context, component string) error {
+// withComponent deploys Drover again, with one of config's components and patches of it.
+func (s *suite) withComponent(ctx context.Context, component string, patches ...string) error {
 	dir := filepath.Join(s.dir, "with-"+component)
 	config := filepath.Join(s.cache.Repository(), "config")
 	from, err := filepath.Rel(dir, config)
@@ -73,6 +73,12 @@ func (s *suite) withComponent(ctx context.Context, component string) error {
 		return err
 	}
 	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", filepath.Join(from, "default"), filepath.Join(from, component))
+	for i, patch := range patches {
+		if i == 0 {
+			text += "patches:\n"
+		}
+		text += fmt.Sprintf("- patch: %q\n", patch)
+	}
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)); err != nil {
 		return err
 	}

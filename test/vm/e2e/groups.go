@@ -55,6 +55,20 @@ func (s *suite) groups() map[string][][]step {
 			{"keptForClaim", "with the Module deleted, driver and kernel module stay while a claim is prepared", s.keptForClaim},
 			{"goneAfterClaim", "with the pod gone, the claim is unprepared, then driver, kernel module and Module go", s.goneAfterClaim},
 		}},
+		"build": {{
+			start,
+			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},
+			{"native", "a native build from a ConfigMap is signed, pushed and loaded, under Pod Security restricted", s.nativeSample},
+			{"dockerfile", "a build from a Dockerfile is signed, pushed and loaded", s.dockerSample},
+			{"errorLine", "the compiler's line about a mistake is in the condition", s.compilerLine},
+			{"exactlyOnce", "toggling an input makes one Job per input", s.exactlyOnce},
+			{"registryWiped", "what the registry forgot is made again", s.registryWiped},
+		}},
+		"dkms": {{
+			start,
+			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},
+			{"dkms", "each package is built natively and from a Dockerfile, signed, pushed and loaded", s.dkms},
+		}},
 		"agent": {{
 			{"", "kmod and what compares it with the agent", s.benchTools},
 			start,

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/images"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
@@ -50,6 +52,12 @@ type suite struct {
 	started bool // what is broken on purpose comes after the start
 	proved  map[string]bool
 	figures map[string]float64
+	// extra is more for the result.
+	extra map[string]any
+	// signingKey and signingCert are for images that are built here, PEM.
+	signingKey, signingCert []byte
+	// patience is how long one expectation may take; 0 is the usual.
+	patience time.Duration
 	// notTested are items of group privileges that are only documented.
 	notTested []string
 	tooHigh   []error // figures above their bounds
@@ -82,7 +90,7 @@ func (s *suite) say(format string, args ...any) {
 }
 
 func newSuite() *suite {
-	return &suite{breaks: os.Getenv("BREAK"), proved: map[string]bool{}, figures: map[string]float64{}, building: &sync.Mutex{}}
+	return &suite{breaks: os.Getenv("BREAK"), proved: map[string]bool{}, figures: map[string]float64{}, extra: map[string]any{}, building: &sync.Mutex{}}
 }
 
 // prepare makes everything that is made once and kept: binaries, kernels, images of the root file system.
@@ -161,7 +169,7 @@ func (s *suite) connect() (err error) {
 	}
 	log.SetLogger(logr.Discard()) // controller-runtime complains otherwise
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	if s.client, err = client.New(s.config, client.Options{Scheme: scheme}); err != nil {
@@ -205,7 +213,7 @@ func (s *suite) startNode(ctx context.Context, series artifacts.Series, index in
 	n, err := node.Start(ctx, s.images, node.Config{
 		Name: name, Index: index, Kernel: series, Dir: filepath.Join(s.dir, name),
 		Server: s.cluster.Server, CA: ca, Token: s.cluster.NodeTokens[name], RegistryPort: s.registry.Port(),
-		Files: s.guestFiles,
+		Files: s.guestFiles, MemMB: machines[group()].memMB, SMP: machines[group()].smp,
 	})
 	if err != nil {
 		return err
@@ -227,7 +235,7 @@ func (s *suite) startNode(ctx context.Context, series artifacts.Series, index in
 
 // eventually repeats a check until it holds. What did not hold last is the error.
 func (s *suite) eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	limit := patience
+	limit := cmp.Or(s.patience, patience)
 	if s.breaks != "" && s.started {
 		limit = brokenPatience
 	}
@@ -284,6 +292,7 @@ func (s *suite) explain() error {
 	for _, args := range [][]string{
 		{"get", "nodes,modules,nmc,pods,daemonsets", "-A", "-o", "wide"},
 		{"get", "modules", "-A", "-o", "yaml"},
+		{"get", "moduleimages,jobs", "-A", "-o", "wide"},
 		{"get", "nmc", "-o", "yaml"},
 		{"-n", operatorNamespace, "logs", "deployment/drover-operator", "--tail=40"},
 		{"-n", operatorNamespace, "logs", "daemonset/drover-agent", "--tail=40"},

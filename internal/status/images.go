@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Image is one that is built or signed in the cluster, for one kernel and architecture.
+type Image struct {
+	// Reference is what it is pushed to.
+	Reference string
+	// Kernel and Architecture that it is for.
+	Kernel, Architecture string
+	// Problem is why it is not there, or nil.
+	Problem *Problem
+	// GivenUp: nobody tries any more until somebody changes something.
+	GivenUp bool
+}
+
+// imagesAvailable tells of images that are built or signed in the cluster. Nodes that hold theirs need no registry, so Ready does not follow from it.
+func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
+	const kind = v1beta1.ConditionImagesAvailable
+	images := imagesOf(wanted)
+	open := slices.DeleteFunc(slices.Clone(images), func(i *Image) bool { return i.Problem == nil })
+	switch {
+	case len(open) > 0:
+		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s there; %s", len(images)-len(open), quantity(len(images), "image"), missing(open)))
+	case m.ImageProblem != nil:
+		return no(kind, m.ImageProblem.Reason, shorten(m.ImageProblem.Message))
+	case len(wanted) == 0:
+		return yes(kind, v1beta1.ReasonNoNodes, noNodes)
+	case len(images) == 0:
+		return yes(kind, v1beta1.ReasonNotRequested, "For no kernel of a selected node an image is built or signed")
+	}
+	return yes(kind, v1beta1.ReasonImagesAvailable, "The registry has "+quantity(len(images), "image"))
+}
+
+// imagesOf are the nodes' images, each once: failures before what is on its way, then by kernel and architecture.
+func imagesOf(wanted []Node) []*Image {
+	type key struct{ kernel, arch string }
+	seen := map[key]bool{}
+	var images []*Image
+	for i := range wanted {
+		if image := wanted[i].Image; image != nil && !seen[key{image.Kernel, image.Architecture}] {
+			seen[key{image.Kernel, image.Architecture}] = true
+			images = append(images, image)
+		}
+	}
+	slices.SortFunc(images, func(a, b *Image) int {
+		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.Architecture, b.Architecture))
+	})
+	return images
+}
+
+func urgency(i *Image) int {
+	switch {
+	case i.Problem == nil:
+		return 2
+	case onItsWay(i.Problem.Reason):
+		return 1
+	}
+	return 0
+}
+
+// missing tells of images that are not there: why the first is not, and which others are not for the same or for other reasons.
+func missing(open []*Image) string {
+	byReason := map[string][]string{}
+	var reasons []string
+	quotes := map[string]string{}
+	for _, i := range open {
+		r := i.Problem.Reason
+		if byReason[r] == nil {
+			reasons = append(reasons, r)
+			quotes[r] = i.Problem.Message
+		}
+		byReason[r] = append(byReason[r], i.Kernel+" ("+i.Architecture+")")
+	}
+	parts := make([]string, 0, len(reasons))
+	for _, r := range reasons {
+		parts = append(parts, fmt.Sprintf("%s for %s%s", r, list(byReason[r]), hint(quotes[r])))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// abandoned is true for a node that waits for an image that nobody tries to make any more.
+func abandoned(n *Node, p *Problem) bool {
+	return n.Image != nil && n.Image.GivenUp && n.Image.Problem != nil && n.Image.Problem.Reason == p.Reason
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/internal/headers"
+	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/node"
+	"github.com/drover-project/drover/test/vm/registry"
+)
+
+const (
+	// nativeSpace enforces Pod Security "restricted", which native builds need no more than; dockerSpace is for builds from Dockerfiles.
+	nativeSpace, dockerSpace = "e2e-native", "e2e-docker"
+	// podRegistry is the registry's address for pods, whose packets do not leave the node by themselves: it forwards them from an address of its own.
+	podRegistry = "10.0.0.1:5000"
+	// magic ends a kernel module that is signed.
+	magic = "~Module signature appended~\n"
+
+	toolchainImage, headersImage = "tools/toolchain:12", "tools/headers:"
+)
+
+// builders puts a toolchain, Buildah, headers and drover-signer into the registry, and deploys the operator with them.
+func (s *suite) builders(ctx context.Context) error {
+	if err := s.pushProgram(ctx, "drover-signer"); err != nil {
+		return err
+	}
+	toolchain, err := s.cache.Toolchain(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := s.pushArchive(ctx, toolchain, toolchainImage); err != nil {
+		return err
+	}
+	buildah, err := s.cache.Buildah(ctx)
+	if err != nil {
+		return err
+	}
+	pinned, err := s.pushArchive(ctx, buildah, "tools/buildah:1")
+	if err != nil {
+		return err
+	}
+	if err := s.pushHeaders(ctx); err != nil {
+		return err
+	}
+	patch := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: drover-images, namespace: %s}, data: {buildah: %q}}", operatorNamespace, pinned)
+	if err := s.withComponent(ctx, "build", patch); err != nil {
+		return err
+	}
+	// Pods find the registry at an address of the node's own, as they find the API server.
+	script := fmt.Sprintf("(while :; do forward %s %s; sleep 1; done >/var/log/registry.log 2>&1 </dev/null &)",
+		podRegistry, net.JoinHostPort(node.Gateway, strconv.Itoa(s.registry.Port())))
+	if _, err := s.console(ctx, script); err != nil {
+		return err
+	}
+	if err := errors.Join(s.buildSpace(ctx, nativeSpace, "restricted"), s.buildSpace(ctx, dockerSpace, "privileged")); err != nil {
+		return err
+	}
+	return s.eventually(ctx, "the operator that builds is ready", s.deployed)
+}
+
+// buildSpace makes a namespace with a key for signing and the registry as Buildah finds it.
+func (s *suite) buildSpace(ctx context.Context, space, podSecurity string) error {
+	if err := s.namespace(ctx, space, podSecurity); err != nil {
+		return err
+	}
+	if s.signingKey == nil {
+		if err := s.makeKey(); err != nil {
+			return err
+		}
+	}
+	mirror := fmt.Sprintf("[[registry]]\nlocation = %q\n[[registry.mirror]]\nlocation = %q\ninsecure = true\n", registry.Host, podRegistry)
+	return errors.Join(
+		s.client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "key"}, Data: map[string][]byte{"key": s.signingKey}}),
+		s.client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "cert"}, Data: map[string][]byte{"cert": s.signingCert}}),
+		s.client.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: pipeline.EnvironmentConfigMap}, Data: map[string]string{"mirrors.conf": mirror},
+		}),
+	)
+}
+
+func (s *suite) makeKey() error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "drover e2e"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	s.signingKey = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	s.signingCert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	return nil
+}
+
+// pushArchive pushes an image whose one layer is a root file system.
+func (s *suite) pushArchive(ctx context.Context, archive, repository string) (pinned string, err error) {
+	layer, err := tarball.LayerFromFile(archive)
+	if err != nil {
+		return "", err
+	}
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return "", err
+	}
+	file, err := image.ConfigFile()
+	if err != nil {
+		return "", err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture = "linux", "amd64"
+	file.Config = v1.Config{User: "0", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}
+	if image, err = mutate.ConfigFile(image, file); err != nil {
+		return "", err
+	}
+	_, pinned, err = s.registry.Push(ctx, repository, image)
+	return pinned, err
+}
+
+// release of the first node's kernel.
+func (s *suite) release() string { return s.images.Kernels[artifacts.Linux61].Release }
+
+// pushHeaders makes the image of the first node's kernel's headers as `drover headers-image` does.
+func (s *suite) pushHeaders(ctx context.Context) error {
+	packages, err := s.cache.HeaderPackages(ctx, s.release())
+	if err != nil {
+		return err
+	}
+	made, err := headers.Make(s.dir, packages...)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.registry.Push(ctx, headersImage+tagOf(s.release()), made.Image)
+	return err
+}
+
+// tagOf is a release as the variable KERNEL_FULL_VERSION gives it.
+func tagOf(release string) string { return strings.ReplaceAll(release, "+", "_") }
+
+// pushSource pushes a folder as an image with its files at the root.
+func (s *suite) pushSource(ctx context.Context, dir, repository string) error {
+	files := map[string]registry.File{}
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		content, err := readFile(path)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, path)
+		info, statErr := entry.Info()
+		if err := errors.Join(err, statErr); err != nil {
+			return err
+		}
+		files["/"+filepath.ToSlash(relative)] = registry.File{Content: content, Mode: int64(info.Mode().Perm())}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	image, err := registry.Image(registry.Spec{Files: files})
+	if err != nil {
+		return err
+	}
+	_, _, err = s.registry.Push(ctx, repository, image)
+	return err
+}
+
+// forget takes an image out of the registry, by its tag and by its digest.
+func (s *suite) forget(ctx context.Context, repository string) error {
+	reference, err := s.local(repository)
+	if err != nil {
+		return err
+	}
+	image, err := remote.Head(reference, remote.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		remote.Delete(reference, remote.WithContext(ctx)),
+		remote.Delete(reference.Context().Digest(image.Digest.String()), remote.WithContext(ctx)),
+	)
+}
+
+// local is an image in the registry as this process finds it.
+func (s *suite) local(repository string) (name.Reference, error) {
+	return name.ParseReference(net.JoinHostPort("127.0.0.1", strconv.Itoa(s.registry.Port()))+"/"+repository, name.Insecure)
+}
+
+// modulesIn are the kernel modules of an image in the registry, true for those that are signed.
+func (s *suite) modulesIn(ctx context.Context, repository string) (found map[string]bool, err error) {
+	reference, err := s.local(repository)
+	if err != nil {
+		return nil, err
+	}
+	image, err := remote.Image(reference, remote.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	flat := mutate.Extract(image)
+	defer func() { err = errors.Join(err, flat.Close()) }()
+	found = map[string]bool{}
+	for archive := tar.NewReader(flat); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasSuffix(header.Name, ".ko") {
+			continue
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			return nil, err
+		}
+		found[strings.TrimSuffix(filepath.Base(header.Name), ".ko")] = bytes.HasSuffix(content, []byte(magic))
+	}
+}
+
+// signedWhole checks that an image holds these modules, all of them signed.
+func (s *suite) signedWhole(ctx context.Context, repository string, modules ...string) error {
+	got, err := s.modulesIn(ctx, repository)
+	if err != nil {
+		return err
+	}
+	want := map[string]bool{}
+	for _, module := range modules {
+		want[module] = true
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("%s holds %v instead of %v", repository, got, want)
+	}
+	return nil
+}
