@@ -24,7 +24,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-const kustomization = "kustomization.yaml"
+const (
+	kustomization = "kustomization.yaml"
+	preflight     = "preflight.yaml"
+)
 
 // read decodes a file of this folder and refuses fields that its type lacks.
 func read(t *testing.T, file string, into any) {
@@ -36,6 +39,12 @@ func read(t *testing.T, file string, into any) {
 	if err := yaml.UnmarshalStrict(content, into); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
+}
+
+// modules are the samples that are Modules.
+func modules(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(files(t), func(file string) bool { return file == preflight })
 }
 
 // files are the samples in this folder.
@@ -75,7 +84,7 @@ func TestKustomizationListsEverySample(t *testing.T) {
 // TestSamplesDeclareWhatIsMade: what samples have built or signed is complete, and each of the three ways has one.
 func TestSamplesDeclareWhatIsMade(t *testing.T) {
 	got := map[string]string{}
-	for _, file := range files(t) {
+	for _, file := range modules(t) {
 		var module v1beta1.Module
 		read(t, file, &module)
 		if !pipeline.Makes(&module) {
@@ -130,7 +139,7 @@ func TestSamplesResolveToImages(t *testing.T) {
 	}
 	got := map[string]map[string]string{}
 	owners := map[string]string{}
-	for _, file := range files(t) {
+	for _, file := range modules(t) {
 		var module v1beta1.Module
 		read(t, file, &module)
 		loads := module.Spec.ModuleLoader.Container.Modprobe.ModuleName

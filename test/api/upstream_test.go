@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
 var update = flag.Bool("update", false, "rewrite the list of upstream's fields from its CRDs")
@@ -37,6 +38,9 @@ const (
 var kinds = map[string]func() any{
 	"kmm.sigs.x-k8s.io_modules.yaml":            func() any { return &v1beta1.Module{} },
 	"kmm.sigs.x-k8s.io_nodemodulesconfigs.yaml": func() any { return &v1beta1.NodeModulesConfig{} },
+	// Of a kind with two versions, a file's name is followed by the version.
+	"kmm.sigs.x-k8s.io_preflightvalidations.yaml@v1beta1": func() any { return &v1beta1.PreflightValidation{} },
+	"kmm.sigs.x-k8s.io_preflightvalidations.yaml@v1beta2": func() any { return &v1beta2.PreflightValidation{} },
 }
 
 // field is what must not differ.
@@ -47,6 +51,7 @@ type field struct {
 
 func schemaOf(t *testing.T, file string) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
+	file, version, _ := strings.Cut(file, "@")
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +60,13 @@ func schemaOf(t *testing.T, file string) *apiextensionsv1.JSONSchemaProps {
 	if err := yaml.Unmarshal(content, &crd); err != nil {
 		t.Fatal(err)
 	}
-	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	for i := range crd.Spec.Versions {
+		if v := &crd.Spec.Versions[i]; version == "" || v.Name == version {
+			return v.Schema.OpenAPIV3Schema
+		}
+	}
+	t.Fatalf("%s has no version %s", file, version)
+	return nil
 }
 
 // fields flattens a schema: a.b[].c{} are the fields of a list's items and of a map's values.

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -67,6 +68,24 @@ var admission = map[string]func(*testing.T){
 	"14_device_class_twice":        refused("spec.dra.deviceClasses[1]", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "a") }),
 	"14_invalid_device_class_name": refused("spec.dra.deviceClasses[0].name", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "Not_A_Name") }),
 	"14_two_device_classes":        admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "b") }),
+
+	"17_kernel_of_one_word": preflight("test", false),
+	"17_whole_kernel":       preflight("6.0.15-300.fc37.x86_64", true),
+}
+
+// preflight offers a PreflightValidation for a kernel in both versions.
+func preflight(kernel string, fine bool) func(*testing.T) {
+	return func(t *testing.T) {
+		for _, version := range []string{"v1beta1", "v1beta2"} {
+			object := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "kmm.sigs.x-k8s.io/" + version, "kind": "PreflightValidation",
+				"metadata": map[string]any{"name": "conformance"}, "spec": map[string]any{"kernelVersion": kernel},
+			}}
+			if err := shared.Admin.Create(t.Context(), object, client.DryRunAll); (err == nil) != fine {
+				t.Errorf("the answer to kernel %s in %s is %v", kernel, version, err)
+			}
+		}
+	}
 }
 
 // invalid is no regular expression, unless it was broken on purpose to show that a test can fail.

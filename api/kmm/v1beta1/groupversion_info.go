@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package v1beta1 is the wire format of the kmm.sigs.x-k8s.io/v1beta1 API:
-// Module (what a user wants) and NodeModulesConfig (what one node shall hold and what its kernel holds).
+// Module (what a user wants), NodeModulesConfig (what one node shall hold and what its kernel holds) and the older
+// version of PreflightValidation (see v1beta2).
 //
 // Every field of upstream Kernel Module Management keeps its name, default, empty-value behaviour and meaning;
 // Drover only adds fields. In every rule an empty value means "unset".
@@ -26,7 +27,8 @@ var SchemeGroupVersion = GroupVersion
 
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Module{}, &ModuleList{}, &NodeModulesConfig{}, &NodeModulesConfigList{})
+	s.AddKnownTypes(GroupVersion, &Module{}, &ModuleList{}, &NodeModulesConfig{}, &NodeModulesConfigList{},
+		&PreflightValidation{}, &PreflightValidationList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

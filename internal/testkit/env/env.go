@@ -29,6 +29,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
+	kmmv1beta2 "github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
 
@@ -104,6 +105,7 @@ func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(kmmv1beta1.AddToScheme(scheme))
+	utilruntime.Must(kmmv1beta2.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	return scheme
 }

@@ -20,6 +20,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.BuildApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("BuildArg"):
 		return &kmmv1beta1.BuildArgApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("CRStatus"):
+		return &kmmv1beta1.CRStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("DaemonSetStatus"):
 		return &kmmv1beta1.DaemonSetStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("Delivery"):
@@ -70,6 +72,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.NodeModuleStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ObservedModule"):
 		return &kmmv1beta1.ObservedModuleApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidation"):
+		return &kmmv1beta1.PreflightValidationApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidationModuleStatus"):
+		return &kmmv1beta1.PreflightValidationModuleStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidationSpec"):
+		return &kmmv1beta1.PreflightValidationSpecApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidationStatus"):
+		return &kmmv1beta1.PreflightValidationStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ReadyCheck"):
 		return &kmmv1beta1.ReadyCheckApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("RolloutSpec"):
