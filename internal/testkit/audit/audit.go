@@ -5,6 +5,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,11 +70,34 @@ type Log struct {
 
 // Open starts reading at the present end of the file.
 func Open(path string) (*Log, error) {
-	info, err := os.Stat(path)
+	end, err := End(path)
+	return &Log{path: path, offset: end}, err
+}
+
+// End is the offset behind the last whole line: a line that is being written reaches the file in pieces, and its length counts at once.
+func End(path string) (int64, error) {
+	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the audit log: %w", err)
+		return 0, fmt.Errorf("open the audit log: %w", err)
 	}
-	return &Log{path: path, offset: info.Size()}, nil
+	defer func() { _ = f.Close() }() // only read from
+	info, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("find the end of the audit log: %w", err)
+	}
+	end := info.Size()
+	for piece := make([]byte, 64<<10); end > 0; {
+		start := max(0, end-int64(len(piece)))
+		n, err := f.ReadAt(piece[:end-start], start)
+		if err != nil {
+			return 0, fmt.Errorf("find the end of the audit log: %w", err)
+		}
+		if i := bytes.LastIndexByte(piece[:n], '\n'); i >= 0 {
+			return start + int64(i) + 1, nil
+		}
+		end = start
+	}
+	return 0, nil
 }
 
 // Whole starts reading at the beginning of the file.

@@ -74,16 +74,16 @@ func (e *Env) Mark(t testing.TB) Mark {
 	// An answer may reach its client before its line reaches the log. A request of our own, made later, shows when
 	// the log has caught up.
 	barrier := fmt.Sprintf("/version?barrier=%d", barriers.Add(1))
-	log, err := os.Stat(e.audit)
+	begin, err := audit.End(e.audit)
 	if err != nil {
-		t.Fatalf("find the audit log: %v", err)
+		t.Fatal(err)
 	}
 	if err := admin.RESTClient().Get().RequestURI(barrier).Do(t.Context()).Error(); err != nil {
 		t.Fatalf("make a barrier request: %v", err)
 	}
 	var end Mark
 	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		requests, next, err := e.read(Mark(log.Size()))
+		requests, next, err := e.read(Mark(begin))
 		end = next
 		return slices.ContainsFunc(requests, func(r Request) bool { return r.RequestURI == barrier }), err
 	})
