@@ -20,6 +20,7 @@ import (
 )
 
 // Change makes the new content of a file. Path is the file's own, with all links resolved. What it returns unchanged stays where it is.
+// It may append to content, which has some capacity to spare and is nobody else's, but must not change it otherwise.
 type Change func(path string, content []byte) ([]byte, error)
 
 // ErrRefused marks images that are malformed or hostile.

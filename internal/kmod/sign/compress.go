@@ -14,16 +14,15 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// recompress joins a module and its trailer, compressed as the file was. Settings are those that the kernel's own decompressors take, which
+// recompress joins a module and its trailer, compressed as the file was; a plain file is appended to. Settings are those that the kernel's own decompressors take, which
 // newer modprobes leave the work to: xz with CRC32 and one dictionary of 1 MiB, zstd with a window of at most 8 MiB. One goroutine each, and no
 // name or time in the header, so that the output depends on nothing else.
 func recompress(file, module, trailer []byte) ([]byte, error) {
 	method := kmod.CompressionOf(file)
-	size := len(module) + len(trailer)
-	if method != kmod.Plain {
-		size /= 2 // an estimate
+	if method == kmod.Plain {
+		return append(file, trailer...), nil
 	}
-	out := bytes.NewBuffer(make([]byte, 0, size))
+	out := bytes.NewBuffer(make([]byte, 0, len(module)/2)) // an estimate
 	w, err := compressor(method, out)
 	if err != nil {
 		return nil, err
@@ -48,11 +47,10 @@ func compressor(method kmod.Compression, out io.Writer) (io.WriteCloser, error) 
 	case kmod.XZ:
 		w, err := xz.WriterConfig{CheckSum: xz.CRC32, DictCap: xzDictionary}.NewWriter(out)
 		return w, wrap(err)
-	case kmod.Zstd:
+	default: // zstd
 		w, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(zstdWindow))
 		return w, wrap(err)
 	}
-	return plain{out}, nil
 }
 
 func wrap(err error) error {
@@ -61,8 +59,3 @@ func wrap(err error) error {
 	}
 	return nil
 }
-
-type plain struct{ io.Writer }
-
-// Close does nothing.
-func (plain) Close() error { return nil }

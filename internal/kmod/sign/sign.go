@@ -17,6 +17,7 @@ package sign
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 
@@ -30,8 +31,12 @@ var ErrNotModule = errors.New("not a kernel module")
 // Options are how to sign; see signature.Options. The zero value is SHA-256 and issuer with serial number, as KMM signs.
 type Options = signature.Options
 
+// Room is what a signature takes with the longest keys that are usual. Whoever reads a module with so much capacity to spare saves a copy of it.
+const Room = 4 << 10
+
 // File signs the content of a module's file, which may be compressed. The result is content itself, unchanged, if that has just this
-// signature already. The name is for errors only.
+// signature already. A plain module's signature is appended as append does it: into content's spare capacity if there is enough, so that content
+// and result share their memory. The name is for errors only.
 func File(name string, content []byte, key Key, o Options) ([]byte, error) {
 	raw, err := kmod.Decompress(content)
 	if err != nil {
@@ -79,8 +84,8 @@ func Trailer(module []byte, key Key, o Options) ([]byte, error) {
 // be another than ours, because others make ECDSA signatures at random.
 func isSigned(module []byte, key Key, o Options) (bool, error) {
 	_, message, err := signature.Split(module)
-	if err != nil {
-		return false, nil // none, or a damaged one
+	if err != nil || !names(message, key.Certificate(), o) {
+		return false, nil // none, a damaged one, or another's
 	}
 	value, err := signature.Value(message)
 	if err != nil {
@@ -91,4 +96,12 @@ func isSigned(module []byte, key Key, o Options) (bool, error) {
 		return false, err
 	}
 	return bytes.Equal(ours, message) && signature.Verify(module, key.Certificate()) == nil, nil
+}
+
+// names is a quick look at whether a message can be by a certificate: with other keys there is no need to make ours to compare.
+func names(message []byte, certificate *x509.Certificate, o Options) bool {
+	if o.BySubjectKeyID {
+		return bytes.Contains(message, certificate.SubjectKeyId)
+	}
+	return bytes.Contains(message, certificate.RawIssuer)
 }

@@ -220,3 +220,28 @@ func TestGolden(t *testing.T) {
 		})
 	}
 }
+
+// Whoever reads a module with room for the signature saves a copy; whoever does not gets one, and the memory behind the module stays as it is.
+func TestAPlainModuleIsAppendedTo(t *testing.T) {
+	key, plain := keyOf(t, rsaKey()), module("a")
+	want, err := sign.File("a.ko", bytes.Clone(plain), key, sign.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, room := range map[string]int{"no room": 0, "too little": 1, "enough": sign.Room} {
+		t.Run(name, func(t *testing.T) {
+			content := make([]byte, len(plain), len(plain)+room)
+			copy(content, plain)
+			got, err := sign.File("a.ko", content, key, sign.Options{})
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("another result: %v", err)
+			}
+			if !bytes.Equal(content, plain) {
+				t.Error("the module itself has changed")
+			}
+			if shares := &got[0] == &content[0]; shares != (room == sign.Room) {
+				t.Errorf("with %d bytes of room the memory is shared: %t", room, shares)
+			}
+		})
+	}
+}

@@ -12,43 +12,40 @@
 // The times are processor time, of all processes and threads and with the kernel's work for them, so that others on the machine do not count; ratio
 // is ours over sign-file's. wallRatio is the same by the clock on the wall, which they do skew, and has no bound.
 //
-// The keys are RSA with 2048 bits, as Machine Owner Keys mostly are. With 4096 bits the signature itself, in which OpenSSL is much faster than Go,
-// is most of the work: that ratio is measured over every 20th module and printed as ratio4096, without a bound.
+// The keys are RSA with 2048 bits, as Machine Owner Keys mostly are. The aim is a ratio of 0.2. What keeps us above it is the signature itself, in
+// which OpenSSL, by the vector instructions of newer processors, is several times as fast as Go: rsaSeconds is the processor time of nothing but as
+// many RSA signatures by crypto/rsa, measured in turns with the rest, and rsaRatio that over sign-file's, which is what the ratio would be if all
+// else took no time. So the bound is on the rest (see wrong). With 4096 bits the signature is nearly everything: that ratio is measured over every
+// 20th module and printed as ratio4096, without a bound.
 //
 // Debian's modules are signed by Debian; each gets a second signature.
+//
+// Then one module is signed in an image of 1 GiB (see bigImage), if nothing is wrong by then.
 //
 // It ends with one line RESULT. BREAK=hash signs one module with another hash, so that the result is red.
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/drover-project/drover/internal/kmod/sign"
 	"github.com/drover-project/drover/test/vm/artifacts"
 )
 
 const (
 	// minModules: a run that has found fewer has not looked at a whole kernel.
 	minModules = 4000
-	// maxRatio says when something has gone wrong. The aim is 0.2. On the busy machine where this was written it was 0.27, most of it RSA: Go's
-	// takes several times as long as OpenSSL's on such a processor.
-	maxRatio = 0.4
+	// maxRatio is the aim, and maxRest what all but RSA may take of sign-file's time where RSA alone leaves less than that of it.
+	maxRatio = 0.2
+	maxRest  = 0.07
 	workers  = 2
 	batch    = 200
 	// every so many modules one is signed with the longer key.
@@ -62,10 +59,14 @@ type result struct {
 	Seconds         float64 `json:"seconds"`
 	SignFileSeconds float64 `json:"signFileSeconds"`
 	Ratio           float64 `json:"ratio"`
+	RSASeconds      float64 `json:"rsaSeconds"`
+	RSARatio        float64 `json:"rsaRatio"`
 	KeyBits         int     `json:"keyBits"`
 	WallRatio       float64 `json:"wallRatio"`
-	Ratio4096       float64 `json:"ratio4096"`
+	Ratio4096       float64 `json:"ratio4096,omitempty"`
 	Kernel          string  `json:"kernel"`
+	// BigImage is nil when something was wrong before.
+	BigImage *bigImage `json:"bigImage,omitempty"`
 }
 
 // wrong names every bound that the result breaks.
@@ -77,15 +78,22 @@ func (r result) wrong() error {
 	if r.Identical != r.Modules {
 		errs = append(errs, fmt.Errorf("%d modules differ from what sign-file writes", r.Modules-r.Identical))
 	}
-	if r.Ratio > maxRatio {
-		errs = append(errs, fmt.Errorf("ratio %.3f is above %.1f", r.Ratio, maxRatio))
+	if limit := max(maxRatio, r.RSARatio+maxRest); r.Ratio > limit {
+		errs = append(errs, fmt.Errorf("ratio %.3f is above %.3f", r.Ratio, limit))
+	}
+	if r.BigImage != nil {
+		errs = append(errs, r.BigImage.wrong())
 	}
 	return errors.Join(errs...)
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx)
+	act := run
+	if len(os.Args) > 2 && os.Args[1] == peak {
+		act = func(context.Context) error { return peakOf(os.Args[2:]) }
+	}
+	err := act(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-sign:", err)
@@ -93,60 +101,84 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) (err error) {
-	cache, err := artifacts.Open("")
+func run(ctx context.Context) error {
+	r, err := measureModules(ctx)
 	if err != nil {
 		return err
 	}
-	if err := artifacts.EnsurePackages(ctx); err != nil {
-		return err
+	if r.wrong() == nil {
+		fmt.Println("signing one module in an image of 1 GiB")
+		if r.BigImage, err = signBigImage(ctx); err != nil {
+			return fmt.Errorf("big image: %w", err)
+		}
 	}
-	program, err := cache.SignFile(ctx)
-	if err != nil {
-		return err
-	}
-	root, release, err := cache.ModulesOf(ctx, "amd64")
-	if err != nil {
-		return err
-	}
-	files, err := modulesBelow(root)
-	if err != nil {
-		return err
-	}
-	work, err := os.MkdirTemp(memory(), "drover-sign-")
-	if err != nil {
-		return fmt.Errorf("make a folder: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	r := result{Modules: len(files), KeyBits: 2048, Kernel: release}
-	b, err := newBench(ctx, work, program, r.KeyBits)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("signing %d modules of %s twice\n", len(files), release)
-	if err := b.measure(ctx, files); err != nil {
-		return err
-	}
-	r.Identical, r.Seconds, r.SignFileSeconds, r.Ratio = b.identical, rounded(b.ours.Seconds(), 2), rounded(b.theirs.Seconds(), 2), rounded(b.ratio(), 3)
-	r.WallRatio = rounded(b.ourWall.Seconds()/b.theirWall.Seconds(), 3)
-	long, err := newBench(ctx, work, program, 4096)
-	if err != nil {
-		return err
-	}
-	var some []string
-	for i := 0; i < len(files); i += every {
-		some = append(some, files[i])
-	}
-	if err := long.measure(ctx, some); err != nil {
-		return err
-	}
-	r.Ratio4096 = rounded(long.ratio(), 2)
 	line, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	fmt.Printf("RESULT %s\n", line)
 	return r.wrong()
+}
+
+// measureModules signs them all with the short key and, if nothing is wrong with that, some with the long one.
+func measureModules(ctx context.Context) (r result, err error) {
+	cache, err := artifacts.Open("")
+	if err != nil {
+		return r, err
+	}
+	if err := artifacts.EnsurePackages(ctx); err != nil {
+		return r, err
+	}
+	program, err := cache.SignFile(ctx)
+	if err != nil {
+		return r, err
+	}
+	root, release, err := cache.ModulesOf(ctx, "amd64")
+	if err != nil {
+		return r, err
+	}
+	files, err := modulesBelow(root)
+	if err != nil {
+		return r, err
+	}
+	work, err := os.MkdirTemp(memory(), "drover-sign-")
+	if err != nil {
+		return r, fmt.Errorf("make a folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	r = result{Modules: len(files), KeyBits: 2048, Kernel: release}
+	b, err := newBench(ctx, work, program, r.KeyBits)
+	if err != nil {
+		return r, err
+	}
+	fmt.Printf("signing %d modules of %s twice\n", len(files), release)
+	if err := b.measure(ctx, files); err != nil {
+		return r, err
+	}
+	r.take(b)
+	if r.wrong() != nil {
+		return r, nil
+	}
+	long, err := newBench(ctx, work, program, 4096)
+	if err != nil {
+		return r, err
+	}
+	var some []string
+	for i := 0; i < len(files); i += every {
+		some = append(some, files[i])
+	}
+	if err := long.measure(ctx, some); err != nil {
+		return r, err
+	}
+	r.Ratio4096 = rounded(long.ours.share(long.theirs), 2)
+	return r, nil
+}
+
+// take what was measured.
+func (r *result) take(b *bench) {
+	r.Identical, r.Seconds, r.SignFileSeconds = b.identical, rounded(b.ours.used.Seconds(), 2), rounded(b.theirs.used.Seconds(), 2)
+	r.Ratio, r.WallRatio = rounded(b.ours.share(b.theirs), 3), rounded(b.ours.wall.Seconds()/b.theirs.wall.Seconds(), 3)
+	r.RSASeconds, r.RSARatio = rounded(b.rsa.used.Seconds(), 2), rounded(b.rsa.share(b.theirs), 3)
 }
 
 // memory is a folder whose files take no disk; the usual one for temporary files where there is none.
@@ -175,154 +207,4 @@ func modulesBelow(root string) ([]string, error) {
 func rounded(value float64, digits int) float64 {
 	scale := math.Pow10(digits)
 	return math.Round(value*scale) / scale
-}
-
-// bench signs with one key.
-type bench struct {
-	program          string
-	key, certificate string // files
-	ourDir, theirDir string
-	ourKey           sign.Key
-	// Processor time, and time by the clock.
-	ours, theirs       time.Duration
-	ourWall, theirWall time.Duration
-	identical          int
-}
-
-// newBench makes a key and its certificate as KMM's documentation does.
-func newBench(ctx context.Context, work, program string, bits int) (*bench, error) {
-	dir, err := os.MkdirTemp(work, "key-")
-	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	b := &bench{
-		program: program, key: filepath.Join(dir, sign.KeyFile), certificate: filepath.Join(dir, sign.CertificateFile),
-		ourDir: filepath.Join(dir, "ours"), theirDir: filepath.Join(dir, "theirs"),
-	}
-	if err := errors.Join(os.Mkdir(b.ourDir, 0o755), os.Mkdir(b.theirDir, 0o755)); err != nil {
-		return nil, fmt.Errorf("make folders: %w", err)
-	}
-	args := strings.Fields(fmt.Sprintf("req -x509 -new -nodes -utf8 -sha256 -days 36500 -batch -subj /CN=bench -newkey rsa:%d -outform DER", bits))
-	if output, err := exec.CommandContext(ctx, "openssl", append(args, "-keyout", b.key, "-out", b.certificate)...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("make a key: %w: %s", err, output)
-	}
-	b.ourKey, err = sign.ReadKey(os.DirFS(dir), os.DirFS(dir))
-	return b, err
-}
-
-func (b *bench) ratio() float64 { return b.ours.Seconds() / b.theirs.Seconds() }
-
-// measure signs all files, in batches by turns, and compares.
-func (b *bench) measure(ctx context.Context, files []string) error {
-	for len(files) > 0 {
-		some := files[:min(batch, len(files))]
-		files = files[len(some):]
-		for _, file := range some { // into the page cache, for both
-			if _, err := os.ReadFile(file); err != nil {
-				return fmt.Errorf("read a module: %w", err)
-			}
-		}
-		took, used, err := each(ctx, some, b.signFile)
-		if err != nil {
-			return err
-		}
-		b.theirs, b.theirWall = b.theirs+used, b.theirWall+took
-		if took, used, err = each(ctx, some, b.sign); err != nil {
-			return err
-		}
-		b.ours, b.ourWall = b.ours+used, b.ourWall+took
-		for _, file := range some {
-			if err := b.compare(file); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// each does something to all files with two workers, and says how long it took, by the clock and of the processors.
-func each(ctx context.Context, files []string, do func(context.Context, string) error) (took, used time.Duration, err error) {
-	before, err := processorTime()
-	if err != nil {
-		return 0, 0, err
-	}
-	begin := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(workers)
-	for _, file := range files {
-		group.Go(func() error { return do(ctx, file) })
-	}
-	if err := group.Wait(); err != nil {
-		return 0, 0, err
-	}
-	took = time.Since(begin)
-	after, err := processorTime()
-	return took, after - before, err
-}
-
-// processorTime that this process and its children that ended have used.
-func processorTime() (time.Duration, error) {
-	var used time.Duration
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var usage syscall.Rusage
-		if err := syscall.Getrusage(who, &usage); err != nil {
-			return 0, fmt.Errorf("look at the processor time: %w", err)
-		}
-		used += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	}
-	return used, nil
-}
-
-func (b *bench) signFile(ctx context.Context, file string) error {
-	command := exec.CommandContext(ctx, b.program, "sha256", b.key, b.certificate, file, filepath.Join(b.theirDir, filepath.Base(file)))
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("sign-file %s: %w: %s", file, err, output)
-	}
-	return nil
-}
-
-func (b *bench) sign(_ context.Context, file string) error {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("read a module: %w", err)
-	}
-	var o sign.Options
-	if os.Getenv("BREAK") == "hash" && filepath.Base(file) == "veth.ko" {
-		o.Hash = crypto.SHA512
-	}
-	signed, err := sign.File(file, content, b.ourKey, o)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(b.ourDir, filepath.Base(file)), signed, 0o644); err != nil {
-		return fmt.Errorf("write a module: %w", err)
-	}
-	return nil
-}
-
-// compare counts a module as identical if it is, and makes room for the next ones.
-func (b *bench) compare(file string) error {
-	ourFile, theirFile := filepath.Join(b.ourDir, filepath.Base(file)), filepath.Join(b.theirDir, filepath.Base(file))
-	ours, err := os.ReadFile(ourFile)
-	if err != nil {
-		return fmt.Errorf("read what we signed: %w", err)
-	}
-	theirs, err := os.ReadFile(theirFile)
-	if err != nil {
-		return fmt.Errorf("read what sign-file signed: %w", err)
-	}
-	before, err := os.Stat(file)
-	if err != nil {
-		return fmt.Errorf("look at the module: %w", err)
-	}
-	// Longer than it was: equal files that nobody has signed prove nothing.
-	if bytes.Equal(ours, theirs) && int64(len(ours)) > before.Size() {
-		b.identical++
-	} else {
-		fmt.Printf("%s differs\n", file)
-	}
-	if err := errors.Join(os.Remove(ourFile), os.Remove(theirFile)); err != nil {
-		return fmt.Errorf("remove what was compared: %w", err)
-	}
-	return nil
 }

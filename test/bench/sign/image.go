@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image measures what it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer takes at most, and how
-// much of the image is sent to the registry again. The steps run as processes of their own, as in a Job, against a registry on this machine.
-//
-// It ends with one line RESULT.
+//go:build linux
+
 package main
 
 import (
@@ -14,7 +12,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -43,6 +40,8 @@ import (
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
+// What it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer takes at most, and how much of the image is
+// sent to the registry again. The steps run as processes of their own, as in a Job, against a registry on this machine.
 const (
 	imageBytes  = 1 << 30
 	fileBytes   = 64 << 20
@@ -51,17 +50,18 @@ const (
 	module      = "opt/lib/modules/6.1.0/extra/demo.ko"
 )
 
-// result is the line that ends the bench.
-type result struct {
-	ImageBytes  int64            `json:"imageBytes"`
-	ModuleBytes int64            `json:"moduleBytes"`
-	PushedBytes int64            `json:"pushedBytes"`
-	PeakRSS     map[string]int64 `json:"peakRSS"`
-	Seconds     float64          `json:"seconds"`
+// bigImage is what it took.
+type bigImage struct {
+	ImageBytes  int64 `json:"imageBytes"`
+	ModuleBytes int64 `json:"moduleBytes"`
+	PushedBytes int64 `json:"pushedBytes"`
+	// PeakRSS is by step, in bytes.
+	PeakRSS map[string]int64 `json:"peakRSS"`
+	Seconds float64          `json:"seconds"`
 }
 
 // wrong names every bound that the result breaks.
-func (r result) wrong() error {
+func (r bigImage) wrong() error {
 	var errs []error
 	if r.PushedBytes > 2*r.ModuleBytes || r.PushedBytes == 0 {
 		errs = append(errs, fmt.Errorf("%d bytes were sent for a module of %d", r.PushedBytes, r.ModuleBytes))
@@ -74,40 +74,19 @@ func (r result) wrong() error {
 	return errors.Join(errs...)
 }
 
-// measure runs a command and prints how much memory it took at most. It is a process of its own: a child's figure starts with its parent's, which
-// here holds a registry.
-const measure = "measure"
-
-func main() {
-	if len(os.Args) > 2 && os.Args[1] == measure {
-		if err := measured(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "bench-image:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if err := run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-image:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context) (err error) {
+// signBigImage makes the image and a registry, and runs the steps.
+func signBigImage(ctx context.Context) (_ *bigImage, err error) {
 	dir, err := os.MkdirTemp("", "drover-bench-image-")
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	signer := filepath.Join(dir, "drover-signer")
 	if said, err := exec.CommandContext(ctx, "go", "build", "-o", signer, "./cmd/drover-signer").CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, said)
+		return nil, fmt.Errorf("build: %w\n%s", err, said)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
-		return err
+		return nil, fmt.Errorf("make folders: %w", err)
 	}
 	var sent atomic.Int64
 	blobs := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(filepath.Join(dir, "blobs"))))
@@ -117,16 +96,29 @@ func run(ctx context.Context) (err error) {
 	}))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	fmt.Println("making an image of 1 GiB")
 	if err := pushImage(ctx, dir, host+"/unsigned:1"); err != nil {
-		return err
+		return nil, fmt.Errorf("make an image of 1 GiB: %w", err)
 	}
 	if err := secrets(dir); err != nil {
-		return err
+		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	layout := filepath.Join(dir, "layout")
-	r := result{ImageBytes: imageBytes, ModuleBytes: moduleBytes, PeakRSS: map[string]int64{}}
+	r := &bigImage{ImageBytes: imageBytes, ModuleBytes: moduleBytes}
 	begin := time.Now()
+	if r.PeakRSS, err = steps(ctx, dir, signer, host, &sent); err != nil {
+		return nil, err
+	}
+	r.PushedBytes, r.Seconds = sent.Load(), rounded(time.Since(begin).Seconds(), 1)
+	return r, nil
+}
+
+// steps of a signing Job. What the last one sends stays in sent.
+func steps(ctx context.Context, dir, signer, host string, sent *atomic.Int64) (peakRSS map[string]int64, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	peakRSS = map[string]int64{}
+	layout := filepath.Join(dir, "layout")
 	for _, args := range [][]string{
 		{"check", "--image", host + "/signed:1", "--hash", "h"},
 		{"pull", "--image", host + "/unsigned:1", "--layout", layout},
@@ -134,26 +126,24 @@ func run(ctx context.Context) (err error) {
 		{"push", "--image", host + "/signed:1", "--layout", layout, "--hash", "h", "--mount-from", host + "/unsigned:1"},
 	} {
 		sent.Store(0)
-		cmd := exec.CommandContext(ctx, self, append(append([]string{measure, signer}, args...), "--termination-message", filepath.Join(dir, "message"))...)
+		cmd := exec.CommandContext(ctx, self, append(append([]string{peak, signer}, args...), "--termination-message", filepath.Join(dir, "message"))...)
 		cmd.Stderr = os.Stderr
 		told, err := cmd.Output()
 		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return nil, fmt.Errorf("%s: %w", args[0], err)
 		}
-		if r.PeakRSS[args[0]], err = strconv.ParseInt(strings.TrimSpace(string(told)), 10, 64); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+		if peakRSS[args[0]], err = strconv.ParseInt(strings.TrimSpace(string(told)), 10, 64); err != nil {
+			return nil, fmt.Errorf("%s: %w", args[0], err)
 		}
 	}
-	r.PushedBytes, r.Seconds = sent.Load(), time.Since(begin).Seconds()
-	line, err := json.Marshal(map[string]any{"bigImage": r})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("RESULT %s\n", line)
-	return r.wrong()
+	return peakRSS, nil
 }
 
-func measured(command []string) error {
+// peak is this program's argument that makes it run a command and print how much memory that took at most. It is a process of its own: a child's
+// figure starts with its parent's, which here holds a registry.
+const peak = "peak"
+
+func peakOf(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
