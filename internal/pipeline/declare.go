@@ -60,6 +60,9 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	if spec.Sign, err = declareSign(sign, values); err != nil {
 		return nil, fmt.Errorf("sign for kernel %s: %w", config.KernelVersion, err)
 	}
+	if err := declarePush(spec, build, values); err != nil {
+		return nil, fmt.Errorf("build.push for kernel %s: %w", config.KernelVersion, err)
+	}
 	if spec.Build == nil && spec.Sign.UnsignedImage == "" {
 		return nil, fmt.Errorf("sign for kernel %s: without a build, unsignedImage must be set", config.KernelVersion)
 	}
@@ -89,6 +92,9 @@ func mergeBuild(container, mapping *v1beta1.Build) *v1beta1.Build {
 		}
 		if len(over.Selector) > 0 {
 			merged.Selector = over.Selector
+		}
+		if over.Push != nil && *over.Push != (v1beta1.BuildPush{}) {
+			merged.Push = over.Push
 		}
 	}
 	if !named(merged.DockerfileConfigMap) && merged.Native == nil {
@@ -172,6 +178,31 @@ func declareBuild(b *v1beta1.Build, values map[string]string) (*v1alpha1.ImageBu
 	}
 	declared.Native = n
 	return declared, nil
+}
+
+// declarePush says where a built image goes to: to the image that is delivered, unless that one is signed.
+func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, values map[string]string) error {
+	if build == nil || build.Push == nil {
+		return nil
+	}
+	push := build.Push
+	name, err := kernel.Substitute(push.Name, values)
+	if err != nil {
+		return err
+	}
+	tls := &spec.RegistryTLS
+	switch {
+	case name == "" || name == spec.Image:
+	case spec.Sign == nil:
+		return fmt.Errorf("%s is not %s, which is delivered to nodes: only what is signed can have another name before", name, spec.Image)
+	case spec.Sign.UnsignedImage != "" && spec.Sign.UnsignedImage != name:
+		return fmt.Errorf("%s is not sign.unsignedImage, %s", name, spec.Sign.UnsignedImage)
+	default:
+		spec.Sign.UnsignedImage, tls = name, &spec.Sign.UnsignedImageRegistryTLS
+	}
+	tls.Insecure = tls.Insecure || push.Insecure
+	tls.InsecureSkipTLSVerify = tls.InsecureSkipTLSVerify || push.InsecureSkipTLSVerify
+	return nil
 }
 
 func declareSign(s *v1beta1.Sign, values map[string]string) (*v1alpha1.ImageSign, error) {

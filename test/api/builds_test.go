@@ -45,3 +45,34 @@ func TestBuildsAreOfOneKind(t *testing.T) {
 		})
 	}
 }
+
+// TestBuildsNameKnownVariables: in where a build is pushed to, and in what a native build is made from.
+func TestBuildsNameKnownVariables(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	for name, given := range map[string]func(image string) *v1beta1.Build{
+		"push":      func(i string) *v1beta1.Build { return &v1beta1.Build{Push: &v1beta1.BuildPush{Name: i}} },
+		"toolchain": func(i string) *v1beta1.Build { return &v1beta1.Build{Native: &v1beta1.NativeBuild{ToolchainImage: i}} },
+		"headers":   func(i string) *v1beta1.Build { return &v1beta1.Build{Native: &v1beta1.NativeBuild{HeadersImage: i}} },
+		"source":    func(i string) *v1beta1.Build { return &v1beta1.Build{Native: &v1beta1.NativeBuild{SourceImage: i}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for image, then := range map[string]string{
+				"r/m:1": "", "$CONTAINER_IMAGE-unsigned": "", "r/m:${KERNEL_XYZ}": "", "r/m:$NOPE": "unknown template variable",
+			} {
+				for place, change := range map[string]func(*v1beta1.Module){
+					"spec.moduleLoader.container.build":                   func(m *v1beta1.Module) { container(m).Build = given(image) },
+					"spec.moduleLoader.container.kernelMappings[1].build": func(m *v1beta1.Module) { container(m).KernelMappings[1].Build = given(image) },
+				} {
+					m := valid(change)
+					m.Namespace = namespace
+					if err := admin.Create(t.Context(), m, client.DryRunAll); then == "" {
+						check(t, err)
+					} else {
+						check(t, err, then, place)
+					}
+				}
+			}
+		})
+	}
+}

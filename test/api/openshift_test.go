@@ -33,16 +33,16 @@ func TestOverlayForOpenShift(t *testing.T) {
 		}
 		users[r.GetName()] = len(who)
 	}
-	if len(users) != 3 || users["drover-agent"] != 1 || users["drover-carrier"] != 1 || users["drover-workload"] != 0 {
+	if len(users) != 5 || users["drover-build"]+users["drover-build-native"] != 0 || users["drover-agent"] != 1 || users["drover-carrier"] != 1 || users["drover-workload"] != 0 {
 		t.Errorf("constraints and how many users they name: %v", users)
 	}
-	for _, name := range []string{"drover-workload", "drover-operator-openshift"} {
+	for _, name := range []string{"drover-workload", "drover-operator-openshift", "drover-build", "drover-build-native"} {
 		if !slices.ContainsFunc(overlay.Resources(), func(r *resource.Resource) bool { return r.GetKind() == "ClusterRole" && r.GetName() == name }) {
 			t.Errorf("no ClusterRole %s", name)
 		}
 	}
-	if more := overlay.Size() - plain.Size(); more != 6 {
-		t.Errorf("%d objects more than config/default, want 6", more)
+	if more := overlay.Size() - plain.Size(); more != 10 {
+		t.Errorf("%d objects more than config/default, want 10", more)
 	}
 	labels := map[string]string{}
 	for _, r := range plain.Resources() {

@@ -32,9 +32,25 @@ type Build struct {
 	// +optional
 	Native *NativeBuild `json:"native,omitempty"`
 
+	// push says where what is built goes to. Unset: to the mapping's containerImage.
+	// +optional
+	Push *BuildPush `json:"push,omitempty"`
+
 	// kanikoParams is accepted for compatibility.
 	// +optional
 	KanikoParams *KanikoParams `json:"kanikoParams,omitempty"`
+}
+
+// BuildPush is where what is built goes to.
+type BuildPush struct {
+	// name of the image, with template variables, ${CONTAINER_IMAGE} among them, which is the default. An image that is also signed may go to
+	// another name before it is, as with sign.unsignedImage; one that is not must be containerImage.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name,omitempty"`
+
+	// TLS settings of that image's registry.
+	TLSOptions `json:",inline"`
 }
 
 // NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,

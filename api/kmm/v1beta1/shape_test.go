@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,5 +105,23 @@ func TestNoConditionIsTransient(t *testing.T) {
 		if strings.HasSuffix(c, "ing") {
 			t.Errorf("condition type %s is transient", c)
 		}
+	}
+}
+
+// TestKeysAreInSecretsOnly: whoever signs names two Secrets; a key elsewhere, in a KMS for example, has no field until there is a decision.
+func TestKeysAreInSecretsOnly(t *testing.T) {
+	loader := readCRD(t, "modules").Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	found := 0
+	walk(loader, "spec", func(path string) {
+		if at := strings.Index(path, "/sign/"); at >= 0 {
+			found++
+			field := strings.Split(path[at+len("/sign/"):], "/")[0]
+			if !slices.Contains([]string{"keySecret", "certSecret", "filesToSign", "unsignedImage", "unsignedImageRegistryTLS"}, field) {
+				t.Errorf("%s is not decided", path)
+			}
+		}
+	})
+	if found < 10 {
+		t.Errorf("only %d fields of sign were looked at", found)
 	}
 }

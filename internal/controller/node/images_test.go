@@ -3,9 +3,12 @@
 package node_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,8 +78,22 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1")
 	available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "0 of 1 image there; BuildFailed for "+kernelVersion+" (): m.c:3:1: error: expected ';'")
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonBuildFailed)
+	s.awaitEvent(t, corev1.EventTypeWarning, v1beta1.ConditionImagesAvailable, v1beta1.ReasonBuildFailed)
 
 	image.Status.Image = spec.Image + "@sha256:aa"
 	stands(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "there")
 	available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "The registry has 1 image")
+	s.awaitEvent(t, corev1.EventTypeNormal, v1beta1.ConditionImagesAvailable, v1beta1.ReasonImagesAvailable)
+}
+
+// awaitEvent waits for an event about the Module.
+func (s *scene) awaitEvent(t *testing.T, kind, action, reason string) {
+	t.Helper()
+	eventually(t, "an event "+reason, func(ctx context.Context) (bool, error) {
+		var events eventsv1.EventList
+		err := s.admin.List(ctx, &events, client.InNamespace(s.namespace))
+		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+			return e.Type == kind && e.Action == action && e.Reason == reason && e.Regarding.Name == s.module.Name
+		}), err
+	})
 }

@@ -46,6 +46,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: native
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
+    - name: push
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.BuildPush
     - name: secrets
       type:
         list:
@@ -64,6 +67,18 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: value
+      type:
+        scalar: string
+- name: com.github.drover-project.drover.api.kmm.v1beta1.BuildPush
+  map:
+    fields:
+    - name: insecure
+      type:
+        scalar: boolean
+    - name: insecureSkipTLSVerify
+      type:
+        scalar: boolean
+    - name: name
       type:
         scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.CRStatus

@@ -23,6 +23,8 @@ type BuildApplyConfiguration struct {
 	Selector map[string]string `json:"selector,omitempty"`
 	// native compiles without a Dockerfile, in a pod that Pod Security "restricted" admits.
 	Native *NativeBuildApplyConfiguration `json:"native,omitempty"`
+	// push says where what is built goes to. Unset: to the mapping's containerImage.
+	Push *BuildPushApplyConfiguration `json:"push,omitempty"`
 	// kanikoParams is accepted for compatibility.
 	KanikoParams *KanikoParamsApplyConfiguration `json:"kanikoParams,omitempty"`
 }
@@ -91,6 +93,14 @@ func (b *BuildApplyConfiguration) WithSelector(entries map[string]string) *Build
 // If called multiple times, the Native field is set to the value of the last call.
 func (b *BuildApplyConfiguration) WithNative(value *NativeBuildApplyConfiguration) *BuildApplyConfiguration {
 	b.Native = value
+	return b
+}
+
+// WithPush sets the Push field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Push field is set to the value of the last call.
+func (b *BuildApplyConfiguration) WithPush(value *BuildPushApplyConfiguration) *BuildApplyConfiguration {
+	b.Push = value
 	return b
 }
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/pipeline"
+)
+
+// step is a container of a Job by its name; nil where there is none.
+func step(pod *corev1.PodSpec, name string) *corev1.Container {
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if c.Name == name {
+			return &c
+		}
+	}
+	return nil
+}
+
+// argument is what follows a flag; "" where there is none.
+func argument(c *corev1.Container, flag string) string {
+	if c == nil {
+		return ""
+	}
+	if i := slices.Index(c.Args, flag); i >= 0 && i+1 < len(c.Args) {
+		return c.Args[i+1]
+	}
+	return ""
+}
+
+// TestWhereABuildIsPushedTo: to the mapping's image unless build.push says otherwise, which only what is signed later can.
+func TestWhereABuildIsPushedTo(t *testing.T) {
+	const delivered = "r.example/m:" + kernelVersion
+	push := func(name string) func(*v1beta1.Module) {
+		return func(m *v1beta1.Module) { container(m).Build.Push = &v1beta1.BuildPush{Name: name} }
+	}
+	plain := func(m *v1beta1.Module) { container(m).Build.Push.Insecure = true }
+	for name, tc := range map[string]struct {
+		given    []func(*v1beta1.Module)
+		unsigned string
+		insecure []string
+		fails    string
+	}{
+		"unset":              {},
+		"the default":        {given: []func(*v1beta1.Module){push("${CONTAINER_IMAGE}")}},
+		"empty is unset":     {given: []func(*v1beta1.Module){push("")}},
+		"plain HTTP":         {given: []func(*v1beta1.Module){push(""), plain}, insecure: []string{pipeline.StepCheck, pipeline.StepPush}},
+		"another image":      {given: []func(*v1beta1.Module){push("r.example/n:1")}, fails: "r.example/n:1 is not " + delivered},
+		"unknown":            {given: []func(*v1beta1.Module){push("r.example/n:$NOPE")}, fails: "unknown variable NOPE"},
+		"before a signature": {given: []func(*v1beta1.Module){signing, push("$CONTAINER_IMAGE-unsigned")}, unsigned: delivered + "-unsigned"},
+		"plain HTTP before a signature": {
+			given: []func(*v1beta1.Module){signing, push("u.example/m:$KERNEL_XYZ"), plain}, unsigned: "u.example/m:6.1.0", insecure: []string{pipeline.StepPushUnsigned},
+		},
+		"the mapping's": {
+			given: []func(*v1beta1.Module){signing, push("r.example/below:1"), func(m *v1beta1.Module) {
+				mapping(m).Build = &v1beta1.Build{Push: &v1beta1.BuildPush{Name: "r.example/above:1"}}
+			}}, unsigned: "r.example/above:1",
+		},
+		"the same in sign": {
+			given:    []func(*v1beta1.Module){signing, push("r.example/u:1"), func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/u:1" }},
+			unsigned: "r.example/u:1",
+		},
+		"another in sign": {
+			given: []func(*v1beta1.Module){signing, push("r.example/u:1"), func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/v:1" }},
+			fails: "r.example/u:1 is not sign.unsignedImage, r.example/v:1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := declare(t, module(tc.given...), kernelVersion); tc.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.fails) {
+					t.Errorf("error %v, want %q", err, tc.fails)
+				}
+				return
+			}
+			pod := job(t, tc.given...).Spec.Template.Spec
+			if got := argument(step(&pod, pipeline.StepPush), "--image"); got != delivered {
+				t.Errorf("the image goes to %q", got)
+			}
+			if got := argument(step(&pod, pipeline.StepPushUnsigned), "--image"); got != tc.unsigned {
+				t.Errorf("the unsigned image goes to %q, want %q", got, tc.unsigned)
+			}
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				if got := slices.Contains(c.Args, "--insecure"); got != slices.Contains(tc.insecure, c.Name) {
+					t.Errorf("%s: plain HTTP is %t", c.Name, got)
+				}
+			}
+		})
+	}
+}
+
+// TestAllRepoSecretsAreMounted: each Secret of the Module pulls the pod's images, and is a credential of every step that reaches a registry.
+func TestAllRepoSecretsAreMounted(t *testing.T) {
+	unsigned := func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/u:1" }
+	more := func(m *v1beta1.Module) {
+		m.Spec.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "mirror"}, {Name: "repo"}}
+	}
+	for name, given := range map[string][]func(*v1beta1.Module){
+		"build and sign": {signing, unsigned, more},
+		"sign":           {signing, unsigned, more, func(m *v1beta1.Module) { container(m).Build = nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := job(t, given...).Spec.Template.Spec
+			if got := pod.ImagePullSecrets; len(got) != 2 || got[0].Name != "repo" || got[1].Name != "mirror" {
+				t.Errorf("the pod pulls with %v", got)
+			}
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				if c.Name == pipeline.StepBuild {
+					continue
+				}
+				files := 0
+				for i, arg := range c.Args {
+					if arg == "--auth" && strings.HasPrefix(c.Args[i+1], "/drover/auth/") {
+						files++
+					}
+				}
+				if reaches := slices.Contains(c.Args, "--image"); reaches && files != 2 || !reaches && files != 0 {
+					t.Errorf("%s has %d credentials: %v", c.Name, files, c.Args)
+				}
+			}
+		})
+	}
+}
+
+// TestSignedAlone: what is pulled is the unsigned image, and the files go to the step as they stand in the Module, variables substituted.
+func TestSignedAlone(t *testing.T) {
+	pod := job(t, signing, func(m *v1beta1.Module) {
+		container(m).Build = nil
+		container(m).Sign.UnsignedImage = "r.example/u:$KERNEL_XYZ"
+		container(m).Sign.FilesToSign = []string{"/opt/lib/modules/$KERNEL_FULL_VERSION/*/[ab].ko", "/opt/c d.ko"}
+	}).Spec.Template.Spec
+	if got := argument(step(&pod, pipeline.StepPull), "--image"); got != "r.example/u:6.1.0" {
+		t.Errorf("pulled is %q", got)
+	}
+	args := strings.Join(step(&pod, pipeline.StepSign).Args, "\x00")
+	if want := "--file\x00/opt/lib/modules/" + kernelVersion + "/*/[ab].ko\x00--file\x00/opt/c d.ko"; !strings.Contains(args, want) {
+		t.Errorf("no %q in %q", want, args)
+	}
+	if step(&pod, pipeline.StepBuild) != nil || step(&pod, pipeline.StepPushUnsigned) != nil {
+		t.Errorf("steps: %v", steps(&pod))
+	}
+}
