@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
@@ -58,6 +59,8 @@ const (
 	TriggerAnnotation = "drover.dev/trigger"
 	// CauseAnnotation is why the Job was made.
 	CauseAnnotation = "drover.dev/cause"
+	// SettingsAnnotation is a digest of all that the Job's pod was made with.
+	SettingsAnnotation = "drover.dev/settings"
 	// ResultAnnotation is what the Job's pod told, for the pod may go earlier than the Job.
 	ResultAnnotation = "drover.dev/result"
 )
@@ -85,7 +88,7 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 		// A service mesh's sidecar would keep the pod from ending.
 		"sidecar.istio.io/inject": "false",
 	}
-	annotations := map[string]string{CauseAnnotation: cause}
+	annotations := map[string]string{CauseAnnotation: cause, SettingsAnnotation: Settings(image, o)}
 	if t := image.Spec.Trigger; t != nil {
 		annotations[TriggerAnnotation] = strconv.Itoa(*t)
 	}
@@ -110,6 +113,16 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 			},
 		},
 	}
+}
+
+// Settings is a digest of all that a Job's pod is made with now. Besides the inputs these are what is in no identity, because it does not decide
+// what the image holds: credentials, TLS, where the pod may run, the steps' image. A failure with other settings says nothing of these.
+func Settings(image *v1alpha1.ModuleImage, o *Options) string {
+	text, err := json.Marshal(pod(image, o))
+	if err != nil {
+		panic(err) // a pod is JSON
+	}
+	return digest(text)[:nameDigits]
 }
 
 func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {

@@ -5,6 +5,7 @@ package pipeline
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,10 @@ type Run struct {
 	// Told is what is known of it; Recorded, that it stands in the annotation.
 	Told     Told
 	Recorded bool
+	// Unseen: the Job ended, and its pod is still at work as far as is known here. What it told is on its way.
+	Unseen bool
+	// Stale: the Job was made with other settings than those of now. See [Settings].
+	Stale bool
 }
 
 // Active reports whether the Job is still at work.
@@ -69,7 +74,9 @@ func Runs(spec *v1alpha1.ModuleImageSpec, jobs []batchv1.Job, pods []corev1.Pod)
 		if text, ok := jobs[i].Annotations[ResultAnnotation]; ok && json.Unmarshal([]byte(text), &r.Told) == nil {
 			r.Recorded = true
 		} else {
-			r.Told = told(spec, &jobs[i], pods, r.Told)
+			pod := podOf(&jobs[i], pods)
+			r.Unseen = !r.Active() && pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+			r.Told = told(spec, &jobs[i], pod, r.Told)
 		}
 		runs = append(runs, r)
 	}
@@ -86,18 +93,31 @@ func number(name string) int {
 	return n
 }
 
-// told reads the pod of a Job: the last one, if nodes took others away.
-func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pods []corev1.Pod, otherwise Told) Told {
-	var pod *corev1.Pod
+// podOf is the pod of a Job: the last one, if nodes took others away.
+func podOf(job *batchv1.Job, pods []corev1.Pod) (pod *corev1.Pod) {
 	for i := range pods {
 		if pods[i].Labels[batchv1.JobNameLabel] == job.Name && (pod == nil || pod.CreationTimestamp.Before(&pods[i].CreationTimestamp)) {
 			pod = &pods[i]
 		}
 	}
-	if pod == nil {
-		return otherwise
-	}
+	return pod
+}
+
+// told reads what a Job's pod says, or what there is to say while there is none.
+func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, otherwise Told) Told {
 	t := otherwise
+	switch {
+	case pod == nil && len(job.Status.Conditions) == 0 && job.Status.StartTime != nil && job.Status.Active == 0:
+		// The Job controller counts a pod in the same write in which it says that it began.
+		t.Reason, t.Message = v1beta1.ReasonBuilding, "the cluster admits no pod of it (Pod Security, a quota or a policy); kubectl describe job "+job.Name+" quotes why"
+		return t
+	case pod == nil:
+		return t
+	case unschedulable(pod):
+		// The scheduler's own words count nodes, and would change all the time.
+		t.Reason, t.Message = v1beta1.ReasonBuilding, "no node takes its pod; kubectl describe pod "+pod.Name+" quotes why"
+		return t
+	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		ended := status.State.Terminated
 		if ended == nil {
@@ -129,6 +149,12 @@ func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pods []corev1.Pod, o
 		t.Reason, t.Message = waitingFor(p.Reason), p.Message
 	}
 	return t
+}
+
+func unschedulable(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodPending && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
 }
 
 // failureOf is the reason for a step that failed.
@@ -166,8 +192,13 @@ func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.Containe
 	if text == "" {
 		text = ended.Reason
 	}
-	return fmt.Sprintf("step %s ended with exit code %d: %s", step, ended.ExitCode, text)
+	return fmt.Sprintf("step %s ended with exit code %d: %s", step, ended.ExitCode, withoutCredentials(text))
 }
+
+// credentials in an address, which programs quote when they fail: a log is for fewer eyes than a condition.
+var credentials = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^/@\s]+@`)
+
+func withoutCredentials(text string) string { return credentials.ReplaceAllString(text, "${1}…@") }
 
 // Record is the annotation that keeps what a finished Job told.
 func Record(t *Told) (string, error) {

@@ -120,7 +120,12 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage) (
 			lost = pod.CreationTimestamp.Time
 		}
 	}
-	return pipeline.Runs(&image.Spec, mine, pods.Items), lost, nil
+	runs = pipeline.Runs(&image.Spec, mine, pods.Items)
+	settings := pipeline.Settings(image, &c.options.Pipeline)
+	for i := range runs {
+		runs[i].Stale = runs[i].Job.Annotations[pipeline.SettingsAnnotation] != settings
+	}
+	return runs, lost, nil
 }
 
 // act changes Jobs. What ended is recorded before anything is made or dropped because of it.

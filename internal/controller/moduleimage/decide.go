@@ -26,6 +26,10 @@ const (
 	checkPeriod = 24 * time.Hour
 	// healLimit is how often a lost image is built again within checkPeriod.
 	healLimit = 3
+	// firstDoubt is how long a registry that has the image is believed although a node was told that it has not; it doubles with every look.
+	firstDoubt = 15 * time.Minute
+	// arrival is how long a Job's end may be here before its pod's: they come by different watches.
+	arrival = time.Minute
 )
 
 // The causes of Jobs.
@@ -35,7 +39,6 @@ const (
 	causeTrigger = "Trigger"
 	causeDaily   = "Daily"
 	causeLost    = "ImageNotFound"
-	causeUnknown = "ResultUnknown"
 )
 
 // decision is what to do about one image.
@@ -54,33 +57,38 @@ type decision struct {
 func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) *decision {
 	d := &decision{next: 1}
 	wanted := len(image.Spec.WantedBy) > 0
+	coming := settle(runs, now)
 	var last, good *pipeline.Run
 	for i := range runs {
 		r := &runs[i]
-		last, d.next = r, max(d.next, r.Number+1)
+		d.next = max(d.next, r.Number+1)
+		suspended := ptr.Deref(r.Job.Spec.Suspend, false)
 		switch {
-		case r.Active():
-			if ptr.Deref(r.Job.Spec.Suspend, false) == wanted {
-				d.suspend = append(d.suspend, r)
-			}
+		case r.Active() && wanted && r.Stale && !r.Unseen && (suspended || r.Told.Reason != ""):
+			// It has done nothing yet, and would do it with settings that were mended since.
+			d.drop = append(d.drop, r)
 			continue
-		case !r.Recorded:
+		case r.Active() && suspended == wanted && !r.Unseen:
+			d.suspend = append(d.suspend, r)
+		case !r.Active() && !r.Recorded:
 			d.record = append(d.record, r)
 		}
-		if r.Succeeded && r.Told.Digest != "" {
+		last = r
+		if r.Succeeded {
 			good = r
 		}
 	}
 	failures := failuresOf(image, runs)
 	gone := good != nil && lost.After(good.Finished)
 	if wanted && image.DeletionTimestamp == nil {
-		d.cause, d.again = cause(image, runs, last, gone, len(failures), now)
+		d.cause, d.again = cause(image, runs, last, good, gone, len(failures), now)
 	}
-	for i := range runs {
-		// Earlier Jobs say nothing any more, but those that tell how often the registry has forgotten.
-		if r := &runs[i]; good != nil && r.Number < good.Number && healed(runs[i:i+1], now) == 0 {
-			d.drop = append(d.drop, r)
-		}
+	d.drop = append(d.drop, spent(runs, good, now)...)
+	if coming > 0 {
+		d.again = coming
+	}
+	if gone && found(good) {
+		gone = false // the registry was asked because of it, and has the image: the node is told by its own condition
 	}
 	d.status = statusOf(image, last, good, failures, gone, now, d.again)
 	if d.cause != "" {
@@ -99,6 +107,39 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 	return d
 }
 
+// settle takes Jobs for what they are: one whose pod's end is still to arrive here is at work, for a while; and of one whose pod is gone, nobody knows
+// whether the image is there. It returns when to look again at the first kind.
+func settle(runs []pipeline.Run, now time.Time) (coming time.Duration) {
+	for i := range runs {
+		r := &runs[i]
+		if rest := r.Finished.Add(arrival).Sub(now); r.Unseen && rest > 0 {
+			r.Succeeded, r.Failed, coming = false, false, rest
+			continue
+		}
+		r.Unseen = false
+		if r.Succeeded && r.Told.Digest == "" {
+			r.Succeeded, r.Failed = false, true
+			r.Told.Reason, r.Told.Message = v1beta1.ReasonCheckFailed, "Job "+r.Job.Name+" ended well, and its pod was gone before anybody read what it told"
+		}
+	}
+	return coming
+}
+
+// spent are Jobs that say nothing any more: earlier ones than the good one, but those that tell how often the registry was asked for an image that it
+// lost, and failures that are too many to count.
+func spent(runs []pipeline.Run, good *pipeline.Run, now time.Time) []*pipeline.Run {
+	var drop []*pipeline.Run
+	for i := range runs {
+		r := &runs[i]
+		switch {
+		case r == good || r.Active():
+		case good != nil && r.Number < good.Number && !sought(r, now), len(runs)-i > 4*failureLimit:
+			drop = append(drop, r)
+		}
+	}
+	return drop
+}
+
 // failuresOf are the Jobs that failed since the last one that did not, as far as they still count.
 func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Run {
 	var failed []*pipeline.Run
@@ -107,7 +148,7 @@ func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Ru
 		if r.Succeeded {
 			break
 		}
-		if asked := image.Spec.Retry; r.Failed && !outdated(image, r) && (asked == nil || r.Finished.After(asked.Time)) {
+		if asked := image.Spec.Retry; r.Failed && !r.Stale && !outdated(image, r) && (asked == nil || r.Finished.After(asked.Time)) {
 			failed = append(failed, r)
 		}
 	}
@@ -124,7 +165,9 @@ func outdated(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 }
 
 // cause says why the next Job is due now, or when to look again.
-func cause(image *v1alpha1.ModuleImage, runs []pipeline.Run, last *pipeline.Run, gone bool, failures int, now time.Time) (string, time.Duration) {
+func cause(
+	image *v1alpha1.ModuleImage, runs []pipeline.Run, last, good *pipeline.Run, gone bool, failures int, now time.Time,
+) (string, time.Duration) {
 	switch {
 	case last == nil:
 		return causeNew, 0
@@ -140,28 +183,47 @@ func cause(image *v1alpha1.ModuleImage, runs []pipeline.Run, last *pipeline.Run,
 		return causeRetry, 0
 	case last.Failed:
 		return causeRetry, 0
-	case last.Told.Digest == "":
-		return causeUnknown, 0
 	case outdated(image, last):
 		return causeTrigger, 0
-	case gone && healed(runs, now) < healLimit:
-		return causeLost, 0
 	}
-	if rest := last.Finished.Add(checkPeriod).Sub(now); rest > 0 {
+	rest := last.Finished.Add(checkPeriod).Sub(now)
+	if gone {
+		healed, doubts := soughtOf(runs, now)
+		switch believed := good.Finished.Add(firstDoubt << (max(doubts, 1) - 1)).Sub(now); {
+		case found(good) && believed > 0:
+			rest = min(rest, believed)
+		case healed < healLimit:
+			return causeLost, 0
+		}
+	}
+	if rest > 0 {
 		return "", rest
 	}
 	return causeDaily, 0
 }
 
-// healed counts the Jobs of the last period that were made because the registry had forgotten the image.
-func healed(runs []pipeline.Run, now time.Time) int {
-	n := 0
+// found reports whether a Job that was made because a node did not find the image found it: then the registry has it, and what the node asks has not.
+func found(r *pipeline.Run) bool {
+	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && (r.Told.State == result.StateCurrent || r.Told.State == result.StatePrebuilt)
+}
+
+// sought reports whether a Job of the last period was made because a node did not find the image.
+func sought(r *pipeline.Run, now time.Time) bool {
+	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && now.Sub(r.Finished) < checkPeriod
+}
+
+// soughtOf counts the Jobs that made the image again because the registry had forgotten it, and those that found it there.
+func soughtOf(runs []pipeline.Run, now time.Time) (healed, doubts int) {
 	for i := range runs {
-		if runs[i].Job.Annotations[pipeline.CauseAnnotation] == causeLost && now.Sub(runs[i].Finished) < checkPeriod {
-			n++
+		switch r := &runs[i]; {
+		case !sought(r, now):
+		case found(r):
+			doubts++
+		default:
+			healed++
 		}
 	}
-	return n
+	return healed, doubts
 }
 
 // statusOf is what the Jobs show.

@@ -3,16 +3,20 @@
 package moduleimage
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
 // TestRegistryThatForgets: deliveries that do not find a built image have it made again, three times a day at most, and each time visibly.
@@ -96,4 +100,150 @@ func TestToolsSeeWhetherToWait(t *testing.T) {
 	says(runs, "Available=True")
 	image.Spec.WantedBy = nil
 	says(runs[:failureLimit], "Available=False")
+}
+
+// wanted is an image that somebody wants, and run the n-th of its Jobs.
+func wanted() *v1alpha1.ModuleImage {
+	return &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
+}
+
+func run(n int, change func(*pipeline.Run)) pipeline.Run {
+	r := pipeline.Run{Number: n, Job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("i-%d", n), Annotations: map[string]string{}}}}
+	change(&r)
+	return r
+}
+
+// TestAJobsEndIsReadWithItsPods: the Job's end can be here before its pod's. Nothing is recorded or made because of it until both are.
+func TestAJobsEndIsReadWithItsPods(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	early := func() []pipeline.Run {
+		return []pipeline.Run{run(1, func(r *pipeline.Run) { r.Succeeded, r.Finished, r.Unseen = true, now, true })}
+	}
+	d := decide(wanted(), early(), time.Time{}, now.Add(time.Second))
+	if d.cause != "" || len(d.record)+len(d.suspend)+len(d.drop) != 0 || d.again != arrival-time.Second {
+		t.Errorf("before the pod's end is here: %+v", d)
+	}
+	if d = decide(wanted(), early(), time.Time{}, now.Add(arrival)); len(d.record) != 1 || d.cause != causeRetry {
+		t.Errorf("when it does not come: %+v", d)
+	}
+}
+
+// TestResultsThatNobodyReadMakeNoStorm: Jobs whose pods are always gone before they are read back off and stop, as failures do.
+func TestResultsThatNobodyReadMakeNoStorm(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for n := 1; n <= failureLimit; n++ {
+		var runs []pipeline.Run
+		for i := range n {
+			runs = append(runs, run(i+1, func(r *pipeline.Run) { r.Succeeded, r.Finished = true, now }))
+		}
+		d := decide(wanted(), runs, time.Time{}, now)
+		if c := d.status.Conditions[0]; d.cause != "" || (d.again == 0) != (n == failureLimit) || c.Reason != v1beta1.ReasonCheckFailed {
+			t.Errorf("after %d: cause %q, again in %v, %s: %s", n, d.cause, d.again, c.Reason, c.Message)
+		}
+	}
+}
+
+// TestANodeMayBeToldOtherwise: a node's mirror that lacks what the registry has makes looks ever more seldom, and no other node waits for it.
+func TestANodeMayBeToldOtherwise(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := start
+	runs := []pipeline.Run{run(1, func(r *pipeline.Run) { r.Succeeded, r.Finished, r.Told.Digest = true, start, "sha256:a" })}
+	looks := 0
+	for now.Before(start.Add(20 * time.Hour)) {
+		d := decide(wanted(), runs, now, now)
+		if c := d.status.Conditions[0]; looks > 0 && c.Status != metav1.ConditionTrue {
+			t.Fatalf("after %d looks that found it, Available is %s: %s", looks, c.Status, c.Message)
+		}
+		if d.cause == "" {
+			now = now.Add(time.Minute) // the node goes on asking
+			continue
+		}
+		if d.cause != causeLost {
+			t.Fatalf("the cause is %s", d.cause)
+		}
+		looks++
+		now = now.Add(time.Minute)
+		runs = append(runs, run(d.next, func(r *pipeline.Run) {
+			r.Succeeded, r.Finished, r.Told = true, now, pipeline.Told{Digest: "sha256:a", State: result.StateCurrent}
+			r.Job.Annotations[pipeline.CauseAnnotation] = causeLost
+		}))
+		now = now.Add(time.Minute)
+	}
+	if looks < 4 || looks > 8 {
+		t.Errorf("%d looks in 20 hours", looks)
+	}
+	// Lost after all, it is made again at the next look.
+	if d := decide(wanted(), runs, now, now.Add(24*time.Hour)); d.cause != causeLost {
+		t.Errorf("a day later the cause is %q", d.cause)
+	}
+}
+
+// TestMendedSettingsCount: failures with other credentials, TLS or nodes than those of now say nothing; a Job that waits with the old ones is replaced.
+func TestMendedSettingsCount(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var runs []pipeline.Run
+	for i := range failureLimit {
+		runs = append(runs, run(i+1, func(r *pipeline.Run) {
+			r.Failed, r.Finished, r.Recorded, r.Stale, r.Told.Reason = true, now, true, true, v1beta1.ReasonCheckFailed
+		}))
+	}
+	if d := decide(wanted(), runs, time.Time{}, now); d.cause != causeRetry || d.next != failureLimit+1 {
+		t.Errorf("after failures with other settings: cause %q, Job %d", d.cause, d.next)
+	}
+	for name, tc := range map[string]struct {
+		given    func(*pipeline.Run)
+		replaced bool
+	}{
+		"it waits":           {given: func(r *pipeline.Run) { r.Stale, r.Told.Reason = true, v1beta1.ReasonPullUnauthorized }, replaced: true},
+		"it was suspended":   {given: func(r *pipeline.Run) { r.Stale, r.Job.Spec.Suspend = true, ptr.To(true) }, replaced: true},
+		"it is at work":      {given: func(r *pipeline.Run) { r.Stale = true }},
+		"nothing was mended": {given: func(r *pipeline.Run) { r.Told.Reason = v1beta1.ReasonPullUnauthorized }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(wanted(), []pipeline.Run{run(1, tc.given)}, time.Time{}, now)
+			if replaced := len(d.drop) == 1 && d.cause == causeNew && d.next == 2; replaced != tc.replaced || !tc.replaced && len(d.drop) > 0 {
+				t.Errorf("drops %d, cause %q, Job %d", len(d.drop), d.cause, d.next)
+			}
+		})
+	}
+}
+
+// TestFailuresDoNotPileUp: however often somebody asks for another try.
+func TestFailuresDoNotPileUp(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var runs []pipeline.Run
+	for i := range 30 {
+		runs = append(runs, run(i+1, func(r *pipeline.Run) { r.Failed, r.Finished, r.Recorded = true, now, true }))
+	}
+	if d := decide(wanted(), runs, time.Time{}, now); len(d.drop) != 10 || d.drop[0].Number != 1 {
+		t.Errorf("%d of 30 are dropped", len(d.drop))
+	}
+}
+
+// TestNodesThatConcernAModule: a node's own labels change all the time; only another platform of its nodes makes a pass of a Module.
+func TestNodesThatConcernAModule(t *testing.T) {
+	m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{Selector: map[string]string{"nic": "yes"}}}
+	node := func(labels map[string]string, kernel string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: kernel}}}
+	}
+	nic, ready := map[string]string{"nic": "yes"}, map[string]string{"nic": "yes", "kmm.node.kubernetes.io/ns.m.ready": ""}
+	for name, tc := range map[string]struct {
+		before, now *corev1.Node
+		then        bool
+	}{
+		"our label":          {before: node(nic, "6.1.0"), now: node(ready, "6.1.0")},
+		"a new kernel":       {before: node(nic, "6.1.0"), now: node(nic, "6.2.0"), then: true},
+		"selected":           {before: node(nil, "6.1.0"), now: node(nic, "6.1.0"), then: true},
+		"deselected":         {before: node(nic, "6.1.0"), now: node(nil, "6.1.0"), then: true},
+		"never selected":     {before: node(nil, "6.1.0"), now: node(nil, "6.2.0")},
+		"made":               {before: &corev1.Node{}, now: node(nic, "6.1.0"), then: true},
+		"tells its kernel":   {before: node(nic, ""), now: node(nic, "6.1.0"), then: true},
+		"made, not speaking": {before: &corev1.Node{}, now: node(nic, "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := concerns(m, tc.before, tc.now); got != tc.then {
+				t.Errorf("concerns is %t", got)
+			}
+		})
+	}
 }

@@ -134,3 +134,26 @@ func TestNoInputTwice(t *testing.T) {
 		t.Errorf("%d Jobs were made for %d distinct inputs", n, len(kinds))
 	}
 }
+
+// TestMendedCredentialsAreTried: after the last of five failures, a Module that names another Secret is tried at once; nothing else is needed.
+func TestMendedCredentialsAreTried(t *testing.T) {
+	w := newWorld(t)
+	w.pass()
+	for range 5 {
+		w.end(w.active(), batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`, "push": `{"step":"push","error":"401"}`})
+		w.clock.SetTime(w.clock.Now().Add(w.pass()))
+		w.pass()
+	}
+	w.quiet()
+	base := w.module.DeepCopy()
+	w.module.Spec.ImageRepoSecret = &corev1.LocalObjectReference{Name: "mended"}
+	w.must(w.admin.Patch(t.Context(), w.module, client.MergeFrom(base)))
+	w.pass()
+	if job := w.active(); len(job.Spec.Template.Spec.ImagePullSecrets) != 1 {
+		t.Errorf("Job %s pulls with %v", job.Name, job.Spec.Template.Spec.ImagePullSecrets)
+	}
+	w.quiet()
+	w.succeed()
+	w.pass()
+	w.available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable)
+}

@@ -104,6 +104,11 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*
 
 type platform struct{ kernel, arch string }
 
+func platformOf(node *corev1.Node) platform {
+	info := &node.Status.NodeInfo
+	return platform{kernel: kernel.Trim(info.KernelVersion), arch: info.Architecture}
+}
+
 // platforms are the distinct kernels of the nodes where a Module belongs.
 func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) ([]platform, error) {
 	var nodes corev1.NodeList
@@ -112,9 +117,8 @@ func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) ([]platfo
 	}
 	found := map[platform]bool{}
 	for i := range nodes.Items {
-		info := &nodes.Items[i].Status.NodeInfo
-		if placement.Eligible(m, &nodes.Items[i]) && info.KernelVersion != "" {
-			found[platform{kernel: kernel.Trim(info.KernelVersion), arch: info.Architecture}] = true
+		if p := platformOf(&nodes.Items[i]); placement.Eligible(m, &nodes.Items[i]) && p.kernel != "" {
+			found[p] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(found), func(a, b platform) int { return slices.Compare([]string{a.kernel, a.arch}, []string{b.kernel, b.arch}) }), nil

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,7 +52,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Named("moduleimage-wants").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(moduleOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&corev1.Node{}, c.nodeEvents()).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfSource)).
 		WithOptions(options).
 		Complete(reconcile.Func(c.Module))
@@ -65,15 +66,41 @@ func moduleOf(_ context.Context, image client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: image.GetNamespace(), Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}}
 }
 
-// nodeChanged lets through what decides which images are wanted.
-func nodeChanged(e event.UpdateEvent) bool {
-	before, okBefore := e.ObjectOld.(*corev1.Node)
-	now, okNow := e.ObjectNew.(*corev1.Node)
-	if !okBefore || !okNow {
-		return false
+// nodeEvents queues the Modules for which a node's change is one of the images that they want. Nodes change all the time, by our own labels
+// above all, and each pass of a Module looks at all nodes.
+func (c *Controller) nodeEvents() handler.Funcs {
+	add := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], before, now client.Object) {
+		old, okOld := before.(*corev1.Node)
+		node, okNode := now.(*corev1.Node)
+		if !okOld || !okNode {
+			return
+		}
+		for _, request := range c.modules(ctx, "", func(m *v1beta1.Module) bool { return concerns(m, old, node) }) {
+			q.Add(request)
+		}
 	}
-	return before.Status.NodeInfo.KernelVersion != now.Status.NodeInfo.KernelVersion ||
-		before.Status.NodeInfo.Architecture != now.Status.NodeInfo.Architecture || !maps.Equal(before.Labels, now.Labels)
+	nothing := &corev1.Node{}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			add(ctx, q, nothing, e.Object)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			add(ctx, q, nothing, e.Object)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			old, okOld := e.ObjectOld.(*corev1.Node)
+			node, okNode := e.ObjectNew.(*corev1.Node)
+			if okOld && okNode && (platformOf(old) != platformOf(node) || !maps.Equal(old.Labels, node.Labels)) {
+				add(ctx, q, old, node)
+			}
+		},
+	}
+}
+
+// concerns reports whether a node brings a Module another platform than before, or takes one away.
+func concerns(m *v1beta1.Module, before, now *corev1.Node) bool {
+	was, is := placement.Eligible(m, before) && platformOf(before).kernel != "", placement.Eligible(m, now) && platformOf(now).kernel != ""
+	return was != is || is && platformOf(before) != platformOf(now)
 }
 
 // imagesOfPod is the image of a Job's pod. A carrier that does not find its image concerns all of its Module's.
@@ -101,14 +128,6 @@ func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []re
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&images.Items[i])})
 	}
 	return requests
-}
-
-func (c *Controller) modulesOfNode(ctx context.Context, object client.Object) []reconcile.Request {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return nil
-	}
-	return c.modules(ctx, "", func(m *v1beta1.Module) bool { return placement.Selects(m, node) })
 }
 
 // modulesOfSource are the Modules of a ConfigMap's namespace that name it.
