@@ -79,16 +79,20 @@ func (s *suite) builders(ctx context.Context) error {
 	if err := s.withComponent(ctx, "build", patch); err != nil {
 		return err
 	}
-	// Pods find the registry at an address of the node's own, as they find the API server.
-	script := fmt.Sprintf("(while :; do forward %s %s; sleep 1; done >/var/log/registry.log 2>&1 </dev/null &)",
-		podRegistry, net.JoinHostPort(node.Gateway, strconv.Itoa(s.registry.Port())))
-	if _, err := s.console(ctx, script); err != nil {
+	if err := s.forwardRegistry(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(s.buildSpace(ctx, nativeSpace, "restricted"), s.buildSpace(ctx, dockerSpace, "privileged")); err != nil {
 		return err
 	}
 	return s.eventually(ctx, "the operator that builds is ready", s.deployed)
+}
+
+// forwardRegistry lets pods of the first node find the registry at an address of the node's own, as they find the API server, until it reboots.
+func (s *suite) forwardRegistry(ctx context.Context) error {
+	_, err := s.console(ctx, fmt.Sprintf("(while :; do forward %s %s; sleep 1; done >/var/log/registry.log 2>&1 </dev/null &)",
+		podRegistry, net.JoinHostPort(node.Gateway, strconv.Itoa(s.registry.Port()))))
+	return err
 }
 
 // buildSpace makes a namespace with a key for signing and the registry as Buildah finds it.
@@ -205,22 +209,6 @@ func (s *suite) pushSource(ctx context.Context, dir, repository string) error {
 	}
 	_, _, err = s.registry.Push(ctx, repository, image)
 	return err
-}
-
-// forget takes an image out of the registry, by its tag and by its digest.
-func (s *suite) forget(ctx context.Context, repository string) error {
-	reference, err := s.local(repository)
-	if err != nil {
-		return err
-	}
-	image, err := remote.Head(reference, remote.WithContext(ctx))
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		remote.Delete(reference, remote.WithContext(ctx)),
-		remote.Delete(reference.Context().Digest(image.Digest.String()), remote.WithContext(ctx)),
-	)
 }
 
 // local is an image in the registry as this process finds it.

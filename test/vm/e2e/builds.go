@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,31 +15,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/testkit/audit"
 	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/registry"
 )
 
 const (
 	// compileSample builds the sample in the working directory, below the headers that the pod mounts.
 	compileSample = "make -C /headers M=/build modules"
-	// toggles of one input, between two values that were both built before.
-	toggles = 20
+	// dockerSample is the module that is built from a Dockerfile.
+	dockerSample = "drover_sample_dep"
+	// breakUnsigned is the value of BREAK that has the image pushed before it is signed, too. All goes well but for that.
+	breakUnsigned = "unsigned"
 	// errorWithin bounds how long a compiler's line takes from the container's end into the condition, seconds.
 	errorWithin = 30
 )
 
-// nativeSample builds our sample from a ConfigMap, signs it, and loads it.
+// nativeSample builds our sample from a ConfigMap, signs it, and loads it. It stays for the steps after.
 func (s *suite) nativeSample(ctx context.Context) error {
 	if err := s.sampleSource(ctx, "sample", ""); err != nil {
 		return err
 	}
-	m := s.sampleModule("native", "sample")
-	return s.buildAndLoad(ctx, m, []string{sample}, &packageResult{}, false)
+	m := s.sampleModule(nativeModule.Name, "sample")
+	if s.breaks == breakUnsigned {
+		m.Spec.ModuleLoader.Container.Sign.UnsignedImage = podRegistry + "/made/unsigned:${KERNEL_FULL_VERSION}"
+		m.Spec.ModuleLoader.Container.Sign.UnsignedImageRegistryTLS.Insecure = true
+	}
+	return s.build(ctx, m, []string{sample}, &packageResult{}, false)
 }
 
 // sampleModule builds natively from a ConfigMap.
@@ -48,40 +52,69 @@ func (s *suite) sampleModule(name, source string) *v1beta1.Module {
 	m := s.made(client.ObjectKey{Namespace: nativeSpace, Name: name}, []string{sample})
 	m.Spec.ModuleLoader.Container.Build = nativeBuild(compileSample)
 	m.Spec.ModuleLoader.Container.Build.Native.SourceConfigMap = &corev1.LocalObjectReference{Name: source}
+	// Other nodes have the toolchain not at hand, and no way to the registry for pods.
+	m.Spec.ModuleLoader.Container.Build.Selector = map[string]string{corev1.LabelHostname: nodeName(artifacts.Linux61)}
 	return m
+}
+
+// sampleFiles are the source of one of the sample's modules, with more text in its program. The others take time to compile.
+func (s *suite) sampleFiles(module, more string) (map[string]string, error) {
+	program, err := readFile(filepath.Join(s.source("drover-sample"), module+".c"))
+	return map[string]string{module + ".c": string(program) + more, "Kbuild": "obj-m := " + module + ".o\n"}, err
 }
 
 // sampleSource makes a ConfigMap of the sample's source, with more text in its program.
 func (s *suite) sampleSource(ctx context.Context, name, more string) error {
-	entries, err := os.ReadDir(s.source("drover-sample"))
+	files, err := s.sampleFiles(sample, more)
 	if err != nil {
 		return err
 	}
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: nativeSpace, Name: name}, Data: map[string]string{}}
-	for _, entry := range entries {
-		content, err := readFile(filepath.Join(s.source("drover-sample"), entry.Name()))
-		if err != nil {
-			return err
-		}
-		config.Data[entry.Name()] = string(content)
-		if strings.HasSuffix(entry.Name(), ".c") {
-			config.Data[entry.Name()] += more
-		}
-	}
-	return s.client.Create(ctx, config)
+	return s.client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: nativeSpace, Name: name}, Data: files})
 }
 
-// dockerSample builds the same from a Dockerfile, with a base image that Buildah finds at a mirror.
-func (s *suite) dockerSample(ctx context.Context) error {
-	if err := s.pushSource(ctx, s.source("drover-sample"), "sources/sample:1"); err != nil {
+// dockerBegins has another module of the sample built from a Dockerfile, with a base image that Buildah finds at a mirror. That takes minutes,
+// in which other steps have theirs built.
+func (s *suite) dockerBegins(ctx context.Context) error {
+	files, err := s.sampleFiles(dockerSample, "")
+	if err != nil {
+		return err
+	}
+	header := dockerSample + ".h"
+	text, err := readFile(filepath.Join(s.source("drover-sample"), header))
+	if err != nil {
+		return err
+	}
+	files[header] = string(text)
+	source := registry.Spec{Files: map[string]registry.File{}}
+	for name, text := range files {
+		source.Files["/"+name] = registry.File{Content: []byte(text)}
+	}
+	image, err := registry.Image(source)
+	if err != nil {
+		return err
+	}
+	if _, _, err := s.registry.Push(ctx, "sources/sample:1", image); err != nil {
 		return err
 	}
 	if err := s.dockerfile(ctx, "sample", dockerfileOf("sources/sample:1", compileSample, s.release())); err != nil {
 		return err
 	}
-	m := s.made(client.ObjectKey{Namespace: dockerSpace, Name: "docker"}, []string{sample})
+	return s.client.Create(ctx, s.dockerModule())
+}
+
+func (s *suite) dockerModule() *v1beta1.Module {
+	m := s.made(client.ObjectKey{Namespace: dockerSpace, Name: "docker"}, []string{dockerSample})
 	m.Spec.ModuleLoader.Container.Build = &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: "sample"}}
-	return s.buildAndLoad(ctx, m, []string{sample}, &packageResult{}, false)
+	return m
+}
+
+// dockerLoads waits for it.
+func (s *suite) dockerLoads(ctx context.Context) error {
+	m := s.dockerModule()
+	if err := s.follow(ctx, m, []string{dockerSample}, &packageResult{}, false); err != nil {
+		return err
+	}
+	return s.remove(ctx, client.ObjectKeyFromObject(m), dockerSample)
 }
 
 // compilerLine: what the compiler says about a mistake is in the condition soon after.
@@ -90,6 +123,7 @@ func (s *suite) compilerLine(ctx context.Context) error {
 		return err
 	}
 	m := s.sampleModule("mistake", "mistake")
+	m.Spec.ModuleLoader.Container.Modprobe.ModuleName = "mistake" // the sample is another Module's
 	key := client.ObjectKeyFromObject(m)
 	if err := s.client.Create(ctx, m); err != nil {
 		return err
@@ -119,7 +153,15 @@ func (s *suite) compilerLine(ctx context.Context) error {
 	if s.figures["errorLineSeconds"] > errorWithin {
 		return fmt.Errorf("the line took %.0f s", s.figures["errorLineSeconds"])
 	}
-	return s.remove(ctx, key, sample)
+	return s.removed(ctx, m)
+}
+
+// removed deletes a Module that has loaded nothing.
+func (s *suite) removed(ctx context.Context, m *v1beta1.Module) error {
+	if err := s.client.Delete(ctx, m); err != nil {
+		return err
+	}
+	return s.eventually(ctx, m.Name+" is gone", func(ctx context.Context) error { return s.gone(ctx, m) })
 }
 
 // buildEnded is when a Module's first build ended.
@@ -141,101 +183,4 @@ func (s *suite) buildEnded(ctx context.Context, space, module string) (time.Time
 		return first, errors.New("no pod of a build is there")
 	}
 	return first, nil
-}
-
-// exactlyOnce toggles an input: two Jobs in all, from the audit log.
-func (s *suite) exactlyOnce(ctx context.Context) error {
-	log, err := audit.Open(s.cluster.AuditLog)
-	if err != nil {
-		return err
-	}
-	if _, err := log.Next(); err != nil { // what was before
-		return err
-	}
-	m := s.sampleModule("toggled", "sample")
-	key := client.ObjectKeyFromObject(m)
-	if err := s.client.Create(ctx, m); err != nil {
-		return err
-	}
-	for i := range toggles {
-		value := []string{"a", "b"}[i%2]
-		base := m.DeepCopy()
-		m.Spec.ModuleLoader.Container.Build.BuildArgs = []v1beta1.BuildArg{{Name: "TOGGLE", Value: value}}
-		if err := s.client.Patch(ctx, m, client.MergeFrom(base)); err != nil {
-			return err
-		}
-		if err := s.eventually(ctx, "the image of this input is wanted", func(ctx context.Context) error { return s.wanted(ctx, key, value) }); err != nil {
-			return err
-		}
-		if i < 2 { // both are made once; later they only have to be found
-			if err := s.within(ctx, buildPatience, "the image is there", func(ctx context.Context) error {
-				return s.conditionIs(ctx, key, v1beta1.ConditionImagesAvailable, "True", v1beta1.ReasonImagesAvailable)
-			}); err != nil {
-				return err
-			}
-		}
-	}
-	requests, err := log.Next()
-	if err != nil {
-		return err
-	}
-	made := 0
-	for _, r := range audit.OurWrites(requests) {
-		if r.Verb == "create" && strings.HasPrefix(r.Resource(), "jobs") {
-			made++
-		}
-	}
-	// The input without the argument may have got its Job before the first toggle.
-	s.figures["jobs"] = float64(made)
-	if made != 2 && made != 3 {
-		return fmt.Errorf("%d Jobs for two inputs and %d toggles", made, toggles)
-	}
-	return s.remove(ctx, key, sample)
-}
-
-// wanted checks that exactly the image with this argument is.
-func (s *suite) wanted(ctx context.Context, key client.ObjectKey, value string) error {
-	var list v1alpha1.ModuleImageList
-	if err := s.client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		if image := &list.Items[i]; len(image.Spec.WantedBy) > 0 {
-			for _, arg := range image.Spec.Build.Args {
-				if arg.Name == "TOGGLE" && arg.Value == value {
-					return nil
-				}
-			}
-		}
-	}
-	return fmt.Errorf("no image with TOGGLE=%s is wanted", value)
-}
-
-// registryWiped: what the registry forgot is made again when the Module asks for a rebuild, and loaded.
-func (s *suite) registryWiped(ctx context.Context) error {
-	m := s.sampleModule("wiped", "sample")
-	key := client.ObjectKeyFromObject(m)
-	if err := s.client.Create(ctx, m); err != nil {
-		return err
-	}
-	available := func(ctx context.Context) error {
-		return errors.Join(s.conditionIs(ctx, key, v1beta1.ConditionImagesAvailable, "True", ""), s.ready(ctx, artifacts.Linux61, key, sample))
-	}
-	if err := s.within(ctx, buildPatience, "the module is loaded", available); err != nil {
-		return err
-	}
-	if err := s.forget(ctx, s.repository(m)); err != nil {
-		return err
-	}
-	base := m.DeepCopy()
-	m.Spec.ImageRebuildTriggerGeneration = ptr.To(1)
-	if err := s.client.Patch(ctx, m, client.MergeFrom(base)); err != nil {
-		return err
-	}
-	if err := s.within(ctx, buildPatience, "the image was made again", func(ctx context.Context) error {
-		return errors.Join(s.signedWhole(ctx, s.repository(m), sample), available(ctx))
-	}); err != nil {
-		return err
-	}
-	return s.remove(ctx, key, sample)
 }

@@ -58,11 +58,13 @@ func (s *suite) groups() map[string][][]step {
 		"build": {{
 			start,
 			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},
+			{"", "a build from a Dockerfile is asked for", s.dockerBegins},
 			{"native", "a native build from a ConfigMap is signed, pushed and loaded, under Pod Security restricted", s.nativeSample},
-			{"dockerfile", "a build from a Dockerfile is signed, pushed and loaded", s.dockerSample},
 			{"errorLine", "the compiler's line about a mistake is in the condition", s.compilerLine},
-			{"exactlyOnce", "toggling an input makes one Job per input", s.exactlyOnce},
-			{"registryWiped", "what the registry forgot is made again", s.registryWiped},
+			{"exactlyOnce", "20 toggles over all kinds of inputs make one Job per input, and none for a repeat", s.exactlyOnce},
+			{"dockerfile", "a build from a Dockerfile is signed, pushed and loaded", s.dockerLoads},
+			{"registryWiped", "what the registry forgot is made again when a node needs it, once; a node that holds it goes on, over a reboot, too", s.registryWiped},
+			{"neverUnsigned", "of all that the registry was ever sent, no module is unsigned", s.neverUnsigned},
 		}},
 		"dkms": {{
 			start,

@@ -11,7 +11,7 @@
 // images are built and signed on the node, or "dkms", which does so with each of Debian's packages PKGS. STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
 // in group agent, BREAK=busy lets modules come and go while it should be idle;
-// in group privileges, BREAK=item takes nothing away.
+// in group privileges, BREAK=item takes nothing away; in group build, BREAK=unsigned has the unsigned image pushed, too.
 package main
 
 import (

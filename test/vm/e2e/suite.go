@@ -110,7 +110,7 @@ func (s *suite) prepare(ctx context.Context) (err error) {
 func nodeName(series artifacts.Series) string { return "vm-" + string(series) }
 
 func (s *suite) start(ctx context.Context) (err error) {
-	names := []string{nodeName(artifacts.Linux61), nodeName(artifacts.Linux612)}
+	names := []string{nodeName(artifacts.Linux61), nodeName(artifacts.Linux612), nodeName(needy)}
 	s.cluster, err = devcluster.Start(ctx, devcluster.Options{
 		Dir: filepath.Join(s.dir, "cluster"), AdvertiseAddress: node.Gateway, ExtraSANs: []string{node.Gateway},
 		NodeHostAliases: names, NodeTokens: names,
@@ -205,13 +205,18 @@ func (s *suite) pushProgram(ctx context.Context, name string) error {
 }
 
 func (s *suite) startNode(ctx context.Context, series artifacts.Series, index int) error {
+	return s.startSeries(ctx, series, series, index)
+}
+
+// startSeries starts a node that is not called after its kernel.
+func (s *suite) startSeries(ctx context.Context, series, kernel artifacts.Series, index int) error {
 	ca, err := os.ReadFile(s.cluster.CA)
 	if err != nil {
 		return err
 	}
 	name := nodeName(series)
 	n, err := node.Start(ctx, s.images, node.Config{
-		Name: name, Index: index, Kernel: series, Dir: filepath.Join(s.dir, name),
+		Name: name, Index: index, Kernel: kernel, Dir: filepath.Join(s.dir, name),
 		Server: s.cluster.Server, CA: ca, Token: s.cluster.NodeTokens[name], RegistryPort: s.registry.Port(),
 		Files: s.guestFiles, MemMB: machines[group()].memMB, SMP: machines[group()].smp,
 	})
@@ -236,7 +241,7 @@ func (s *suite) startNode(ctx context.Context, series artifacts.Series, index in
 // eventually repeats a check until it holds. What did not hold last is the error.
 func (s *suite) eventually(ctx context.Context, what string, check func(context.Context) error) error {
 	limit := cmp.Or(s.patience, patience)
-	if s.breaks != "" && s.started {
+	if s.breaks != "" && s.breaks != breakUnsigned && s.started {
 		limit = brokenPatience
 	}
 	var last error

@@ -15,11 +15,13 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // Host is the registry's name in image references of pods. Nodes send every
@@ -28,15 +30,18 @@ const Host = "registry.test"
 
 // Registry is an OCI registry that keeps its content in memory.
 type Registry struct {
-	handler http.Handler
-	port    int
-	server  *http.Server
-	ended   chan error
+	handler  http.Handler
+	recorder *recorder
+	port     int
+	server   *http.Server
+	ended    chan error
 }
 
 // Start starts an empty registry on a free port of 127.0.0.1.
 func Start() (*Registry, error) {
-	r := &Registry{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	recorder := &recorder{stores: map[string]blobStore{}}
+	library := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(recorder))
+	r := &Registry{handler: recorder.recording(library), recorder: recorder}
 	if err := r.Up(); err != nil {
 		return nil, err
 	}
@@ -99,6 +104,36 @@ func (r *Registry) Push(ctx context.Context, repository string, image v1.Image) 
 	}
 	base := Host + "/" + target.RepositoryStr()
 	return base + ":" + target.TagStr(), base + "@" + digest.String(), nil
+}
+
+// forget makes the registry forget a manifest by a tag and by its digest.
+func (r *Registry) forget(ctx context.Context, repository, reference string) error {
+	image, err := name.ParseReference(net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port))+"/"+repository+":"+reference, name.Insecure)
+	if strings.Contains(reference, ":") {
+		image, err = name.ParseReference(net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port))+"/"+repository+"@"+reference, name.Insecure)
+	}
+	if err != nil {
+		return fmt.Errorf("read the image's name: %w", err)
+	}
+	found, err := remote.Head(image, remote.WithContext(ctx))
+	if IsMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask for %s: %w", image, err)
+	}
+	for _, each := range []name.Reference{image, image.Context().Digest(found.Digest.String())} {
+		if err := remote.Delete(each, remote.WithContext(ctx)); err != nil && !IsMissing(err) {
+			return fmt.Errorf("delete %s: %w", each, err)
+		}
+	}
+	return nil
+}
+
+// IsMissing reports whether an answer of a registry says that something is not there.
+func IsMissing(err error) bool {
+	var answer *transport.Error
+	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
 }
 
 // PushPause makes the nodes' sandbox image from the path of its program.
