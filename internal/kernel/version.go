@@ -116,7 +116,7 @@ func (v *Version) debian(rest string) {
 	if !ok {
 		return
 	}
-	if release, flavor, ok := strings.Cut(rest, "-"); ok && isABI(release) && flavor != "" && !allDigits(flavor) {
+	if release, flavor, ok := strings.Cut(rest, "-"); ok && isABI(release) && isFlavor(flavor) {
 		v.DebianRelease, v.DebianFlavor = clean(release), clean(flavor)
 		return
 	}
@@ -132,6 +132,15 @@ func isABI(release string) bool {
 		return false
 	}
 	return rest == "" || strings.HasPrefix(rest, ".bpo.") || strings.HasPrefix(rest, ".deb")
+}
+
+// isFlavor refuses what others put in a flavor's place: a number, and the names of openSUSE's, Alpine's and Arch's kernels.
+func isFlavor(flavor string) bool {
+	switch flavor {
+	case "", "default", "lts", "virt", "MANJARO":
+		return false
+	}
+	return !allDigits(flavor)
 }
 
 // isDebianFlavor tells whether one component of the flavor is an architecture that Debian builds kernels for.
