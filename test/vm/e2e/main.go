@@ -7,8 +7,9 @@
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
 // GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "dra", "agent", which measures what the
-// agent costs, "privileges", which takes away all that the agent is allowed, one thing at a time, "build", in which
-// images are built and signed on the node, or "dkms", which does so with each of Debian's packages PKGS. STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
+// agent costs, "privileges", which takes away all that the agent is allowed, one thing at a time, "build", in which images are built and signed on
+// the node, or "dkms", which does so with each of Debian's packages PKGS. STEPS=rmmod,inUse runs only those of the group, for work on them: some
+// stand on the ones before. TRACE=1 prints how long each thing took that a step waited for.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
 // in group agent, BREAK=busy lets modules come and go while it should be idle;
 // in group privileges, BREAK=item takes nothing away; in group build, BREAK=unsigned has the unsigned image pushed, too.

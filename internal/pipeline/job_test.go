@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/pipeline"
+)
+
+func options() *pipeline.Options {
+	return &pipeline.Options{
+		SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@sha256:" + strings.Repeat("a", 64), HostModules: true,
+		User: ptr.To[int64](65532), Deadline: time.Hour,
+	}
+}
+
+// signing asks for a signature besides the build.
+func signing(m *v1beta1.Module) {
+	container(m).Sign = &v1beta1.Sign{KeySecret: ref("key"), CertSecret: ref("cert"), FilesToSign: []string{"/opt/a.ko"}}
+}
+
+func compiling(m *v1beta1.Module) {
+	container(m).Build = &v1beta1.Build{
+		Secrets: []corev1.LocalObjectReference{{Name: "licence"}},
+		Native:  &v1beta1.NativeBuild{ToolchainImage: "r/gcc:12", HeadersImage: "r/headers:$KERNEL_FULL_VERSION", SourceImage: "r/src:1", Artifacts: []string{"*.ko"}},
+	}
+}
+
+func job(t *testing.T, change ...func(*v1beta1.Module)) *batchv1.Job {
+	t.Helper()
+	return pipeline.Job(image(t, module(change...), configMap("FROM a"), options().BuildahImage), 1, "New", options())
+}
+
+// steps are the names of all containers, in the order in which they run.
+func steps(pod *corev1.PodSpec) []string {
+	var names []string
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func TestStepsOfAJob(t *testing.T) {
+	unsigned := func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r/u:1" }
+	for name, tc := range map[string]struct {
+		given []func(*v1beta1.Module)
+		then  []string
+	}{
+		"build":                  {then: []string{"check", "build", "push"}},
+		"build and sign":         {given: []func(*v1beta1.Module){signing}, then: []string{"check", "build", "sign", "push"}},
+		"the unsigned image too": {given: []func(*v1beta1.Module){signing, unsigned}, then: []string{"check", "build", "push-unsigned", "sign", "push"}},
+		"sign only": {
+			given: []func(*v1beta1.Module){signing, unsigned, func(m *v1beta1.Module) { container(m).Build = nil }},
+			then:  []string{"check", "pull", "sign", "push"},
+		},
+		"native": {given: []func(*v1beta1.Module){compiling, signing}, then: []string{"check", "build", "pack", "sign", "push"}},
+		"native, from a ConfigMap": {
+			given: []func(*v1beta1.Module){compiling, func(m *v1beta1.Module) {
+				n := container(m).Build.Native
+				n.SourceImage, n.SourceConfigMap = "", ref("source")
+			}},
+			then: []string{"check", "source", "build", "pack", "push"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := job(t, tc.given...)
+			if diff := cmp.Diff(tc.then, steps(&j.Spec.Template.Spec)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestSecretsAreWhereTheyAreNeeded: the key is in sign alone, beside nothing of the user's and without any registry's secret.
+func TestSecretsAreWhereTheyAreNeeded(t *testing.T) {
+	for _, kind := range []func(*v1beta1.Module){compiling, func(m *v1beta1.Module) { container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}} }} {
+		pod := job(t, kind, signing).Spec.Template.Spec
+		secret := map[string]string{}
+		for _, v := range pod.Volumes {
+			if v.Secret != nil {
+				secret[v.Name] = v.Secret.SecretName
+			}
+		}
+		got := map[string][]string{}
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			for _, m := range c.VolumeMounts {
+				if name, ok := secret[m.Name]; ok {
+					got[c.Name] = append(got[c.Name], name)
+					if !m.ReadOnly {
+						t.Errorf("%s mounts %s so that it can be written", c.Name, name)
+					}
+				}
+			}
+		}
+		build := []string{"licence"}
+		if pod.InitContainers[1].Image == options().BuildahImage {
+			build = append(build, "repo") // base images
+		}
+		want := map[string][]string{"check": {"repo", "cert"}, "build": build, "sign": {"key", "cert"}, "push": {"repo", "cert"}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if pod.ShareProcessNamespace == nil || *pod.ShareProcessNamespace || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+			t.Error("the pod's processes see each other, or a token")
+		}
+	}
+}
+
+// TestBuildsFindWhatUpstreamsDo: Secrets and the node's modules inside RUN, arguments, TLS, the right node.
+func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
+	j := job(t, func(m *v1beta1.Module) {
+		container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}}
+		container(m).Build.BuildArgs = []v1beta1.BuildArg{{Name: "A", Value: "b c; d"}}
+		container(m).Build.BaseImageRegistryTLS.InsecureSkipTLSVerify = true
+		container(m).Build.Selector = map[string]string{"builds": "here"}
+		container(m).RegistryTLS.Insecure = true
+	})
+	pod := j.Spec.Template.Spec
+	args := strings.Join(pod.InitContainers[1].Args, "\x00") + "\x00"
+	for _, want := range []string{
+		"--volume\x00/run/secrets/licence:/run/secrets/licence:ro\x00", "--volume\x00/host/lib/modules:/host/lib/modules:ro\x00",
+		"--build-arg\x00A=b c; d\x00", "--build-arg\x00KERNEL_FULL_VERSION=" + kernelVersion + "\x00", "--tls-verify=false\x00", "--platform\x00linux/amd64\x00",
+	} {
+		if !strings.Contains(args, want) {
+			t.Errorf("no %q in %q", want, args)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "builds": "here"}, pod.NodeSelector); diff != "" {
+		t.Error(diff)
+	}
+	for _, c := range []corev1.Container{pod.InitContainers[0], pod.Containers[0]} {
+		if !slices.Contains(c.Args, "--insecure") {
+			t.Errorf("%s does not use plain HTTP: %v", c.Name, c.Args)
+		}
+	}
+	if strings.Contains(pod.InitContainers[1].Args[1], "licence") || strings.Contains(pod.InitContainers[1].Args[1], "b c; d") {
+		t.Error("a value is part of the script's text")
+	}
+}
+
+// TestBuildahHasNoPowersOverTheNode: the capabilities that its user namespace needs, mirrors where it looks for them, storage that goes with the
+// pod, and a node's profiles untouched where Pod Security may forbid to leave them.
+func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
+	img := image(t, module(), configMap("FROM a"), "b@1")
+	for _, host := range []bool{true, false} {
+		c := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{HostModules: host}).Containers[0]
+		s := c.SecurityContext
+		if diff := cmp.Diff(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}}, s.Capabilities); diff != "" {
+			t.Error(diff)
+		}
+		if ptr.Deref(s.AllowPrivilegeEscalation, true) || s.Privileged != nil || (s.SeccompProfile != nil) != host || (s.AppArmorProfile != nil) != host {
+			t.Errorf("with the host's modules %t: %+v", host, s)
+		}
+		if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "environment" && m.MountPath == "/etc/containers/registries.conf.d"
+		}) {
+			t.Errorf("mirrors are not where Buildah reads them: %+v", c.VolumeMounts)
+		}
+		if !strings.Contains(c.Args[1], `--root "$DROVER_WORK/storage"`) {
+			t.Error("layers are kept outside of the pod's volumes")
+		}
+	}
+}
+
+// TestLayersAreMountedWithinARegistry: what an unsigned image in another repository of the same registry has is not sent again.
+func TestLayersAreMountedWithinARegistry(t *testing.T) {
+	for unsigned, want := range map[string]bool{"r.example/unsigned:1": true, "other.example/unsigned:1": false, "": false} {
+		j := job(t, signing, func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = unsigned })
+		if args := j.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, "--mount-from") != want {
+			t.Errorf("%q: %v", unsigned, args)
+		}
+	}
+}
+
+// TestFailuresTellWhy: the step, and the line of the compiler.
+func TestFailuresTellWhy(t *testing.T) {
+	img := image(t, module(compiling, signing), nil, "")
+	ended := func(name string, code int32, message string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}
+	}
+	for name, tc := range map[string]struct {
+		given  []corev1.ContainerStatus
+		reason string
+		says   string
+	}{
+		"compiler": {
+			given:  []corev1.ContainerStatus{ended("check", 0, `{"step":"check","state":"Missing"}`), ended("build", 2, "CC m.o\nm.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1\n")},
+			reason: v1beta1.ReasonBuildFailed, says: "m.c:3:1: error: expected ';'",
+		},
+		"signer":   {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","error":"the key does not belong to the certificate"}`)}, reason: v1beta1.ReasonSignFailed, says: "the key does not belong"},
+		"registry": {given: []corev1.ContainerStatus{ended("check", 1, `{"step":"check","error":"401"}`)}, reason: v1beta1.ReasonCheckFailed, says: "401"},
+		"push":     {given: []corev1.ContainerStatus{ended("push", 1, "plain text error\n")}, reason: v1beta1.ReasonPushFailed, says: "plain text error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := pipeline.Job(img, 1, "New", options())
+			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Status: corev1.PodStatus{
+				Phase: corev1.PodFailed, InitContainerStatuses: tc.given,
+			}}
+			runs := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})
+			if r := runs[0]; !r.Failed || r.Told.Reason != tc.reason || !strings.Contains(r.Told.Message, tc.says) {
+				t.Errorf("%+v", runs[0])
+			}
+		})
+	}
+}
+
+// TestLocalBuildIsTheSame: a build on this machine has the arguments of the Job's.
+func TestLocalBuildIsTheSame(t *testing.T) {
+	img := image(t, module(), configMap("FROM a"), "b@1")
+	local := pipeline.BuilderOf(&img.Spec).Local(img, pipeline.Dirs{Layout: "/l", Work: "/w", Source: "/s"})
+	rendered := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{}).Containers[0].Args
+	if diff := cmp.Diff(rendered[4:], local.Args[6:]); diff == "" || len(local.Args) < 10 {
+		text, _ := json.Marshal(local)
+		t.Errorf("the local build has the directories of the Job's, or no arguments: %s", text)
+	}
+	if diff := cmp.Diff(rendered[5:], local.Args[6:]); diff != "" {
+		t.Error(diff)
+	}
+}
