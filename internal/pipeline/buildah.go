@@ -80,10 +80,10 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		{Name: "DROVER_DOCKERFILE", Value: filepath.Join(dockerfileDir, DockerfileKey)},
 		{Name: "SSL_CERT_DIR", Value: caDirs},
 	}
-	if len(image.Spec.RepoSecrets) > 0 {
-		// Base images are pulled with the first Secret, as upstream's builder does.
-		mounts = append(mounts, mount(volumeName("auth", image.Spec.RepoSecrets[0].Name), authDir(0), true))
-		env = append(env, corev1.EnvVar{Name: "DROVER_AUTH", Value: filepath.Join(authDir(0), authFile)})
+	volume, dir := baseAuth(&image.Spec)
+	if volume != "" {
+		mounts = append(mounts, mount(volume, dir, true))
+		env = append(env, corev1.EnvVar{Name: "DROVER_AUTH", Value: filepath.Join(dir, authFile)})
 	}
 	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
 		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -91,6 +91,18 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: rootInside(o.HostModules),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}}}
+}
+
+// baseAuth is the volume with the credentials for base images, and where it is mounted: the one Secret, or what check has put together of several.
+func baseAuth(spec *v1alpha1.ModuleImageSpec) (volume, dir string) {
+	switch {
+	case len(spec.RepoSecrets) == 0:
+		return "", ""
+	case mergesAuth(spec):
+		return "auth", mergedDir
+	}
+	name := spec.RepoSecrets[0].Name
+	return volumeName("auth", name), authDir(name)
 }
 
 // buildahArgs make the result depend on the inputs alone, as far as a Dockerfile allows: no times, one platform, no cache.

@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -41,6 +40,7 @@ const (
 	workDir        = "/drover/work"
 	keyDir         = "/drover/key"
 	certDir        = "/drover/cert"
+	mergedDir      = "/drover/credentials"
 	environmentDir = "/drover/environment"
 
 	authFile = "config.json"
@@ -150,6 +150,11 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		s.Volumes = append(s.Volumes, authVolume(spec.RepoSecrets[i].Name))
 	}
 	s.InitContainers = []corev1.Container{check(spec, o)}
+	if mergesAuth(spec) {
+		s.Volumes = append(s.Volumes, corev1.Volume{Name: "auth", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+		}})
+	}
 	root := false
 	if b := BuilderOf(spec); b != nil {
 		part := b.Render(image, o)
@@ -159,7 +164,7 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		s.InitContainers = append(s.InitContainers, pull(spec, o))
 	}
 	if spec.Sign != nil {
-		s.Volumes = append(s.Volumes, keyVolume("key", spec.Sign.KeySecret, keyKey), keyVolume("cert", spec.Sign.CertSecret, certKey))
+		s.Volumes = append(s.Volumes, itemVolume("key", spec.Sign.KeySecret, keyKey, keyKey), itemVolume("cert", spec.Sign.CertSecret, certKey, certKey))
 		if spec.Build != nil && spec.Sign.UnsignedImage != "" {
 			s.InitContainers = append(s.InitContainers, pushUnsigned(spec, o))
 		}
@@ -176,11 +181,19 @@ func check(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
 	args = append(args, "--hash", spec.Hash)
 	mounts = append(mounts, mount("state", stateDir, false))
+	if mergesAuth(spec) {
+		args, mounts = append(args, "--merge-auth", path.Join(mergedDir, authFile)), append(mounts, mount("auth", mergedDir, false))
+	}
 	if spec.Sign != nil {
 		// The certificate is public: another one than the image was signed with means that the key was changed.
-		args, mounts = append(args, "--cert", path.Join(certDir, certKey)), append(mounts, mount("cert", certDir, true))
+		args, mounts = append(args, "--cert", certFile(spec.Sign)), append(mounts, mount("cert", path.Dir(certFile(spec.Sign)), true))
 	}
 	return step(o, StepCheck, args, mounts...)
+}
+
+// mergesAuth reports whether a builder that takes one file of credentials needs those of several Secrets.
+func mergesAuth(spec *v1alpha1.ModuleImageSpec) bool {
+	return spec.Build != nil && spec.Build.Native == nil && len(spec.RepoSecrets) > 1
 }
 
 func pull(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
@@ -198,17 +211,17 @@ func pushUnsigned(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 // sign is the only step that sees the key; it reaches no registry.
 func sign(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args := append([]string{
-		"--layout", layoutDir, "--key", path.Join(keyDir, keyKey), "--cert", path.Join(certDir, certKey),
+		"--layout", layoutDir, "--key", keyFile(spec.Sign), "--cert", certFile(spec.Sign),
 	}, repeated("--file", spec.Sign.Files)...)
 	return step(o, StepSign, args,
-		mount("layout", layoutDir, false), mount("key", keyDir, true), mount("cert", certDir, true))
+		mount("layout", layoutDir, false), mount("key", path.Dir(keyFile(spec.Sign)), true), mount("cert", path.Dir(certFile(spec.Sign)), true))
 }
 
 func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
 	args, mounts = append(args, "--layout", layoutDir, "--hash", spec.Hash), append(mounts, mount("layout", layoutDir, true))
 	if spec.Sign != nil {
-		args, mounts = append(args, "--cert", path.Join(certDir, certKey)), append(mounts, mount("cert", certDir, true))
+		args, mounts = append(args, "--cert", certFile(spec.Sign)), append(mounts, mount("cert", path.Dir(certFile(spec.Sign)), true))
 		if neighbours(spec.Image, spec.Sign.UnsignedImage) {
 			// Most layers are there already; the registry is asked to use them.
 			args = append(args, "--mount-from", spec.Sign.UnsignedImage)
@@ -220,9 +233,9 @@ func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 // registry are the arguments and mounts of a step that reaches one.
 func registry(spec *v1alpha1.ModuleImageSpec, image string, tls v1beta1.TLSOptions) (args []string, mounts []corev1.VolumeMount) {
 	args = []string{"--image", image}
-	for i, secret := range spec.RepoSecrets {
-		args = append(args, "--auth", path.Join(authDir(i), authFile))
-		mounts = append(mounts, mount(volumeName("auth", secret.Name), authDir(i), true))
+	for _, secret := range spec.RepoSecrets {
+		args = append(args, "--auth", path.Join(authDir(secret.Name), authFile))
+		mounts = append(mounts, mount(volumeName("auth", secret.Name), authDir(secret.Name), true))
 	}
 	if tls.Insecure {
 		args = append(args, "--insecure")
@@ -265,20 +278,25 @@ func repeated(flag string, values []string) []string {
 	return args
 }
 
-func authDir(i int) string { return fmt.Sprintf("/drover/auth/%d", i) }
+// authDir, and keyFile and certFile, name the Secret: what is not there is said with its name.
+func authDir(secret string) string { return path.Join("/drover/auth", secret) }
+
+func keyFile(s *v1alpha1.ImageSign) string { return path.Join(keyDir, s.KeySecret, keyKey) }
+
+func certFile(s *v1alpha1.ImageSign) string { return path.Join(certDir, s.CertSecret, certKey) }
 
 // volumeName is short enough whatever the Secret is called.
 func volumeName(kind, secret string) string { return kind + "-" + digest([]byte(secret))[:nameDigits] }
 
 func authVolume(secret string) corev1.Volume {
-	v := secretVolume(volumeName("auth", secret), secret)
-	v.Secret.Items = []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: authFile}}
-	return v
+	return itemVolume(volumeName("auth", secret), secret, corev1.DockerConfigJsonKey, authFile)
 }
 
-func keyVolume(name, secret, key string) corev1.Volume {
+// itemVolume holds one key of a Secret. Without it the pod starts all the same: a step says at once what is missing, whereas a pod that waits for
+// a volume says nothing until the Job's time is over.
+func itemVolume(name, secret, key, file string) corev1.Volume {
 	v := secretVolume(name, secret)
-	v.Secret.Items = []corev1.KeyToPath{{Key: key, Path: key}}
+	v.Secret.Items, v.Secret.Optional = []corev1.KeyToPath{{Key: key, Path: file}}, ptr.To(true)
 	return v
 }
 

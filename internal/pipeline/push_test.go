@@ -3,6 +3,7 @@
 package pipeline_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -143,5 +144,62 @@ func TestSignedAlone(t *testing.T) {
 	}
 	if step(&pod, pipeline.StepBuild) != nil || step(&pod, pipeline.StepPushUnsigned) != nil {
 		t.Errorf("steps: %v", steps(&pod))
+	}
+}
+
+// TestBaseImagesArePulledWithAllSecrets: Buildah takes one file, so check puts those of several Secrets together, where nothing else sees them.
+func TestBaseImagesArePulledWithAllSecrets(t *testing.T) {
+	more := func(m *v1beta1.Module) { m.Spec.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "mirror"}} }
+	mounts := func(pod *corev1.PodSpec, volume string) (names []string) {
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume }) {
+				names = append(names, c.Name)
+			}
+		}
+		return names
+	}
+	file := func(pod *corev1.PodSpec) string {
+		for _, e := range step(pod, pipeline.StepBuild).Env {
+			if e.Name == "DROVER_AUTH" {
+				return e.Value
+			}
+		}
+		return ""
+	}
+	pod := job(t, more, signing).Spec.Template.Spec
+	if got := mounts(&pod, "auth"); !slices.Equal(got, []string{pipeline.StepCheck, pipeline.StepBuild}) {
+		t.Errorf("the credentials are in %v", got)
+	}
+	if merged := argument(step(&pod, pipeline.StepCheck), "--merge-auth"); merged == "" || merged != file(&pod) {
+		t.Errorf("check writes %q, Buildah reads %q", merged, file(&pod))
+	}
+	for name, given := range map[string][]func(*v1beta1.Module){"one Secret": {signing}, "native": {more, compiling}} {
+		pod := job(t, given...).Spec.Template.Spec
+		if got := mounts(&pod, "auth"); len(got) > 0 || argument(step(&pod, pipeline.StepCheck), "--merge-auth") != "" {
+			t.Errorf("%s: the credentials are in %v", name, got)
+		}
+	}
+}
+
+// TestMissingSecretsAreSaid: a pod does not wait for a Secret of ours that is not there; the step that needs it fails, with its name.
+func TestMissingSecretsAreSaid(t *testing.T) {
+	pod := job(t, signing, func(m *v1beta1.Module) {
+		container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}}
+		container(m).Sign.KeySecret, container(m).Sign.CertSecret = ref("vendor-key"), ref("vendor-cert")
+	}).Spec.Template.Spec
+	optional := map[string]bool{}
+	for _, v := range pod.Volumes {
+		if v.Secret != nil {
+			optional[v.Secret.SecretName] = v.Secret.Optional != nil && *v.Secret.Optional
+		}
+	}
+	// A build without its licence might end well, and be wrong.
+	if want := map[string]bool{"repo": true, "vendor-key": true, "vendor-cert": true, "licence": false}; !maps.Equal(optional, want) {
+		t.Errorf("optional are %v", optional)
+	}
+	for flag, name := range map[string]string{"--key": "vendor-key", "--cert": "vendor-cert"} {
+		if got := argument(step(&pod, pipeline.StepSign), flag); !strings.Contains(got, "/"+name+"/") {
+			t.Errorf("%s %s does not name the Secret", flag, got)
+		}
 	}
 }

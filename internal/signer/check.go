@@ -24,6 +24,7 @@ func CheckCommand() *cobra.Command {
 		c                        common
 		registry                 Registry
 		image, hash, certificate string
+		merged                   string
 	)
 	cmd := &cobra.Command{
 		Use: "check", Short: "Say whether an image is in its registry: Current, Outdated, Prebuilt or Missing", Args: cobra.NoArgs,
@@ -31,6 +32,9 @@ func CheckCommand() *cobra.Command {
 			return c.run(cmd, func(ctx context.Context, r *result.Result) error {
 				var err error
 				if r.Signer, err = readSigner(certificate); err != nil {
+					return err
+				}
+				if err := registry.merge(merged); err != nil {
 					return err
 				}
 				if err := look(ctx, &registry, image, hash, r); err != nil {
@@ -51,6 +55,7 @@ func CheckCommand() *cobra.Command {
 	cmd.Flags().StringVar(&image, "image", "", "the image's reference")
 	cmd.Flags().StringVar(&hash, "hash", "", "hash of the image's inputs")
 	cmd.Flags().StringVar(&certificate, "cert", "", "file with the certificate that the image shall be signed with; without it, any will do")
+	cmd.Flags().StringVar(&merged, "merge-auth", "", "file into which all credentials are put, for a builder that takes one file only")
 	require(cmd, "image", "hash")
 	return cmd
 }

@@ -121,23 +121,40 @@ func (r *Registry) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// credentials are a file of them: docker's config.json of today, or the bare map of its first form.
+type credentials struct {
+	raw   []byte
+	auths map[string]json.RawMessage
+	bare  bool
+}
+
+func readCredentials(file string) (c credentials, err error) {
+	if c.raw, err = os.ReadFile(file); err != nil {
+		return c, fmt.Errorf("%w: read credentials: %w", errInvalid, err)
+	}
+	var config struct {
+		Auths map[string]json.RawMessage `json:"auths"`
+	}
+	if err := json.Unmarshal(c.raw, &config); err != nil {
+		return c, fmt.Errorf("%w: the credentials in %s are unreadable", errInvalid, file) // the error may quote them
+	}
+	if c.auths, c.bare = config.Auths, config.Auths == nil; c.bare && json.Unmarshal(c.raw, &c.auths) != nil {
+		return c, fmt.Errorf("%w: the credentials in %s are unreadable", errInvalid, file)
+	}
+	return c, nil
+}
+
 // keychain finds credentials as a kubelet does, and then as docker does.
 func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
 	var secrets []corev1.Secret
 	for _, file := range r.Auth {
-		raw, err := os.ReadFile(file)
+		c, err := readCredentials(file)
 		if err != nil {
-			return nil, fmt.Errorf("%w: read credentials: %w", errInvalid, err)
+			return nil, err
 		}
-		var config struct {
-			Auths map[string]any `json:"auths"`
-		}
-		if err := json.Unmarshal(raw, &config); err != nil {
-			return nil, fmt.Errorf("%w: the credentials in %s are unreadable", errInvalid, file) // the error may quote them
-		}
-		secret := corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: raw}}
-		if config.Auths == nil {
-			secret = corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: raw}}
+		secret := corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: c.raw}}
+		if c.bare {
+			secret = corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: c.raw}}
 		}
 		secrets = append(secrets, secret)
 	}
@@ -146,4 +163,32 @@ func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
 		return nil, fmt.Errorf("%w: the credentials for registries are unreadable", errInvalid) // as above
 	}
 	return authn.NewMultiKeychain(keychain, authn.DefaultKeychain), nil
+}
+
+// merge writes the credentials of all files to one; of two for one registry, the first. Nothing is written without a name for it.
+func (r *Registry) merge(into string) error {
+	if into == "" {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	for _, file := range r.Auth {
+		c, err := readCredentials(file)
+		if err != nil {
+			return err
+		}
+		for registry, auth := range c.auths {
+			if _, known := all[registry]; !known {
+				all[registry] = auth
+			}
+		}
+	}
+	raw, err := json.Marshal(map[string]any{"auths": all})
+	if err != nil {
+		return fmt.Errorf("%w: the credentials for registries are unreadable", errInvalid)
+	}
+	// Whoever builds is another user; only that container mounts the folder.
+	if err := os.WriteFile(into, raw, 0o644); err != nil {
+		return fmt.Errorf("write the credentials for the builder: %w", err)
+	}
+	return nil
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCredentialsAreMerged: of both forms, the first for each registry; what is missing or unreadable is named, and never quoted.
+func TestCredentialsAreMerged(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	first := file("first", `{"auths":{"a.example":{"auth":"MQ=="}}}`)
+	second := file("second", `{"a.example":{"auth":"Mg=="},"b.example":{"auth":"Mw=="}}`)
+	into := filepath.Join(dir, "all")
+	if err := (&Registry{Auth: []string{first, second}}).merge(into); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(into)
+	if want := `{"auths":{"a.example":{"auth":"MQ=="},"b.example":{"auth":"Mw=="}}}`; err != nil || string(raw) != want {
+		t.Errorf("merged is %s, %v", raw, err)
+	}
+	for name, path := range map[string]string{"missing": filepath.Join(dir, "nobody"), "unreadable": file("third", `{"auths":"pAssw0rd"}`), "no map": file("fourth", `["pAssw0rd"]`)} {
+		err := (&Registry{Auth: []string{first, path}}).merge(into)
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "pAssw0rd") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := (&Registry{Auth: []string{"nobody"}}).merge(""); err != nil {
+		t.Errorf("without a name: %v", err)
+	}
+}
