@@ -17,8 +17,10 @@ type Details struct {
 	Imports []Symbol
 	// Exports are the symbols that the module gives to others, in the file's order.
 	Exports []Symbol
-	// Signature is the appended one; nil when there is none (Info.Signed is false).
+	// Signature is the appended one; nil when there is none (Info.Signed is false). With several it is the last one, which kernels look at.
 	Signature *signature.Signature
+	// Earlier are the signatures below it, the later first.
+	Earlier []signature.Signature
 }
 
 // ReadDetails reads everything about a module from the content of its file, which may be compressed.
@@ -37,7 +39,10 @@ func ReadDetails(content []byte) (*Details, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Details{Info: info, Signature: signature.Parse(raw)}
+	d := &Details{Info: info}
+	if all := signature.List(raw); len(all) > 0 {
+		d.Signature, d.Earlier = &all[0], all[1:]
+	}
 	d.Imports, d.Exports, err = file.symbols()
 	if err != nil {
 		return nil, err

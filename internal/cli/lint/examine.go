@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kmod"
 	"github.com/drover-project/drover/internal/kmod/check"
+	"github.com/drover-project/drover/internal/kmod/signature"
 	"github.com/drover-project/drover/internal/reasons"
 )
 
@@ -169,7 +170,7 @@ func (w *wish) about(root fs.FS, m check.Module, answers []check.Finding) []Find
 	if w.symbols == nil {
 		symbols.State, symbols.Text = Unchecked, "give the kernel's Module.symvers or System.map as --symvers"
 	}
-	signed := signature(m)
+	trust := signed(m)
 	for _, a := range answers {
 		if a.Module != m.Name {
 			continue
@@ -179,23 +180,34 @@ func (w *wish) about(root fs.FS, m check.Module, answers []check.Finding) []Find
 		case v1beta1.ReasonVermagicMismatch:
 			at = &vermagic
 		case v1beta1.ReasonSignatureRejected:
-			at = &signed
+			at = &trust
 		}
 		at.State, at.Reason, at.Text = Failed, a.Reason, a.Message
 	}
-	return append([]Finding{vermagic, symbols, signed}, w.firmwareOf(root, m)...)
+	return append([]Finding{vermagic, symbols, trust}, w.firmwareOf(root, m)...)
 }
 
-func signature(m check.Module) Finding {
+func signed(m check.Module) Finding {
 	f := Finding{Module: m.Name, Check: "signature", State: OK, Text: "none: it loads only where the kernel asks for none (no Secure Boot, no sig_enforce)"}
 	if s := m.Details.Signature; s != nil {
-		var keys []string
-		for _, signer := range s.Signers {
-			keys = append(keys, signer.String())
+		f.Text = signers(*s) + ": whether a node trusts it, only the node knows"
+		for _, earlier := range m.Details.Earlier {
+			f.Text += "; before that, which kernels do not look at: " + signers(earlier)
 		}
-		f.Text = "by " + strings.Join(keys, " and ") + ": whether a node trusts it, only the node knows"
 	}
 	return f
+}
+
+// signers of a signature, each with the hash that was signed.
+func signers(s signature.Signature) string {
+	if s.Problem != "" {
+		return "one that cannot be read (" + s.Problem + ")"
+	}
+	var keys []string
+	for _, signer := range s.Signers {
+		keys = append(keys, fmt.Sprintf("%s (%s)", signer, signer.Hash))
+	}
+	return "by " + strings.Join(keys, " and ")
 }
 
 // firmwareOf looks for the firmware that a module may ask for.

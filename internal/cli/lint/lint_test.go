@@ -3,11 +3,13 @@
 package lint_test
 
 import (
+	"crypto"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -146,4 +148,46 @@ func TestImages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSignaturesAreListed: each with its signer and hash, the kernel's first.
+func TestSignaturesAreListed(t *testing.T) {
+	modules := files(t, synth.Module{Name: "nic", ModVersions: true, Machine: synth.MachineX86_64})
+	for _, file := range modules {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content = signedBy(t, signedBy(t, content, "Distribution", crypto.SHA256), "Drivers", crypto.SHA512)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := images.KmodImage(modules, "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := images.SaveLayout(folder, images.MultiArch(map[string]v1.Image{"amd64": made})); err != nil {
+		t.Fatal(err)
+	}
+	out, code := clitest.Run(t, &rest.Config{}, "default", lint.NewCommand, folder, "--kernel", kernel)
+	want := regexp.MustCompile(`signature +by the key with serial number \w+ issued by "Drivers" \(sha512\): whether a node trusts it, only the node knows; ` +
+		`before that, which kernels do not look at: by the key with serial number \w+ issued by "Distribution" \(sha256\)`)
+	if code != 0 || !want.MatchString(out) {
+		t.Errorf("exit code %d, and it does not say %s:\n%s", code, want, out)
+	}
+}
+
+func signedBy(t *testing.T, content []byte, name string, hash crypto.Hash) []byte {
+	t.Helper()
+	owner, err := synth.NewOwner(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := owner.Sign(content, synth.SignOptions{Hash: hash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
 }
