@@ -66,6 +66,11 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	if spec.Build == nil && spec.Sign.UnsignedImage == "" {
 		return nil, fmt.Errorf("sign for kernel %s: without a build, unsignedImage must be set", config.KernelVersion)
 	}
+	// What a build runs may come from anywhere, and the key would leave with what it makes.
+	if spec.Build != nil && spec.Sign != nil && slices.Contains(spec.Build.Secrets, spec.Sign.KeySecret) {
+		return nil, fmt.Errorf("build for kernel %s: Secret %s is the key for signing, which no build gets: take it out of build.secrets",
+			config.KernelVersion, spec.Sign.KeySecret)
+	}
 	spec.Declaration = declaration(m.Namespace, spec)
 	return spec, nil
 }

@@ -151,6 +151,10 @@ func TestWhatIsBuilt(t *testing.T) {
 			container(m).Build, container(m).Sign = nil, &v1beta1.Sign{KeySecret: ref("k"), CertSecret: ref("c")}
 		}, fails: "unsignedImage must be set"},
 		"no key": {given: func(m *v1beta1.Module) { container(m).Sign = &v1beta1.Sign{} }, fails: "keySecret and certSecret must be set"},
+		"the key as a Secret of the build": {given: func(m *v1beta1.Module) {
+			container(m).Sign = &v1beta1.Sign{KeySecret: ref("k"), CertSecret: ref("c")}
+			mapping(m).Build = &v1beta1.Build{Secrets: []corev1.LocalObjectReference{{Name: "k"}}}
+		}, fails: "Secret k is the key for signing"},
 		"no toolchain": {given: func(m *v1beta1.Module) {
 			mapping(m).Build = &v1beta1.Build{Native: &v1beta1.NativeBuild{SourceImage: "r/s:1"}}
 		}, fails: "toolchainImage must be set"},
