@@ -110,7 +110,7 @@ e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=mai
 e2e-build: ## Build, sign, push and load kernel modules on a virtual node (as e2e-kernel)
 	@GROUP=build go run ./test/vm/e2e
 
-e2e-dkms: ## Do so with Debian's packages PKGS="a-dkms b-dkms", natively and from a Dockerfile (as e2e-kernel)
+e2e-dkms: ## Do so with Debian's packages PKGS="a-dkms b-dkms", each natively, then all from one Dockerfile (as e2e-kernel)
 	@GROUP=dkms PKGS="$(PKGS)" go run ./test/vm/e2e
 
 # .ci/run needs no step for it: `make test` runs the same tests.

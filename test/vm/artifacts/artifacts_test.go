@@ -86,6 +86,50 @@ func TestHeadersFindTheirCommonPartBesideThem(t *testing.T) {
 	}
 }
 
+func TestDKMSSaysHowToCompile(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("dkms.conf is a program for bash")
+	}
+	for name, tc := range map[string]struct {
+		config string
+		want   DKMS
+	}{
+		"all by default": {
+			config: "PACKAGE_NAME=one\nPACKAGE_VERSION=1\n",
+			want:   DKMS{Modules: []string{"one"}, Script: "make KERNELRELEASE=6.1.0 -C /headers M=/build"},
+		},
+		"several modules in folders": {
+			config: `PACKAGE_NAME=two
+PACKAGE_VERSION=1
+PRE_BUILD="configure --with=$kernel_source_dir"
+MAKE[0]="make -C ${kernel_source_dir} M=${dkms_tree}/two/1/build/src modules"
+BUILT_MODULE_NAME[0]=lib
+BUILT_MODULE_LOCATION[0]=src
+BUILT_MODULE_NAME[1]=user-of-lib
+`,
+			want: DKMS{
+				Modules: []string{"lib", "user-of-lib"},
+				Script:  "sh ./configure --with=/headers && make KERNELRELEASE=6.1.0 -C /headers M=/build/src modules",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "dkms.conf"), []byte(tc.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := describe(t.Context(), dir, "6.1.0", "/headers", "/build")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.want.Dir = dir
+			if diff := cmp.Diff(tc.want, *got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestCPIOMakesFoldersBeforeTheirFiles(t *testing.T) {
 	var out bytes.Buffer
 	files := map[string]File{"init": {Content: []byte("#!"), Mode: 0o755}, "a/b/c": {Content: []byte("xyz")}, "proc/": {}}

@@ -44,9 +44,12 @@ var leftOut = []string{
 // buildahPackages build images from Dockerfiles.
 var buildahPackages = []string{"buildah", "ca-certificates", "coreutils", "dash", "uidmap"}
 
-// Toolchain is the root file system, as an archive, of an image with a compiler for kernel modules.
-func (c *Cache) Toolchain(ctx context.Context) (string, error) {
-	return c.debianRoot(ctx, "toolchain", toolchainPackages, toolchainLinks)
+// Toolchain is the root file system, as an archive, of an image with a compiler for kernel modules. The headers of one kernel, which are mounted at
+// /headers, are also where many sources look for them.
+func (c *Cache) Toolchain(ctx context.Context, release string) (string, error) {
+	links := maps.Clone(toolchainLinks)
+	links["lib/modules/"+release+"/build"] = "/headers"
+	return c.debianRoot(ctx, "toolchain", toolchainPackages, links)
 }
 
 // Buildah is the root file system, as an archive, of an image with Buildah.

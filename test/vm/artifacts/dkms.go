@@ -58,22 +58,25 @@ func (c *Cache) DKMS(ctx context.Context, name, release, headers, build string) 
 	if err != nil {
 		return nil, err
 	}
-	d := &DKMS{}
-	if d.Dir, err = sourceOf(root); err != nil {
-		return nil, err
-	}
-	facts, err := configOf(ctx, d.Dir, release, headers)
+	source, err := sourceOf(root)
 	if err != nil {
 		return nil, err
 	}
-	d.Modules = facts["module"]
+	return describe(ctx, source, release, headers, build)
+}
+
+// describe says how a source is compiled. Of several commands it takes the first, MAKE[0]; no package of Debian 12 has more.
+func describe(ctx context.Context, source, release, headers, build string) (*DKMS, error) {
+	facts, err := configOf(ctx, source, release, headers)
+	if err != nil {
+		return nil, err
+	}
 	// As dkms itself calls it.
 	compile := strings.Replace(facts["make"][0], "make", "make KERNELRELEASE="+release, 1)
 	if len(facts["pre"]) > 0 {
 		compile = "sh ./" + facts["pre"][0] + " && " + compile
 	}
-	d.Script = strings.ReplaceAll(compile, facts["tree"][0], build)
-	return d, nil
+	return &DKMS{Dir: source, Modules: facts["module"], Script: strings.ReplaceAll(compile, facts["tree"][0], build)}, nil
 }
 
 // sourceOf is the package's source folder.

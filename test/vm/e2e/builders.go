@@ -57,7 +57,7 @@ func (s *suite) builders(ctx context.Context) error {
 	if err := s.pushProgram(ctx, "drover-signer"); err != nil {
 		return err
 	}
-	toolchain, err := s.cache.Toolchain(ctx)
+	toolchain, err := s.cache.Toolchain(ctx, s.release())
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (s *suite) nativeSample(ctx context.Context) error {
 		m.Spec.ModuleLoader.Container.Sign.UnsignedImage = podRegistry + "/made/unsigned:${KERNEL_FULL_VERSION}"
 		m.Spec.ModuleLoader.Container.Sign.UnsignedImageRegistryTLS.Insecure = true
 	}
-	return s.build(ctx, m, []string{sample}, &packageResult{}, false)
+	return s.build(ctx, m, sample)
 }
 
 // sampleModule builds natively from a ConfigMap.
@@ -111,7 +111,7 @@ func (s *suite) dockerModule() *v1beta1.Module {
 // dockerLoads waits for it.
 func (s *suite) dockerLoads(ctx context.Context) error {
 	m := s.dockerModule()
-	if err := s.follow(ctx, m, []string{dockerSample}, &packageResult{}, false); err != nil {
+	if err := s.follow(ctx, m, dockerSample); err != nil {
 		return err
 	}
 	return s.remove(ctx, client.ObjectKeyFromObject(m), dockerSample)

@@ -69,7 +69,8 @@ func (s *suite) groups() map[string][][]step {
 		"dkms": {{
 			start,
 			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},
-			{"dkms", "each package is built natively and from a Dockerfile, signed, pushed and loaded", s.dkms},
+			{"dkms", "each package is built natively, under Pod Security restricted, signed, pushed and loaded", s.dkms},
+			{"dockerfile", "those that could be loaded are built once more by one Dockerfile, signed, pushed and loaded together", s.dkmsDockerfile},
 		}},
 		"agent": {{
 			{"", "kmod and what compares it with the agent", s.benchTools},

@@ -54,6 +54,8 @@ type suite struct {
 	figures map[string]float64
 	// extra is more for the result.
 	extra map[string]any
+	// packages are what group dkms did, by their names.
+	packages map[string]*packageResult
 	// signingKey and signingCert are for images that are built here, PEM.
 	signingKey, signingCert []byte
 	// patience is how long one expectation may take; 0 is the usual.
