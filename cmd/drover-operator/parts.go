@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/internal/controller/moduleimage"
 	"github.com/drover-project/drover/internal/controller/node"
 	"github.com/drover-project/drover/internal/controller/plugin"
+	"github.com/drover-project/drover/internal/controller/preflight"
 	"github.com/drover-project/drover/internal/controller/startup"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
@@ -54,6 +55,9 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
+		"preflight": preflight.New(c, live, preflight.Options{
+			BuildahImage: options.BuildImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
+		}),
 	}
 	if made != nil {
 		all["image"] = moduleimage.New(c, live, options.Images(made, closed))

@@ -35,7 +35,8 @@ const (
 )
 
 const (
-	ownerPrefix = "drover/"
+	ownerPrefix     = "drover/"
+	preflightPrefix = "drover-preflight/"
 	// maxOwner is the API server's limit for a field manager's name, in bytes.
 	maxOwner    = 128
 	ownerDigits = 32
@@ -54,4 +55,13 @@ func ModuleOwner(namespace, name string) client.FieldOwner {
 	}
 	sum := sha256.Sum256([]byte(namespace + "/" + name))
 	return client.FieldOwner(ownerPrefix + hex.EncodeToString(sum[:])[:ownerDigits])
+}
+
+// PreflightOwner is the field owner of what is written for one PreflightValidation into an image that others may want, too.
+func PreflightOwner(name string) client.FieldOwner {
+	if owner := preflightPrefix + name; len(owner) <= maxOwner {
+		return client.FieldOwner(owner)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return client.FieldOwner(preflightPrefix + hex.EncodeToString(sum[:])[:ownerDigits])
 }

@@ -35,6 +35,7 @@ var (
 	upstreamBuilds      = desc("kmm_in_cluster_build_num", "Number of Modules that are built in the cluster.")
 	upstreamSigns       = desc("kmm_in_cluster_sign_num", "Number of Modules that are signed in the cluster.")
 	upstreamPlugins     = desc("kmm_device_plugin_num", "Number of Modules with a device plugin.")
+	upstreamPreflights  = desc("kmm_preflight_num", "Number of PreflightValidations.")
 	upstreamModprobe    = desc("kmm_modprobe_args", "Arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeArgs")
 	upstreamModprobeRaw = desc("kmm_modprobe_raw_args", "Raw arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeRawArgs")
 )
@@ -44,6 +45,8 @@ type Board struct {
 	mu      sync.Mutex
 	modules map[types.NamespacedName]module
 	spans   *spans
+	// preflights counts PreflightValidations.
+	preflights int
 }
 
 // module is what one Module adds.
@@ -77,6 +80,13 @@ func (b *Board) Forget(key types.NamespacedName) {
 	delete(b.modules, key)
 }
 
+// SetPreflights replaces the number of PreflightValidations.
+func (b *Board) SetPreflights(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.preflights = n
+}
+
 // made tells whether a Module's images are built and signed in the cluster, for some kernel at least.
 func made(c *v1beta1.ModuleLoaderContainerSpec) (build, sign bool) {
 	build, sign = c.Build != nil, c.Sign != nil
@@ -97,7 +107,7 @@ func joined(args *v1beta1.ModprobeArgs) string {
 // Describe implements prometheus.Collector.
 func (b *Board) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		nodes, failing, uncovered, upstreamModules, upstreamBuilds, upstreamSigns, upstreamPlugins, upstreamModprobe, upstreamModprobeRaw,
+		nodes, failing, uncovered, upstreamModules, upstreamBuilds, upstreamSigns, upstreamPlugins, upstreamPreflights, upstreamModprobe, upstreamModprobeRaw,
 	} {
 		out <- d
 	}
@@ -133,6 +143,7 @@ func (b *Board) Collect(out chan<- prometheus.Metric) {
 	gauge(upstreamBuilds, builds)
 	gauge(upstreamSigns, signs)
 	gauge(upstreamPlugins, plugins)
+	gauge(upstreamPreflights, b.preflights)
 	b.spans.load.Collect(out)
 	b.spans.unload.Collect(out)
 }

@@ -52,6 +52,7 @@ func TestModulesAreCounted(t *testing.T) {
 	b := full()
 	b.Set(module("gpu", nil), status.Tally{States: map[status.NodeState]int{status.NodeLoading: 5}})
 	b.Set(module("gpu", nil), status.Tally{States: map[status.NodeState]int{status.NodeReady: 5}})
+	b.SetPreflights(3)
 	same(t, b, `
 drover_module_failing_nodes{name="nic",namespace="team",reason="NoSuchDevice"} 1
 drover_module_nodes{name="gpu",namespace="team",state="ready"} 5
@@ -65,7 +66,9 @@ kmm_in_cluster_sign_num 1
 kmm_modprobe_args{modprobeArgs="-v,-s",name="nic",namespace="team"} 1
 kmm_modprobe_raw_args{modprobeRawArgs="nic,debug=1",name="nic",namespace="team"} 1
 kmm_module_num 2
+kmm_preflight_num 3
 `)
+	b.SetPreflights(0)
 	// All of a Module's goes with it.
 	b.Forget(types.NamespacedName{Namespace: "team", Name: "nic"})
 	b.Forget(types.NamespacedName{Namespace: "team", Name: "gpu"})
@@ -74,6 +77,7 @@ kmm_device_plugin_num 0
 kmm_in_cluster_build_num 0
 kmm_in_cluster_sign_num 0
 kmm_module_num 0
+kmm_preflight_num 0
 `)
 }
 

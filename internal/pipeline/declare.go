@@ -38,21 +38,7 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	values := kernel.Parse(config.KernelVersion).Variables(map[string]string{
 		kernel.VarModName: m.Name, kernel.VarModNamespace: m.Namespace, kernel.VarContainerImage: config.ContainerImage,
 	})
-	spec := &v1alpha1.ModuleImageSpec{
-		Module:             m.Name,
-		KernelVersion:      config.KernelVersion,
-		Architecture:       arch,
-		Image:              config.ContainerImage,
-		DirName:            config.Modprobe.DirName,
-		Trigger:            m.Spec.ImageRebuildTriggerGeneration,
-		RegistryTLS:        container.RegistryTLS,
-		RepoSecrets:        delivery.PullSecrets(m),
-		ServiceAccountName: delivery.ServiceAccount(m),
-		Tolerations:        m.Spec.Tolerations,
-	}
-	if mapping.RegistryTLS != nil {
-		spec.RegistryTLS = *mapping.RegistryTLS
-	}
+	spec := onKernel(m, resolved, arch)
 	var err error
 	if spec.Build, err = declareBuild(build, values); err != nil {
 		return nil, fmt.Errorf("build for kernel %s: %w", config.KernelVersion, err)
@@ -73,6 +59,27 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	}
 	spec.Declaration = declaration(m.Namespace, spec)
 	return spec, nil
+}
+
+// onKernel is what a Module says of its image on one kernel, however the image comes about.
+func onKernel(m *v1beta1.Module, resolved *kernel.Resolved, arch string) *v1alpha1.ModuleImageSpec {
+	container, config := &m.Spec.ModuleLoader.Container, &resolved.Config
+	spec := &v1alpha1.ModuleImageSpec{
+		Module:             m.Name,
+		KernelVersion:      config.KernelVersion,
+		Architecture:       arch,
+		Image:              config.ContainerImage,
+		DirName:            config.Modprobe.DirName,
+		Trigger:            m.Spec.ImageRebuildTriggerGeneration,
+		RegistryTLS:        container.RegistryTLS,
+		RepoSecrets:        delivery.PullSecrets(m),
+		ServiceAccountName: delivery.ServiceAccount(m),
+		Tolerations:        m.Spec.Tolerations,
+	}
+	if tls := container.KernelMappings[resolved.Mapping].RegistryTLS; tls != nil {
+		spec.RegistryTLS = *tls
+	}
+	return spec
 }
 
 // mergeBuild puts a mapping's build over the container's: what the mapping says wins, arguments by name; Secrets of both are mounted.

@@ -94,9 +94,16 @@ func Complete(namespace string, spec *v1alpha1.ModuleImageSpec, source *corev1.C
 	return nil
 }
 
-// Name of the ModuleImage with these inputs.
+// Name of the ModuleImage with these inputs. One that is examined is another than the one that is pushed, though of the same hash.
 func Name(spec *v1alpha1.ModuleImageSpec) string {
-	return v1alpha1.ImagePrefix + spec.Hash[:nameDigits]
+	if spec.Examine == nil {
+		return v1alpha1.ImagePrefix + spec.Hash[:nameDigits]
+	}
+	text, err := json.Marshal(spec.Examine)
+	if err != nil {
+		panic(err) // strings, and lists of them
+	}
+	return v1alpha1.ImagePrefix + digest(append([]byte(spec.Hash), text...))[:nameDigits]
 }
 
 // declaration is the part of the identity that stands in the Module.

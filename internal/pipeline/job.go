@@ -32,6 +32,7 @@ const (
 	StepPushUnsigned = "push-unsigned"
 	StepSign         = "sign"
 	StepPush         = "push"
+	StepExamine      = "examine"
 )
 
 const (
@@ -149,7 +150,9 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 	for i := range spec.RepoSecrets {
 		s.Volumes = append(s.Volumes, authVolume(spec.RepoSecrets[i].Name))
 	}
-	s.InitContainers = []corev1.Container{check(spec, o)}
+	if made(spec) {
+		s.InitContainers = []corev1.Container{check(spec, o)}
+	}
 	if mergesAuth(spec) {
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: "auth", VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
@@ -160,12 +163,12 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		part := b.Render(image, o)
 		s.InitContainers, s.Volumes, root = append(s.InitContainers, part.Containers...), append(s.Volumes, part.Volumes...), part.Root
 		maps.Copy(s.NodeSelector, spec.Build.Selector)
-	} else {
+	} else if spec.Sign != nil {
 		s.InitContainers = append(s.InitContainers, pull(spec, o))
 	}
 	if spec.Sign != nil {
 		s.Volumes = append(s.Volumes, itemVolume("key", spec.Sign.KeySecret, keyKey, keyKey), itemVolume("cert", spec.Sign.CertSecret, certKey, certKey))
-		if spec.Build != nil && spec.Sign.UnsignedImage != "" {
+		if spec.Build != nil && spec.Sign.UnsignedImage != "" && spec.Examine == nil {
 			s.InitContainers = append(s.InitContainers, pushUnsigned(spec, o))
 		}
 		s.InitContainers = append(s.InitContainers, sign(spec, o))
@@ -173,7 +176,11 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 	if !root {
 		s.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	}
-	s.Containers = []corev1.Container{push(spec, o)}
+	if spec.Examine != nil {
+		s.Containers = []corev1.Container{examine(spec, o)}
+	} else {
+		s.Containers = []corev1.Container{push(spec, o)}
+	}
 	return s
 }
 

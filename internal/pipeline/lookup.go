@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -66,6 +67,34 @@ func Makes(m *v1beta1.Module) bool {
 	container := &m.Spec.ModuleLoader.Container
 	return container.Build != nil || container.Sign != nil ||
 		slices.ContainsFunc(container.KernelMappings, func(k v1beta1.KernelMapping) bool { return k.Build != nil || k.Sign != nil })
+}
+
+// Sources are the ConfigMaps that a Module's builds name.
+func Sources(m *v1beta1.Module) []string {
+	if m.Spec.ModuleLoader == nil {
+		return nil
+	}
+	container := &m.Spec.ModuleLoader.Container
+	builds := []*v1beta1.Build{container.Build}
+	for i := range container.KernelMappings {
+		builds = append(builds, container.KernelMappings[i].Build)
+	}
+	var found []string
+	add := func(one *corev1.LocalObjectReference) {
+		if named(one) && !slices.Contains(found, one.Name) {
+			found = append(found, one.Name)
+		}
+	}
+	for _, b := range builds {
+		if b == nil {
+			continue
+		}
+		add(b.DockerfileConfigMap)
+		if b.Native != nil {
+			add(b.Native.SourceConfigMap)
+		}
+	}
+	return found
 }
 
 // Declarations are what one generation of a Module declares, by kernel and architecture: nodes are many, kernels few. They are not safe for

@@ -125,7 +125,7 @@ func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, oth
 		}
 		r, err := result.Parse(ended.Message)
 		if ended.ExitCode != 0 {
-			t.Reason, t.Message = failureOf(status.Name), message(spec, status.Name, ended, r)
+			t.Reason, t.Message = failureOf(status.Name, r), message(spec, status.Name, ended, r)
 			return t
 		}
 		if err != nil {
@@ -139,7 +139,7 @@ func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, oth
 			}
 		case StepSign:
 			t.Signer = r.Signer
-		case StepPush:
+		case StepPush, StepExamine:
 			if r.Digest != "" {
 				t.Digest = r.Digest
 			}
@@ -158,8 +158,10 @@ func unschedulable(pod *corev1.Pod) bool {
 }
 
 // failureOf is the reason for a step that failed.
-func failureOf(step string) string {
+func failureOf(step string, r *result.Result) string {
 	switch step {
+	case StepExamine:
+		return unfit(r)
 	case StepCheck:
 		return v1beta1.ReasonCheckFailed
 	case StepSign, StepPull:
@@ -182,6 +184,8 @@ func waitingFor(reason string) string {
 func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.ContainerStateTerminated, r *result.Result) string {
 	text := ended.Message
 	switch b := BuilderOf(spec); {
+	case step == StepExamine && r != nil && r.Unfit != "":
+		return r.Error // of what is in the image, and not of the step
 	case r != nil && r.Error != "":
 		text = r.Error
 	case step == StepBuild && b != nil:

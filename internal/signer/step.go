@@ -90,6 +90,10 @@ func (c *common) run(cmd *cobra.Command, step func(context.Context, *result.Resu
 
 // Classify finds the reason of a failure.
 func Classify(err error) result.Reason {
+	var unfit *unfitError
+	if errors.As(err, &unfit) {
+		return result.ReasonUnfit
+	}
 	for _, known := range []struct {
 		is     error
 		reason result.Reason

@@ -87,6 +87,11 @@ type ModuleImageSpec struct {
 	// +optional
 	Sign *ImageSign `json:"sign,omitempty"`
 
+	// examine: its kernel modules are looked at, without loading them, and what has to be made for that is pushed nowhere. Unset: it is
+	// pushed, and not looked at.
+	// +optional
+	Examine *ImageExamine `json:"examine,omitempty"`
+
 	// registryTLS are the TLS settings of the registry that holds image.
 	// +optional
 	RegistryTLS v1beta1.TLSOptions `json:"registryTLS,omitempty"`
@@ -162,6 +167,27 @@ type ImageSign struct {
 	// unsignedImageRegistryTLS are the TLS settings of that image's registry.
 	// +optional
 	UnsignedImageRegistryTLS v1beta1.TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
+}
+
+// ImageExamine says what an image is examined for.
+type ImageExamine struct {
+	// modules that shall be loaded. None: all that the image has.
+	// +optional
+	// +listType=atomic
+	Modules []string `json:"modules,omitempty"`
+
+	// loadOrder is the order in which they are loaded.
+	// +optional
+	// +listType=atomic
+	LoadOrder []string `json:"loadOrder,omitempty"`
+
+	// firmwarePath is the directory in the image that holds firmware.
+	// +optional
+	FirmwarePath string `json:"firmwarePath,omitempty"`
+
+	// generation of the Module: of an image that is made elsewhere, another generation is a reason to look again.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
 }
 
 // ConditionAvailable is True while the image is in the registry, as far as the last look there told.

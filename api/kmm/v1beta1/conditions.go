@@ -42,6 +42,10 @@ const (
 	ReasonImagesAvailable = "ImagesAvailable"
 	// ReasonBuilding: an image is being built or signed.
 	ReasonBuilding = "Building"
+	// ReasonKernelReady: every Module is ready for the kernel of a PreflightValidation.
+	ReasonKernelReady = "KernelReady"
+	// ReasonPreflightRunning: some Modules are still looked at for the kernel of a PreflightValidation.
+	ReasonPreflightRunning = "PreflightRunning"
 	// ReasonDevicesPending: the device plugin or DRA driver is not ready on some node with the module.
 	ReasonDevicesPending = "DevicesPending"
 )
@@ -135,6 +139,8 @@ const (
 	ReasonUnclaimed = "Unclaimed"
 	// ReasonPaused: paused by annotation.
 	ReasonPaused = "Paused"
+	// ReasonPreflightFailed: some Modules are not ready for the kernel of a PreflightValidation.
+	ReasonPreflightFailed = "PreflightFailed"
 	// ReasonDeviceClassConflict: a DeviceClass of a wanted name exists and is not this Module's.
 	ReasonDeviceClassConflict = "DeviceClassConflict"
 	// ReasonRolloutPaused: no further node gets the change: a node failed with it, or somebody paused the rollout.

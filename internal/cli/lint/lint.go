@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/fit"
 	"github.com/drover-project/drover/internal/kmod"
 )
 
@@ -34,7 +35,7 @@ type Options struct {
 	platform string
 	symvers  string
 	tree     string
-	wish     wish
+	wish     fit.Wish
 }
 
 // Report is what was found in an image.
@@ -47,15 +48,15 @@ type Report struct {
 	// Nodes of the cluster that have the kernel, where nobody named one.
 	Nodes []string `json:"nodes,omitempty"`
 	// Findings about the image as a whole.
-	Findings []Finding `json:"findings,omitempty"`
+	Findings []fit.Finding `json:"findings,omitempty"`
 	// Platforms in the image's order.
 	Platforms []Platform `json:"platforms,omitempty"`
 }
 
 // Platform is what was found in the image of one platform.
 type Platform struct {
-	Platform string    `json:"platform"`
-	Findings []Finding `json:"findings"`
+	Platform string        `json:"platform"`
+	Findings []fit.Finding `json:"findings"`
 }
 
 // NewCommand makes the command. It needs no time, and no cluster but for the kernels of its nodes.
@@ -93,10 +94,10 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.platform, "platform", "", "Only this platform, for example linux/arm64; all of the image otherwise")
 	flags.StringVar(&o.symvers, "symvers", "", "The kernel's Module.symvers or System.map, to check symbols")
 	flags.StringVar(&o.tree, "kernel-tree", "", "The kernel's own lib/modules/VERSION folder, to check dependencies and vermagic")
-	flags.StringSliceVar(&o.wish.modules, "module", nil, "Only these modules and what they need; all of the image otherwise")
-	flags.StringSliceVar(&o.wish.loading, "load-order", nil, "As modprobe.modulesLoadingOrder")
-	flags.StringVar(&o.wish.dir, "dir-name", "/opt", "As modprobe.dirName")
-	flags.StringVar(&o.wish.firmware, "firmware-path", "", "As modprobe.firmwarePath")
+	flags.StringSliceVar(&o.wish.Modules, "module", nil, "Only these modules and what they need; all of the image otherwise")
+	flags.StringSliceVar(&o.wish.Loading, "load-order", nil, "As modprobe.modulesLoadingOrder")
+	flags.StringVar(&o.wish.Dir, "dir-name", "/opt", "As modprobe.dirName")
+	flags.StringVar(&o.wish.Firmware, "firmware-path", "", "As modprobe.firmwarePath")
 	for _, name := range ofTheModule {
 		cmd.MarkFlagsMutuallyExclusive("filename", name)
 	}
@@ -126,20 +127,20 @@ func (o *Options) Complete(args []string) error {
 	if err := o.format.Check(); err != nil {
 		return err
 	}
-	o.wish.kernel = o.kernel
+	o.wish.Kernel = o.kernel
 	if o.symvers != "" {
 		file, err := os.Open(o.symvers)
 		if err != nil {
 			return fmt.Errorf("open the kernel's symbols: %w", err)
 		}
 		defer func() { _ = file.Close() }()
-		if o.wish.symbols, err = parseSymbols(file); err != nil {
+		if o.wish.Symbols, err = parseSymbols(file); err != nil {
 			return err
 		}
 	}
 	if o.tree != "" {
 		var err error
-		if o.wish.host, err = kmod.NewIndexedTree(os.DirFS(o.tree)); err != nil {
+		if o.wish.Host, err = kmod.NewIndexedTree(os.DirFS(o.tree)); err != nil {
 			return fmt.Errorf("read the kernel's own modules: %w", err)
 		}
 	}
@@ -165,13 +166,13 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 // fill looks at the report's image.
-func (r *Report) fill(ctx context.Context, platform string, w wish) error {
+func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {
 	variants, err := open(ctx, r.Image, platform)
 	if err != nil {
 		return err
 	}
 	for _, v := range variants {
-		findings, err := w.look(v)
+		findings, err := look(v, w)
 		if err != nil {
 			return err
 		}
@@ -181,24 +182,15 @@ func (r *Report) fill(ctx context.Context, platform string, w wish) error {
 }
 
 // look examines the image of one platform.
-func (w wish) look(v variant) (_ []Finding, err error) {
-	w.machine = v.machine
-	folder := v.folder
-	if folder == "" {
-		if folder, err = os.MkdirTemp("", "drover-lint-"); err != nil {
-			return nil, fmt.Errorf("make a folder: %w", err)
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+func look(v variant, w fit.Wish) (_ []fit.Finding, err error) {
+	w.Machine = v.machine
+	if v.image != nil {
+		return fit.Look(v.image, w)
 	}
-	root, err := os.OpenRoot(folder)
+	root, err := os.OpenRoot(v.folder)
 	if err != nil {
 		return nil, fmt.Errorf("open the image's content: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	if v.image != nil {
-		if err := unpack(v.image, root, w.firmware); err != nil {
-			return nil, err
-		}
-	}
-	return examine(root.FS(), w)
+	return fit.Examine(root.FS(), w)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/fit"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/status"
@@ -106,7 +107,7 @@ func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 		ask, unmapped := asks.On(t.kernel)
 		if unmapped != nil {
 			text := cmp.Or(unmapped.Message, fmt.Sprintf("none of the %d kernelMappings matches", len(m.Spec.ModuleLoader.Container.KernelMappings)))
-			r.Findings = []Finding{{Check: checkMapping, State: Failed, Reason: unmapped.Reason, Text: text}}
+			r.Findings = []fit.Finding{{Check: checkMapping, State: fit.Failed, Reason: unmapped.Reason, Text: text}}
 			reports = append(reports, r)
 			continue
 		}
@@ -116,7 +117,7 @@ func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 			if !known {
 				return nil, fmt.Errorf("image %s of Module %s: %w", r.Image, r.Module, err)
 			}
-			r.Findings = []Finding{finding}
+			r.Findings = []fit.Finding{finding}
 		}
 		reports = append(reports, r)
 	}
@@ -151,32 +152,27 @@ func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 }
 
 // wishOf is what an image is examined for under a Module's own settings.
-func (o *Options) wishOf(c *v1beta1.ModuleConfig) wish {
-	w := wish{
-		kernel: c.KernelVersion, dir: c.Modprobe.DirName, firmware: c.Modprobe.FirmwarePath, loading: c.Modprobe.ModulesLoadingOrder,
-		symbols: o.wish.symbols, host: o.wish.host,
-	}
-	if c.Modprobe.ModuleName != "" {
-		w.modules = []string{c.Modprobe.ModuleName}
-	}
+func (o *Options) wishOf(c *v1beta1.ModuleConfig) fit.Wish {
+	w := fit.WishOf(c)
+	w.Symbols, w.Host = o.wish.Symbols, o.wish.Host
 	return w
 }
 
 // about is what an image that could not be looked at means for the Module; not known: it may as well be this computer's fault.
-func about(m *v1beta1.Module, ask *status.Ask, err error) (finding Finding, known bool) {
+func about(m *v1beta1.Module, ask *status.Ask, err error) (finding fit.Finding, known bool) {
 	var answer *transport.Error
 	var other *otherPlatformError
 	container := &m.Spec.ModuleLoader.Container
 	mapping := &container.KernelMappings[ask.Mapping]
 	switch made := container.Build != nil || mapping.Build != nil || container.Sign != nil || mapping.Sign != nil; {
 	case errors.As(err, &other):
-		return Finding{Check: checkImage, State: Failed, Reason: v1beta1.ReasonPullFailed, Text: err.Error()}, true
+		return fit.Finding{Check: checkImage, State: fit.Failed, Reason: v1beta1.ReasonPullFailed, Text: err.Error()}, true
 	case !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound:
-		return Finding{}, false
+		return fit.Finding{}, false
 	case made:
-		return Finding{Check: checkImage, State: Unchecked, Text: "the registry does not have it yet: it is built or signed in the cluster"}, true
+		return fit.Finding{Check: checkImage, State: fit.Unchecked, Text: "the registry does not have it yet: it is built or signed in the cluster"}, true
 	}
-	return Finding{Check: checkImage, State: Failed, Reason: v1beta1.ReasonImageNotFound, Text: "the registry does not have it"}, true
+	return fit.Finding{Check: checkImage, State: fit.Failed, Reason: v1beta1.ReasonImageNotFound, Text: "the registry does not have it"}, true
 }
 
 // render is what a person reads.

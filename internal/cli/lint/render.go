@@ -7,18 +7,19 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/fit"
 )
 
 // worst is the first finding that speaks against loading, or nil.
-func (r *Report) worst() *Finding {
+func (r *Report) worst() *fit.Finding {
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.State == Failed {
+		if f := &r.Findings[i]; f.State == fit.Failed {
 			return f
 		}
 	}
 	for i := range r.Platforms {
 		for j := range r.Platforms[i].Findings {
-			if f := &r.Platforms[i].Findings[j]; f.State == Failed {
+			if f := &r.Platforms[i].Findings[j]; f.State == fit.Failed {
 				return f
 			}
 		}
@@ -30,13 +31,13 @@ func (r *Report) worst() *Finding {
 func (r *Report) unchecked() string {
 	n := 0
 	for _, f := range r.Findings {
-		if f.State == Unchecked {
+		if f.State == fit.Unchecked {
 			n++
 		}
 	}
 	for _, platform := range r.Platforms {
 		for _, f := range platform.Findings {
-			if f.State == Unchecked {
+			if f.State == fit.Unchecked {
 				n++
 			}
 		}
@@ -58,7 +59,7 @@ func (r *Report) render(p paint.Painter) string {
 			what = "Module " + f.Module + " of the image does not fit kernel " + r.Kernel
 		}
 		b.WriteString(p.Strong(what+": "+f.Reason+".") + "\n")
-		if step := next(*f); step != "" {
+		if step := f.Next(); step != "" {
 			b.WriteString("Next step: " + step + "\n")
 		}
 	} else {
@@ -75,7 +76,7 @@ func (r *Report) render(p paint.Painter) string {
 	return b.String()
 }
 
-func tell(b *strings.Builder, p paint.Painter, findings []Finding) {
+func tell(b *strings.Builder, p paint.Painter, findings []fit.Finding) {
 	for _, f := range findings {
 		text := f.Text
 		if f.Reason != "" {
@@ -85,13 +86,13 @@ func tell(b *strings.Builder, p paint.Painter, findings []Finding) {
 	}
 }
 
-func mark(p paint.Painter, s State) string {
+func mark(p paint.Painter, s fit.State) string {
 	switch s {
-	case OK:
+	case fit.OK:
 		return p.Good("ok       ")
-	case Failed:
+	case fit.Failed:
 		return p.Bad("FAILED   ")
-	case Unchecked:
+	case fit.Unchecked:
 	}
 	return p.Slow("unchecked")
 }

@@ -79,7 +79,8 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		}
 	}
 	failures := failuresOf(image, runs)
-	gone := good != nil && lost.After(good.Finished)
+	// What is only examined is no node's: a carrier does not tell of it.
+	gone := good != nil && image.Spec.Examine == nil && lost.After(good.Finished)
 	if wanted && image.DeletionTimestamp == nil {
 		d.cause, d.again = cause(image, runs, last, good, gone, len(failures), now)
 	}
@@ -185,6 +186,8 @@ func cause(
 		return causeRetry, 0
 	case outdated(image, last):
 		return causeTrigger, 0
+	case pipeline.MadeForTrial(&image.Spec):
+		return "", 0 // it is nowhere to be looked for again
 	}
 	rest := last.Finished.Add(checkPeriod).Sub(now)
 	if gone {
@@ -234,7 +237,7 @@ func statusOf(
 	if last != nil {
 		s.Job = last.Job.Name
 	}
-	if good != nil {
+	if good != nil && (!pipeline.MadeForTrial(&image.Spec) || good.Told.State == result.StateCurrent || good.Told.State == result.StatePrebuilt) {
 		s.Image = pipeline.ByDigest(image.Spec.Image, good.Told.Digest)
 		s.Prebuilt = good.Told.State == result.StatePrebuilt
 		s.CheckedAt = &metav1.Time{Time: good.Finished}
@@ -273,22 +276,29 @@ func condition(
 	}
 	// A later Job that found the image missing knows better than the one that made it.
 	missed := len(failures) > 0 && (failures[0].Told.State == result.StateMissing || failures[0].Told.State == result.StateOutdated)
+	verb := "makes"
+	if look := image.Spec.Examine != nil && !pipeline.MadeForTrial(&image.Spec); look {
+		// What is there is looked at again each time; that it could not be reached says nothing.
+		missed, verb = len(failures) > 0 && failures[0].Told.Reason != v1beta1.ReasonCheckFailed, "looks at"
+	}
 	switch {
 	case gone && busy:
 		return no(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry has lost %s; Job %s makes it again", image.Spec.Image, job))
 	case gone:
 		return no(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry does not have %s, which was made %d times today", image.Spec.Image, healLimit))
 	case good != nil && !missed:
-		return metav1.Condition{
-			Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "The registry has " + image.Spec.Image,
+		text := "The registry has " + image.Spec.Image
+		if image.Spec.Examine != nil {
+			text = "Nothing found speaks against loading " + image.Spec.Image + " on kernel " + image.Spec.KernelVersion
 		}
+		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: text}
 	case len(failures) > 0:
 		f := failures[0]
 		return no(f.Told.Reason, fmt.Sprintf("image %s for kernel %s, try %d of %d: %s", image.Spec.Image, image.Spec.KernelVersion, len(failures), failureLimit, f.Told.Message))
 	case working(last) && last.Told.Reason != "":
 		return no(last.Told.Reason, fmt.Sprintf("Job %s: %s", job, last.Told.Message))
 	case busy:
-		return no(v1beta1.ReasonBuilding, fmt.Sprintf("Job %s makes image %s for kernel %s", job, image.Spec.Image, image.Spec.KernelVersion))
+		return no(v1beta1.ReasonBuilding, fmt.Sprintf("Job %s %s image %s for kernel %s", job, verb, image.Spec.Image, image.Spec.KernelVersion))
 	}
 	return no(v1beta1.ReasonBuilding, fmt.Sprintf("image %s for kernel %s is to be made", image.Spec.Image, image.Spec.KernelVersion))
 }

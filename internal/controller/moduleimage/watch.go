@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -132,19 +133,7 @@ func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []re
 
 // modulesOfSource are the Modules of a ConfigMap's namespace that name it.
 func (c *Controller) modulesOfSource(ctx context.Context, source client.Object) []reconcile.Request {
-	names := func(b *v1beta1.Build) bool {
-		return b != nil && (b.DockerfileConfigMap != nil && b.DockerfileConfigMap.Name == source.GetName() ||
-			b.Native != nil && b.Native.SourceConfigMap != nil && b.Native.SourceConfigMap.Name == source.GetName())
-	}
-	return c.modules(ctx, source.GetNamespace(), func(m *v1beta1.Module) bool {
-		container := &m.Spec.ModuleLoader.Container
-		for i := range container.KernelMappings {
-			if names(container.KernelMappings[i].Build) {
-				return true
-			}
-		}
-		return names(container.Build)
-	})
+	return c.modules(ctx, source.GetNamespace(), func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) })
 }
 
 // modules are those of a namespace, "" is all, that build or sign and are concerned.

@@ -10,6 +10,7 @@
 //	pack   write compiled files into an OCI layout
 //	sign   sign the kernel modules of an OCI layout
 //	push   push an OCI layout
+//	examine  say whether the kernel modules of an image fit a kernel
 package result
 
 import (
@@ -51,7 +52,7 @@ type Signer struct {
 
 // Result is one step's.
 type Result struct {
-	// Step is check, pull, pack, sign or push.
+	// Step is check, pull, pack, sign, push or examine.
 	Step string `json:"step"`
 	// State is what check found.
 	State State `json:"state,omitempty"`
@@ -67,6 +68,8 @@ type Result struct {
 	Unmatched []string `json:"unmatched,omitempty"`
 	// Skipped means that there was nothing to do, for check has found the image.
 	Skipped bool `json:"skipped,omitempty"`
+	// Unfit is why examine says that a kernel module does not fit the kernel: a reason as conditions have it.
+	Unfit string `json:"unfit,omitempty"`
 	// Reason of a failure, for programs.
 	Reason Reason `json:"reason,omitempty"`
 	// Error of one line, when the step failed. More is in the log.

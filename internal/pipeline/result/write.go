@@ -35,6 +35,8 @@ const (
 	ReasonPrebuilt Reason = "Prebuilt"
 	// ReasonInvalid means that the step was called wrongly.
 	ReasonInvalid Reason = "InvalidInput"
+	// ReasonUnfit means that a kernel module of the image does not fit the kernel.
+	ReasonUnfit Reason = "Unfit"
 	// ReasonFailed is any other.
 	ReasonFailed Reason = "Failed"
 )

@@ -18,6 +18,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=drover.dev, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithKind("ImageBuild"):
 		return &droverv1alpha1.ImageBuildApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ImageExamine"):
+		return &droverv1alpha1.ImageExamineApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ImageSign"):
 		return &droverv1alpha1.ImageSignApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ModuleImage"):

@@ -58,6 +58,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sourceDigest
       type:
         scalar: string
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ImageExamine
+  map:
+    fields:
+    - name: firmwarePath
+      type:
+        scalar: string
+    - name: generation
+      type:
+        scalar: numeric
+    - name: loadOrder
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: modules
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: com.github.drover-project.drover.api.drover.v1alpha1.ImageSign
   map:
     fields:
@@ -112,6 +133,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: dirName
       type:
         scalar: string
+    - name: examine
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ImageExamine
     - name: hash
       type:
         scalar: string

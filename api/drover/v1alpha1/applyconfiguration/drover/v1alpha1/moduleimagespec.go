@@ -37,6 +37,9 @@ type ModuleImageSpecApplyConfiguration struct {
 	Build *ImageBuildApplyConfiguration `json:"build,omitempty"`
 	// sign says how it is signed. Unset: it is not signed.
 	Sign *ImageSignApplyConfiguration `json:"sign,omitempty"`
+	// examine: its kernel modules are looked at, without loading them, and what has to be made for that is pushed nowhere. Unset: it is
+	// pushed, and not looked at.
+	Examine *ImageExamineApplyConfiguration `json:"examine,omitempty"`
 	// registryTLS are the TLS settings of the registry that holds image.
 	RegistryTLS *v1beta1.TLSOptions `json:"registryTLS,omitempty"`
 	// repoSecrets name the Secrets used to pull and push.
@@ -148,6 +151,14 @@ func (b *ModuleImageSpecApplyConfiguration) WithBuild(value *ImageBuildApplyConf
 // If called multiple times, the Sign field is set to the value of the last call.
 func (b *ModuleImageSpecApplyConfiguration) WithSign(value *ImageSignApplyConfiguration) *ModuleImageSpecApplyConfiguration {
 	b.Sign = value
+	return b
+}
+
+// WithExamine sets the Examine field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Examine field is set to the value of the last call.
+func (b *ModuleImageSpecApplyConfiguration) WithExamine(value *ImageExamineApplyConfiguration) *ModuleImageSpecApplyConfiguration {
+	b.Examine = value
 	return b
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lint
+// Package fit says whether the kernel modules of an image fit a kernel, without loading them: by the checks that the agent makes before a
+// load, as far as they need no node.
+package fit
 
 import (
 	"errors"
@@ -38,21 +40,34 @@ type Finding struct {
 	Text   string `json:"text"`
 }
 
-// wish is what an image is examined for.
-type wish struct {
-	kernel, machine  string
-	dir, firmware    string
-	modules, loading []string
-	symbols          map[string]kmod.Symbol
-	host             *kmod.Tree
+// Wish is what an image is examined for.
+type Wish struct {
+	// Kernel is the whole version; Machine, the processor in Go's words, or empty.
+	Kernel, Machine string
+	// Dir is the directory in the image that holds lib/modules, Firmware the one with firmware, or empty.
+	Dir, Firmware string
+	// Modules that shall be loaded, all of the image without any, and their order where it is given.
+	Modules, Loading []string
+	// Symbols that the kernel exports, and Host, its own modules; nil where they are not known.
+	Symbols map[string]kmod.Symbol
+	Host    *kmod.Tree
+}
+
+// WishOf is what an image is examined for under a Module's own settings.
+func WishOf(c *v1beta1.ModuleConfig) Wish {
+	w := Wish{Kernel: c.KernelVersion, Dir: c.Modprobe.DirName, Firmware: c.Modprobe.FirmwarePath, Loading: c.Modprobe.ModulesLoadingOrder}
+	if c.Modprobe.ModuleName != "" {
+		w.Modules = []string{c.Modprobe.ModuleName}
+	}
+	return w
 }
 
 // machines are the ELF machines of architectures in Go's words.
 var machines = map[string]uint16{"386": 3, "ppc64le": 21, "s390x": 22, "arm": 40, "amd64": 62, "arm64": 183, "riscv64": 243, "loong64": 258}
 
-// examine looks at an image's root. Nothing is loaded.
-func examine(root fs.FS, w wish) ([]Finding, error) {
-	dir := path.Join(strings.Trim(path.Clean("/"+w.dir), "/"), "lib/modules", w.kernel)
+// Examine looks at an image's root. Nothing is loaded.
+func Examine(root fs.FS, w Wish) ([]Finding, error) {
+	dir := path.Join(strings.Trim(path.Clean("/"+w.Dir), "/"), "lib/modules", w.Kernel)
 	below, err := fs.Sub(root, dir)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
@@ -64,7 +79,7 @@ func examine(root fs.FS, w wish) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the image's modules: %w", err)
 	}
-	wanted := w.modules
+	wanted := w.Modules
 	if len(wanted) == 0 {
 		wanted = tree.Names()
 	}
@@ -84,7 +99,7 @@ func examine(root fs.FS, w wish) ([]Finding, error) {
 }
 
 // module examines one module and what it brings along from the image. told are the modules that were examined before.
-func (w *wish) module(root, below fs.FS, tree *kmod.Tree, module string, told map[string]bool) ([]Finding, error) {
+func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, told map[string]bool) ([]Finding, error) {
 	steps, findings := w.resolve(tree, module)
 	var modules []check.Module
 	for _, step := range steps {
@@ -110,14 +125,14 @@ func (w *wish) module(root, below fs.FS, tree *kmod.Tree, module string, told ma
 }
 
 // resolve finds what has to be loaded for a module. Without the kernel's own tree, what is not in the image is taken to be there.
-func (w *wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) {
+func (w *Wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) {
 	live := map[string]bool{}
 	for {
 		want := kmod.Want{Modules: []string{module}, Live: live}
-		if len(w.loading) > 0 && kmod.NormalizeName(w.loading[0]) == module {
-			want.LoadOrder = w.loading
+		if len(w.Loading) > 0 && kmod.NormalizeName(w.Loading[0]) == module {
+			want.LoadOrder = w.Loading
 		}
-		steps, err := kmod.Resolve(want, tree, w.host)
+		steps, err := kmod.Resolve(want, tree, w.Host)
 		var missing *kmod.MissingDependencyError
 		switch {
 		case err == nil:
@@ -126,7 +141,7 @@ func (w *wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) 
 				f.State, f.Text = Unchecked, fmt.Sprintf("not in the image: %s: they must be in the kernel's own tree; give it as --kernel-tree", sorted(live))
 			}
 			return steps, []Finding{f}
-		case errors.As(err, &missing) && w.host == nil && !live[missing.Needs]:
+		case errors.As(err, &missing) && w.Host == nil && !live[missing.Needs]:
 			live[missing.Needs] = true
 		case errors.As(err, &missing):
 			return nil, []Finding{{Module: module, Check: "dependencies", State: Failed, Reason: v1beta1.ReasonMissingDependency, Text: err.Error()}}
@@ -137,37 +152,37 @@ func (w *wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) 
 }
 
 // facts are what is known of the kernel.
-func (w *wish) facts() check.Kernel {
-	k := check.Kernel{Release: w.kernel, Machine: machines[w.machine]}
-	if w.host != nil {
-		for _, name := range w.host.Names() {
-			if info, err := w.host.Info(name); err == nil && info.Vermagic != "" {
+func (w *Wish) facts() check.Kernel {
+	k := check.Kernel{Release: w.Kernel, Machine: machines[w.Machine]}
+	if w.Host != nil {
+		for _, name := range w.Host.Names() {
+			if info, err := w.Host.Info(name); err == nil && info.Vermagic != "" {
 				k.Vermagic = info.Vermagic
 				break
 			}
 		}
 	}
-	if w.symbols != nil {
-		k.Symbols = func(name string) (kmod.Symbol, bool) { s, ok := w.symbols[name]; return s, ok }
+	if w.Symbols != nil {
+		k.Symbols = func(name string) (kmod.Symbol, bool) { s, ok := w.Symbols[name]; return s, ok }
 	}
 	return k
 }
 
 // about tells what was found of one module: what speaks against it, and what is as it shall be.
-func (w *wish) about(root fs.FS, m check.Module, answers []check.Finding) []Finding {
+func (w *Wish) about(root fs.FS, m check.Module, answers []check.Finding) []Finding {
 	info := m.Details.Info
 	vermagic := Finding{Module: m.Name, Check: "vermagic", State: OK, Text: fmt.Sprintf("%q", strings.TrimSpace(info.Vermagic))}
-	if w.host == nil {
+	if w.Host == nil {
 		vermagic.Text += ": its release fits; its flags were compared with nothing (--kernel-tree)"
 		if info.HasCRCs {
 			vermagic.State, vermagic.Text = Unchecked, fmt.Sprintf("%q: its flags were compared with nothing (--kernel-tree)", strings.TrimSpace(info.Vermagic))
 		}
-		if built := kmod.ParseVermagic(info.Vermagic).Release; info.HasCRCs && built != w.kernel {
+		if built := kmod.ParseVermagic(info.Vermagic).Release; info.HasCRCs && built != w.Kernel {
 			vermagic.Text += "; it was built for " + built + ", which the kernel allows only if all symbol CRCs are equal (--symvers)"
 		}
 	}
 	symbols := Finding{Module: m.Name, Check: "symbols", State: OK, Text: fmt.Sprintf("all %d that it uses are exported", len(m.Details.Imports))}
-	if w.symbols == nil {
+	if w.Symbols == nil {
 		symbols.State, symbols.Text = Unchecked, "give the kernel's Module.symvers or System.map as --symvers"
 	}
 	trust := signed(m)
@@ -211,18 +226,18 @@ func signers(s signature.Signature) string {
 }
 
 // firmwareOf looks for the firmware that a module may ask for.
-func (w *wish) firmwareOf(root fs.FS, m check.Module) []Finding {
+func (w *Wish) firmwareOf(root fs.FS, m check.Module) []Finding {
 	if len(m.Details.Info.Firmware) == 0 {
 		return nil
 	}
 	f := Finding{Module: m.Name, Check: "firmware", State: OK, Text: fmt.Sprintf("all %d files are in the image", len(m.Details.Info.Firmware))}
-	if w.firmware == "" {
+	if w.Firmware == "" {
 		f.State, f.Text = Unchecked, "it may ask for "+strings.Join(m.Details.Info.Firmware, ", ")+"; give --firmware-path if the image has it"
 		return []Finding{f}
 	}
 	var lacking []string
 	for _, name := range m.Details.Info.Firmware {
-		file := path.Join(strings.Trim(path.Clean("/"+w.firmware), "/"), name)
+		file := path.Join(strings.Trim(path.Clean("/"+w.Firmware), "/"), name)
 		if !slices.ContainsFunc([]string{"", ".xz", ".zst"}, func(ending string) bool { _, err := fs.Stat(root, file+ending); return err == nil }) {
 			lacking = append(lacking, name)
 		}
@@ -255,5 +270,5 @@ func sorted(set map[string]bool) string {
 	return strings.Join(names, ", ")
 }
 
-// next is what to do about a finding.
-func next(f Finding) string { return reasons.Of(f.Reason).Next }
+// Next is what to do about a finding.
+func (f Finding) Next() string { return reasons.Of(f.Reason).Next }

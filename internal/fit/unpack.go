@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lint
+package fit
 
 import (
 	"archive/tar"
@@ -18,6 +18,24 @@ import (
 
 // maxUnpacked bounds what is taken out of an image.
 const maxUnpacked = 4 << 30
+
+// Look examines an image.
+func Look(image v1.Image, w Wish) (_ []Finding, err error) {
+	folder, err := os.MkdirTemp("", "drover-lint-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, fmt.Errorf("open the image's content: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if err := unpack(image, root, w.Firmware); err != nil {
+		return nil, err
+	}
+	return Examine(root.FS(), w)
+}
 
 // unpack writes the kernel's modules and the firmware of an image into a folder; links stay within it, since it is opened as a root.
 func unpack(image v1.Image, to *os.Root, firmware string) (err error) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
+	"github.com/drover-project/drover/internal/kernel"
+)
+
+// named is how many Modules a condition names; the rest is counted.
+const named = 5
+
+// statusOf is what was found of all Modules. Of the status before, only times are taken, of what has not changed since.
+func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v1beta2.PreflightValidationStatus {
+	now = now.Truncate(time.Second)
+	s := &v1beta2.PreflightValidationStatus{ObservedGeneration: p.Generation}
+	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.module.String(), b.module.String()) })
+	for i := range found {
+		f := &found[i]
+		one := v1beta2.CRStatus{
+			VerificationStatus: f.status, StatusReason: f.message, VerificationStage: v1beta2.StageDone, LastTransitionTime: metav1.NewTime(now),
+		}
+		if f.status == v1beta2.VerificationInProgress {
+			one.VerificationStage = v1beta2.StageImage
+		}
+		for _, before := range p.Status.Modules {
+			if before.Namespace == f.module.Namespace && before.Name == f.module.Name && before.VerificationStatus == f.status {
+				one.LastTransitionTime = before.LastTransitionTime
+			}
+		}
+		s.Modules = append(s.Modules, v1beta2.PreflightValidationModuleStatus{
+			CRStatus: one, Namespace: f.module.Namespace, Name: f.module.Name, Reason: f.reason, Image: f.image,
+		})
+		if s.CRStatuses == nil {
+			s.CRStatuses = map[string]v1beta2.CRStatus{}
+		}
+		s.CRStatuses[f.module.String()] = one
+	}
+	c := ready(p, found)
+	c.Type, c.ObservedGeneration, c.LastTransitionTime = v1beta1.ConditionReady, p.Generation, metav1.NewTime(now)
+	if before := meta.FindStatusCondition(p.Status.Conditions, c.Type); before != nil && before.Status == c.Status {
+		c.LastTransitionTime = before.LastTransitionTime
+	}
+	s.Conditions = []metav1.Condition{c}
+	return s
+}
+
+// ready sums up. A failure is told at once; whether others are still looked at is said beside it.
+func ready(p *v1beta2.PreflightValidation, found []finding) metav1.Condition {
+	of := map[v1beta2.VerificationStatus][]string{}
+	for i := range found {
+		f := &found[i]
+		text := f.module.String()
+		if f.reason != "" {
+			text += " (" + f.reason + ")"
+		}
+		of[f.status] = append(of[f.status], text)
+	}
+	version := kernel.Trim(p.Spec.KernelVersion)
+	failed, busy := of[v1beta2.VerificationFailure], of[v1beta2.VerificationInProgress]
+	switch {
+	case len(failed) > 0:
+		text := fmt.Sprintf("%d of %d Modules are not ready for kernel %s: %s", len(failed), len(found), version, some(failed))
+		if len(busy) > 0 {
+			text += fmt.Sprintf("; %d are still looked at", len(busy))
+		}
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPreflightFailed, Message: text}
+	case len(busy) > 0:
+		text := fmt.Sprintf("%d of %d Modules are still looked at for kernel %s: %s", len(busy), len(found), version, some(busy))
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPreflightRunning, Message: text}
+	case len(found) == 0:
+		text := "There is no Module that a node with these labels would have"
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1beta1.ReasonKernelReady, Message: text}
+	}
+	text := fmt.Sprintf("All %d Modules are ready for kernel %s", len(found), version)
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1beta1.ReasonKernelReady, Message: text}
+}
+
+func some(names []string) string {
+	if len(names) <= named {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
+}
