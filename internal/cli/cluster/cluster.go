@@ -21,6 +21,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
 // page is how many objects are asked for at once.
@@ -30,8 +31,8 @@ const page = 500
 type Client struct {
 	// Core reads nodes and pods.
 	Core corev1client.CoreV1Interface
-	// Modules is the REST client of Modules' API group, Made that of our own.
-	Modules, Made rest.Interface
+	// Modules is the REST client of Modules' API group, Preflights that of its newer version, Made that of our own.
+	Modules, Preflights, Made rest.Interface
 	// Namespace of the command line, the kubeconfig's context, or "default".
 	Namespace string
 }
@@ -53,11 +54,13 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register the API: %w", err)
 	}
 	c := &Client{Core: core, Namespace: namespace}
-	for group, to := range map[schema.GroupVersion]*rest.Interface{v1beta1.GroupVersion: &c.Modules, v1alpha1.GroupVersion: &c.Made} {
+	for group, to := range map[schema.GroupVersion]*rest.Interface{
+		v1beta1.GroupVersion: &c.Modules, v1beta2.GroupVersion: &c.Preflights, v1alpha1.GroupVersion: &c.Made,
+	} {
 		own := rest.CopyConfig(config)
 		own.APIPath, own.GroupVersion = "/apis", &group
 		own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
