@@ -64,7 +64,7 @@ func (s *suite) groups() map[string][][]step {
 			{"exactlyOnce", "20 toggles over all kinds of inputs make one Job per input, and none for a repeat", s.exactlyOnce},
 			{"dockerfile", "a build from a Dockerfile is signed, pushed and loaded", s.dockerLoads},
 			{"registryWiped", "what the registry forgot is made again when a node needs it, once; a node that holds it goes on, over a reboot, too", s.registryWiped},
-			{"neverUnsigned", "of all that the registry was ever sent, no module is unsigned", s.neverUnsigned},
+			{"neverUnsigned", "of all images that the registry was ever sent, none has an unsigned module", s.neverUnsigned},
 		}},
 		"dkms": {{
 			start,

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -31,7 +32,7 @@ type Push struct {
 	Repository, Reference string
 	// Manifest: it is no blob.
 	Manifest bool
-	// Modules are the kernel modules in a layer, true for those that are signed. A compressed one is not looked into, and counts as unsigned.
+	// Modules are the kernel modules in a layer, or in a manifest's image as it is pulled, true for those that are signed. A compressed one is not looked into, and counts as unsigned.
 	Modules map[string]bool
 }
 
@@ -126,10 +127,35 @@ func (r *recorder) add(p Push) {
 func (r *recorder) recording(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if repository, reference, ok := strings.Cut(strings.TrimPrefix(request.URL.Path, "/v2/"), "/manifests/"); ok && request.Method == http.MethodPut {
-			r.add(Push{Repository: repository, Reference: reference, Manifest: true})
+			body, err := io.ReadAll(request.Body)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			request.Body = io.NopCloser(bytes.NewReader(body))
+			r.add(Push{Repository: repository, Reference: reference, Manifest: true, Modules: r.flat(repository, body)})
 		}
 		next.ServeHTTP(w, request)
 	})
+}
+
+// flat are the modules that whoever pulls an image finds in it: a later layer's hide those of the same path below. What a later layer removes counts.
+func (r *recorder) flat(repository string, manifest []byte) map[string]bool {
+	parsed, err := v1.ParseManifest(bytes.NewReader(manifest))
+	if err != nil {
+		return nil // an index; its images were sent by themselves
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	modules := map[string]bool{}
+	for _, layer := range parsed.Layers {
+		for i := range r.pushes {
+			if p := &r.pushes[i]; p.Repository == repository && p.Reference == layer.Digest.String() {
+				maps.Copy(modules, p.Modules)
+			}
+		}
+	}
+	return modules
 }
 
 // modulesOf are the kernel modules in a layer; a blob that is none has none.
