@@ -45,7 +45,7 @@ const (
 	minModules = 4000
 	// maxRatio is the aim, and maxRest what all but RSA may take of sign-file's time where RSA alone leaves less than that of it.
 	maxRatio = 0.2
-	maxRest  = 0.07
+	maxRest  = 0.1
 	workers  = 2
 	batch    = 200
 	// every so many modules one is signed with the longer key.
