@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -162,5 +164,19 @@ func TestAwaitReady(t *testing.T) {
 	defer cancel()
 	if err := p.AwaitReady(short, "absent", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("err %v", err)
+	}
+}
+
+// TestLeavingModule: a look at /sys while a module leaves the kernel is no failure of the agent's.
+func TestLeavingModule(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: false,
+		&fs.PathError{Op: "open", Path: "/sys/module/gadget/initstate", Err: syscall.ENOENT}: true,
+		&fs.PathError{Op: "read", Path: "/sys/module/gadget/initstate", Err: syscall.ENODEV}: true,
+		&fs.PathError{Op: "read", Path: "/sys/module/gadget/initstate", Err: syscall.EIO}:    false,
+	} {
+		if got := gone(err); got != want {
+			t.Errorf("%v: gone is %v, want %v", err, got, want)
+		}
 	}
 }

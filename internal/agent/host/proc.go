@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // parseModules reads /proc/modules: name size refcount users state address.
@@ -35,11 +36,15 @@ func parseModules(data string) map[string]State {
 	return modules
 }
 
+// gone tells whether a file of /sys is not there. One that goes away between being opened and being read says ENODEV
+// (kernfs_fop_read_iter in the kernel's fs/kernfs/file.c), as those of a module that leaves do.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
+
 // readModule reads the facts of one module from /sys/module/<name>. Each file may be missing: kernels differ.
 func readModule(root, name string) (Module, bool, error) {
 	dir := filepath.Join(root, name)
 	state, err := os.ReadFile(filepath.Join(dir, "initstate"))
-	if errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		return Module{}, false, nil // not loaded, or built in
 	}
 	if err != nil {

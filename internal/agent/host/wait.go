@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -41,6 +42,9 @@ func isLive(sys, name string) (bool, error) {
 		return false, fmt.Errorf("look for module %s: %w", name, err)
 	}
 	state, err := os.ReadFile(filepath.Join(dir, "initstate"))
+	if errors.Is(err, syscall.ENODEV) {
+		return false, nil
+	}
 	if errors.Is(err, fs.ErrNotExist) { // built in, or going away at this moment
 		_, err := os.Stat(filepath.Join(dir, "parameters"))
 		if err != nil {
