@@ -54,8 +54,11 @@ func (s *suite) loaderReady(ctx context.Context) error {
 	})
 }
 
-// repair unloads the module behind the agent's back.
+// repair unloads the module behind the agent's back, on a node that has settled: the end of a pod keeps its one processor busy for seconds.
 func (s *suite) repair(ctx context.Context) error {
+	if err := s.carrierFree(ctx); err != nil {
+		return err
+	}
 	if _, err := s.console(ctx, "rmmod drover_sample"); err != nil {
 		return err
 	}
