@@ -48,6 +48,8 @@ type scene struct {
 	upgrades []upgrade
 	killer   *killer
 	result   result
+	// reported is what report said last.
+	reported string
 	// away is how long the API server was, deleted when the Module was.
 	away    time.Duration
 	deleted time.Time
@@ -182,12 +184,13 @@ func (s *scene) until(ctx context.Context, what string, done func(context.Contex
 	})
 	if err != nil {
 		s.report(context.WithoutCancel(ctx))
+		s.diagnose(context.WithoutCancel(ctx))
 		return fmt.Errorf("wait until %s: %w", what, errors.Join(err, last))
 	}
 	return nil
 }
 
-// report says what the kernels hold.
+// report says what the kernels hold, when that has changed.
 func (s *scene) report(ctx context.Context) {
 	truth, err := s.f.Truth(ctx)
 	if err != nil {
@@ -198,7 +201,11 @@ func (s *scene) report(ctx context.Context) {
 	for _, n := range truth {
 		versions[s.version(n)]++
 	}
-	s.say("kernels by version: %v; operator killed %d times", versions, s.killer.kills.Load())
+	line := fmt.Sprintf("kernels by version: %v; operator killed %d times", versions, s.killer.kills.Load())
+	if line != s.reported {
+		s.reported = line
+		s.say("%s", line)
+	}
 }
 
 // version is what a kernel holds.

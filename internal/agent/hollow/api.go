@@ -37,6 +37,7 @@ const (
 type api struct {
 	core, coordination rest.Interface
 	parameters         runtime.ParameterCodec
+	outage             outage
 }
 
 func newAPI(config *rest.Config) (*api, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -32,8 +33,9 @@ const (
 	beatParallel = 16
 	// missed is a gap between renewals after which the cluster may have called the node unknown.
 	missed = 25 * time.Second
-	// aftermath is how long after an outage the cluster may yet call the node unknown: whoever watches the leases comes back late, too.
-	aftermath = 2 * time.Minute
+	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches the leases comes back late, too, and
+	// only then begins to miss renewals.
+	aftermath = 5 * time.Minute
 )
 
 // beat keeps all nodes alive until ctx ends: one wheel for all of them.
@@ -83,10 +85,10 @@ func (n *node) note(ctx context.Context, err error) {
 	n.mu.Lock()
 	before := n.silent
 	n.silent = err != nil
-	if n.silent {
-		n.failed = n.clock.Now()
-	}
 	n.mu.Unlock()
+	if err != nil {
+		n.api.outage.note(n.clock.Now())
+	}
 	switch {
 	case err != nil && !before && !errors.Is(err, context.Canceled):
 		klog.FromContext(ctx).Error(err, "Node cannot report, trying on", "node", n.name)
@@ -95,11 +97,26 @@ func (n *node) note(ctx context.Context, err error) {
 	}
 }
 
-// recovering says whether reports failed not long ago.
-func (n *node) recovering() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.failed.IsZero() && n.clock.Since(n.failed) < aftermath
+// recovering says whether any node's report failed not long ago. An outage of less than a leasePeriod is one that many nodes never
+// see; the cluster may call them unknown all the same.
+func (n *node) recovering() bool { return n.api.outage.within(n.clock.Now(), aftermath) }
+
+// outage is when the API server last failed to answer one of the nodes.
+type outage struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (o *outage) note(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = now
+}
+
+func (o *outage) within(now time.Time, d time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.last.IsZero() && now.Sub(o.last) < d
 }
 
 // calledUnknown asks whether the cluster takes the node for lost. A kubelet looks at its Node with every beat; here only after outages.

@@ -55,12 +55,10 @@ type node struct {
 	since  metav1.Time
 
 	// life serialises reboot, vanish and comeBack; mu guards the fields below.
-	life sync.Mutex
-	mu   sync.Mutex
-	uid  types.UID
-	// silent is true while reports fail, failed is when the last one did.
-	silent bool
-	failed time.Time
+	life   sync.Mutex
+	mu     sync.Mutex
+	uid    types.UID
+	silent bool      // reports fail
 	gone   bool      // vanished
 	broken string    // why the kubelet calls the node not ready
 	beat   time.Time // last renewal of the lease that succeeded
