@@ -3,6 +3,7 @@
 package api_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -34,7 +36,13 @@ func TestMustGather(t *testing.T) {
 		}}},
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "key"}, StringData: map[string]string{"key": "do-not-tell"}}
-	for _, err := range []error{admin.Create(t.Context(), module), admin.Create(t.Context(), job), admin.Create(t.Context(), secret)} {
+	asks := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0-44-amd64"}}
+	t.Cleanup(func() {
+		if err := admin.Delete(context.WithoutCancel(t.Context()), asks); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, err := range []error{admin.Create(t.Context(), asks), admin.Create(t.Context(), module), admin.Create(t.Context(), job), admin.Create(t.Context(), secret)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +61,7 @@ func TestMustGather(t *testing.T) {
 	}
 	for file, says := range map[string]string{
 		"version.txt": "Server Version", "cluster/modules.yaml": module.Name, "cluster/crds.yaml": "moduleimages.drover.dev",
-		"cluster/policies.yaml": "drover-modules", namespace + "/workloads.yaml": "build-1",
+		"cluster/policies.yaml": "drover-modules", "cluster/preflightvalidations.yaml": asks.Name, namespace + "/workloads.yaml": "build-1",
 	} {
 		if raw, err := os.ReadFile(filepath.Join(out, file)); err != nil || !strings.Contains(string(raw), says) {
 			t.Errorf("%s does not say %s: %v", file, says, err)

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/gate"
 )
 
@@ -44,7 +45,9 @@ const (
 )
 
 // CRDs that the operator writes objects of.
-var crds = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
+var crds = []string{
+	"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group, "preflightvalidations." + v1beta2.GroupVersion.Group,
+}
 
 // Controller keeps the gate.
 type Controller struct {

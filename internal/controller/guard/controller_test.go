@@ -87,7 +87,9 @@ func change(t *testing.T, name, pointer string, edit func(parent map[string]any,
 		t.Fatal(err)
 	}
 	before := crd.DeepCopy()
-	at := crd.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
+	versions := crd.Object["spec"].(map[string]any)["versions"].([]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
+	// The newest version is the one that we write.
+	at := versions[len(versions)-1].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
 	path := strings.Split(pointer, ".")
 	for _, key := range path[:len(path)-1] {
 		next, ok := at[key].(map[string]any)
@@ -113,7 +115,7 @@ func change(t *testing.T, name, pointer string, edit func(parent map[string]any,
 }
 
 func TestDefinitionsOfSomebodyElse(t *testing.T) {
-	const configs, modules = "nodemodulesconfigs.kmm.sigs.x-k8s.io", "modules.kmm.sigs.x-k8s.io"
+	const configs, modules, preflights = "nodemodulesconfigs.kmm.sigs.x-k8s.io", "modules.kmm.sigs.x-k8s.io", "preflightvalidations.kmm.sigs.x-k8s.io"
 	remove := func(parent map[string]any, key string) { delete(parent, key) }
 	cases := map[string]struct {
 		name, pointer string
@@ -137,8 +139,9 @@ func TestDefinitionsOfSomebodyElse(t *testing.T) {
 			}
 			delete(spec, "readyWhen")
 		}, "spec.moduleLoader.container.readyWhen"},
-		"a whole branch is gone":     {modules, "properties.spec.properties.rollout", remove, "fields are missing, one is spec.rollout"},
-		"a Module has no conditions": {modules, "properties.status.properties.conditions", remove, "status.conditions is missing"},
+		"a whole branch is gone":                          {modules, "properties.spec.properties.rollout", remove, "fields are missing, one is spec.rollout"},
+		"a preflight cannot say of what Module it speaks": {preflights, "properties.status.properties.modules", remove, "fields are missing, one is status.modules"},
+		"a Module has no conditions":                      {modules, "properties.status.properties.conditions", remove, "status.conditions is missing"},
 	}
 	if got, message := reason(t, time.Now()); got != "" {
 		t.Fatalf("our own: %s: %s", got, message)

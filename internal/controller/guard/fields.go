@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
 // An API server whose definition lacks a field drops it without a word: an order to unload would read as one to load, and a check
@@ -15,7 +16,11 @@ import (
 var fields = map[string][]string{
 	"nodemodulesconfigs": fieldsOf(reflect.TypeFor[v1beta1.NodeModulesConfig]()),
 	"modules":            fieldsOf(reflect.TypeFor[v1beta1.Module]()),
+	preflights:           fieldsOf(reflect.TypeFor[v1beta2.PreflightValidation]()),
 }
+
+// preflights is the only kind of ours that is written in v1beta2.
+const preflights = "preflightvalidations"
 
 // fieldsOf are the paths of a type's fields, as far as the types are ours; those of Kubernetes are whole or not there.
 func fieldsOf(object reflect.Type) []string {

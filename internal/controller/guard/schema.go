@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
 // lists must be maps by namespace and name: in an atomic one, each Module's entry would replace all others.
@@ -18,9 +19,10 @@ var lists = []string{"spec.modules", "status.modules", "status.attempts"}
 // misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
 func misfit(crd *unstructured.Unstructured) string {
 	plural, _, _ := strings.Cut(crd.GetName(), ".")
-	schema := served(crd)
+	version := versionOf(plural)
+	schema := served(crd, version)
 	if schema == nil {
-		return "version " + v1beta1.GroupVersion.Version + " is not served"
+		return "version " + version + " is not served"
 	}
 	if plural == "nodemodulesconfigs" {
 		for _, path := range lists {
@@ -39,15 +41,23 @@ func misfit(crd *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d fields are missing, one is %s", len(missing), missing[0])
 }
 
+// versionOf is the version in which we write a kind.
+func versionOf(plural string) string {
+	if plural == preflights {
+		return v1beta2.GroupVersion.Version
+	}
+	return v1beta1.GroupVersion.Version
+}
+
 // served is the schema of our version, or nil.
-func served(crd *unstructured.Unstructured) map[string]any {
+func served(crd *unstructured.Unstructured, ours string) map[string]any {
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil {
 		return nil
 	}
 	for _, each := range versions {
 		version, ok := each.(map[string]any)
-		if !ok || version["name"] != v1beta1.GroupVersion.Version || version["served"] != true {
+		if !ok || version["name"] != ours || version["served"] != true {
 			continue
 		}
 		schema, _, err := unstructured.NestedMap(version, "schema", "openAPIV3Schema")
