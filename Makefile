@@ -114,9 +114,12 @@ e2e-dkms: ## Do so with Debian's packages PKGS="a-dkms b-dkms", each natively, t
 	@GROUP=dkms PKGS="$(PKGS)" go run ./test/vm/e2e
 
 # .ci/run needs no step for it: `make test` runs the same tests.
-.PHONY: e2e
-e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GROUP=lifecycle,rollout,failures: all of them)
+.PHONY: e2e e2e-preflight
+e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GROUP=lifecycle,rollout,preflight,failures: all of them)
 	@go run ./hack/e2e
+
+e2e-preflight: ## Ask whether Modules are ready for kernels that no node runs: real Jobs' steps, a real registry, one line for each promise
+	@GROUP=preflight go run ./hack/e2e
 
 .PHONY: bench-agent
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)

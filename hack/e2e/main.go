@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command e2e runs groups of the tests in test/e2e, all on one fleet of hollow nodes, and says for each what came of it.
-// GROUP chooses: a list of lifecycle, rollout and failures; all of them when it is empty. A group's tests are told by their
+// GROUP chooses: a list of lifecycle, rollout, preflight and failures; all of them when it is empty. A group's tests are told by their
 // names. `make test` runs the same tests, without the summary.
 //
 // The last line is RESULT with what each test came to, by group. Tests of failures log how long a reason took to be seen,

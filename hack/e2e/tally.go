@@ -27,7 +27,7 @@ type group struct {
 
 const failures = "failures"
 
-var known = []group{{"lifecycle", "TestLifecycle"}, {"rollout", "TestRollout"}, {failures, "TestFailure"}}
+var known = []group{{"lifecycle", "TestLifecycle"}, {"rollout", "TestRollout"}, {"preflight", "TestPreflight"}, {failures, "TestFailure"}}
 
 // groupsOf reads a list of names; an empty one is all of them.
 func groupsOf(chosen string) ([]group, error) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -69,13 +70,26 @@ func TestLifecycleExplain(t *testing.T) {
 	s.must(shared.Debug(s.Context(), "/images?pattern="))
 }
 
-// buildTool builds the command line tool and gives what runs it against the fleet.
+// program builds one of ours, when it is first asked for, and gives its path.
+func program(name string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		binary := filepath.Join(shared.Dir(), name)
+		build := exec.Command("go", "build", "-o", binary, "github.com/drover-project/drover/cmd/"+name)
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+		return binary, nil
+	})
+}
+
+var toolProgram = program("drover")
+
+// buildTool gives what runs the command line tool against the fleet.
 func buildTool(t *testing.T) func(context.Context, ...string) (out string, code int) {
 	t.Helper()
-	tool := filepath.Join(t.TempDir(), "drover")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", tool, "github.com/drover-project/drover/cmd/drover")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the command line tool: %v\n%s", err, out)
+	tool, err := toolProgram()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return func(ctx context.Context, args ...string) (string, int) {
 		cmd := exec.CommandContext(ctx, tool, append(args, "--kubeconfig="+shared.Cluster.Kubeconfig)...)

@@ -58,7 +58,8 @@ func run(m *testing.M) (code int, err error) {
 	defer cancel()
 	shared.Fleet, err = fleet.Start(ctx, fleet.Options{
 		Nodes: len(everyNode), Kernels: []string{kernelEven, kernelOdd}, HollowArgs: []string{"--kernel-call-deadline=" + callDeadline.String()},
-		Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		OperatorArgs: []string{"--signer-image=" + signerImage},
+		Say:          func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
 	})
 	if err != nil {
 		return 1, err
