@@ -225,8 +225,9 @@ func (c *Controller) release(
 			}
 			continue
 		}
-		// What this writer has written and leaves out now goes; others have written the rest as well.
-		apply := droverac.ModuleImage(key.Name, key.Namespace).WithUID(image.UID)
+		// What this writer has written and leaves out now goes; others have written the rest as well. They may go at this very moment: nobody would
+		// be the last, and an image without anything would stay. So the image has to be the one that was read.
+		apply := droverac.ModuleImage(key.Name, key.Namespace).WithUID(image.UID).WithResourceVersion(image.ResourceVersion)
 		if err := kube.Apply(ctx, c.client, kube.PreflightOwner(name), apply); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("release ModuleImage %s: %w", key, err)
 		}
