@@ -101,6 +101,10 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 conformance: ## Run the numbered conformance cases against the operator and hollow nodes (NUMBERS=33,57 for some of them)
 	@go run ./hack/conformance -only "$(NUMBERS)"
 
+.PHONY: kmods
+kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, every warning an error, and read what came out (as e2e-kernel; no machine is started)
+	@go run ./test/vm/kmodcheck
+
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, or dra; linux/amd64 with apt-get; root)
