@@ -55,10 +55,15 @@ generate: bin/controller-gen ## Generate deep copies and apply configurations
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen applyconfiguration paths=./api/...
 
+# All packages of a folder but those of which parts of their own are made, such as $(call but,ooto,api).
+but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)/*))))
+
 .PHONY: manifests
 manifests: bin/controller-gen ## Generate CRDs and roles
-	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
-	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml paths=./internal/controller/... output:rbac:artifacts:config=config/rbac
+	bin/controller-gen crd $(call but,ooto,api) output:crd:artifacts:config=config/crd/bases
+	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto,internal/controller) output:rbac:artifacts:config=config/rbac
+	bin/controller-gen rbac:roleName=drover-operator-ooto,fileName=operator_role.yaml paths=./internal/controller/ooto/... output:rbac:artifacts:config=config/ooto
 	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
 
 ##@ A cluster of yours

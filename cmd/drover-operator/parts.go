@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/controller/moduleimage"
 	"github.com/drover-project/drover/internal/controller/node"
+	"github.com/drover-project/drover/internal/controller/ooto"
 	"github.com/drover-project/drover/internal/controller/plugin"
 	"github.com/drover-project/drover/internal/controller/preflight"
 	"github.com/drover-project/drover/internal/controller/startup"
@@ -55,6 +56,7 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
+		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
 		"preflight": preflight.New(c, live, preflight.Options{
 			BuildahImage: options.BuildImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
 		}),

@@ -24,6 +24,8 @@ const (
 	OwnerNode = client.FieldOwner("drover-node")
 	// OwnerStatus writes Module.status.
 	OwnerStatus = client.FieldOwner("drover-status")
+	// OwnerOoto writes the KMM Modules that Modules of ooto.sigs.k8s.io own, and the status of these.
+	OwnerOoto = client.FieldOwner("drover-ooto")
 	// OwnerPlugin writes DaemonSets and ServiceAccounts of device plugins.
 	OwnerPlugin = client.FieldOwner("drover-plugin")
 	// OwnerFinalizer writes finalizers.

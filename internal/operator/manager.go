@@ -25,6 +25,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
+	ootov1alpha1 "github.com/drover-project/drover/api/ooto/v1alpha1"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/version"
 )
@@ -55,6 +56,9 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("register our kinds: %w", err)
 	}
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register our kinds: %w", err)
+	}
+	if err := ootov1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register our kinds: %w", err)
 	}
 	cached, err := cacheOptions()

@@ -55,7 +55,7 @@ type Options struct {
 	DeliveryMaxInFlight int
 	// Parallelism bounds concurrent writes per Module.
 	Parallelism int
-	// Controllers lists the controllers to run: "*" is all, a leading "-" takes one out.
+	// Controllers lists the controllers to run: "*" is all but the optional ones, a leading "-" takes one out.
 	Controllers []string
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
@@ -92,7 +92,7 @@ func ParseFlags(args []string) (*Options, error) {
 	set.BoolVar(&o.BuildHostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs namespaces that admit hostPath")
 	set.DurationVar(&o.BuildTimeout, "build-timeout", 2*time.Hour, "how long the Job of an image may take")
 	set.IntVar(&o.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
-	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all, -name leaves one out")
+	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+"; -name leaves one out")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
@@ -160,9 +160,12 @@ func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Opt
 	}}
 }
 
+// optional are the controllers that run only where they are named: the cluster need not have what they work on.
+var optional = []string{"ooto"}
+
 // enabled reports whether a controller shall run. The last mention of a name wins over "*".
 func (o *Options) enabled(name string) bool {
-	on := slices.Contains(o.Controllers, "*")
+	on := slices.Contains(o.Controllers, "*") && !slices.Contains(optional, name)
 	for _, item := range o.Controllers {
 		switch strings.TrimSpace(item) {
 		case name:

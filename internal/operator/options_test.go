@@ -39,6 +39,14 @@ func TestEnabled(t *testing.T) {
 	}
 }
 
+func TestOptionalControllersRunWhereTheyAreNamed(t *testing.T) {
+	for flag, then := range map[string]bool{"*": false, "*,ooto": true, "ooto": true, "*,ooto,-ooto": false} {
+		if got := (&Options{Controllers: strings.Split(flag, ",")}).enabled("ooto"); got != then {
+			t.Errorf("--controllers=%s: ooto runs: %t", flag, got)
+		}
+	}
+}
+
 func TestTheCacheKeepsLittleOfANode(t *testing.T) {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -49,6 +51,28 @@ func (e *Env) install(ctx context.Context, root string) error {
 		}
 	}
 	return awaitPolicies(ctx, admin)
+}
+
+// Install adds a folder of config/ that not every cluster gets, such as "ooto". What is there already stays.
+func (e *Env) Install(t testing.TB, folder string) {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "config", folder)
+	if _, err := envtest.InstallCRDs(e.admin, envtest.CRDInstallOptions{Scheme: e.scheme, Paths: []string{dir}}); err != nil {
+		t.Fatalf("install the CRDs of %s: %v", dir, err)
+	}
+	objects, err := manifests(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects {
+		if err := e.Admin(t).Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatalf("install %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
 }
 
 // manifests reads all objects from the YAML files that match pattern, but kustomization.yaml.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types of a Module of this group. All have positive polarity; none is transient.
+const (
+	// ConditionReady is that of the KMM Module, with its reason and message. Unknown: that one has not been looked at yet.
+	ConditionReady = "Ready"
+	// ConditionTranslated is True while the KMM Module is what this one asks for.
+	ConditionTranslated = "Translated"
+	// ConditionAllFieldsUsed is True when no field that is set is without a meaning here.
+	ConditionAllFieldsUsed = "AllFieldsUsed"
+)
+
+// Reasons of these conditions, besides those of the KMM Module. docs/reference/ooto.md has the next step of each.
+const (
+	// ReasonTranslated: the KMM Module is what this one asks for.
+	ReasonTranslated = "Translated"
+	// ReasonNameTaken: something of the wanted name is not this Module's, and is left alone.
+	ReasonNameTaken = "NameTaken"
+	// ReasonRefused: the API server refuses what this Module is translated to.
+	ReasonRefused = "Refused"
+	// ReasonTerminating: the KMM Module is being deleted; it is made again when it has gone.
+	ReasonTerminating = "Terminating"
+	// ReasonNoStatus: the KMM Module has not been looked at yet.
+	ReasonNoStatus = "NoStatus"
+	// ReasonAllFieldsUsed: every field that is set has a meaning.
+	ReasonAllFieldsUsed = "AllFieldsUsed"
+	// ReasonFieldIgnored: fields are set that have no meaning, because there is no driver pod.
+	ReasonFieldIgnored = "FieldIgnored"
+)

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ooto
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	kmmac "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
+	"github.com/drover-project/drover/api/ooto/v1alpha1"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// retryAfter is when something that is in the way is looked at again. What is known to change is watched.
+const retryAfter = time.Minute
+
+// act writes what is not right, and returns the KMM Module if it is what is asked for. First come the Dockerfiles that the Module names; those that
+// it does not name any more go a pass later, when everybody has seen it.
+func (c *Controller) act(ctx context.Context, want *translation, have *world) (*v1beta1.Module, *problem, error) {
+	switch {
+	case have.module == nil:
+	case !have.ours:
+		return nil, taken("Module", have.module.Name), nil
+	case have.module.DeletionTimestamp != nil:
+		return nil, &problem{
+			reason: v1alpha1.ReasonTerminating, message: fmt.Sprintf("The Module %s of %s is being deleted", have.module.Name, v1beta1.GroupVersion.Group),
+		}, nil
+	}
+	for _, dockerfile := range want.dockerfiles {
+		if p, err := c.create(ctx, dockerfile, have); p != nil || err != nil {
+			return nil, p, err
+		}
+	}
+	settled, err := settled(want.module, have.module)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !settled {
+		p, err := c.apply(ctx, want.module, have.module)
+		return nil, p, err
+	}
+	keep := func(o *metav1.PartialObjectMetadata) bool {
+		return slices.ContainsFunc(want.dockerfiles, func(d *corev1.ConfigMap) bool { return d.Name == o.Name })
+	}
+	if err := kube.Prune(ctx, c.client, have.dockerfiles, keep); err != nil {
+		return nil, nil, fmt.Errorf("delete Dockerfiles: %w", err)
+	}
+	return have.module, nil, nil
+}
+
+func taken(kind, name string) *problem {
+	return &problem{
+		reason:  v1alpha1.ReasonNameTaken,
+		message: fmt.Sprintf("%s %s does not belong to this Module, and is left alone: delete or rename one of them", kind, name),
+	}
+}
+
+// create makes a ConfigMap that is not there. As it is immutable and its name follows from its content, there is nothing else that could be wrong.
+func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, have *world) (*problem, error) {
+	if slices.ContainsFunc(have.dockerfiles, func(o *metav1.PartialObjectMetadata) bool { return o.Name == dockerfile.Name }) {
+		return nil, nil
+	}
+	err := c.client.Create(ctx, dockerfile.DeepCopy(), kube.OwnerOoto)
+	if !apierrors.IsAlreadyExists(err) {
+		return refused(err, "ConfigMap "+dockerfile.Name)
+	}
+	// The cache has not shown it yet, or it is somebody else's.
+	other := &metav1.PartialObjectMetadata{}
+	other.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(dockerfile), other); err != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", dockerfile.Name, err)
+	}
+	if controller := metav1.GetControllerOf(other); controller == nil || controller.UID != dockerfile.OwnerReferences[0].UID {
+		return taken("ConfigMap", dockerfile.Name), nil
+	}
+	return nil, nil
+}
+
+// apply writes the KMM Module. One that is not there is written without force: should somebody else have made one meanwhile, theirs stays.
+func (c *Controller) apply(ctx context.Context, want, have *v1beta1.Module) (*problem, error) {
+	config, err := kube.Convert[kmmac.ModuleApplyConfiguration](want)
+	if err != nil {
+		return nil, err
+	}
+	config.Status = nil
+	options := []client.ApplyOption{kube.OwnerOoto}
+	if have != nil {
+		config.WithUID(have.UID)
+		options = append(options, client.ForceOwnership)
+	}
+	return refused(c.client.Apply(ctx, config, options...), "Module "+want.Name+" of "+v1beta1.GroupVersion.Group)
+}
+
+// refused turns the answer of an API server that does not want an object into a problem: it will not want it the next time either.
+func refused(err error, what string) (*problem, error) {
+	switch {
+	case err == nil:
+		return nil, nil
+	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
+		return &problem{reason: v1alpha1.ReasonRefused, message: fmt.Sprintf("The API server refuses the %s: %v", what, err)}, nil
+	}
+	return nil, fmt.Errorf("write %s: %w", what, err)
+}
+
+// settled is true when the Module has all that is asked for and was last written for the same wish. Fields that nobody asked for are the API
+// server's defaults or other writers': rollout, say, which only the KMM Module has.
+func settled(want, have *v1beta1.Module) (bool, error) {
+	if have == nil || want.Annotations[hashAnnotation] != have.Annotations[hashAnnotation] ||
+		want.Labels[partOfLabel] != have.Labels[partOfLabel] || !equality.Semantic.DeepEqual(want.OwnerReferences, have.OwnerReferences) {
+		return false, nil
+	}
+	wish, err := json.Marshal(want.Spec)
+	if err != nil {
+		return false, fmt.Errorf("encode the Module: %w", err)
+	}
+	is, err := json.Marshal(have.Spec)
+	if err != nil {
+		return false, fmt.Errorf("encode the Module: %w", err)
+	}
+	// A merge patch puts the wish over what is there as server-side apply does: fields one by one, lists as a whole.
+	text, err := jsonpatch.MergePatch(is, wish)
+	if err != nil {
+		return false, fmt.Errorf("compare the Module: %w", err)
+	}
+	var merged v1beta1.ModuleSpec
+	if err := json.Unmarshal(text, &merged); err != nil {
+		return false, fmt.Errorf("decode the Module: %w", err)
+	}
+	return equality.Semantic.DeepEqual(merged, have.Spec), nil
+}

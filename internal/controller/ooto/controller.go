@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ooto serves Modules of ooto.sigs.k8s.io: each becomes a Module of kmm.sigs.x-k8s.io that it owns, which does the work, and whose status it
+// shows under its own names.
+//
+// Reads: its Modules, KMM Modules, which ConfigMaps there are. Writes: KMM Modules and ConfigMaps with Dockerfiles, both its own only, and the status
+// of its Modules. What is of a wanted name and not its own is never touched. Deletion is left to owner references.
+package ooto
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/ooto/v1alpha1"
+	ootoac "github.com/drover-project/drover/api/ooto/v1alpha1/applyconfiguration/ooto/v1alpha1"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// +kubebuilder:rbac:groups=ooto.sigs.k8s.io,resources=modules,verbs=get;list;watch
+// +kubebuilder:rbac:groups=ooto.sigs.k8s.io,resources=modules/status,verbs=patch
+// +kubebuilder:rbac:groups=ooto.sigs.k8s.io,resources=modules/finalizers,verbs=update
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;delete
+
+const workers = 2
+
+// Options of the controller.
+type Options struct {
+	// Gate keeps the controller from writing while it is closed.
+	Gate *gate.Gate
+	// Recorder tells of changes of conditions that the KMM Module does not have.
+	Recorder kube.Recorder
+	// Clock is the time of day unless set.
+	Clock clock.PassiveClock
+}
+
+// Controller translates Modules.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	options Options
+}
+
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+func New(c client.Client, live client.Reader, o Options) *Controller {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Controller{client: c, live: live, options: o}
+}
+
+// Reconcile makes the KMM Module what one Module asks for, and the Module's status what is seen of it.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.options.Gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
+	m := &v1alpha1.Module{}
+	err := c.client.Get(ctx, request.NamespacedName, m)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
+	}
+	if err != nil || m.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	have, err := c.observe(ctx, m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	want, err := translate(m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	child, p, err := c.act(ctx, want, have)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result := reconcile.Result{}
+	if p != nil {
+		result.RequeueAfter = retryAfter
+	}
+	return result, c.report(ctx, m, statusOf(m, child, want.ignored, p, c.options.Clock.Now()))
+}
+
+// world is what there is of a Module.
+type world struct {
+	// module is the KMM Module of the name, whoever it belongs to; nil: there is none.
+	module *v1beta1.Module
+	// ours is true when it belongs to the Module.
+	ours bool
+	// dockerfiles are the ConfigMaps that belong to the Module.
+	dockerfiles []*metav1.PartialObjectMetadata
+}
+
+func (c *Controller) observe(ctx context.Context, m *v1alpha1.Module) (*world, error) {
+	w := &world{module: &v1beta1.Module{}}
+	switch err := c.client.Get(ctx, client.ObjectKeyFromObject(m), w.module); {
+	case apierrors.IsNotFound(err):
+		w.module = nil
+	case err != nil:
+		return nil, fmt.Errorf("get the KMM Module: %w", err)
+	default:
+		w.ours = metav1.IsControlledBy(w.module, m)
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := c.client.List(ctx, list, client.InNamespace(m.Namespace)); err != nil {
+		return nil, fmt.Errorf("list ConfigMaps: %w", err)
+	}
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], m) {
+			w.dockerfiles = append(w.dockerfiles, &list.Items[i])
+		}
+	}
+	return w, nil
+}
+
+// report writes the status, if it has changed.
+func (c *Controller) report(ctx context.Context, m *v1alpha1.Module, s *v1alpha1.ModuleStatus) error {
+	if equality.Semantic.DeepEqual(&m.Status, s) {
+		return nil
+	}
+	config, err := kube.Convert[ootoac.ModuleStatusApplyConfiguration](s)
+	if err != nil {
+		return err
+	}
+	apply := ootoac.Module(m.Name, m.Namespace).WithUID(m.UID).WithStatus(config)
+	switch err := kube.ApplyStatus(ctx, c.client, kube.OwnerOoto, apply); {
+	case kube.Outdated(err): // it has gone, and another may have come
+		return nil
+	case err != nil:
+		return fmt.Errorf("of Module %s: %w", client.ObjectKeyFromObject(m), err)
+	}
+	// The first one is the KMM Module's, and so are its events.
+	c.options.Recorder.Changed(m, m.Status.Conditions, s.Conditions[1:])
+	return nil
+}
+
+// SetupWithManager registers the controller and its watches. A KMM Module has the name of the Module that it belongs to, or that it is in the way of.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.Module{}, handler.OnlyControllerOwner())
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("ooto").
+		For(&v1alpha1.Module{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1beta1.Module{}, &handler.EnqueueRequestForObject{}).
+		WatchesMetadata(&corev1.ConfigMap{}, owner).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(c)
+	if err != nil {
+		return fmt.Errorf("set up the controller of Modules of %s: %w", v1alpha1.GroupVersion.Group, err)
+	}
+	return nil
+}
