@@ -243,7 +243,7 @@ func lifeFailures() map[string]failure {
 					})
 				}
 			},
-			state: v1beta1.AttemptWaiting, words: []string{"hollow-0"},
+			state: v1beta1.AttemptWaiting, words: []string{"hollow-0"}, recurs: true,
 		},
 	}
 }
