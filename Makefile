@@ -55,16 +55,23 @@ generate: bin/controller-gen ## Generate deep copies and apply configurations
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen applyconfiguration paths=./api/...
 
+# The device operators: api/NAME and internal/operators/NAME, with manifests of their own in config/operators/NAME.
+OPERATORS := deviceconfig ptemplate lolcow
+
 # All packages of a folder but those of which parts of their own are made, such as $(call but,ooto,api).
 but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)/*))))
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Generate CRDs and roles
-	bin/controller-gen crd $(call but,ooto,api) output:crd:artifacts:config=config/crd/bases
+	bin/controller-gen crd $(call but,ooto $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
 	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
 	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto,internal/controller) output:rbac:artifacts:config=config/rbac
 	bin/controller-gen rbac:roleName=drover-operator-ooto,fileName=operator_role.yaml paths=./internal/controller/ooto/... output:rbac:artifacts:config=config/ooto
 	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
+	for o in $(notdir $(wildcard $(addprefix api/,$(OPERATORS)))); do \
+		bin/controller-gen crd paths=./api/$$o/... output:crd:artifacts:config=config/operators/$$o/crd; done
+	for o in $(notdir $(wildcard $(addprefix internal/operators/,$(OPERATORS)))); do \
+		bin/controller-gen rbac:roleName=$$o-operator-manager-role,fileName=role.yaml paths=./internal/operators/$$o/... output:rbac:artifacts:config=config/operators/$$o/rbac; done
 
 ##@ A cluster of yours
 bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
