@@ -4,13 +4,25 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The device operators: api/NAME and internal/operators/NAME, with manifests of their own in config/operators/NAME.
+# OPERATOR=NAME says which device operator install, run, deploy, docker-build and so on are for; without it, they are for Drover itself.
+OPERATORS := deviceconfig ptemplate lolcow
+OPERATOR ?=
+PROGRAM := $(or $(OPERATOR),drover)-operator
+TREE := $(if $(OPERATOR),config/operators/$(OPERATOR),config)
+# The operator's image is IMAGE_TAG_BASE:IMAGE_TAG. Drover's other images lie beside it, under their own names.
 REGISTRY ?= drover
+IMAGE_TAG_BASE ?= $(REGISTRY)/$(PROGRAM)
+IMAGE_TAG ?= dev
+PLATFORMS ?= amd64,arm64
+DIST ?= dist
 KUBECTL ?= $(shell command -v kubectl || echo bin/kubectl)
 NODES ?= 500
 EVENTS ?= 10000
 SEED ?= 1
 LDFLAGS := -s -w -X github.com/drover-project/drover/internal/version.Version=$(VERSION)
-BINARIES := drover drover-operator drover-agent drover-kcall drover-signer
+ALL_BINARIES := $(notdir $(wildcard cmd/*))
+BINARIES := $(if $(OPERATOR),$(PROGRAM),$(ALL_BINARIES))
 export CGO_ENABLED ?= 0
 
 ##@ Start here
@@ -28,19 +40,27 @@ help: ## List the targets
 
 ##@ Build
 .PHONY: build
-build: $(addprefix bin/,$(BINARIES)) ## Build the binaries into bin/
+build: generate manifests ## Generate what is generated, and build the binaries into bin/ (OPERATOR=NAME: that one)
+	@$(MAKE) --no-print-directory $(addprefix bin/,$(BINARIES))
 
-.PHONY: $(addprefix bin/,$(BINARIES))
-$(addprefix bin/,$(BINARIES)): bin/%:
+.PHONY: $(addprefix bin/,$(ALL_BINARIES))
+$(addprefix bin/,$(ALL_BINARIES)): bin/%:
 	go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
+
+IMAGES = go run ./images/cmd/drover-images --version $(VERSION) --tag-base $(IMAGE_TAG_BASE) --tag $(IMAGE_TAG) --arch $(PLATFORMS) --binary-dir $(DIST)/bin $(if $(OPERATOR),--only $(PROGRAM))
 
 .PHONY: docker-build
 docker-build: ## Build the container images into dist/ (no Docker daemon needed); load one with `docker load -i`
-	go run ./images/cmd/drover-images --version $(VERSION) --tarball-dir dist --layout-dir dist/oci
+	$(IMAGES) --tarball-dir $(DIST) --layout-dir $(DIST)/oci
+
+.PHONY: docker-push
+docker-push: ## Build the container images and push them to the registry of IMAGE_TAG_BASE
+	$(IMAGES) --push $(dir $(IMAGE_TAG_BASE))
 
 .PHONY: vendor
-vendor: ## Make vendor/ for offline builds (not committed)
+vendor: ## Make vendor/ and tools/vendor/ for offline builds (not committed)
 	go mod vendor
+	go -C tools mod vendor
 
 ##@ Generate
 bin/controller-gen: tools/go.mod tools/go.sum
@@ -54,9 +74,6 @@ bin/golangci-lint: tools/go.mod tools/go.sum
 generate: bin/controller-gen ## Generate deep copies and apply configurations
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen applyconfiguration paths=./api/...
-
-# The device operators: api/NAME and internal/operators/NAME, with manifests of their own in config/operators/NAME.
-OPERATORS := deviceconfig ptemplate lolcow
 
 # All packages of a folder but those of which parts of their own are made, such as $(call but,ooto,api).
 but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)/*))))
@@ -77,24 +94,28 @@ manifests: bin/controller-gen ## Generate CRDs and roles
 bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
 
 .PHONY: install
-install: $(filter bin/kubectl,$(KUBECTL)) ## Install the CRDs and policies into the current cluster
-	$(KUBECTL) apply --server-side -k config/crd
+install: $(filter bin/kubectl,$(KUBECTL)) ## Install the CRDs and policies into the current cluster (OPERATOR=NAME, as below: those of that device operator)
+	$(KUBECTL) apply --server-side -k $(TREE)/crd
 
 .PHONY: uninstall
 uninstall: $(filter bin/kubectl,$(KUBECTL)) ## Remove the CRDs (nothing is unloaded from any kernel)
-	$(KUBECTL) delete --ignore-not-found -k config/crd
+	$(KUBECTL) delete --ignore-not-found -k $(TREE)/crd
 
+# The images of a copy of config/ are made those of IMAGE_TAG_BASE and IMAGE_TAG.
 .PHONY: deploy
-deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current cluster
-	$(KUBECTL) apply --server-side -k config/default
+deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current cluster, with the images of IMAGE_TAG_BASE and IMAGE_TAG
+	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; cp -R config "$$copy/"; \
+	sed -E -e 's#newName: drover/$(PROGRAM)$$#newName: $(IMAGE_TAG_BASE)#' -e 's#newName: drover/#newName: $(dir $(IMAGE_TAG_BASE))#' \
+		-e 's#newTag: dev$$#newTag: $(IMAGE_TAG)#' $(TREE)/default/kustomization.yaml >"$$copy/$(TREE)/default/kustomization.yaml"; \
+	(set -x; $(KUBECTL) apply --server-side -k "$$copy/$(TREE)/default")
 
 .PHONY: undeploy
 undeploy: $(filter bin/kubectl,$(KUBECTL)) ## Remove everything that deploy installed
-	$(KUBECTL) delete --ignore-not-found -k config/default
+	$(KUBECTL) delete --ignore-not-found -k $(TREE)/default
 
 .PHONY: run
-run: bin/drover-operator ## Run the operator on this machine against the current cluster
-	OPERATOR_NAMESPACE=drover-system bin/drover-operator --agent-image $(REGISTRY)/drover-agent:dev --leader-elect=false
+run: bin/$(PROGRAM) ## Run the operator on this machine against the current cluster (ARGS: more of its flags)
+	$(if $(OPERATOR),bin/$(PROGRAM) --leader-elect=false,OPERATOR_NAMESPACE=drover-system bin/$(PROGRAM) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) --leader-elect=false) $(ARGS)
 
 ##@ Check
 .PHONY: lint

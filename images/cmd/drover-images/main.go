@@ -29,6 +29,9 @@ import (
 // localPrefix names images in files when they go to no registry.
 const localPrefix = "localhost/drover"
 
+// mainImage is the one that --tag-base names when there are several.
+const mainImage = "drover-operator"
+
 type options struct {
 	push       string
 	tarballDir string
@@ -36,6 +39,8 @@ type options struct {
 	binaryDir  string
 	repository string
 	version    string
+	tagBase    string
+	tag        string
 	arch       string
 	only       string
 	kmod       string
@@ -59,6 +64,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.binaryDir, "binary-dir", "dist/bin", "folder for the compiled programs")
 	flags.StringVar(&o.repository, "repository", ".", "root of the checkout")
 	flags.StringVar(&o.version, "version", "dev", "version of the programs, and tag of the images")
+	flags.StringVar(&o.tagBase, "tag-base", "", "registry and name of the one image of --only, else of "+mainImage+"; other images lie beside it under their own names")
+	flags.StringVar(&o.tag, "tag", "", "tag of the images; as --version without it")
 	flags.StringVar(&o.arch, "arch", "amd64,arm64", "processors, separated by commas")
 	flags.StringVar(&o.only, "only", "", "images to make, separated by commas; all without it")
 	flags.StringVar(&o.kmod, "kmod", "auto", "kmod's modprobe in the agent's image: auto, as it can be fetched; require; omit")
@@ -191,8 +198,19 @@ func (o options) saveTarballs(out io.Writer, program images.Program, byArch map[
 }
 
 func (o options) reference(program images.Program) string {
-	prefix := cmp.Or(o.push, localPrefix)
-	return path.Join(prefix, program.Name) + ":" + images.Tag(o.version)
+	return o.name(program.Name) + ":" + cmp.Or(o.tag, images.Tag(o.version))
+}
+
+// name of an image with its registry.
+func (o options) name(program string) string {
+	switch only := o.only != "" && !strings.Contains(o.only, ","); {
+	case o.tagBase == "":
+		return path.Join(cmp.Or(o.push, localPrefix), program)
+	case only || program == mainImage:
+		return o.tagBase
+	default:
+		return path.Join(path.Dir(o.tagBase), program)
+	}
 }
 
 // report prints where an image went and its digest.

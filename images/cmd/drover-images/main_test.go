@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/drover-project/drover/images"
 )
 
 func TestRunPushesForEveryProcessor(t *testing.T) {
@@ -70,6 +72,25 @@ func TestRunRefusesBeforeItBuilds(t *testing.T) {
 	} {
 		if err := run(t.Context(), &bytes.Buffer{}, args); err == nil {
 			t.Errorf("%s: no error", given)
+		}
+	}
+}
+
+func TestTagBaseNamesTheImage(t *testing.T) {
+	for _, test := range []struct {
+		given   string
+		options options
+		image   string
+		want    string
+	}{
+		{"files only", options{version: "v1+x"}, "pause", "localhost/drover/pause:v1_x"},
+		{"a registry", options{push: "r.example.com/team", version: "v1"}, "pause", "r.example.com/team/pause:v1"},
+		{"one image, named whole", options{only: "pause", tagBase: "r.example.com:5000/team/mine", tag: "2"}, "pause", "r.example.com:5000/team/mine:2"},
+		{"all images: the operator is named", options{tagBase: "r.example.com/team/mine", tag: "2"}, "drover-operator", "r.example.com/team/mine:2"},
+		{"all images: the others lie beside it", options{tagBase: "r.example.com/team/mine", tag: "2", push: "r.example.com/team/"}, "drover-agent", "r.example.com/team/drover-agent:2"},
+	} {
+		if got := test.options.reference(images.Program{Name: test.image}); got != test.want {
+			t.Errorf("%s: %s, want %s", test.given, got, test.want)
 		}
 	}
 }
