@@ -50,7 +50,7 @@ func (r Recorder) Changed(object runtime.Object, before, after []metav1.Conditio
 		if tell[i].Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.events.Eventf(object, nil, kind, tell[i].Reason, tell[i].Type, "%s", note(tell[i].Message))
+		r.events.Eventf(object, nil, kind, tell[i].Reason, tell[i].Type, "%s", Note(tell[i].Message))
 	}
 }
 
@@ -59,7 +59,7 @@ func (r Recorder) Warn(object runtime.Object, reason, action, message string) {
 	if r.events == nil {
 		return
 	}
-	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note(message))
+	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", Note(message))
 }
 
 func changed(before []metav1.Condition, now *metav1.Condition) bool {
@@ -70,8 +70,8 @@ func changed(before []metav1.Condition, now *metav1.Condition) bool {
 	return old.Status != now.Status || old.Reason != now.Reason
 }
 
-// note cuts a message to what an event holds, between characters. The condition has the whole of it.
-func note(message string) string {
+// Note cuts a message to what an event holds, between characters. The condition has the whole of it.
+func Note(message string) string {
 	if len(message) <= maxNote {
 		return message
 	}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// HashAnnotation on an object is the digest of what was asked for when it was written. It shows what a comparison with the object cannot: a field
+// that is no longer asked for.
+const HashAnnotation = "drover.dev/desired-hash"
+
+const hashDigits = 16
+
+// Hash is the digest of a wish, for [HashAnnotation].
+func Hash(wish any) (string, error) {
+	text, err := json.Marshal(wish)
+	if err != nil {
+		return "", fmt.Errorf("encode %T: %w", wish, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:hashDigits], nil
+}
+
+// Wish is what a typed object asks for, as server-side apply takes it: what is set, without status, without what the API server alone writes, and
+// without structs that nobody filled in. An object without a [HashAnnotation] gets one.
+func Wish(object client.Object, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	content, err := Fields(object)
+	if err != nil {
+		return nil, err
+	}
+	delete(content, "status")
+	wish := &unstructured.Unstructured{Object: content}
+	for _, field := range []string{"managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink"} {
+		unstructured.RemoveNestedField(content, "metadata", field)
+	}
+	wish.SetGroupVersionKind(kind)
+	annotations := wish.GetAnnotations()
+	if annotations[HashAnnotation] != "" {
+		return wish, nil
+	}
+	hash, err := Hash(content)
+	if err != nil {
+		return nil, err
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[HashAnnotation] = hash
+	wish.SetAnnotations(annotations)
+	return wish, nil
+}
+
+// Settled is true when an object has all that is asked for, and was last written for the same wish. Fields that nobody asked for are the API
+// server's defaults or other writers'.
+func Settled(wish *unstructured.Unstructured, have client.Object) (bool, error) {
+	if wish.GetAnnotations()[HashAnnotation] != have.GetAnnotations()[HashAnnotation] {
+		return false, nil
+	}
+	is, err := Fields(have)
+	if err != nil {
+		return false, err
+	}
+	for name, field := range wish.Object {
+		if name != "apiVersion" && name != "kind" && !has(field, is[name]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// has is true when what there is has every field of the wish. Lists are compared as a whole, for most are written as a whole: the same items in the
+// same order, each with every field of its wish.
+func has(wish, is any) bool {
+	switch wish := wish.(type) {
+	case map[string]any:
+		fields, ok := is.(map[string]any)
+		if !ok {
+			return false
+		}
+		for name, field := range wish {
+			if value, found := fields[name]; !found || !has(field, value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		items, ok := is.([]any)
+		if !ok || len(items) != len(wish) {
+			return false
+		}
+		for i := range wish {
+			if !has(wish[i], items[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return equality.Semantic.DeepEqual(wish, is)
+}
+
+// Fields is an object's JSON form without nulls and without structs that are empty although their type says to leave them out: encoding/json
+// does not.
+func Fields(object client.Object) (map[string]any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		return u.DeepCopy().Object, nil
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", object, err)
+	}
+	var content map[string]any
+	if err := utiljson.Unmarshal(text, &content); err != nil { // whole numbers stay whole, as in an Unstructured
+		return nil, fmt.Errorf("decode %T: %w", object, err)
+	}
+	thin(reflect.ValueOf(object), content)
+	return content, nil
+}
+
+// thin takes from the JSON form of a value what nobody set.
+func thin(value reflect.Value, form any) {
+	for value.Kind() == reflect.Pointer || value.Kind() == reflect.Interface {
+		value = value.Elem()
+	}
+	switch form := form.(type) {
+	case map[string]any:
+		switch value.Kind() {
+		case reflect.Struct:
+			thinStruct(value, form)
+		case reflect.Map:
+			for entries := value.MapRange(); entries.Next(); {
+				thin(entries.Value(), form[entries.Key().String()])
+			}
+		}
+	case []any:
+		if value.Kind() != reflect.Slice {
+			return
+		}
+		for i := range form {
+			thin(value.Index(i), form[i])
+		}
+	}
+}
+
+func thinStruct(value reflect.Value, form map[string]any) {
+	for i := range value.NumField() {
+		name, options, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+		field := value.Field(i)
+		if name == "" && value.Type().Field(i).Anonymous { // a struct whose fields are the outer one's, such as TypeMeta
+			thin(field, form)
+			continue
+		}
+		content, found := form[name]
+		if !found {
+			continue
+		}
+		if content == nil || strings.Contains(options, "omitempty") && field.Kind() == reflect.Struct && field.IsZero() {
+			delete(form, name)
+			continue
+		}
+		thin(field, content)
+	}
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// children returns the desired children as they are, or writes the first one that is not right and ends the pass.
+func (r *Reconciler[O]) children(ctx context.Context, o O, desired []client.Object) ([]client.Object, error) {
+	var children []client.Object
+	for _, want := range desired {
+		have, err := r.child(ctx, o, want)
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, have)
+	}
+	return children, nil
+}
+
+func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (client.Object, error) {
+	wish, err := r.wish(o, want)
+	if err != nil {
+		return nil, err
+	}
+	have, err := r.find(ctx, wish)
+	if err != nil {
+		return nil, err
+	}
+	if have == nil {
+		if err := r.apply(ctx, wish); err != nil {
+			return nil, err
+		}
+		return nil, errStep
+	}
+	switch {
+	case !metav1.IsControlledBy(have, o):
+		return nil, &Problem{
+			Reason: ReasonNameConflict, Errored: true, RetryAfter: retryAfter,
+			Message: fmt.Sprintf("%s does not belong to %s, and is left alone: delete or rename one of them", r.name(have), r.name(o)),
+		}
+	case !have.GetDeletionTimestamp().IsZero():
+		return nil, Waiting(ReasonTerminating, "%s is being deleted; it is made again when it is gone", r.name(have))
+	}
+	settled, err := kube.Settled(wish, have)
+	if err != nil || settled {
+		return have, err
+	}
+	// Force takes fields back that somebody else has changed, of this very object only.
+	wish.SetUID(have.GetUID())
+	if err := r.apply(ctx, wish, client.ForceOwnership); err != nil {
+		return nil, err
+	}
+	if wish.GetResourceVersion() == have.GetResourceVersion() {
+		return have, nil // the API server finds nothing to change
+	}
+	return nil, errStep
+}
+
+// wish completes a desired child.
+func (r *Reconciler[O]) wish(o O, want client.Object) (*unstructured.Unstructured, error) {
+	kind, err := apiutil.GVKForObject(want, r.client.Scheme())
+	if err != nil {
+		return nil, fmt.Errorf("name the kind of %T: %w", want, err)
+	}
+	want, ok := want.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("copy %T: not an object", want)
+	}
+	if want.GetNamespace() == "" {
+		want.SetNamespace(o.GetNamespace())
+	}
+	if err := controllerutil.SetControllerReference(o, want, r.client.Scheme()); err != nil {
+		return nil, fmt.Errorf("own %s %s: %w", kind.Kind, want.GetName(), err)
+	}
+	return kube.Wish(want, kind)
+}
+
+// find returns the object of the name, whoever it belongs to, or nil. What the cache does not show may be there all the same.
+func (r *Reconciler[O]) find(ctx context.Context, wish *unstructured.Unstructured) (client.Object, error) {
+	have, err := r.empty(wish.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	key := client.ObjectKeyFromObject(wish)
+	err = r.client.Get(ctx, key, have)
+	if apierrors.IsNotFound(err) {
+		err = r.live.Get(ctx, key, have)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get %s %s: %w", wish.GetKind(), wish.GetName(), err)
+	}
+	return have, nil
+}
+
+// apply writes a child. One that was not there is written without force: should somebody else have made one meanwhile, theirs stays.
+func (r *Reconciler[O]) apply(ctx context.Context, wish *unstructured.Unstructured, options ...client.ApplyOption) error {
+	what := wish.GetKind() + " " + wish.GetName()
+	options = append(options, client.FieldOwner(r.op.Name))
+	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish), options...); err != nil {
+		return fmt.Errorf("apply %s: %w", what, err)
+	}
+	return nil
+}
+
+// prune deletes the first child that is not desired any more and ends the pass.
+func (r *Reconciler[O]) prune(ctx context.Context, o O, desired []client.Object) error {
+	for _, kind := range r.op.Children {
+		owned, err := r.owned(ctx, r.client, o, kind)
+		if err != nil {
+			return err
+		}
+		for _, child := range owned {
+			wanted := slices.ContainsFunc(desired, func(d client.Object) bool { return d.GetUID() == child.GetUID() })
+			if wanted || !child.GetDeletionTimestamp().IsZero() {
+				continue
+			}
+			if err := kube.Delete(ctx, r.client, child); err != nil {
+				return err
+			}
+			return errStep
+		}
+	}
+	return nil
+}
+
+// owned are the objects of a kind that belong to o.
+func (r *Reconciler[O]) owned(ctx context.Context, reader client.Reader, o O, kind client.Object) ([]client.Object, error) {
+	gvk, err := apiutil.GVKForObject(kind, r.client.Scheme())
+	if err != nil {
+		return nil, fmt.Errorf("name the kind of %T: %w", kind, err)
+	}
+	list, err := r.list(gvk)
+	if err != nil {
+		return nil, err
+	}
+	if err := reader.List(ctx, list, client.InNamespace(o.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("list objects of kind %s: %w", gvk.Kind, err)
+	}
+	var owned []client.Object
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		if object, ok := item.(client.Object); ok && metav1.IsControlledBy(object, o) {
+			owned = append(owned, object)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the list of kind %s: %w", gvk.Kind, err)
+	}
+	return owned, nil
+}
+
+func (r *Reconciler[O]) empty(kind schema.GroupVersionKind) (client.Object, error) {
+	object, err := r.client.Scheme().New(kind)
+	if err != nil {
+		return nil, fmt.Errorf("make a %s: %w", kind.Kind, err)
+	}
+	typed, ok := object.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("make a %s: %T is no object", kind.Kind, object)
+	}
+	return typed, nil
+}
+
+func (r *Reconciler[O]) list(kind schema.GroupVersionKind) (client.ObjectList, error) {
+	kind.Kind += "List"
+	object, err := r.client.Scheme().New(kind)
+	if err != nil {
+		return nil, fmt.Errorf("make a %s: %w", kind.Kind, err)
+	}
+	typed, ok := object.(client.ObjectList)
+	if !ok {
+		return nil, fmt.Errorf("make a %s: %T is no list", kind.Kind, object)
+	}
+	return typed, nil
+}
+
+// name is an object's kind and name, for people.
+func (r *Reconciler[O]) name(object client.Object) string {
+	kind, err := apiutil.GVKForObject(object, r.client.Scheme())
+	if err != nil {
+		return object.GetName()
+	}
+	return kind.Kind + " " + object.GetName()
+}
+
+func copyOf[T client.Object](o T) T {
+	c, _ := o.DeepCopyObject().(T) //nolint:errcheck // a copy is of the type of what it was made from
+	return c
+}
+
+func hasFinalizer(o client.Object, finalizer string) bool {
+	return controllerutil.ContainsFinalizer(o, finalizer)
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/version"
+)
+
+// NamespaceVariable names the environment variable that says which namespaces the operator works in: one name or several, with commas between; unset
+// or empty, all of them.
+const NamespaceVariable = "WATCH_NAMESPACE"
+
+// gracePeriod is how long a pass may go on after a signal.
+const gracePeriod = 10 * time.Second
+
+// Program is an operator's process.
+type Program struct {
+	// Name is the program's: of its Lease and its user agent, and in front of its errors. Required.
+	Name string
+	// AddToScheme register the kinds that the operator works with. The built-in ones are there already.
+	AddToScheme []func(*runtime.Scheme) error
+	// Requires are checked before anything runs, see [Requires].
+	Requires []Requirement
+	// Setup registers the controllers, with [Add]. Required.
+	Setup func(mgr ctrl.Manager) error
+}
+
+// Options are what the flags and the environment say.
+type Options struct {
+	// MetricsAddress serves metrics; "0" is off.
+	MetricsAddress string
+	// MetricsSecure serves metrics by HTTPS, to whom the API server allows to get /metrics.
+	MetricsSecure bool
+	// ProbeAddress serves /healthz and /readyz; "0" is off.
+	ProbeAddress string
+	// LeaderElect lets several processes stand by for each other.
+	LeaderElect bool
+	// Namespaces to work in; none are all.
+	Namespaces []string
+	// Log is the process's logger.
+	Log logr.Logger
+}
+
+// Main is the main function of an operator. It returns when the process is told to end, and exits with 1 and a message if something is wrong.
+func Main(p Program) {
+	err := p.main(ctrl.SetupSignalHandler(), os.Args[1:])
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
+		os.Exit(1)
+	}
+}
+
+func (p Program) main(ctx context.Context, args []string) error {
+	options, err := p.ParseFlags(args, os.Getenv)
+	if err != nil {
+		return err
+	}
+	klog.SetLogger(options.Log)
+	ctrl.SetLogger(options.Log)
+	cluster, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	return p.Run(ctx, cluster, options)
+}
+
+// ParseFlags reads the command line, without the program's name, and the environment. It returns flag.ErrHelp when help was asked for.
+func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options, error) {
+	o := &Options{}
+	set := flag.NewFlagSet(p.Name, flag.ContinueOnError)
+	ctrlconfig.RegisterFlags(set)
+	logging := textlogger.NewConfig()
+	logging.AddFlags(set)
+	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 is nowhere")
+	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, to whom the API server allows to get /metrics")
+	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
+	set.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several processes can stand by")
+	if err := set.Parse(args); err != nil {
+		return nil, fmt.Errorf("parse flags: %w", err)
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	o.Log = textlogger.NewLogger(logging)
+	var err error
+	if o.Namespaces, err = namespaces(getenv(NamespaceVariable)); err != nil {
+		return nil, err
+	}
+	return o, errors.Join(checkAddress("metrics-bind-address", o.MetricsAddress), checkAddress("health-probe-bind-address", o.ProbeAddress))
+}
+
+// namespaces reads the list of namespaces, of which each is checked.
+func namespaces(list string) ([]string, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
+	var names []string
+	for _, name := range strings.Split(list, ",") {
+		name = strings.TrimSpace(name)
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			return nil, fmt.Errorf("%s: %q is no name of a namespace: %s", NamespaceVariable, name, strings.Join(problems, "; "))
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+var address = regexp.MustCompile(`^(0|.*:[0-9]{1,5})$`)
+
+func checkAddress(name, value string) error {
+	if address.MatchString(value) {
+		return nil
+	}
+	return fmt.Errorf("--%s: %q is neither HOST:PORT nor 0", name, value)
+}
+
+// Run runs the operator until ctx ends. cluster is where and as whom.
+func (p Program) Run(ctx context.Context, cluster *rest.Config, o *Options) error {
+	mgr, err := p.NewManager(cluster, o)
+	if err != nil {
+		return err
+	}
+	if err := Requires(ctx, mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), p.Requires...); err != nil {
+		return err
+	}
+	if err := p.Setup(mgr); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the controllers: %w", err)
+	}
+	return nil
+}
+
+// NewManager makes the manager that [Program.Run] starts.
+func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range append([]func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme}, p.AddToScheme...) {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register the kinds: %w", err)
+		}
+	}
+	clients := rest.CopyConfig(cluster)
+	clients.UserAgent = version.UserAgent(p.Name)
+	clients.QPS = -1 // the API server's own priority and fairness knows better what it can bear
+	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+	metrics := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
+	if o.MetricsSecure {
+		metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	cached := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+	if len(o.Namespaces) > 0 {
+		cached.DefaultNamespaces = map[string]cache.Config{}
+		for _, name := range o.Namespaces {
+			cached.DefaultNamespaces[name] = cache.Config{}
+		}
+	}
+	mgr, err := ctrl.NewManager(clients, ctrl.Options{
+		Scheme: scheme,
+		Cache:  cached,
+		// Reads wait until the cache has seen our own writes: what has just been written is not written again.
+		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
+			c, err := client.New(config, options)
+			if err != nil {
+				return nil, fmt.Errorf("make the client: %w", err)
+			}
+			return kube.Patient(c), nil
+		},
+		// Tests run several managers in a process.
+		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)},
+		Logger:                        o.Log,
+		Metrics:                       metrics,
+		HealthProbeBindAddress:        o.ProbeAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              p.Name,
+		LeaderElectionReleaseOnCancel: true, // the process ends with the manager
+		GracefulShutdownTimeout:       ptr.To(gracePeriod),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
+		if err := add("ping", healthz.Ping); err != nil {
+			return nil, fmt.Errorf("add %s: %w", name, err)
+		}
+	}
+	return mgr, nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// ModuleBuilder builds a Module. What is not named is not set, and what is not set is left to Drover's defaults.
+type ModuleBuilder struct{ module *v1beta1.Module }
+
+// NewModule begins a Module. Its namespace is the object's that it becomes a child of.
+func NewModule(name string) *ModuleBuilder {
+	return &ModuleBuilder{module: &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1beta1.ModuleSpec{Selector: map[string]string{}},
+	}}
+}
+
+// Selector chooses nodes by their labels. Without one, every Linux node is chosen.
+func (b *ModuleBuilder) Selector(labels map[string]string) *ModuleBuilder {
+	b.module.Spec.Selector = map[string]string{}
+	for name, value := range labels {
+		b.module.Spec.Selector[name] = value
+	}
+	return b
+}
+
+// Labels are put on the Module.
+func (b *ModuleBuilder) Labels(labels map[string]string) *ModuleBuilder {
+	b.module.Labels = labels
+	return b
+}
+
+// Tolerations apply to the choice of nodes and to all pods that are made for the Module.
+func (b *ModuleBuilder) Tolerations(tolerations ...corev1.Toleration) *ModuleBuilder {
+	b.module.Spec.Tolerations = tolerations
+	return b
+}
+
+// ServiceAccount whose pull secrets are used for the image of the kernel module.
+func (b *ModuleBuilder) ServiceAccount(name string) *ModuleBuilder {
+	b.loader().ServiceAccountName = name
+	return b
+}
+
+// KernelModule is the kernel module to load, as modprobe knows it.
+func (b *ModuleBuilder) KernelModule(name string) *ModuleBuilder {
+	b.container().Modprobe.ModuleName = name
+	return b
+}
+
+// Parameter gives the kernel module a parameter. They are given in the order in which they are named here.
+func (b *ModuleBuilder) Parameter(name, value string) *ModuleBuilder {
+	modprobe := &b.container().Modprobe
+	modprobe.Parameters = append(modprobe.Parameters, name+"="+value)
+	return b
+}
+
+// Kernels chooses kernels by their version; see [Regexp] and [Literal].
+type Kernels struct{ regexp, literal string }
+
+// Regexp chooses kernels by a regular expression (RE2), which is not anchored.
+func Regexp(expression string) Kernels { return Kernels{regexp: expression} }
+
+// Literal chooses one kernel by its full version, as uname -r prints it.
+func Literal(version string) Kernels { return Kernels{literal: version} }
+
+// Mapping says which image has the kernel module for some kernels. The first one that fits is taken. ${KERNEL_FULL_VERSION} and Drover's other
+// variables may stand in the image's reference.
+func (b *ModuleBuilder) Mapping(kernels Kernels, image string) *ModuleBuilder {
+	container := b.container()
+	container.KernelMappings = append(container.KernelMappings, v1beta1.KernelMapping{
+		Regexp: kernels.regexp, Literal: kernels.literal, ContainerImage: image,
+	})
+	return b
+}
+
+// ImagePullPolicy of the kernel module's image.
+func (b *ModuleBuilder) ImagePullPolicy(policy corev1.PullPolicy) *ModuleBuilder {
+	b.container().ImagePullPolicy = policy
+	return b
+}
+
+// ImageRepoSecret names the Secret by which images are pulled. An empty name sets none.
+func (b *ModuleBuilder) ImageRepoSecret(name string) *ModuleBuilder {
+	b.module.Spec.ImageRepoSecret = nil
+	if name != "" {
+		b.module.Spec.ImageRepoSecret = &corev1.LocalObjectReference{Name: name}
+	}
+	return b
+}
+
+// DevicePlugin runs an image as a device plugin where the kernel module is ready. The functions change what else is particular to it.
+func (b *ModuleBuilder) DevicePlugin(image string, change ...func(*v1beta1.DevicePluginSpec)) *ModuleBuilder {
+	plugin := &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: image}}
+	for _, f := range change {
+		f(plugin)
+	}
+	b.module.Spec.DevicePlugin = plugin
+	return b
+}
+
+// Build returns a Module of its own: the builder may go on.
+func (b *ModuleBuilder) Build() *v1beta1.Module { return b.module.DeepCopy() }
+
+func (b *ModuleBuilder) loader() *v1beta1.ModuleLoaderSpec {
+	if b.module.Spec.ModuleLoader == nil {
+		b.module.Spec.ModuleLoader = &v1beta1.ModuleLoaderSpec{}
+	}
+	return b.module.Spec.ModuleLoader
+}
+
+func (b *ModuleBuilder) container() *v1beta1.ModuleLoaderContainerSpec { return &b.loader().Container }
+
+// ModuleReady returns nil when a Module is ready on all of its nodes, and there are some; otherwise why not, by [Waiting]. The Module's own condition
+// is preferred; its numbers, which any Kernel Module Management has, do as well.
+func ModuleReady(m *v1beta1.Module) error {
+	loader := m.Status.ModuleLoader
+	numbers := fmt.Sprintf("Module %s is ready on %d of %d nodes", m.Name, loader.AvailableNumber, loader.DesiredNumber)
+	ready := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
+	if ready == nil {
+		if loader.DesiredNumber > 0 && loader.AvailableNumber >= loader.DesiredNumber && pluginReady(m) {
+			return nil
+		}
+		return Waiting(ReasonProgressing, "%s", numbers)
+	}
+	switch {
+	case m.Status.ObservedGeneration != m.Generation:
+		return Waiting(ReasonProgressing, "Module %s has changed, and nobody has looked at it yet", m.Name)
+	case ready.Status == metav1.ConditionTrue && loader.DesiredNumber > 0:
+		return nil
+	case ready.Status == metav1.ConditionTrue:
+		return Waiting(ReasonProgressing, "Module %s selects no nodes", m.Name)
+	}
+	return Waiting(ready.Reason, "%s: %s", numbers, ready.Message)
+}
+
+// pluginReady is true when the device plugin, if there is one, is as ready as it can be.
+func pluginReady(m *v1beta1.Module) bool {
+	return m.Spec.DevicePlugin == nil || m.Status.DevicePlugin.AvailableNumber >= m.Status.DevicePlugin.DesiredNumber
+}

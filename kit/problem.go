@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// Types of conditions.
+const (
+	// ConditionReady is True when the children are there, are as they should be, and do their work.
+	ConditionReady = "Ready"
+	// ConditionErrored is True when somebody has to do something about it.
+	ConditionErrored = "Errored"
+)
+
+// Reasons of conditions that the kit itself gives.
+const (
+	// ReasonReconciled: ready.
+	ReasonReconciled = "Reconciled"
+	// ReasonNoError is the reason of Errored=False.
+	ReasonNoError = "NoError"
+	// ReasonProgressing: on its way.
+	ReasonProgressing = "Progressing"
+	// ReasonNameConflict: an object of a child's name belongs to somebody else. Rename or delete one of them.
+	ReasonNameConflict = "NameConflict"
+	// ReasonForbidden: the operator lacks a right. Give it to its role.
+	ReasonForbidden = "Forbidden"
+	// ReasonRefused: the API server refuses a child. Its message says why.
+	ReasonRefused = "Refused"
+	// ReasonTerminating: a child is being deleted, and is made again when it is gone.
+	ReasonTerminating = "Terminating"
+	// ReasonDeleting: the object is being deleted and waits for its children to be gone.
+	ReasonDeleting = "Deleting"
+	// ReasonReconcileFailed: something else went wrong, and is tried again.
+	ReasonReconcileFailed = "ReconcileFailed"
+	// ReasonCRDIncompatible: a CustomResourceDefinition lacks fields that the operator writes. Install the current one.
+	ReasonCRDIncompatible = "CRDIncompatible"
+	// ReasonCRDMissing: a kind is not known to the API server. Install its CustomResourceDefinition.
+	ReasonCRDMissing = "CRDMissing"
+)
+
+// retryAfter is when something is looked at again of which no watch tells.
+const retryAfter = 15 * time.Second
+
+// Problem is an error that ends as a condition: Ready is False with its reason and message. A reason is a word in CamelCase that programs may rely
+// on; a message is for people, and says what to do.
+type Problem struct {
+	Reason, Message string
+	// Errored is true when somebody has to do something about it, and false when it passes by itself.
+	Errored bool
+	// RetryAfter is when to look again; zero: when something that is watched changes.
+	RetryAfter time.Duration
+
+	cause error
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.Reason + ": " + p.Message }
+
+// Unwrap is the error that the problem was made of, or nil.
+func (p *Problem) Unwrap() error { return p.cause }
+
+// Waiting is a problem that passes by itself.
+func Waiting(reason, format string, args ...any) error {
+	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Refused is a problem that somebody has to do something about. It is not looked at again until something that is watched changes.
+func Refused(reason, format string, args ...any) error {
+	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Errored: true}
+}
+
+// ProblemOf is how an error ends as a condition, or nil for an error that says only that what was read is outdated. Errors of the API server get the
+// reason that tells what to do; any other error is a ReconcileFailed.
+func ProblemOf(err error) *Problem {
+	var p *Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return p
+	case kube.Outdated(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	}
+	p = &Problem{Reason: ReasonReconcileFailed, Message: err.Error(), Errored: true, cause: err}
+	switch {
+	case meta.IsNoMatchError(err):
+		p.Reason, p.RetryAfter = ReasonCRDMissing, retryAfter
+		p.Message += ": install its CustomResourceDefinition (make install)"
+	case apierrors.IsForbidden(err):
+		p.Reason, p.RetryAfter = ReasonForbidden, retryAfter
+	case strings.Contains(err.Error(), undeclared):
+		p.Reason, p.RetryAfter = ReasonCRDIncompatible, retryAfter
+		p.Message += ": its CustomResourceDefinition is older than this operator; install the current one (make install)"
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		p.Reason, p.RetryAfter = ReasonRefused, retryAfter
+	}
+	return p
+}
+
+// undeclared is what the API server says of an apply with a field that the schema lacks. There is no reason in a machine's words for it.
+const undeclared = "field not declared in schema"

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// outdatedDelay is when a pass that read something outdated is made again. The event that tells of the change is mostly there before.
+const outdatedDelay = 200 * time.Millisecond
+
+// errStep ends a pass that has written something: the watch of what was written brings the next one.
+var errStep = errors.New("a step was taken")
+
+// Reconcile takes one step towards what the object asks for, or says in its status that there is none left.
+func (r *Reconciler[O]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	o := r.op.New()
+	err := r.client.Get(ctx, request.NamespacedName, o)
+	if apierrors.IsNotFound(err) {
+		if r.op.Forget != nil {
+			r.op.Forget(request.NamespacedName)
+		}
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("get %T: %w", o, err)
+	}
+	seen, err := r.blank(o)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if o.GetDeletionTimestamp().IsZero() {
+		err = r.step(ctx, o, seen)
+	} else {
+		err = r.leave(ctx, o)
+	}
+	if errors.Is(err, errStep) {
+		return reconcile.Result{}, nil
+	}
+	problem := ProblemOf(err)
+	if err != nil && problem == nil {
+		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
+	}
+	return r.end(ctx, o, seen, problem)
+}
+
+// step takes one step, or finds out that there is none left. What is observed goes into seen's status.
+func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
+	if r.op.Check != nil {
+		if err := r.op.Check(ctx, copyOf(o)); err != nil {
+			return err
+		}
+	}
+	if r.op.Finalizer != "" && !hasFinalizer(o, r.op.Finalizer) {
+		if err := kube.AddFinalizer(ctx, r.client, copyOf(o), r.op.Finalizer); err != nil {
+			return err
+		}
+		return errStep
+	}
+	desired, err := r.op.Desired(copyOf(o))
+	if err != nil {
+		return err
+	}
+	children, err := r.children(ctx, o, desired)
+	if err != nil {
+		return err
+	}
+	if err := r.prune(ctx, o, children); err != nil {
+		return err
+	}
+	if r.op.Observe == nil {
+		return nil
+	}
+	return r.op.Observe(ctx, seen, children)
+}
+
+// leave removes the children of an object that is being deleted, the last kind first, and then the finalizer. It asks the API server: what the
+// cache does not show yet must not be left behind.
+func (r *Reconciler[O]) leave(ctx context.Context, o O) error {
+	if r.op.Finalizer == "" || !hasFinalizer(o, r.op.Finalizer) {
+		return errStep // the garbage collector does it
+	}
+	for i := len(r.op.Children) - 1; i >= 0; i-- {
+		owned, err := r.owned(ctx, r.live, o, r.op.Children[i])
+		if err != nil {
+			return err
+		}
+		for _, child := range owned {
+			if child.GetDeletionTimestamp().IsZero() {
+				if err := kube.Delete(ctx, r.client, child); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		if len(owned) > 0 {
+			return Waiting(ReasonDeleting, "Waiting until %s is gone", r.name(owned[0]))
+		}
+	}
+	if err := kube.RemoveFinalizer(ctx, r.client, copyOf(o), r.op.Finalizer); err != nil {
+		return err
+	}
+	return errStep
+}
+
+// end reports, and says when to come again.
+func (r *Reconciler[O]) end(ctx context.Context, o, seen O, problem *Problem) (reconcile.Result, error) {
+	if r.op.Ended != nil {
+		r.op.Ended(client.ObjectKeyFromObject(o), problem)
+	}
+	if err := r.report(ctx, o, seen, problem); err != nil {
+		if ProblemOf(err) == nil {
+			return reconcile.Result{RequeueAfter: outdatedDelay}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	switch {
+	case problem == nil:
+		return reconcile.Result{}, nil
+	case problem.Reason == ReasonReconcileFailed && problem.cause != nil:
+		return reconcile.Result{}, problem.cause // with a growing delay
+	}
+	return reconcile.Result{RequeueAfter: problem.RetryAfter}, nil
+}

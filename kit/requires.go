@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Requirement is a kind of custom resource that an operator works with.
+type Requirement struct {
+	// Object is an empty object of the kind.
+	Object client.Object
+	// Fields that are written, as in "spec.selector" or "spec.moduleLoader.container.kernelMappings.regexp": lists are passed through. Without any,
+	// all that the Go type has below spec and status.
+	Fields []string
+}
+
+// Requires returns an error if the API server does not serve a kind, or serves it by a CustomResourceDefinition that lacks a field: what is written to
+// such a field is lost without a word. The error names the definition, the fields, and what to do. live reads from the API server, which takes the
+// right to get these CustomResourceDefinitions. Every error that is found is in the one that is returned.
+func Requires(ctx context.Context, live client.Reader, scheme *runtime.Scheme, mapper meta.RESTMapper, requirements ...Requirement) error {
+	var errs []error
+	for _, r := range requirements {
+		if err := r.check(ctx, live, scheme, mapper); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *runtime.Scheme, mapper meta.RESTMapper) error {
+	kind, err := apiutil.GVKForObject(r.Object, scheme)
+	if err != nil {
+		return fmt.Errorf("name the kind of %T: %w", r.Object, err)
+	}
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("the API server does not know %s of %s: install its CustomResourceDefinition (make install): %w", kind.Kind, kind.GroupVersion(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("look for %s of %s: %w", kind.Kind, kind.GroupVersion(), err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	name := mapping.Resource.GroupResource().String()
+	err = live.Get(ctx, client.ObjectKey{Name: name}, crd)
+	if apierrors.IsNotFound(err) {
+		return nil // an aggregated API server's, which knows its own fields
+	}
+	if err != nil {
+		return fmt.Errorf("read the CustomResourceDefinition %s: %w", name, err)
+	}
+	fields := r.Fields
+	if len(fields) == 0 {
+		fields = fieldsOf(reflect.TypeOf(r.Object))
+	}
+	var missing []string
+	for _, field := range fields {
+		if !serves(crd, kind.Version, field) {
+			missing = append(missing, field)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: it is older than this program; install the current one (make install)", name, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// serves reports whether a version of a definition has a field. Below what is kept although the schema does not know it, everything is there.
+func serves(crd *apiextensionsv1.CustomResourceDefinition, version, field string) bool {
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
+	if i < 0 || crd.Spec.Versions[i].Schema == nil || crd.Spec.Versions[i].Schema.OpenAPIV3Schema == nil {
+		return false
+	}
+	at := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
+	for _, name := range strings.Split(field, ".") {
+		for at.Items != nil && at.Items.Schema != nil {
+			at = at.Items.Schema
+		}
+		if at.XPreserveUnknownFields != nil && *at.XPreserveUnknownFields || at.XEmbeddedResource {
+			return true
+		}
+		if at.AdditionalProperties != nil { // a map: its keys are no fields
+			return true
+		}
+		next, found := at.Properties[name]
+		if !found {
+			return false
+		}
+		at = &next
+	}
+	return true
+}
+
+// fieldsOf are the fields of a Go type below spec and status.
+func fieldsOf(t reflect.Type) []string {
+	var fields []string
+	for _, top := range []string{"Spec", "Status"} {
+		if field, found := t.Elem().FieldByName(top); found {
+			fields = append(fields, below(strings.ToLower(top), field.Type, nil)...)
+		}
+	}
+	slices.Sort(fields)
+	return slices.Compact(fields)
+}
+
+// below lists the fields of a type, the type's own path in front. Types with a JSON form of their own have none, and neither have those that contain
+// themselves a second time.
+func below(path string, t reflect.Type, within []reflect.Type) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	fields := []string{path}
+	if t.Kind() != reflect.Struct || slices.Contains(within, t) || reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ MarshalJSON() ([]byte, error) }]()) {
+		return fields
+	}
+	within = append(slices.Clone(within), t)
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !t.Field(i).IsExported():
+		case name == "":
+			fields = append(fields, below(path, t.Field(i).Type, within)...)
+		default:
+			fields = append(fields, below(path+"."+name, t.Field(i).Type, within)...)
+		}
+	}
+	return fields
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/drover-project/drover/internal/kube"
+)
+
+const statusField = "status"
+
+// blank is the object without a status.
+func (r *Reconciler[O]) blank(o O) (O, error) {
+	content, err := kube.Fields(o)
+	if err != nil {
+		return o, err
+	}
+	delete(content, statusField)
+	seen := r.op.New()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, seen); err != nil {
+		return o, fmt.Errorf("convert %T: %w", o, err)
+	}
+	return seen, nil
+}
+
+// report writes the status, if it has changed, and tells of a change of conditions by an event. seen has what was observed. Of the status before,
+// only times are taken, of what has not changed since.
+func (r *Reconciler[O]) report(ctx context.Context, o, seen O, problem *Problem) error {
+	before := *o.Conditions()
+	conditions := seen.Conditions()
+	for _, c := range conditionsOf(problem) {
+		meta.SetStatusCondition(conditions, c)
+	}
+	now := metav1.NewTime(r.op.Clock.Now().Truncate(time.Second))
+	for i := range *conditions {
+		c := &(*conditions)[i]
+		c.ObservedGeneration, c.LastTransitionTime = o.GetGeneration(), now
+		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	is, err := statusOf(o)
+	if err != nil {
+		return err
+	}
+	want, err := statusOf(seen)
+	if err != nil || equality.Semantic.DeepEqual(is, want) {
+		return err
+	}
+	if err := r.writeStatus(ctx, o, want); err != nil {
+		return err
+	}
+	r.tell(o, before, *conditions)
+	return nil
+}
+
+func conditionsOf(problem *Problem) []metav1.Condition {
+	if problem == nil {
+		return []metav1.Condition{
+			{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReconciled, Message: "Everything is there and as it should be"},
+			{Type: ConditionErrored, Status: metav1.ConditionFalse, Reason: ReasonNoError},
+		}
+	}
+	errored := metav1.Condition{Type: ConditionErrored, Status: metav1.ConditionFalse, Reason: ReasonNoError}
+	if problem.Errored {
+		errored = metav1.Condition{Type: ConditionErrored, Status: metav1.ConditionTrue, Reason: problem.Reason, Message: problem.Message}
+	}
+	return []metav1.Condition{
+		{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: problem.Message},
+		errored,
+	}
+}
+
+// writeStatus applies the status, of the version that was read only: an outdated one is neither written nor told of. What others have put into it is
+// taken out, for the status is nobody else's.
+func (r *Reconciler[O]) writeStatus(ctx context.Context, o O, want any) error {
+	kind, err := apiutil.GVKForObject(o, r.client.Scheme())
+	if err != nil {
+		return fmt.Errorf("name the kind of %T: %w", o, err)
+	}
+	config := &unstructured.Unstructured{Object: map[string]any{statusField: want}}
+	config.SetGroupVersionKind(kind)
+	config.SetNamespace(o.GetNamespace())
+	config.SetName(o.GetName())
+	config.SetUID(o.GetUID())
+	config.SetResourceVersion(o.GetResourceVersion())
+	written := client.ApplyConfigurationFromUnstructured(config)
+	if err := kube.ApplyStatus(ctx, r.client, client.FieldOwner(r.op.Name), written); err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(config.Object[statusField], want) {
+		return nil
+	}
+	clean := config.DeepCopy()
+	clean.Object[statusField] = want
+	if err := r.client.Status().Patch(ctx, clean, client.MergeFrom(config), client.FieldOwner(r.op.Name)); err != nil {
+		return fmt.Errorf("clean the status of %s: %w", r.name(o), err)
+	}
+	return nil
+}
+
+func statusOf(o client.Object) (any, error) {
+	content, err := kube.Fields(o)
+	if err != nil {
+		return nil, err
+	}
+	if status, found := content[statusField]; found {
+		return status, nil
+	}
+	return map[string]any{}, nil
+}
+
+// tell sends one event about what has changed: two conditions say the same from two sides. It is a warning when somebody has to do something.
+func (r *Reconciler[O]) tell(o O, before, after []metav1.Condition) {
+	if r.events == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if meta.IsStatusConditionTrue(after, ConditionErrored) {
+		kind = corev1.EventTypeWarning
+	}
+	told := map[string]bool{}
+	for i := range after {
+		c := &after[i]
+		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason {
+			continue
+		}
+		reason, message := c.Reason, c.Message
+		if c.Type == ConditionErrored { // Ready says it, in any case
+			ready := meta.FindStatusCondition(after, ConditionReady)
+			reason, message = ready.Reason, ready.Message
+		}
+		if !told[reason] {
+			told[reason] = true
+			r.events.Eventf(o, nil, kind, reason, "Reconcile", "%s", kube.Note(message))
+		}
+	}
+}
