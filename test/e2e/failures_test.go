@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -42,8 +43,8 @@ type failure struct {
 	kernel string
 	// words in the condition's message.
 	words []string
-	// recurs: it may be over for a moment and come again, and each time is an event.
-	recurs bool
+	// passes: it is over by itself soon, so that a poll could miss it.
+	passes bool
 }
 
 // TestFailureHasItsReason: whatever goes wrong is told apart from all else, in the Module's conditions, in the node's entry and by one event,
@@ -66,14 +67,14 @@ func TestFailureHasItsReason(t *testing.T) {
 			if f.given != nil {
 				s = f.given(s, node)
 			}
+			told := s.toldNow
+			if f.passes {
+				told = s.filmed(node)
+			}
 			begin := time.Now()
 			f.breaks(s, node)
-			s.eventually("the reason is told", func(ctx context.Context) error {
-				return errors.Join(
-					s.says(ctx, cmp.Or(f.condition, v1beta1.ConditionLoaded), metav1.ConditionFalse, reason, f.words...),
-					s.says(ctx, v1beta1.ConditionReady, metav1.ConditionFalse, reason),
-					s.entrySays(ctx, node, f, reason), s.oneEvent(ctx, reason, f.recurs))
-			})
+			told(node, f, reason)
+			s.eventually("it is an event", func(ctx context.Context) error { return s.oneEvent(ctx, reason) })
 			took := time.Since(begin)
 			t.Logf("REASON %s %.1f", reason, took.Seconds())
 			if took > tellWithin {
@@ -84,6 +85,37 @@ func TestFailureHasItsReason(t *testing.T) {
 			}
 		})
 	}
+}
+
+// toldNow waits until the Module and the node's entry say so at the same time.
+func (s *scenario) toldNow(node string, f failure, reason string) {
+	s.Helper()
+	s.eventually("the reason is told", func(ctx context.Context) error {
+		m := &v1beta1.Module{}
+		if err := shared.Admin.Get(ctx, s.key, m); err != nil {
+			return err
+		}
+		return errors.Join(f.moduleTells(m, reason), s.entrySays(ctx, node, f, reason))
+	})
+}
+
+// filmed begins to film both now, and returns what waits until each has said so once.
+func (s *scenario) filmed(node string) func(string, failure, string) {
+	s.Helper()
+	modules := s.film(&v1beta1.ModuleList{}, s.key.Name, client.InNamespace(s.key.Namespace))
+	configs := s.film(&v1beta1.NodeModulesConfigList{}, node)
+	return func(_ string, f failure, reason string) {
+		s.Helper()
+		shows(modules, func(m *v1beta1.Module) error { return f.moduleTells(m, reason) })
+		shows(configs, func(c *v1beta1.NodeModulesConfig) error { return f.entryTells(c, s.key, reason) })
+	}
+}
+
+// moduleTells objects unless the Module's conditions name the reason.
+func (f failure) moduleTells(m *v1beta1.Module, reason string) error {
+	return errors.Join(
+		tells(m, cmp.Or(f.condition, v1beta1.ConditionLoaded), metav1.ConditionFalse, reason, f.words...),
+		tells(m, v1beta1.ConditionReady, metav1.ConditionFalse, reason))
 }
 
 // nextSteps reads the documentation.
@@ -100,7 +132,7 @@ func nextSteps(t *testing.T) map[string]string {
 	return steps
 }
 
-// entrySays objects unless the node's entry has the state, the reason and the kernel's words.
+// entrySays objects unless the node's entry tells of the failure.
 func (s *scenario) entrySays(ctx context.Context, node string, f failure, reason string) error {
 	if f.state == "" {
 		return nil
@@ -109,19 +141,26 @@ func (s *scenario) entrySays(ctx context.Context, node string, f failure, reason
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(c.Status.Attempts, func(a v1beta1.NodeModuleAttempt) bool { return a.Namespace == s.key.Namespace && a.Name == s.key.Name })
+	return f.entryTells(c, s.key, reason)
+}
+
+// entryTells objects unless the node's entry of the Module has the state, the reason and the kernel's words.
+func (f failure) entryTells(c *v1beta1.NodeModulesConfig, module types.NamespacedName, reason string) error {
+	i := slices.IndexFunc(c.Status.Attempts, func(a v1beta1.NodeModuleAttempt) bool {
+		return a.Namespace == module.Namespace && a.Name == module.Name
+	})
 	if i < 0 {
-		return fmt.Errorf("NodeModulesConfig %s says nothing of %s", node, s.key)
+		return fmt.Errorf("NodeModulesConfig %s says nothing of %s", c.Name, module)
 	}
 	a := &c.Status.Attempts[i]
 	if a.State != f.state || a.Reason != reason || a.Message == "" || !strings.Contains(a.Message, f.kernel) {
-		return fmt.Errorf("NodeModulesConfig %s says of %s: %s %s: %s", node, s.key, a.State, a.Reason, a.Message)
+		return fmt.Errorf("NodeModulesConfig %s says of %s: %s %s: %s", c.Name, module, a.State, a.Reason, a.Message)
 	}
 	return nil
 }
 
-// oneEvent objects unless exactly one event on the Module, of one occurrence, has the reason; of one that recurs, at least one.
-func (s *scenario) oneEvent(ctx context.Context, reason string, recurs bool) error {
+// oneEvent objects unless exactly one event on the Module, of one occurrence, has the reason.
+func (s *scenario) oneEvent(ctx context.Context, reason string) error {
 	var list eventsv1.EventList
 	if err := shared.Admin.List(ctx, &list, client.InNamespace(s.key.Namespace)); err != nil {
 		return err
@@ -132,10 +171,10 @@ func (s *scenario) oneEvent(ctx context.Context, reason string, recurs bool) err
 			found = append(found, *e)
 		}
 	}
-	if len(found) != 1 && (!recurs || len(found) == 0) {
+	if len(found) != 1 {
 		return fmt.Errorf("%d events on %s with the reason %s: %+v", len(found), s.key, reason, found)
 	}
-	if e := &found[0]; e.Type != corev1.EventTypeWarning || e.Series != nil && !recurs || e.Note == "" {
+	if e := &found[0]; e.Type != corev1.EventTypeWarning || e.Series != nil || e.Note == "" {
 		return fmt.Errorf("the event on %s is %s, %+v: %q", s.key, e.Type, e.Series, e.Note)
 	}
 	return nil

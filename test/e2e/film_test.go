@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,12 +18,46 @@ type film struct {
 }
 
 // film begins with the object's present state, if there is one.
-func (s *scenario) film(list client.ObjectList, name string) *film {
+func (s *scenario) film(list client.ObjectList, name string, where ...client.ListOption) *film {
 	s.Helper()
-	w, err := shared.watch.Watch(s.Context(), list, client.MatchingFields{"metadata.name": name})
+	w, err := shared.watch.Watch(s.Context(), list, append(where, client.MatchingFields{"metadata.name": name})...)
 	s.must(err)
 	s.Cleanup(w.Stop)
 	return &film{s: s, w: w}
+}
+
+// next is the object's next state; nil: it was deleted.
+func (f *film) next(ctx context.Context) (client.Object, error) {
+	select {
+	case e, ok := <-f.w.ResultChan():
+		o, isObject := e.Object.(client.Object)
+		switch {
+		case !ok || !isObject:
+			return nil, fmt.Errorf("the watch ended: %v", e.Object)
+		case e.Type == watch.Deleted:
+			return nil, nil
+		}
+		return o, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("nothing more in %s", patience)
+	}
+}
+
+// shows reads a film on until there is nothing to object to a state of its object, whatever comes before.
+func shows[T client.Object](f *film, objection func(T) error) {
+	f.s.Helper()
+	ctx, cancel := context.WithTimeout(f.s.Context(), patience)
+	defer cancel()
+	last := errors.New("it was deleted")
+	for last != nil {
+		o, err := f.next(ctx)
+		if err != nil {
+			f.s.Fatalf("%v; the last state: %v", err, last)
+		}
+		if now, ok := o.(T); ok {
+			last = objection(now)
+		}
+	}
 }
 
 // until reads on until the frames are all there, in order and with nothing else between them. frame describes a state;
@@ -32,20 +68,13 @@ func (f *film) until(frame func(client.Object) string, want ...string) {
 	defer cancel()
 	var seen []string
 	for len(seen) < len(want) {
-		var now string
-		select {
-		case e, ok := <-f.w.ResultChan():
-			o, isObject := e.Object.(client.Object)
-			switch {
-			case !ok || !isObject:
-				f.s.Fatalf("the watch ended (%v) after %q", e.Object, seen)
-			case e.Type == watch.Deleted:
-				now = "deleted"
-			default:
-				now = frame(o)
-			}
-		case <-ctx.Done():
-			f.s.Fatalf("the object was to go through %q; after %s it had been through %q", want, patience, seen)
+		now := "deleted"
+		o, err := f.next(ctx)
+		if err != nil {
+			f.s.Fatalf("the object was to go through %q; it had been through %q: %v", want, seen, err)
+		}
+		if o != nil {
+			now = frame(o)
 		}
 		if len(seen) > 0 && seen[len(seen)-1] == now {
 			continue

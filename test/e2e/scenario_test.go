@@ -245,18 +245,24 @@ func (s *scenario) says(ctx context.Context, kind string, status metav1.Conditio
 	if err := shared.Admin.Get(ctx, s.key, m); err != nil {
 		return err
 	}
+	return tells(m, kind, status, reason, words...)
+}
+
+// tells is says of a Module that was read.
+func tells(m *v1beta1.Module, kind string, status metav1.ConditionStatus, reason string, words ...string) error {
+	key := client.ObjectKeyFromObject(m)
 	c := meta.FindStatusCondition(m.Status.Conditions, kind)
 	switch {
 	case c == nil:
-		return fmt.Errorf("Module %s has no condition %s", s.key, kind)
+		return fmt.Errorf("Module %s has no condition %s", key, kind)
 	case c.ObservedGeneration != m.Generation:
-		return fmt.Errorf("Module %s: condition %s is of generation %d, not %d", s.key, kind, c.ObservedGeneration, m.Generation)
+		return fmt.Errorf("Module %s: condition %s is of generation %d, not %d", key, kind, c.ObservedGeneration, m.Generation)
 	case c.Status != status || c.Reason != reason:
-		return fmt.Errorf("Module %s: %s is %s, %s: %s", s.key, kind, c.Status, c.Reason, c.Message)
+		return fmt.Errorf("Module %s: %s is %s, %s: %s", key, kind, c.Status, c.Reason, c.Message)
 	}
 	for _, word := range words {
 		if !strings.Contains(c.Message, word) {
-			return fmt.Errorf("Module %s: %s does not name %q: %s", s.key, kind, word, c.Message)
+			return fmt.Errorf("Module %s: %s does not name %q: %s", key, kind, word, c.Message)
 		}
 	}
 	return nil

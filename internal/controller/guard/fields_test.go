@@ -16,6 +16,8 @@ import (
 
 // TestEveryFieldOfOursIsAskedFor compares what is asked of a cluster with what the generated definitions have.
 func TestEveryFieldOfOursIsAskedFor(t *testing.T) {
+	// As many as there were when this was written: fields are only added.
+	least := map[string]int{"modules": 20, "nodemodulesconfigs": 20, "preflightvalidations": 15}
 	for plural, asked := range fields {
 		content, err := os.ReadFile("../../../config/crd/bases/kmm.sigs.x-k8s.io_" + plural + ".yaml")
 		if err != nil {
@@ -31,7 +33,7 @@ func TestEveryFieldOfOursIsAskedFor(t *testing.T) {
 			return slices.ContainsFunc(asked, func(a string) bool { return strings.HasPrefix(a, path+".") })
 		})
 		have = slices.DeleteFunc(have, func(path string) bool { return path == "apiVersion" || path == "kind" || path == "metadata" })
-		if diff := cmp.Diff(slices.Sorted(slices.Values(have)), asked); diff != "" || len(asked) < 15 {
+		if diff := cmp.Diff(slices.Sorted(slices.Values(have)), asked); diff != "" || least[plural] == 0 || len(asked) < least[plural] {
 			t.Errorf("%s: fields in config/crd (-) and those asked for (+):\n%s", plural, diff)
 		}
 	}
