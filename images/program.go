@@ -72,6 +72,10 @@ var Programs = []Program{
 		Description: "Sample consumer that prints what a device holds",
 	},
 	{
+		Name: "sample-consumer", Package: "samples/consumer", User: nobody,
+		Description: "Sample consumer that uses the devices that it was allocated",
+	},
+	{
 		Name: "pause", Package: "images/pause", User: nobody,
 		Description: "Holds the namespaces of a pod",
 	},

@@ -38,9 +38,9 @@ func (s *suite) devicePlugin(ctx context.Context) error {
 		Container: v1beta1.WorkloadContainer{
 			Image:        registry.Host + "/drover/sample-device-plugin:dev",
 			Args:         []string{"--resource=" + resourceName, "--device-glob=/dev/drover_sample*", "--host-root=/host"},
-			VolumeMounts: []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev", ReadOnly: true}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev", ReadOnly: true}, {Name: "cdi", MountPath: "/var/run/cdi"}},
 		},
-		Volumes: []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev"}}}},
+		Volumes: []corev1.Volume{hostFolder("dev", "/dev", corev1.HostPathDirectory), hostFolder("cdi", "/var/run/cdi", corev1.HostPathDirectoryOrCreate)},
 	}
 	if err := s.client.Create(ctx, m); err != nil {
 		return err
@@ -58,6 +58,10 @@ func (s *suite) devicePlugin(ctx context.Context) error {
 		return err
 	}
 	return s.readDevice(ctx)
+}
+
+func hostFolder(name, path string, kind corev1.HostPathType) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
 }
 
 // readDevice runs an unprivileged pod that asks for one device and prints what it holds.

@@ -100,6 +100,19 @@ func (i *inventory) list() ([]*v1beta1.Device, <-chan struct{}) {
 	return all, i.changed
 }
 
+// present returns the device nodes that are there now, by identifier.
+func (i *inventory) present() map[string]string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	paths := map[string]string{}
+	for id, known := range i.devices {
+		if known.present {
+			paths[id] = known.path
+		}
+	}
+	return paths
+}
+
 // path returns the device node of a device that is there now.
 func (i *inventory) path(id string) (string, bool) {
 	i.mu.Lock()
@@ -108,8 +121,42 @@ func (i *inventory) path(id string) (string, bool) {
 	return known.path, known.present
 }
 
-// deviceID makes a name without slashes from a path, because the kubelet puts
-// identifiers into its checkpoint and its metrics: /dev/snd/a is snd-a.
+// deviceID makes a name of a path that the kubelet, which puts it into its
+// checkpoint and its metrics, and CDI both take: /dev/snd/a is snd-a.
 func deviceID(path string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(path, "/dev/"), "/", "-")
+	id := strings.Map(func(r rune) rune {
+		if isAlphanumeric(r) || strings.ContainsRune("_.-", r) {
+			return r
+		}
+		return '-'
+	}, strings.TrimPrefix(path, "/dev/"))
+	return strings.Trim(id, "_.-")
+}
+
+func isAlphanumeric(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+}
+
+// variable is the environment variable that holds a device's path in a
+// container: the resource's name without its domain, and what tells the device
+// from the others. Of example.com/ptemplate, the device ptemplate-0 is
+// ptemplate_0.
+func variable(resource, id string) string {
+	_, class, _ := strings.Cut(resource, "/")
+	class, id = identifier(class), identifier(id)
+	rest := strings.TrimLeft(strings.TrimPrefix(id, class), "_")
+	if rest == "" {
+		return class
+	}
+	return class + "_" + rest
+}
+
+// identifier has "_" for every character that a variable's name cannot have.
+func identifier(name string) string {
+	return strings.Map(func(r rune) rune {
+		if isAlphanumeric(r) {
+			return r
+		}
+		return '_'
+	}, name)
 }

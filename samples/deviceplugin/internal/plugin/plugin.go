@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plugin offers device nodes to the kubelet as an extended resource.
-// It reads a folder of device nodes and writes one socket beside the kubelet's.
+// It reads a folder of device nodes, writes one socket beside the kubelet's, and
+// one file that describes the devices to the container runtime.
 package plugin
 
 import (
@@ -12,6 +13,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,24 +35,39 @@ type Options struct {
 	Resource string
 	// DeviceGlob matches the device nodes, as paths on the host.
 	DeviceGlob string
+	// Permissions of containers on their devices: r, w or rw.
+	Permissions string
 	// HostRoot is the folder in which the host's root is seen.
 	HostRoot string
 	// SocketDir is the kubelet's folder of device plugin sockets.
 	SocketDir string
+	// CDIDir is where the container runtime looks for descriptions of devices.
+	// Without it, answers name device nodes.
+	CDIDir string
 	// Poll is how often devices and sockets are looked at.
 	Poll time.Duration
 }
 
+// resourceForm is the form of names that the kubelet and CDI both take.
+var resourceForm = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
+
 func (o Options) validate() error {
-	domain, name, found := strings.Cut(o.Resource, "/")
-	if !found || domain == "" || name == "" || strings.Contains(name, "/") {
+	switch {
+	case !resourceForm.MatchString(o.Resource):
 		return fmt.Errorf("resource %q is not of the form domain/name", o.Resource)
-	}
-	if o.Poll <= 0 {
+	case !slices.Contains([]string{"r", "w", "rw"}, o.Permissions):
+		return fmt.Errorf("permissions %q are not r, w or rw", o.Permissions)
+	case o.Poll <= 0:
 		return fmt.Errorf("poll interval %s is not positive", o.Poll)
-	}
-	if !filepath.IsAbs(o.SocketDir) {
+	case !filepath.IsAbs(o.SocketDir):
 		return fmt.Errorf("socket folder %q is not an absolute path", o.SocketDir)
+	case o.CDIDir == "":
+		return nil
+	}
+	// Not made when it is missing: a folder of the container's own would be
+	// looked at by nobody.
+	if info, err := os.Stat(o.CDIDir); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s is no folder: mount the host's folder of CDI, or say --cdi=false", o.CDIDir)
 	}
 	return nil
 }
@@ -73,21 +91,30 @@ func Run(ctx context.Context, options Options) error {
 	if err := options.validate(); err != nil {
 		return err
 	}
-	devices := newInventory()
 	found, err := scan(options.HostRoot, options.DeviceGlob)
 	if err != nil {
 		return err
 	}
+	devices, described := newInventory(), &description{options: options}
 	devices.update(found)
+	if err := described.keep(devices.present()); err != nil {
+		return err
+	}
+	logger := klog.FromContext(ctx)
+	defer func() {
+		if err := described.remove(); err != nil {
+			logger.Error(err, "The description of the devices is left behind")
+		}
+	}()
 
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { watchDevices(ctx, options, devices) })
+	watching.Go(func() { watchDevices(ctx, options, devices, described) })
 
-	logger := klog.FromContext(ctx)
+	answers := &service{options: options, devices: devices, described: described, logger: logger}
 	reported := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		err := session(ctx, options, devices)
+		err := session(ctx, options, answers)
 		if err == nil {
 			reported = ""
 			return
@@ -102,9 +129,9 @@ func Run(ctx context.Context, options Options) error {
 	return nil
 }
 
-// watchDevices keeps the inventory current. Device nodes are polled: one look at
-// a folder costs microseconds, and no event can be lost.
-func watchDevices(ctx context.Context, options Options, devices *inventory) {
+// watchDevices keeps the inventory and the description current. Device nodes are
+// polled: one look at a folder costs microseconds, and no event can be lost.
+func watchDevices(ctx context.Context, options Options, devices *inventory, described *description) {
 	logger := klog.FromContext(ctx)
 	wait.UntilWithContext(ctx, func(context.Context) {
 		found, err := scan(options.HostRoot, options.DeviceGlob)
@@ -115,12 +142,15 @@ func watchDevices(ctx context.Context, options Options, devices *inventory) {
 		if devices.update(found) {
 			logger.Info("Devices changed", "present", found)
 		}
+		if err := described.keep(devices.present()); err != nil {
+			logger.Error(err, "The container runtime does not know of all devices, will retry")
+		}
 	}, options.Poll)
 }
 
 // session serves one life of the kubelet: it listens, registers, and returns
 // when the kubelet has restarted or ctx ends.
-func session(ctx context.Context, options Options, devices *inventory) error {
+func session(ctx context.Context, options Options, answers *service) error {
 	logger := klog.FromContext(ctx)
 	kubelet, found := waitForSocket(ctx, options)
 	if !found {
@@ -131,7 +161,7 @@ func session(ctx context.Context, options Options, devices *inventory) error {
 		return err
 	}
 	server := grpc.NewServer()
-	v1beta1.RegisterDevicePluginServer(server, &service{devices: devices, logger: logger})
+	v1beta1.RegisterDevicePluginServer(server, answers)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	// Stop, not GracefulStop: ListAndWatch never ends by itself.
@@ -164,8 +194,8 @@ func session(ctx context.Context, options Options, devices *inventory) error {
 
 // waitForSocket returns the kubelet's socket once it is there, and false when
 // ctx ends first.
-func waitForSocket(ctx context.Context, options Options) (socket, bool) {
-	var kubelet socket
+func waitForSocket(ctx context.Context, options Options) (file, bool) {
+	var kubelet file
 	err := wait.PollUntilContextCancel(ctx, options.Poll, true, func(context.Context) (bool, error) {
 		found, err := observe(options.kubeletSocket())
 		if err == nil {
@@ -181,17 +211,17 @@ func waitForSocket(ctx context.Context, options Options) (socket, bool) {
 }
 
 // listen makes this plugin's socket, in place of one that an earlier life left.
-func listen(ctx context.Context, path string) (net.Listener, socket, error) {
+func listen(ctx context.Context, path string) (net.Listener, file, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, socket{}, fmt.Errorf("remove the old socket: %w", err)
+		return nil, file{}, fmt.Errorf("remove the old socket: %w", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, socket{}, fmt.Errorf("listen: %w", err)
+		return nil, file{}, fmt.Errorf("listen: %w", err)
 	}
 	own, err := observe(path)
 	if err != nil {
-		return nil, socket{}, errors.Join(err, listener.Close())
+		return nil, file{}, errors.Join(err, listener.Close())
 	}
 	return listener, own, nil
 }

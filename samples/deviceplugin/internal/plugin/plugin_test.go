@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -63,15 +64,18 @@ func socketDir(t *testing.T) string {
 	return dir
 }
 
+// options of a plugin on h, with the kubelet's sockets in dir, without CDI.
+func options(h host, dir string) Options {
+	return Options{Resource: "drover.dev/sample", DeviceGlob: "/dev/drover_sample*", Permissions: "rw",
+		HostRoot: h.root, SocketDir: dir, Poll: 10 * time.Millisecond}
+}
+
 // start runs the plugin and returns what stops it and waits for its end.
-func start(ctx context.Context, t *testing.T, h host, dir string) (stop func()) {
+func start(ctx context.Context, t *testing.T, o Options) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, ktesting.NewLogger(t, ktesting.NewConfig())))
 	done := make(chan error, 1)
-	go func() {
-		done <- Run(ctx, Options{Resource: "drover.dev/sample", DeviceGlob: "/dev/drover_sample*",
-			HostRoot: h.root, SocketDir: dir, Poll: 10 * time.Millisecond})
-	}()
+	go func() { done <- Run(ctx, o) }()
 	stopped := false
 	stop = func() {
 		if stopped {
@@ -102,7 +106,7 @@ func TestPluginRegistersListsAndAllocates(t *testing.T) {
 	}
 	dir := socketDir(t)
 	k := startKubelet(t, dir)
-	stop := start(ctx, t, h, dir)
+	stop := start(ctx, t, options(h, dir))
 
 	request := k.registered(ctx, t)
 	want := &v1beta1.RegisterRequest{Version: "v1beta1", Endpoint: "drover.dev_sample.sock", ResourceName: "drover.dev/sample",
@@ -155,7 +159,10 @@ func checkAllocate(ctx context.Context, t *testing.T, client v1beta1.DevicePlugi
 		t.Fatal(err)
 	}
 	want := &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{
-		{Devices: []*v1beta1.DeviceSpec{{ContainerPath: "/dev/drover_sample0", HostPath: "/dev/drover_sample0", Permissions: "r"}}},
+		{
+			Devices: []*v1beta1.DeviceSpec{{ContainerPath: "/dev/drover_sample0", HostPath: "/dev/drover_sample0", Permissions: "rw"}},
+			Envs:    map[string]string{"sample_drover_sample0": "/dev/drover_sample0"},
+		},
 		{},
 	}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
@@ -173,7 +180,7 @@ func TestPluginWaitsForTheKubeletAndRegistersAgainAfterItsRestart(t *testing.T) 
 	ctx := deadline(t)
 	h := newHost(t, "drover_sample0")
 	dir := socketDir(t)
-	start(ctx, t, h, dir)
+	start(ctx, t, options(h, dir))
 
 	first := startKubelet(t, dir)
 	request := first.registered(ctx, t)
@@ -199,7 +206,7 @@ func TestPluginListensAgainWhenOnlyItsSocketIsRemoved(t *testing.T) {
 	ctx := deadline(t)
 	dir := socketDir(t)
 	k := startKubelet(t, dir)
-	start(ctx, t, newHost(t), dir)
+	start(ctx, t, options(newHost(t), dir))
 
 	request := k.registered(ctx, t)
 	if err := os.Remove(filepath.Join(dir, request.GetEndpoint())); err != nil {
@@ -211,28 +218,66 @@ func TestPluginListensAgainWhenOnlyItsSocketIsRemoved(t *testing.T) {
 	}
 }
 
+func TestPluginTakesThePlaceOfASocketThatACrashLeft(t *testing.T) {
+	ctx := deadline(t)
+	dir := socketDir(t)
+	k := startKubelet(t, dir)
+	o := options(newHost(t, "drover_sample0"), dir)
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.ownSocket(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	start(ctx, t, o)
+
+	if _, err := k.dial(t, k.registered(ctx, t)).GetDevicePluginOptions(ctx, &v1beta1.Empty{}); err != nil {
+		t.Errorf("the plugin does not answer: %v", err)
+	}
+}
+
 func TestRunRefusesOptionsThatCanNeverWork(t *testing.T) {
-	good := Options{Resource: "drover.dev/sample", DeviceGlob: "/dev/x*", HostRoot: "/", SocketDir: "/run/x", Poll: time.Second}
+	good := Options{Resource: "drover.dev/sample", DeviceGlob: "/dev/x*", Permissions: "r", HostRoot: "/", SocketDir: "/run/x", Poll: time.Second}
 	for given, spoil := range map[string]func(*Options){
-		"resource without a domain":     func(o *Options) { o.Resource = "sample" },
-		"resource with an empty domain": func(o *Options) { o.Resource = "/sample" },
-		"resource with two slashes":     func(o *Options) { o.Resource = "a/b/c" },
-		"pattern that cannot be parsed": func(o *Options) { o.DeviceGlob = "/dev/[" },
-		"no poll interval":              func(o *Options) { o.Poll = 0 },
-		"relative socket folder":        func(o *Options) { o.SocketDir = "plugins" },
+		"resource without a domain":      func(o *Options) { o.Resource = "sample" },
+		"resource with an empty domain":  func(o *Options) { o.Resource = "/sample" },
+		"resource with two slashes":      func(o *Options) { o.Resource = "a/b/c" },
+		"resource that CDI cannot name":  func(o *Options) { o.Resource = "a/0" },
+		"pattern that cannot be parsed":  func(o *Options) { o.DeviceGlob = "/dev/[" },
+		"permissions that no device has": func(o *Options) { o.Permissions = "x" },
+		"no poll interval":               func(o *Options) { o.Poll = 0 },
+		"relative socket folder":         func(o *Options) { o.SocketDir = "plugins" },
+		"a CDI folder that is not there": func(o *Options) { o.CDIDir = filepath.Join(t.TempDir(), "cdi") },
 	} {
-		options := good
-		spoil(&options)
-		if err := Run(t.Context(), options); err == nil {
+		o := good
+		spoil(&o)
+		if err := Run(t.Context(), o); err == nil {
 			t.Errorf("%s: no error", given)
 		}
 	}
 }
 
 func TestDeviceID(t *testing.T) {
-	for path, want := range map[string]string{"/dev/drover_sample0": "drover_sample0", "/dev/dri/card0": "dri-card0"} {
+	for path, want := range map[string]string{
+		"/dev/drover_sample0": "drover_sample0", "/dev/dri/card0": "dri-card0", "/dev/x@1:": "x-1",
+	} {
 		if got := deviceID(path); got != want {
 			t.Errorf("deviceID(%q) = %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestVariable(t *testing.T) {
+	for _, tc := range []struct{ resource, id, want string }{
+		{"example.com/ptemplate", "ptemplate-0", "ptemplate_0"},
+		{"example.com/he-sample", "he_sample1", "he_sample_1"},
+		{"drover.dev/sample", "drover_sample0", "sample_drover_sample0"},
+		{"example.com/camera", "camera", "camera"},
+	} {
+		if got := variable(tc.resource, tc.id); got != tc.want {
+			t.Errorf("variable(%q, %q) = %q, want %q", tc.resource, tc.id, got, tc.want)
 		}
 	}
 }

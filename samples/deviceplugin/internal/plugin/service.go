@@ -15,8 +15,10 @@ import (
 // service answers the kubelet. Its methods are those of the device plugin API.
 type service struct {
 	v1beta1.UnimplementedDevicePluginServer
-	devices *inventory
-	logger  klog.Logger
+	options   Options
+	devices   *inventory
+	described *description
+	logger    klog.Logger
 }
 
 // GetDevicePluginOptions says that the kubelet needs to ask nothing more.
@@ -40,10 +42,15 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServ
 	}
 }
 
-// Allocate answers with the device nodes to put into each container, for
-// reading only. A device that is not there now is refused, so that the pod
-// fails with a reason instead of starting without its device.
+// Allocate answers with what each container gets: names of devices that the
+// container runtime finds described, or the device nodes themselves. A device
+// that is not there now is refused, so that the pod fails with a reason instead
+// of starting without its device.
 func (s *service) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	// Somebody may have emptied the folder since the last look.
+	if err := s.described.keep(s.devices.present()); err != nil {
+		return nil, status.Errorf(codes.Unavailable, "describe the devices: %v", err)
+	}
 	response := &v1beta1.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
 		answer := &v1beta1.ContainerAllocateResponse{}
@@ -52,10 +59,23 @@ func (s *service) Allocate(_ context.Context, request *v1beta1.AllocateRequest) 
 			if !present {
 				return nil, status.Errorf(codes.NotFound, "device %q is not present", id)
 			}
-			answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{ContainerPath: path, HostPath: path, Permissions: "r"})
+			s.give(answer, id, path)
 		}
 		s.logger.Info("Allocated", "devices", container.GetDevicesIds())
 		response.ContainerResponses = append(response.ContainerResponses, answer)
 	}
 	return response, nil
+}
+
+// give adds one device to what a container gets.
+func (s *service) give(answer *v1beta1.ContainerAllocateResponse, id, path string) {
+	if s.options.CDIDir != "" {
+		answer.CdiDevices = append(answer.CdiDevices, &v1beta1.CDIDevice{Name: s.options.Resource + "=" + id})
+		return
+	}
+	answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{ContainerPath: path, HostPath: path, Permissions: s.options.Permissions})
+	if answer.Envs == nil {
+		answer.Envs = map[string]string{}
+	}
+	answer.Envs[variable(s.options.Resource, id)] = path
 }
