@@ -309,3 +309,14 @@ func TestSignerHasAnImageOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestLolcowImageIsNobodys: the page needs no right on its node, and nothing lies beside it.
+func TestLolcowImageIsNobodys(t *testing.T) {
+	cow, err := Find("lolcow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cow.Package != "cmd/lolcow" || len(cow.Beside) > 0 || cow.User != nobody || cow.Kmod {
+		t.Errorf("program %+v", cow)
+	}
+}

@@ -76,6 +76,10 @@ var Programs = []Program{
 		Description: "Sample consumer that uses the devices that it was allocated",
 	},
 	{
+		Name: "lolcow", Package: "cmd/lolcow", User: nobody,
+		Description: "A cow that says a greeting, in the terminal and on a web page",
+	},
+	{
 		Name: "pause", Package: "images/pause", User: nobody,
 		Description: "Holds the namespaces of a pod",
 	},
