@@ -31,6 +31,7 @@ import (
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	kmmv1beta2 "github.com/drover-project/drover/api/kmm/v1beta2"
 	ootov1alpha1 "github.com/drover-project/drover/api/ooto/v1alpha1"
+	ptemplatev1alpha1 "github.com/drover-project/drover/api/ptemplate/v1alpha1"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
 
@@ -109,6 +110,7 @@ func NewScheme() *runtime.Scheme {
 	utilruntime.Must(kmmv1beta2.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(ootov1alpha1.AddToScheme(scheme))
+	utilruntime.Must(ptemplatev1alpha1.AddToScheme(scheme))
 	return scheme
 }
 

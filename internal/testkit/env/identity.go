@@ -24,7 +24,7 @@ func (e *Env) AdminConfig() *rest.Config { return rest.CopyConfig(e.admin) }
 // config/rbac gives it. Its user agent is the account's name with "/test".
 func (e *Env) Config(t testing.TB, serviceAccount string) *rest.Config {
 	t.Helper()
-	return e.token(t, serviceAccount, nil)
+	return e.token(t, OperatorNamespace, serviceAccount, nil)
 }
 
 // AgentConfig is for the agent of one node: the token is bound to the Node object, which must exist.
@@ -34,17 +34,17 @@ func (e *Env) AgentConfig(t testing.TB, node string) *rest.Config {
 	if err := e.Admin(t).Get(t.Context(), client.ObjectKey{Name: node}, object); err != nil {
 		t.Fatalf("get the agent's node: %v", err)
 	}
-	return e.token(t, Agent, &authenticationv1.BoundObjectReference{
+	return e.token(t, OperatorNamespace, Agent, &authenticationv1.BoundObjectReference{
 		APIVersion: "v1", Kind: "Node", Name: node, UID: object.UID,
 	})
 }
 
-func (e *Env) token(t testing.TB, account string, bound *authenticationv1.BoundObjectReference) *rest.Config {
+func (e *Env) token(t testing.TB, namespace, account string, bound *authenticationv1.BoundObjectReference) *rest.Config {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To[int64](tokenSeconds), BoundObjectRef: bound,
 	}}
-	object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: account}}
+	object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
 	if err := e.Admin(t).SubResource("token").Create(t.Context(), object, request); err != nil {
 		t.Fatalf("request a token for %s: %v", account, err)
 	}

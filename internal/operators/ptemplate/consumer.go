@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ptemplate
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/ptemplate/v1alpha1"
+)
+
+// consumerName is the label value by which the operator sees consumers, and no other pods.
+const consumerName = "ptemplate-consumer"
+
+// ConsumerLabels are on every consumer of a Ptemplate and on no other pod: a Ptemplate that is made anew under the same name has another UID.
+func ConsumerLabels(p *v1alpha1.Ptemplate) map[string]string {
+	return map[string]string{nameLabel: consumerName, instanceLabel: p.Name, uidLabel: string(p.UID)}
+}
+
+// consumer is the DaemonSet of the pods that use the devices. They run where the kernel module is ready, get their devices from the kubelet, and
+// keep to the restricted Pod Security Standard.
+func consumer(p *v1alpha1.Ptemplate) *appsv1.DaemonSet {
+	s := settingsOf(p)
+	ready := maps.Clone(s.selector)
+	if ready == nil {
+		ready = map[string]string{}
+	}
+	ready[v1beta1.ReadyLabel(p.Namespace, p.Name)] = ""
+	labels := ConsumerLabels(p)
+	labels[managedByLabel] = Name
+	spec := corev1.PodSpec{
+		NodeSelector:                 ready,
+		AutomountServiceAccountToken: ptr.To(false),
+		EnableServiceLinks:           ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   ptr.To(true),
+			RunAsUser:      ptr.To[int64](65532),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{consumerContainer(s.consumer, s.required)},
+	}
+	if s.secret != nil {
+		spec.ImagePullSecrets = []corev1.LocalObjectReference{*s.secret}
+	}
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name + "-consumer", Namespace: p.Namespace, Labels: labels},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: ConsumerLabels(p)},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels)}, Spec: spec},
+		},
+	}
+}
+
+// consumerContainer asks for devices by request and limit, which have to be the same for an extended resource.
+func consumerContainer(image string, required int32) corev1.Container {
+	devices := *resource.NewQuantity(int64(required), resource.DecimalSI)
+	return corev1.Container{
+		Name:  "consumer",
+		Image: image,
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{Resource: devices},
+			Limits:   corev1.ResourceList{Resource: devices},
+		},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			ReadOnlyRootFilesystem:   ptr.To(true),
+		},
+	}
+}
+
+// consumers are the names of the pods of a DaemonSet that run, sorted. There may be none: the list is empty then, never nil, because the API
+// server takes no null.
+func consumers(set *appsv1.DaemonSet, pods []corev1.Pod) []string {
+	names := []string{}
+	for i := range pods {
+		pod := &pods[i]
+		if metav1.IsControlledBy(pod, set) && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ptemplate is the operator of Ptemplates (pt.example.com): a kernel module with a device plugin, and a pod on each node that uses the
+// devices. What a Ptemplate becomes is decided by pure functions, a file for each child; package kit does the rest.
+package ptemplate
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/ptemplate/v1alpha1"
+)
+
+const (
+	// Name of the operator: its controller, the owner of the fields that it writes, and the source of its events.
+	Name = "ptemplate-operator"
+
+	// Resource is the extended resource by which pods ask for devices.
+	Resource = corev1.ResourceName("example.com/ptemplate")
+
+	nameLabel      = "app.kubernetes.io/name"
+	instanceLabel  = "app.kubernetes.io/instance"
+	managedByLabel = "app.kubernetes.io/managed-by"
+	uidLabel       = "pt.example.com/uid"
+)
+
+// settings are the fields of a Ptemplate with their defaults, and with one name each. The API server sets most of the defaults; what reads
+// objects that never went through one, such as tests and dry runs, gets the same.
+type settings struct {
+	maxDev, required         int32
+	message                  string
+	driver, plugin, consumer string
+	secret                   *corev1.LocalObjectReference
+	selector                 map[string]string
+}
+
+func settingsOf(p *v1alpha1.Ptemplate) settings {
+	return settings{
+		maxDev:   cmp.Or(p.Spec.MaxDev, v1alpha1.DefaultMaxDev),
+		required: cmp.Or(p.Spec.RequiredDevices, v1alpha1.DefaultRequiredDevices),
+		message:  cmp.Or(p.Spec.DefaultMsg, v1alpha1.DefaultMessage),
+		driver:   cmp.Or(p.Spec.DriverImage, v1alpha1.DefaultDriverImage),
+		plugin:   cmp.Or(p.Spec.DevicePlugin, v1alpha1.DefaultDevicePluginImage),
+		consumer: cmp.Or(p.Spec.Consumer, p.Spec.ConsumerImage, v1alpha1.DefaultConsumerImage),
+		secret:   cmp.Or(p.Spec.ImageRepoSecret, p.Spec.ImagePullSecret),
+		selector: p.Spec.Selector,
+	}
+}
