@@ -50,6 +50,8 @@ type Program struct {
 	AddToScheme []func(*runtime.Scheme) error
 	// Requires are checked before anything runs, see [Requires].
 	Requires []Requirement
+	// Cache, if set, narrows what the manager keeps in memory, such as to pods with a label.
+	Cache func(o *cache.Options)
 	// Setup registers the controllers, with [Add]. Required.
 	Setup func(mgr ctrl.Manager) error
 }
@@ -183,6 +185,9 @@ func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, err
 		for _, name := range o.Namespaces {
 			cached.DefaultNamespaces[name] = cache.Config{}
 		}
+	}
+	if p.Cache != nil {
+		p.Cache(&cached)
 	}
 	mgr, err := ctrl.NewManager(clients, ctrl.Options{
 		Scheme: scheme,

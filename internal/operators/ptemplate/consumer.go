@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/ptemplate/v1alpha1"
+	"github.com/drover-project/drover/kit/labels"
 )
 
 // consumerName is the label value by which the operator sees consumers, and no other pods.
@@ -28,15 +28,10 @@ func ConsumerLabels(p *v1alpha1.Ptemplate) map[string]string {
 // keep to the restricted Pod Security Standard.
 func consumer(p *v1alpha1.Ptemplate) *appsv1.DaemonSet {
 	s := settingsOf(p)
-	ready := maps.Clone(s.selector)
-	if ready == nil {
-		ready = map[string]string{}
-	}
-	ready[v1beta1.ReadyLabel(p.Namespace, p.Name)] = ""
-	labels := ConsumerLabels(p)
-	labels[managedByLabel] = Name
+	own := ConsumerLabels(p)
+	own[managedByLabel] = Name
 	spec := corev1.PodSpec{
-		NodeSelector:                 ready,
+		NodeSelector:                 labels.WhereReady(p.Namespace, p.Name, s.selector),
 		AutomountServiceAccountToken: ptr.To(false),
 		EnableServiceLinks:           ptr.To(false),
 		SecurityContext: &corev1.PodSecurityContext{
@@ -46,14 +41,14 @@ func consumer(p *v1alpha1.Ptemplate) *appsv1.DaemonSet {
 		},
 		Containers: []corev1.Container{consumerContainer(s.consumer, s.required)},
 	}
-	if s.secret != nil {
-		spec.ImagePullSecrets = []corev1.LocalObjectReference{*s.secret}
+	if s.secret != "" {
+		spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s.secret}}
 	}
 	return &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name + "-consumer", Namespace: p.Namespace, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name + "-consumer", Labels: own},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: ConsumerLabels(p)},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels)}, Spec: spec},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(own)}, Spec: spec},
 		},
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"cmp"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/ptemplate/v1alpha1"
 )
@@ -25,13 +27,18 @@ const (
 	uidLabel       = "pt.example.com/uid"
 )
 
+// Desired are the children of a Ptemplate, in the order in which they are made.
+func Desired(p *v1alpha1.Ptemplate) ([]client.Object, error) {
+	return []client.Object{module(p), consumer(p)}, nil
+}
+
 // settings are the fields of a Ptemplate with their defaults, and with one name each. The API server sets most of the defaults; what reads
 // objects that never went through one, such as tests and dry runs, gets the same.
 type settings struct {
 	maxDev, required         int32
 	message                  string
 	driver, plugin, consumer string
-	secret                   *corev1.LocalObjectReference
+	secret                   string
 	selector                 map[string]string
 }
 
@@ -43,7 +50,7 @@ func settingsOf(p *v1alpha1.Ptemplate) settings {
 		driver:   cmp.Or(p.Spec.DriverImage, v1alpha1.DefaultDriverImage),
 		plugin:   cmp.Or(p.Spec.DevicePlugin, v1alpha1.DefaultDevicePluginImage),
 		consumer: cmp.Or(p.Spec.Consumer, p.Spec.ConsumerImage, v1alpha1.DefaultConsumerImage),
-		secret:   cmp.Or(p.Spec.ImageRepoSecret, p.Spec.ImagePullSecret),
+		secret:   ptr.Deref(cmp.Or(p.Spec.ImageRepoSecret, p.Spec.ImagePullSecret), corev1.LocalObjectReference{}).Name,
 		selector: p.Spec.Selector,
 	}
 }

@@ -3,15 +3,14 @@
 package ptemplate
 
 import (
-	"fmt"
-	"maps"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/ptemplate/v1alpha1"
+	"github.com/drover-project/drover/kit"
 )
 
 // KernelModule is the kernel's name of the module.
@@ -20,57 +19,43 @@ const KernelModule = "ptemplate_char_dev"
 // module is the KMM Module: it loads the kernel module with the parameters that follow from the Ptemplate, and runs the device plugin beside it.
 func module(p *v1alpha1.Ptemplate) *v1beta1.Module {
 	s := settingsOf(p)
-	return &v1beta1.Module{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:      p.Name,
-			Namespace: p.Namespace,
-			Labels:    map[string]string{nameLabel: "ptemplate", instanceLabel: p.Name, managedByLabel: Name},
-		},
-		Spec: v1beta1.ModuleSpec{
-			Selector:        maps.Clone(s.selector),
-			ImageRepoSecret: s.secret.DeepCopy(),
-			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-				Modprobe: v1beta1.ModprobeSpec{
-					ModuleName: KernelModule,
-					Parameters: []string{fmt.Sprintf("max_dev=%d", s.maxDev), "default_msg=" + s.message},
-				},
-				KernelMappings: []v1beta1.KernelMapping{{Regexp: `^.+$`, ContainerImage: s.driver}},
-			}},
-			DevicePlugin: &v1beta1.DevicePluginSpec{
-				Container: pluginContainer(s.plugin),
-				Volumes: []corev1.Volume{
-					hostPath("dev", "/dev", corev1.HostPathDirectory),
-					hostPath("cdi", "/var/run/cdi", corev1.HostPathDirectoryOrCreate),
-				},
-			},
-		},
-	}
+	return kit.NewModule(p.Name).
+		Labels(map[string]string{nameLabel: "ptemplate", instanceLabel: p.Name, managedByLabel: Name}).
+		Selector(s.selector).
+		ImageRepoSecret(s.secret).
+		KernelModule(KernelModule).
+		Parameter("max_dev", strconv.Itoa(int(s.maxDev))).
+		Parameter("default_msg", s.message).
+		Mapping(kit.Regexp(`^.+$`), s.driver).
+		DevicePlugin(s.plugin, confined).
+		Build()
 }
 
-// pluginContainer is the device plugin. It sees the host's devices to list them, and describes them to the container runtime (CDI). It is root,
+// confined is how the device plugin runs. It sees the host's devices to list them, and describes them to the container runtime (CDI). It is root,
 // because the kubelet's socket folder belongs to root, and has no privilege besides. What it offers is told by variables rather than flags, so
 // that images of other device plugins start as well.
-func pluginContainer(image string) v1beta1.WorkloadContainer {
-	return v1beta1.WorkloadContainer{
-		Image: image,
-		Env: []corev1.EnvVar{
-			{Name: "RESOURCE_NAME", Value: string(Resource)},
-			{Name: "DEVICE_GLOB", Value: "/dev/ptemplate-*"},
-			{Name: "DEVICE_PERMISSIONS", Value: "rw"},
-			{Name: "HOST_ROOT", Value: "/host"},
-			{Name: "CDI_ROOT", Value: "/var/run/cdi"},
-		},
-		VolumeMounts: []corev1.VolumeMount{
-			{Name: "dev", MountPath: "/host/dev", ReadOnly: true},
-			{Name: "cdi", MountPath: "/var/run/cdi"},
-		},
-		SecurityContext: &corev1.SecurityContext{
-			RunAsUser:                ptr.To[int64](0),
-			AllowPrivilegeEscalation: ptr.To(false),
-			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			ReadOnlyRootFilesystem:   ptr.To(true),
-			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
+func confined(plugin *v1beta1.DevicePluginSpec) {
+	plugin.Volumes = []corev1.Volume{
+		hostPath("dev", "/dev", corev1.HostPathDirectory),
+		hostPath("cdi", "/var/run/cdi", corev1.HostPathDirectoryOrCreate),
+	}
+	plugin.Container.VolumeMounts = []corev1.VolumeMount{
+		{Name: "dev", MountPath: "/host/dev", ReadOnly: true},
+		{Name: "cdi", MountPath: "/var/run/cdi"},
+	}
+	plugin.Container.Env = []corev1.EnvVar{
+		{Name: "RESOURCE_NAME", Value: string(Resource)},
+		{Name: "DEVICE_GLOB", Value: "/dev/ptemplate-*"},
+		{Name: "DEVICE_PERMISSIONS", Value: "rw"},
+		{Name: "HOST_ROOT", Value: "/host"},
+		{Name: "CDI_ROOT", Value: "/var/run/cdi"},
+	}
+	plugin.Container.SecurityContext = &corev1.SecurityContext{
+		RunAsUser:                ptr.To[int64](0),
+		AllowPrivilegeEscalation: ptr.To(false),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		ReadOnlyRootFilesystem:   ptr.To(true),
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 }
 
