@@ -58,6 +58,10 @@ var Programs = []Program{
 		Description: "The steps of making a kernel module image",
 	},
 	{
+		Name: "ptemplate-operator", Package: "cmd/ptemplate-operator", User: nobody,
+		Description: "Device operator of Ptemplates",
+	},
+	{
 		// The kubelet's socket folder belongs to root; no capability is needed.
 		Name: "sample-device-plugin", Package: "samples/deviceplugin", User: "0:0",
 		Description: "Sample device plugin that offers device nodes by pattern",

@@ -17,7 +17,7 @@ const (
 	// DefaultDriverImage has one tag for each kernel.
 	DefaultDriverImage       = "registry.example.com/drover/ptemplate-char-dev:1.0-${KERNEL_FULL_VERSION}"
 	DefaultDevicePluginImage = "registry.example.com/drover/sample-device-plugin:1.0"
-	DefaultConsumerImage     = "registry.example.com/drover/ptemplate-consumer:1.0"
+	DefaultConsumerImage     = "registry.example.com/drover/sample-consumer:1.0"
 )
 
 // Ptemplate puts the kernel module ptemplate_char_dev on nodes, offers the devices that it makes, and runs a pod that uses some of them on each
@@ -89,7 +89,7 @@ type PtemplateSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	DevicePlugin string `json:"deviceplugin,omitempty"`
 
-	// consumer is the image of the pods that use the devices. Default registry.example.com/drover/ptemplate-consumer:1.0.
+	// consumer is the image of the pods that use the devices. Default registry.example.com/drover/sample-consumer:1.0.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
