@@ -3,7 +3,7 @@
 //go:build linux
 
 // Command kmodcheck compiles all sample kernel modules for every kernel that virtual nodes run, with the kernel's further warnings and
-// every warning an error, and reads what came out. It ends with one line RESULT. BREAK=license compiles sources without a licence that
+// every warning an error, and reads what came out. It also runs the step of samples/kmods/Dockerfile that compiles. It ends with one line RESULT. BREAK=license compiles sources without a licence that
 // the kernel knows, so that the result is red.
 package main
 
@@ -71,6 +71,9 @@ func run(ctx context.Context) error {
 			modules, err := build(ctx, cache, kernel, filepath.Dir(source))
 			failed = append(failed, err)
 			maps.Copy(built, modules)
+			if series == artifacts.Linux61 { // of the Debian that the Dockerfile begins with
+				failed = append(failed, byDockerfile(ctx, cache, kernel, filepath.Dir(source)))
+			}
 		}
 		failed = append(failed, check(kernel.Release, built))
 	}
