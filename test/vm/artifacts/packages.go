@@ -28,6 +28,7 @@ var hostPackages = []string{
 	"make",            // kernel modules
 	"openssl",         // what sign-file is linked with
 	"ovmf",            // UEFI firmware
+	"pahole",          // BTF of kernel modules for Linux 6.12
 	"pkg-config",      // runc finds libseccomp
 	"qemu-system-x86", // the machine
 	"qemu-utils",      // qemu-img
