@@ -16,18 +16,16 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/drover-project/drover/internal/testkit/source"
 )
 
 // BinaryVariable names an environment variable with the path of a devcluster
 // binary to use instead of building one.
 const BinaryVariable = "DROVER_DEVCLUSTER"
 
-// source is the folder of devcluster's own Go module, below this repository's
-// root. The product must not depend on k8s.io/kubernetes, so it is built, not
-// imported.
-const source = "tools/devcluster"
-
-// target is a program that can be built from devcluster's module.
+// target is a program that can be built from devcluster's module. The product
+// must not depend on k8s.io/kubernetes, so it is built, not imported.
 type target struct {
 	// name is the program's file name below bin/.
 	name string
@@ -42,8 +40,8 @@ var (
 	kubeletTarget    = target{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet", cost: "under a minute after devcluster itself, 85 MB in bin/"}
 )
 
-// Build returns the path of the devcluster binary, bin/devcluster of this
-// repository, and builds it when it is missing or its sources have changed. A
+// Build returns the path of the devcluster binary, bin/devcluster of Drover's
+// checkout (see package source for other modules), and builds it when it is missing or its sources have changed. A
 // first build takes minutes and tells on standard error how far it is. bin/ is
 // what CI has to cache. Processes that build at the same time wait for the
 // first.
@@ -76,11 +74,11 @@ func Assets(ctx context.Context) (string, error) {
 }
 
 func build(ctx context.Context, t target, progress io.Writer) (_ string, err error) {
-	root, err := repositoryRoot()
+	tree, err := source.Find(ctx)
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(root, "bin")
+	bin, sources := tree.Bin, tree.Devcluster
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", fmt.Errorf("make bin/: %w", err)
 	}
@@ -90,11 +88,11 @@ func build(ctx context.Context, t target, progress io.Writer) (_ string, err err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	flags, err := buildFlags(root)
+	flags, err := buildFlags(sources)
 	if err != nil {
 		return "", err
 	}
-	key, err := buildKey(root, t, flags)
+	key, err := buildKey(sources, t, flags)
 	if err != nil {
 		return "", err
 	}
@@ -102,7 +100,7 @@ func build(ctx context.Context, t target, progress io.Writer) (_ string, err err
 	if upToDate(binary, keyFile, key) {
 		return binary, nil
 	}
-	if err := compile(ctx, root, t, flags, binary, progress); err != nil {
+	if err := compile(ctx, sources, t, flags, binary, progress); err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(keyFile, []byte(key+"\n"), 0o644); err != nil {
@@ -113,11 +111,11 @@ func build(ctx context.Context, t target, progress io.Writer) (_ string, err err
 
 // compile builds beside binary and then replaces it, so that a running one
 // stays whole.
-func compile(ctx context.Context, root string, t target, flags []string, binary string, progress io.Writer) error {
+func compile(ctx context.Context, sources string, t target, flags []string, binary string, progress io.Writer) error {
 	fresh := binary + ".new"
 	args := append(append([]string{"build"}, flags...), "-o", fresh, t.pkg)
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = filepath.Join(root, source)
+	cmd.Dir = sources
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
@@ -161,31 +159,10 @@ func every(interval time.Duration, f func()) (stop func()) {
 	return func() { ticker.Stop(); close(done) }
 }
 
-// repositoryRoot is the nearest folder above the working directory that has
-// devcluster's module.
-func repositoryRoot() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		_, err := os.Stat(filepath.Join(dir, source, "go.mod"))
-		if err == nil {
-			return dir, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("find the repository: %w", err)
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("find the repository: no %s in %s or above it; set %s to a binary", source, start, BinaryVariable)
-		}
-	}
-}
-
 // buildFlags make small, reproducible programs that report their Kubernetes
 // version, as release builds do.
-func buildFlags(root string) ([]string, error) {
-	content, err := os.ReadFile(filepath.Join(root, source, "go.mod"))
+func buildFlags(sources string) ([]string, error) {
+	content, err := os.ReadFile(filepath.Join(sources, "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("read devcluster's go.mod: %w", err)
 	}
@@ -210,10 +187,11 @@ func buildFlags(root string) ([]string, error) {
 
 // buildKey is a digest of all that a build depends on: sources, checksums of
 // dependencies, flags, compiler and platform.
-func buildKey(root string, t target, flags []string) (string, error) {
+func buildKey(sources string, t target, flags []string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, t.pkg, flags, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	err := filepath.WalkDir(filepath.Join(root, source), func(path string, entry fs.DirEntry, err error) error {
+	root := filepath.Dir(filepath.Dir(sources))
+	err := filepath.WalkDir(sources, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !builtFrom(t, entry.Name()) {
 			return err
 		}

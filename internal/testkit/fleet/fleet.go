@@ -28,6 +28,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/internal/testkit/source"
 )
 
 // bodiesPolicy is devcluster's audit policy with the bodies of some answers.
@@ -59,6 +60,10 @@ type Options struct {
 	HollowArgs []string
 	// WithoutPolicies leaves the admission policies out.
 	WithoutPolicies bool
+	// Bare leaves Drover out, its CRDs included, and starts the control plane alone.
+	Bare bool
+	// Ooto has Drover serve Modules of the older group ooto.sigs.k8s.io, too.
+	Ooto bool
 	// KeepBodies has the audit log hold what every write left of Nodes and of Drover's own kinds.
 	KeepBodies bool
 	// Say receives progress, one line each.
@@ -78,7 +83,9 @@ type Fleet struct {
 	o         Options
 	dir       string
 	temporary bool
+	root      string
 	bin       string
+	assets    string
 	debug     string
 	// operator is the operator's kubeconfig, once it is written: it starts again while the API server is away.
 	operator string
@@ -101,13 +108,13 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 			return f, fmt.Errorf("make a folder for the fleet: %w", err)
 		}
 	}
-	if f.bin, err = Build(ctx, o.Say); err != nil {
+	if err := f.build(ctx); err != nil {
 		return f, err
 	}
 	if err := f.startCluster(ctx); err != nil {
 		return f, err
 	}
-	if err := f.connect(); err != nil {
+	if err := f.connect(); err != nil || o.Bare {
 		return f, err
 	}
 	if err := f.install(ctx); err != nil {
@@ -143,37 +150,57 @@ func (f *Fleet) startCluster(ctx context.Context) error {
 // Dir is the folder with state and logs.
 func (f *Fleet) Dir() string { return f.dir }
 
+// build finds or makes all programs.
+func (f *Fleet) build(ctx context.Context) (err error) {
+	tree, err := source.Find(ctx)
+	if err != nil {
+		return err
+	}
+	f.root = tree.Root
+	if f.assets, err = devcluster.Assets(ctx); err != nil || f.o.Bare {
+		return err
+	}
+	f.bin, err = Build(ctx, f.o.Say)
+	return err
+}
+
 // Binary is the path of one of our binaries or of kubectl.
 func (f *Fleet) Binary(name string) string {
 	if name == "kubectl" {
-		return filepath.Join(f.bin, "assets", name)
+		return filepath.Join(f.assets, name)
 	}
 	return filepath.Join(f.bin, name)
 }
 
 // Build makes every binary that a fleet needs and returns their folder. It is quick when they are there.
 func Build(ctx context.Context, say func(format string, args ...any)) (string, error) {
-	binary, err := devcluster.Build(ctx)
+	tree, err := source.Find(ctx)
 	if err != nil {
 		return "", err
 	}
 	if _, err := devcluster.Assets(ctx); err != nil {
 		return "", err
 	}
-	bin := filepath.Dir(binary)
 	for _, name := range []string{"drover-operator", "drover-agent"} {
 		begin := time.Now()
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(bin, name), "github.com/drover-project/drover/cmd/"+name)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		cmd.Dir = filepath.Dir(bin)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		if err := BuildProgram(ctx, tree.Root, "./cmd/"+name, filepath.Join(tree.Bin, name)); err != nil {
+			return "", err
 		}
 		if took := time.Since(begin); took > 5*time.Second {
 			say("built %s in %.0f s", name, took.Seconds())
 		}
 	}
-	return bin, nil
+	return tree.Bin, nil
+}
+
+// BuildProgram builds a package that is named as in the folder dir, with the flags of a plain `go build`: most of it is in the build cache then.
+func BuildProgram(ctx context.Context, dir, pkg, output string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", output, pkg)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
 }
 
 func (f *Fleet) connect() error {
@@ -203,7 +230,10 @@ func (f *Fleet) StartOperator(ctx context.Context) (err error) {
 		"--kubeconfig=" + f.operator, "--namespace=" + Namespace, "--agent-image=drover/drover-agent:dev", "--leader-elect=false",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 	}, f.o.OperatorArgs...)
-	f.Operator, err = startProcess(f.Binary("drover-operator"), filepath.Join(f.dir, "operator.log"), args, "OPERATOR_NAMESPACE="+Namespace)
+	if f.o.Ooto {
+		args = append(args, "--controllers=*,ooto")
+	}
+	f.Operator, err = StartProcess(f.Binary("drover-operator"), filepath.Join(f.dir, "operator.log"), args, "OPERATOR_NAMESPACE="+Namespace)
 	return err
 }
 
@@ -232,10 +262,10 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")
 	f.o.Say("registering %d hollow nodes", f.o.Nodes)
-	if f.Hollow, err = startProcess(f.Binary("drover-agent"), log, args); err != nil {
+	if f.Hollow, err = StartProcess(f.Binary("drover-agent"), log, args); err != nil {
 		return err
 	}
-	return f.Hollow.waitFor(ctx, "HOLLOW READY", 3*time.Minute)
+	return f.Hollow.WaitFor(ctx, "HOLLOW READY", 3*time.Minute)
 }
 
 // StopOperator ends the operator as a rolling update would, and waits.
@@ -338,7 +368,7 @@ func (f *Fleet) Debug(ctx context.Context, path string) error {
 // Kubectl runs kubectl as the administrator in the repository's root.
 func (f *Fleet) Kubectl(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, f.Binary("kubectl"), append([]string{"--kubeconfig", f.Cluster.Kubeconfig}, args...)...)
-	cmd.Dir = filepath.Dir(f.bin)
+	cmd.Dir = f.root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
@@ -356,5 +386,5 @@ func freeAddress() (string, error) {
 
 // WaitOperator returns when the operator's controllers run.
 func (f *Fleet) WaitOperator(ctx context.Context) error {
-	return f.Operator.waitFor(ctx, "Starting workers", time.Minute)
+	return f.Operator.WaitFor(ctx, "Starting workers", time.Minute)
 }

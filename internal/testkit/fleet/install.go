@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,13 @@ func (f *Fleet) install(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := f.Kubectl(ctx, "apply", "--server-side", "-f", "config/operator/images.yaml"); err != nil {
+	files := []string{"config/operator/images.yaml"}
+	if f.o.Ooto { // a component, which cannot be applied alone
+		for _, name := range []string{"ooto.sigs.k8s.io_modules", "operator_role", "roles", "policy"} {
+			files = append(files, "config/ooto/"+name+".yaml")
+		}
+	}
+	if _, err := f.Kubectl(ctx, "apply", "--server-side", "-f", strings.Join(files, ",")); err != nil {
 		return err
 	}
 	if _, err := f.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd/modules.kmm.sigs.x-k8s.io", "crd/nodemodulesconfigs.kmm.sigs.x-k8s.io"); err != nil {
@@ -93,11 +100,16 @@ func (f *Fleet) create(ctx context.Context, o client.Object) error {
 
 // ConfigFor returns a connection under the identity of a ServiceAccount of Drover's namespace.
 func (f *Fleet) ConfigFor(ctx context.Context, serviceAccount string) (*rest.Config, error) {
+	return f.AccountConfig(ctx, Namespace, serviceAccount)
+}
+
+// AccountConfig returns a connection under the identity of any ServiceAccount.
+func (f *Fleet) AccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	seconds := int64(24 * 60 * 60)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: serviceAccount, Namespace: Namespace}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
 	if err := f.Admin.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, fmt.Errorf("get a token of ServiceAccount %s: %w", serviceAccount, err)
+		return nil, fmt.Errorf("get a token of ServiceAccount %s: %w", name, err)
 	}
 	config := rest.AnonymousClientConfig(f.AdminConfig)
 	config.BearerToken, config.QPS = request.Status.Token, -1
@@ -109,20 +121,25 @@ func (f *Fleet) kubeconfigFor(ctx context.Context, serviceAccount string) (strin
 	if err != nil {
 		return "", err
 	}
+	path := filepath.Join(f.dir, serviceAccount+".kubeconfig")
+	return path, WriteKubeconfig(path, config)
+}
+
+// WriteKubeconfig writes a connection that has a token to a file.
+func WriteKubeconfig(path string, config *rest.Config) (err error) {
 	kubeconfig := clientcmdapi.NewConfig()
 	ca := config.CAData
 	if len(ca) == 0 {
 		if ca, err = os.ReadFile(config.CAFile); err != nil {
-			return "", fmt.Errorf("read the cluster's CA: %w", err)
+			return fmt.Errorf("read the cluster's CA: %w", err)
 		}
 	}
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: ca}
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"
-	path := filepath.Join(f.dir, serviceAccount+".kubeconfig")
 	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
-		return "", fmt.Errorf("write the kubeconfig of %s: %w", serviceAccount, err)
+		return fmt.Errorf("write the kubeconfig %s: %w", filepath.Base(path), err)
 	}
-	return path, nil
+	return nil
 }

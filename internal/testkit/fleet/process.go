@@ -30,8 +30,8 @@ type Process struct {
 	err  error
 }
 
-// startProcess starts a program whose output goes to the end of a log file.
-func startProcess(binary, log string, args []string, env ...string) (*Process, error) {
+// StartProcess starts a program whose output goes to the end of a log file.
+func StartProcess(binary, log string, args []string, env ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open a log: %w", err)
@@ -126,8 +126,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// waitFor returns when the log has the text.
-func (p *Process) waitFor(ctx context.Context, text string, timeout time.Duration) error {
+// WaitFor returns when the log has the text.
+func (p *Process) WaitFor(ctx context.Context, text string, timeout time.Duration) error {
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
 		select {
 		case <-p.done:
