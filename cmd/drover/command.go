@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/explain"
 	"github.com/drover-project/drover/internal/cli/headersimage"
 	"github.com/drover-project/drover/internal/cli/lint"
+	"github.com/drover-project/drover/internal/cli/newoperator"
 	"github.com/drover-project/drover/internal/cli/plan"
 	"github.com/drover-project/drover/internal/cli/preflight"
 	"github.com/drover-project/drover/internal/cli/retry"
@@ -50,7 +51,8 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 	root.AddCommand(
 		status.NewCommand(flags, streams, time), explain.NewCommand(flags, streams, time), wait.NewCommand(flags, streams, time),
 		plan.NewCommand(flags, streams, time), lint.NewCommand(flags, streams, time), headersimage.NewCommand(flags, streams, time),
-		preflight.NewCommand(flags, streams, time), retry.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
+		preflight.NewCommand(flags, streams, time), retry.NewCommand(flags, streams, time), newoperator.NewCommand(flags, streams, time),
+		versioncmd.NewCommand(flags, streams, time),
 	)
 	return root
 }
