@@ -44,7 +44,7 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 	}
 	if have == nil {
 		if err := r.apply(ctx, wish); err != nil {
-			return nil, err
+			return nil, r.explain(want, err)
 		}
 		return nil, errStep
 	}
@@ -64,7 +64,7 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 	// Force takes fields back that somebody else has changed, of this very object only.
 	wish.SetUID(have.GetUID())
 	if err := r.apply(ctx, wish, client.ForceOwnership); err != nil {
-		return nil, err
+		return nil, r.explain(want, err)
 	}
 	if wish.GetResourceVersion() == have.GetResourceVersion() {
 		return have, nil // the API server finds nothing to change
@@ -119,6 +119,15 @@ func (r *Reconciler[O]) apply(ctx context.Context, wish *unstructured.Unstructur
 		return fmt.Errorf("apply %s: %w", what, err)
 	}
 	return nil
+}
+
+func (r *Reconciler[O]) explain(child client.Object, refusal error) error {
+	if r.op.Explain != nil && !kube.Outdated(refusal) {
+		if err := r.op.Explain(child, refusal); err != nil {
+			return err
+		}
+	}
+	return refusal
 }
 
 // prune deletes the first child that is not desired any more and ends the pass.

@@ -124,6 +124,9 @@ func (b *ModuleBuilder) container() *v1beta1.ModuleLoaderContainerSpec { return 
 func ModuleReady(m *v1beta1.Module) error {
 	loader := m.Status.ModuleLoader
 	numbers := fmt.Sprintf("Module %s is ready on %d of %d nodes", m.Name, loader.AvailableNumber, loader.DesiredNumber)
+	if plugin := m.Status.DevicePlugin; !pluginReady(m) {
+		numbers += fmt.Sprintf(", and its device plugin on %d of %d", plugin.AvailableNumber, plugin.DesiredNumber)
+	}
 	ready := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	if ready == nil {
 		if loader.DesiredNumber > 0 && loader.AvailableNumber >= loader.DesiredNumber && pluginReady(m) {

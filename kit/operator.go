@@ -38,6 +38,8 @@ type Operator[O Object] struct {
 	// it is empty, and the owner reference are set by the kit. Only fields that are set are written, and fields that are not set are left to others.
 	// Required.
 	Desired func(o O) ([]client.Object, error)
+	// Explain, if set, is given the API server's refusal of a child, and returns it with a reason of the operator's own, or nil to leave it to the kit.
+	Explain func(child client.Object, refusal error) error
 	// Observe, if set, is called when all children are there and as they should be. children are what was read, in the order of Desired. It may fill
 	// the object's status, which is empty, and returns nil if the object is ready, or why it is not: [Waiting], [Refused], [ModuleReady].
 	Observe func(ctx context.Context, o O, children []client.Object) error

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -72,17 +73,19 @@ func Settled(wish *unstructured.Unstructured, have client.Object) (bool, error) 
 	if err != nil {
 		return false, err
 	}
+	// Lists of custom resources are written as a whole, so what is more in an item is somebody's change. Those of Kubernetes' own kinds get defaults.
+	exact := !clientgoscheme.Scheme.Recognizes(wish.GroupVersionKind())
 	for name, field := range wish.Object {
-		if name != "apiVersion" && name != "kind" && !has(field, is[name]) {
+		if name != "apiVersion" && name != "kind" && !has(field, is[name], exact) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// has is true when what there is has every field of the wish. Lists are compared as a whole, for most are written as a whole: the same items in the
-// same order, each with every field of its wish.
-func has(wish, is any) bool {
+// has is true when what there is has every field of the wish. Lists have the same items in the same order, each with every field of its wish, and
+// with no other if exact is set.
+func has(wish, is any, exact bool) bool {
 	switch wish := wish.(type) {
 	case map[string]any:
 		fields, ok := is.(map[string]any)
@@ -90,7 +93,7 @@ func has(wish, is any) bool {
 			return false
 		}
 		for name, field := range wish {
-			if value, found := fields[name]; !found || !has(field, value) {
+			if value, found := fields[name]; !found || !has(field, value, exact) {
 				return false
 			}
 		}
@@ -100,8 +103,11 @@ func has(wish, is any) bool {
 		if !ok || len(items) != len(wish) {
 			return false
 		}
+		if exact {
+			return equality.Semantic.DeepEqual(wish, items)
+		}
 		for i := range wish {
-			if !has(wish[i], items[i]) {
+			if !has(wish[i], items[i], exact) {
 				return false
 			}
 		}

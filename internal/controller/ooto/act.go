@@ -4,14 +4,11 @@ package ooto
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -116,26 +113,12 @@ func refused(err error, what string) (*problem, error) {
 // settled is true when the Module has all that is asked for and was last written for the same wish. Fields that nobody asked for are the API
 // server's defaults or other writers': rollout, say, which only the KMM Module has.
 func settled(want, have *v1beta1.Module) (bool, error) {
-	if have == nil || want.Annotations[hashAnnotation] != have.Annotations[hashAnnotation] ||
-		want.Labels[partOfLabel] != have.Labels[partOfLabel] || !equality.Semantic.DeepEqual(want.OwnerReferences, have.OwnerReferences) {
+	if have == nil {
 		return false, nil
 	}
-	wish, err := json.Marshal(want.Spec)
+	wish, err := kube.Wish(want, v1beta1.GroupVersion.WithKind("Module"))
 	if err != nil {
-		return false, fmt.Errorf("encode the Module: %w", err)
+		return false, err
 	}
-	is, err := json.Marshal(have.Spec)
-	if err != nil {
-		return false, fmt.Errorf("encode the Module: %w", err)
-	}
-	// A merge patch puts the wish over what is there as server-side apply does: fields one by one, lists as a whole.
-	text, err := jsonpatch.MergePatch(is, wish)
-	if err != nil {
-		return false, fmt.Errorf("compare the Module: %w", err)
-	}
-	var merged v1beta1.ModuleSpec
-	if err := json.Unmarshal(text, &merged); err != nil {
-		return false, fmt.Errorf("decode the Module: %w", err)
-	}
-	return equality.Semantic.DeepEqual(merged, have.Spec), nil
+	return kube.Settled(wish, have)
 }

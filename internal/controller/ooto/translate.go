@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,14 +16,12 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/ooto/v1alpha1"
+	"github.com/drover-project/drover/internal/kube"
 )
 
 const (
-	// hashAnnotation on the KMM Module is the digest of what it was last written from. It shows what a comparison with the object cannot: a field
-	// that is no longer asked for.
-	hashAnnotation = "drover.dev/desired-hash"
-	partOfLabel    = "app.kubernetes.io/part-of"
-	partOf         = "drover"
+	partOfLabel = "app.kubernetes.io/part-of"
+	partOf      = "drover"
 
 	// dockerfileKey is the key of a Dockerfile in its ConfigMap, as KMM has it.
 	dockerfileKey = "dockerfile"
@@ -66,11 +62,11 @@ func translate(m *v1alpha1.Module) (*translation, error) {
 	if t.module.Spec.Selector == nil {
 		t.module.Spec.Selector = map[string]string{}
 	}
-	text, err := json.Marshal(t.module.Spec)
+	hash, err := kube.Hash(t.module.Spec)
 	if err != nil {
-		return nil, fmt.Errorf("encode the Module: %w", err)
+		return nil, err
 	}
-	t.module.Annotations = map[string]string{hashAnnotation: digest(string(text))}
+	t.module.Annotations = map[string]string{kube.HashAnnotation: hash}
 	return t, nil
 }
 

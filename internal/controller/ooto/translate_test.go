@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/ooto/v1alpha1"
 	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 )
 
@@ -339,7 +340,7 @@ func TestSettled(t *testing.T) {
 			m.Labels["theirs"], m.Annotations["theirs"], m.Spec.Selector["theirs"] = "", "", ""
 			return m
 		}, then: true},
-		"written for another wish": {given: func(m *v1beta1.Module) *v1beta1.Module { m.Annotations[hashAnnotation] = "x"; return m }},
+		"written for another wish": {given: func(m *v1beta1.Module) *v1beta1.Module { m.Annotations[kube.HashAnnotation] = "x"; return m }},
 		"a field of ours is gone":  {given: func(m *v1beta1.Module) *v1beta1.Module { m.Spec.ImageRepoSecrets = nil; return m }},
 		"a field of ours is changed": {given: func(m *v1beta1.Module) *v1beta1.Module {
 			m.Spec.ModuleLoader.Container.ContainerImage = "r.example/nic:2"

@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -180,24 +179,31 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 // with every release, and a change of it alone is not worth the restart of every device plugin of the cluster: the next
 // change that has to be made brings it along.
 func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonSet) (bool, error) {
-	if right(want, current) {
-		return true, nil
+	if right, err := right(want, current); right || err != nil {
+		return right, err
 	}
 	image := waitImage(current)
 	if image == "" || image == c.agentImage {
 		return false, nil
 	}
 	older, err := DaemonSet(module, image)
-	return err == nil && right(older, current), err
+	if err != nil {
+		return false, err
+	}
+	return right(older, current)
 }
 
 // right is true when the object has all that is asked for, and was last written for the same wish. Fields that nobody
 // asked for belong to the API server's defaults or to other writers.
-func right(want, got *appsv1.DaemonSet) bool {
-	return want.Annotations[hashAnnotation] == got.Annotations[hashAnnotation] &&
-		want.Annotations[driverAnnotation] == got.Annotations[driverAnnotation] &&
-		equality.Semantic.DeepDerivative(want.Labels, got.Labels) &&
-		equality.Semantic.DeepDerivative(want.Spec, got.Spec)
+func right(want, got *appsv1.DaemonSet) (bool, error) {
+	if want.Annotations[driverAnnotation] != got.Annotations[driverAnnotation] {
+		return false, nil
+	}
+	wish, err := kube.Wish(want, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
+	if err != nil {
+		return false, err
+	}
+	return kube.Settled(wish, got)
 }
 
 // foreignError: an object of our name is somebody else's.

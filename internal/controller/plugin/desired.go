@@ -5,8 +5,6 @@ package plugin
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -18,14 +16,11 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
 )
 
 const (
-	// hashAnnotation on a DaemonSet is the digest of what was asked for. It shows what a comparison with the object
-	// cannot: a field that is no longer asked for.
-	hashAnnotation = "drover.dev/desired-hash"
-
 	// waitName is our init container's name.
 	waitName = "wait-for-kernel-module"
 
@@ -101,24 +96,15 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 		},
 	}
 	versioned(ds, module, w.role)
-	hash, err := digest(&ds.Spec)
+	hash, err := kube.Hash(&ds.Spec)
 	if err != nil {
 		return nil, err
 	}
-	ds.Annotations = map[string]string{hashAnnotation: hash}
+	ds.Annotations = map[string]string{kube.HashAnnotation: hash}
 	if d := module.Spec.DRA; d != nil {
 		ds.Annotations[driverAnnotation] = d.DriverName
 	}
 	return ds, nil
-}
-
-func digest(spec *appsv1.DaemonSetSpec) (string, error) {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return "", fmt.Errorf("encode the DaemonSet: %w", err)
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:16], nil
 }
 
 func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodSpec {

@@ -48,7 +48,7 @@ const (
 
 // startTimeout bounds the start of each component. Two to four seconds are usual; a machine that is busy with other
 // builds needs more.
-const startTimeout = time.Minute
+const startTimeout = 3 * time.Minute
 
 // buildTimeout bounds the very first build of the control plane's programs on a machine.
 const buildTimeout = 30 * time.Minute
@@ -138,6 +138,7 @@ func start() (_ *Env, err error) {
 		BinaryAssetsDirectory:    assets,
 		CRDDirectoryPaths:        []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing:    true,
+		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: startTimeout},
 		ControlPlaneStartTimeout: startTimeout,
 		Scheme:                   e.scheme,
 	}
