@@ -158,6 +158,11 @@ e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GR
 e2e-preflight: ## Ask whether Modules are ready for kernels that no node runs: real Jobs' steps, a real registry, one line for each promise
 	@GROUP=preflight go run ./hack/e2e
 
+.PHONY: e2e-web
+e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Deployment starts it: one boolean for each property (SHOTS=docs/images renews the pictures; apt-get)
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji fonts-dejavu-core; } >&2
+	@go test -C test/web . >&2 && go run -C test/web .
+
 .PHONY: bench-agent
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
 	@GROUP=agent go run ./test/vm/e2e

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -22,6 +23,7 @@ const (
 	writeTimeout  = 20 * time.Second
 	idleTimeout   = 60 * time.Second
 	endTimeout    = 10 * time.Second
+	unusedTimeout = time.Second
 	maxHeader     = 16 << 10
 )
 
@@ -87,6 +89,9 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 	}
+	u := &unused{connections: map[net.Conn]bool{}}
+	server.ConnState = u.note
+	server.RegisterOnShutdown(func() { time.AfterFunc(unusedTimeout, u.close) })
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
@@ -103,6 +108,30 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+// unused are connections on which nothing was asked yet. Browsers open some in advance, and the server's end would wait five seconds for them.
+type unused struct {
+	mu          sync.Mutex
+	connections map[net.Conn]bool
+}
+
+func (u *unused) note(connection net.Conn, state http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if state == http.StateNew {
+		u.connections[connection] = true
+	} else {
+		delete(u.connections, connection)
+	}
+}
+
+func (u *unused) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for connection := range u.connections {
+		_ = connection.Close()
+	}
 }
 
 // Run says the greeting on out and, unless once is enough, serves it until the context ends. ready is called with the address that is listened on.

@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func answerTo(t *testing.T, greeting, method, path string, header ...string) *httptest.ResponseRecorder {
@@ -191,9 +192,19 @@ func TestRunServesUntilItsEnd(t *testing.T) {
 	if response.Header.Get("Server") != "" {
 		t.Errorf("the server names itself: %v", response.Header)
 	}
+	// A browser opens a connection in advance, and asks nothing on it.
+	idle, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = idle.Close() }()
+	began := time.Now()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it ended after %s: a connection without a request held it up", took)
 	}
 }
 
