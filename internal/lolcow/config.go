@@ -30,7 +30,7 @@ func Configure(args []string, getenv func(string) string, pick func(n int) int) 
 	c := Config{Greeting: strings.ToValidUTF8(strings.Join(args, " "), "\uFFFD"), Port: DefaultPort}
 	// As a page cannot show the difference, lines end everywhere as they do in HTML.
 	c.Greeting = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(c.Greeting)
-	if strings.TrimSpace(c.Greeting) == "" {
+	if c.Greeting == "" {
 		c.Greeting = fortunes[pick(len(fortunes))]
 	}
 	if text := getenv("PORT"); text != "" {

@@ -26,7 +26,7 @@ func TestArgumentsAreTheGreeting(t *testing.T) {
 		"what a shell would expand":    {[]string{"-n * $HOME `x`"}, "-n * $HOME `x`"},
 		"none: a fortune":              {nil, fortunes[0]},
 		"an empty one: a fortune":      {[]string{""}, fortunes[0]},
-		"only spaces: a fortune":       {[]string{" \n "}, fortunes[0]},
+		"only spaces, as they are":     {[]string{" \n "}, " \n "},
 		"lines that end in other ways": {[]string{"a\r\nb\rc"}, "a\nb\nc"},
 		"no UTF-8":                     {[]string{"a\xffb"}, "a\uFFFDb"},
 	} {

@@ -104,7 +104,9 @@ func proxy(address string, s *spoiler) (string, func(), error) {
 	server := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.Header.Del("If-None-Match")
+			if s.page != nil {
+				r.Out.Header.Del("If-None-Match")
+			}
 			r.Out.Header.Del("Accept-Encoding")
 		},
 		ModifyResponse: s.modify,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -72,25 +73,26 @@ func (r *rig) production(ctx context.Context, p *pod) error {
 		return err
 	}
 	policy := page.header.Get("Content-Security-Policy")
-	facts := map[string]bool{
-		"the page is UTF-8 HTML":              page.status == http.StatusOK && page.header.Get("Content-Type") == "text/html; charset=utf-8",
-		"no server names itself":              page.header.Get("Server") == "" && page.header.Get("X-Powered-By") == "",
-		"the policy allows nothing unsafe":    strings.HasPrefix(policy, "default-src 'none'; ") && !strings.Contains(policy, "unsafe") && !strings.Contains(policy, "*"),
-		"types are not guessed":               page.header.Get("X-Content-Type-Options") == "nosniff",
-		"the page is asked for again":         page.header.Get("Cache-Control") == "no-cache" && page.header.Get("ETag") != "",
-		"what is known is not sent again":     again.status == http.StatusNotModified && again.body == "",
-		"other methods are not allowed":       post.status == http.StatusMethodNotAllowed,
-		"other addresses are not found":       nothing.status == http.StatusNotFound,
-		"no word of a development server":     !strings.Contains(strings.ToLower(p.said.String()), "development"),
-		"the image's user is not root":        p.process.SysProcAttr == nil || p.process.SysProcAttr.Credential.Uid != 0,
-		"every probe of the Deployment is ok": probes(ctx, p) == nil,
-	}
-	for says, holds := range facts {
-		if !holds {
-			return errors.Join(fmt.Errorf("not so: %s", says), probes(ctx, p))
+	for _, fact := range []struct {
+		says  string
+		holds bool
+	}{
+		{"the page is UTF-8 HTML", page.status == http.StatusOK && page.header.Get("Content-Type") == "text/html; charset=utf-8"},
+		{"no server names itself", page.header.Get("Server") == "" && page.header.Get("X-Powered-By") == ""},
+		{"the policy allows nothing unsafe", strings.HasPrefix(policy, "default-src 'none'; ") && !strings.Contains(policy, "unsafe") && !strings.Contains(policy, "*")},
+		{"types are not guessed", page.header.Get("X-Content-Type-Options") == "nosniff"},
+		{"the page is asked for again", page.header.Get("Cache-Control") == "no-cache" && page.header.Get("ETag") != ""},
+		{"what is known is not sent again", again.status == http.StatusNotModified && again.body == ""},
+		{"other methods are not allowed", post.status == http.StatusMethodNotAllowed},
+		{"other addresses are not found", nothing.status == http.StatusNotFound},
+		{"there is no word of a development server", !strings.Contains(strings.ToLower(p.said.String()), "development")},
+		{"its user is not root", os.Getuid() != 0 || p.process.SysProcAttr.Credential.Uid != 0},
+	} {
+		if !fact.holds {
+			return fmt.Errorf("not so: %s", fact.says)
 		}
 	}
-	return nil
+	return probes(ctx, p)
 }
 
 // probes asks as the kubelet does.
