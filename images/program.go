@@ -58,6 +58,10 @@ var Programs = []Program{
 		Description: "The steps of making a kernel module image",
 	},
 	{
+		Name: "deviceconfig-operator", Package: "cmd/deviceconfig-operator", User: nobody,
+		Description: "Device operator of DeviceConfigs",
+	},
+	{
 		Name: "ptemplate-operator", Package: "cmd/ptemplate-operator", User: nobody,
 		Description: "Device operator of Ptemplates",
 	},

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	deviceconfigv1alpha1 "github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	kmmv1beta2 "github.com/drover-project/drover/api/kmm/v1beta2"
@@ -110,6 +111,7 @@ func NewScheme() *runtime.Scheme {
 	utilruntime.Must(kmmv1beta2.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(ootov1alpha1.AddToScheme(scheme))
+	utilruntime.Must(deviceconfigv1alpha1.AddToScheme(scheme))
 	utilruntime.Must(ptemplatev1alpha1.AddToScheme(scheme))
 	return scheme
 }

@@ -55,6 +55,12 @@ func (e *Env) token(t testing.TB, namespace, account string, bound *authenticati
 	return config
 }
 
+// Token is one of any ServiceAccount, which must exist.
+func (e *Env) Token(t testing.TB, namespace, serviceAccount string) string {
+	t.Helper()
+	return e.token(t, namespace, serviceAccount, nil).BearerToken
+}
+
 // UserConfig is for a person with a client certificate, who has the rights that RoleBindings give to name or groups.
 func (e *Env) UserConfig(t testing.TB, name string, groups ...string) *rest.Config {
 	t.Helper()
