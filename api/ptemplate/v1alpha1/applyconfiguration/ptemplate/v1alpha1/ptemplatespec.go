@@ -20,7 +20,7 @@ type PtemplateSpecApplyConfiguration struct {
 	DriverImage *string `json:"driverImage,omitempty"`
 	// deviceplugin is the device plugin's image.
 	DevicePlugin *string `json:"deviceplugin,omitempty"`
-	// consumer is the image of the pods that use the devices. Default registry.example.com/drover/ptemplate-consumer:1.0.
+	// consumer is the image of the pods that use the devices. Default registry.example.com/drover/sample-consumer:1.0.
 	Consumer *string `json:"consumer,omitempty"`
 	// consumerimage is another name of consumer. Set one of them.
 	ConsumerImage *string `json:"consumerimage,omitempty"`
