@@ -140,7 +140,7 @@ kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, eve
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
-e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, or dra; linux/amd64 with apt-get; root)
+e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, dra, or operators; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
 .PHONY: e2e-build e2e-dkms

@@ -55,6 +55,18 @@ func (s *suite) groups() map[string][][]step {
 			{"keptForClaim", "with the Module deleted, driver and kernel module stay while a claim is prepared", s.keptForClaim},
 			{"goneAfterClaim", "with the pod gone, the claim is unprepared, then driver, kernel module and Module go", s.goneAfterClaim},
 		}},
+		"operators": {{
+			start,
+			{"", "the DeviceConfig and Ptemplate operators, deployed as an administrator does", s.deployOperators},
+			{"deviceConfig", "the DeviceConfig sample loads its kernel module, offers its devices, and is Ready", s.deviceConfigReady},
+			{"deviceConfigRead", "an unprivileged pod reads the devices that it was allocated", s.deviceConfigConsumed},
+			{"ptemplate", "the Ptemplate sample loads its kernel module with its parameters, offers its devices, and is Ready", s.ptemplateReady},
+			{"ptemplateRead", "its unprivileged consumer is in the status, and reads the devices that it was allocated", s.ptemplateConsumed},
+			{"cdi", "containers have their own devices by CDI, and no others", s.cdiOnly},
+			{"health", "a device that vanishes is not allocatable until it is back", s.health},
+			{"kubeletRestart", "after a restart of the kubelet the device plugins register again, and a new consumer reads its devices", s.kubeletRestart},
+			{"deleted", "deleted objects leave the kernel, the node and the API", s.operatorsDeleted},
+		}},
 		"build": {{
 			start,
 			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},

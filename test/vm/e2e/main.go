@@ -6,8 +6,8 @@
 // the operator and the agent are deployed from config/default as an administrator does it, kernel modules are compiled here, and only
 // API objects ask for anything. Facts about kernels are read over the nodes' serial consoles, never from our own status.
 //
-// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "dra", "agent", which measures what the
-// agent costs, "privileges", which takes away all that the agent is allowed, one thing at a time, "build", in which images are built and signed on
+// GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "dra", "operators", which is about device
+// operators and the sample device plugin, "agent", which measures what the agent costs, "privileges", which takes away all that the agent is allowed, one thing at a time, "build", in which images are built and signed on
 // the node, or "dkms", which does so with each of Debian's packages PKGS. STEPS=rmmod,inUse runs only those of the group, for work on them: some
 // stand on the ones before. TRACE=1 prints how long each thing took that a step waited for.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
@@ -44,10 +44,11 @@ type machine struct {
 	overall    time.Duration
 }
 
-// machines of groups that compile on the node.
+// machines of groups that compile on the node, or run more there than others.
 var machines = map[string]machine{
-	"build": {memMB: 3072, smp: 2, maxSeconds: 3600, overall: 90 * time.Minute},
-	"dkms":  {memMB: 3072, smp: 2, maxSeconds: 7200, overall: 150 * time.Minute},
+	"operators": {memMB: 1536},
+	"build":     {memMB: 3072, smp: 2, maxSeconds: 3600, overall: 90 * time.Minute},
+	"dkms":      {memMB: 3072, smp: 2, maxSeconds: 7200, overall: 150 * time.Minute},
 }
 
 func main() {
@@ -104,7 +105,7 @@ func prepare(ctx context.Context) (lanes []lane, err error) {
 	first := newSuite()
 	groups, known := first.groups()[group()]
 	if !known {
-		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, agent, privileges, build or dkms", group())
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, agent, privileges, build or dkms", group())
 	}
 	if err := first.prepare(ctx); err != nil {
 		return nil, err
@@ -112,6 +113,7 @@ func prepare(ctx context.Context) (lanes []lane, err error) {
 	for i := range groups {
 		s := newSuite()
 		s.cache, s.images, s.assets, s.building = first.cache, first.images, first.assets, first.building
+		s.patience = first.patience
 		steps := chosen(s.groups()[group()][i])
 		if len(groups) > 1 && !slices.ContainsFunc(steps, func(s step) bool { return s.letter != "" }) {
 			continue // STEPS names none of it

@@ -28,8 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	deviceconfig "github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	ptemplate "github.com/drover-project/drover/api/ptemplate/v1alpha1"
 	"github.com/drover-project/drover/images"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/test/vm/artifacts"
@@ -58,7 +60,7 @@ type suite struct {
 	packages map[string]*packageResult
 	// signingKey and signingCert are for images that are built here, PEM.
 	signingKey, signingCert []byte
-	// patience is how long one expectation may take; 0 is the usual.
+	// patience is how long one expectation may take; 0 is the usual. PATIENCE=10m is for machines that do other things, too.
 	patience time.Duration
 	// notTested are items of group privileges that are only documented.
 	notTested []string
@@ -84,6 +86,8 @@ type suite struct {
 	// agentPod is what the agent is deployed with, agentName its newest pod.
 	agentPod  *corev1.PodSpec
 	agentName string
+	// samples are those of group operators.
+	samples samples
 }
 
 // say prints one line of progress.
@@ -99,6 +103,11 @@ func newSuite() *suite {
 func (s *suite) prepare(ctx context.Context) (err error) {
 	s.begin = time.Now()
 	s.say("preparing binaries, kernels and the root file system (the first time takes about 12 minutes)")
+	if text := os.Getenv("PATIENCE"); text != "" {
+		if s.patience, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("PATIENCE: %w", err)
+		}
+	}
 	if s.cache, err = artifacts.Open(""); err != nil {
 		return err
 	}
@@ -171,7 +180,8 @@ func (s *suite) connect() (err error) {
 	}
 	log.SetLogger(logr.Discard()) // controller-runtime complains otherwise
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		deviceconfig.AddToScheme(scheme), ptemplate.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	if s.client, err = client.New(s.config, client.Options{Scheme: scheme}); err != nil {
@@ -229,7 +239,7 @@ func (s *suite) startSeries(ctx context.Context, series, kernel artifacts.Series
 		s.nodes = map[artifacts.Series]*node.Node{}
 	}
 	s.nodes[series] = n
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, max(2*time.Minute, s.patience))
 	defer cancel()
 	found, err := n.WaitReady(ctx, s.core)
 	if err != nil {
@@ -296,7 +306,7 @@ func (s *suite) explain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
 	var facts []error
-	for _, args := range [][]string{
+	questions := [][]string{
 		{"get", "nodes,modules,nmc,pods,daemonsets", "-A", "-o", "wide"},
 		{"get", "modules", "-A", "-o", "yaml"},
 		{"get", "moduleimages,jobs", "-A", "-o", "wide"},
@@ -305,7 +315,11 @@ func (s *suite) explain() error {
 		{"-n", operatorNamespace, "logs", "daemonset/drover-agent", "--tail=40"},
 		{"-n", operatorNamespace, "logs", "-l", "app.kubernetes.io/name=drover-boot", "--tail=40"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
-	} {
+	}
+	if group() == "operators" {
+		questions = append(questions, operatorQuestions...)
+	}
+	for _, args := range questions {
 		output, err := s.kubectl(ctx, args...)
 		facts = append(facts, fmt.Errorf("\n$ kubectl %s\n%s", strings.Join(args, " "), output))
 		if err != nil {
