@@ -212,7 +212,7 @@ func (r *Reconciler[O]) name(object client.Object) string {
 }
 
 func copyOf[T client.Object](o T) T {
-	c, _ := o.DeepCopyObject().(T) //nolint:errcheck // a copy is of the type of what it was made from
+	c, _ := o.DeepCopyObject().(T)
 	return c
 }
 

@@ -120,7 +120,7 @@ func (l *lagging) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 			return err
 		}
 		if err == nil {
-			old, _ = into.DeepCopyObject().(client.Object) //nolint:errcheck // a copy
+			old, _ = into.DeepCopyObject().(client.Object)
 		}
 		l.frozen[at] = old
 	}

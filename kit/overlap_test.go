@@ -86,7 +86,7 @@ func TestWhoseNodesAreWhose(t *testing.T) {
 // no time does a write give a node to a second Module, and at no time are two objects accepted that share one.
 func TestNoNodeIsTwos(t *testing.T) {
 	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test that can be repeated
+		random := rand.New(rand.NewPCG(seed, 7)) // so that it can be repeated
 		pick := func(n int) string { return fmt.Sprint(random.IntN(n)) }
 		selector := func() map[string]string {
 			s := map[string]string{}

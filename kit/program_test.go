@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func program(op kit.Operator[*Gadget]) kit.Program {
 // freeAddress is one that nobody listens at.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestAProgramRuns(t *testing.T) {
 // metrics reads them as somebody who may, or as nobody.
 func (r *rig) metrics(address string, allowed bool) string {
 	r.Helper()
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its certificate is its own
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its certificate is its own
 	defer c.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "https://"+address+"/metrics", nil)
 	r.must(err)
@@ -172,6 +173,37 @@ func TestFlags(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, tc.then)
 			case tc.then == "" && fmt.Sprint(o.Namespaces) != fmt.Sprint(tc.want):
 				t.Errorf("namespaces %q", o.Namespaces)
+			}
+		})
+	}
+}
+
+// TestABadConfigurationEndsTheProgram, by the exit code 1, with a line that names what is wrong. The test binary plays the program.
+func TestABadConfigurationEndsTheProgram(t *testing.T) {
+	const variable = "KIT_TEST_MAIN"
+	if os.Getenv(variable) != "" {
+		os.Args = []string{operatorName}
+		kit.Main(program(operator()))
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ env, then string }{
+		"no name of a namespace": {"WATCH_NAMESPACE=a,B_", `gadget-operator: WATCH_NAMESPACE: "B_" is no name of a namespace`},
+		"no cluster":             {"KUBECONFIG=/nowhere", "gadget-operator: find the cluster: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command := exec.CommandContext(t.Context(), self, "-test.run=^TestABadConfigurationEndsTheProgram$")
+			command.Env = append(os.Environ(), variable+"=1", tc.env)
+			output, err := command.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+				t.Errorf("it ended with %v", err)
+			}
+			if !strings.Contains(string(output), tc.then) {
+				t.Errorf("it said %q, want %q in it", output, tc.then)
 			}
 		})
 	}
@@ -230,6 +262,11 @@ func TestADefinitionThatLacksAFieldLater(t *testing.T) {
 		Replace(strings.Split(string(content), "\n---\n")[0])
 	r.must(yaml.Unmarshal([]byte(strings.Replace(text, "size: {type: string}\n              account", "account", 1)), crd))
 	r.must(client.IgnoreAlreadyExists(admin.Create(t.Context(), crd)))
+	r.await("the older definition", func() bool {
+		mapper := r.connect(r.env.AdminConfig()).RESTMapper()
+		err := kit.Requires(t.Context(), admin, newScheme(), mapper, kit.Requirement{Object: &Widget{}})
+		return err != nil && strings.Contains(err.Error(), "widgets.kit.example.com lacks spec.size: it is older than this program")
+	})
 	r.op.Children = []client.Object{&Widget{}}
 	r.op.Observe = nil
 	r.op.Desired = func(g *Gadget) ([]client.Object, error) {
