@@ -44,7 +44,7 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 	}
 	if have == nil {
 		if err := r.apply(ctx, wish); err != nil {
-			return nil, r.explain(want, err)
+			return nil, r.explain(ctx, o, want, err)
 		}
 		return nil, errStep
 	}
@@ -64,7 +64,7 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 	// Force takes fields back that somebody else has changed, of this very object only.
 	wish.SetUID(have.GetUID())
 	if err := r.apply(ctx, wish, client.ForceOwnership); err != nil {
-		return nil, r.explain(want, err)
+		return nil, r.explain(ctx, o, want, err)
 	}
 	if wish.GetResourceVersion() == have.GetResourceVersion() {
 		return have, nil // the API server finds nothing to change
@@ -121,9 +121,9 @@ func (r *Reconciler[O]) apply(ctx context.Context, wish *unstructured.Unstructur
 	return nil
 }
 
-func (r *Reconciler[O]) explain(child client.Object, refusal error) error {
+func (r *Reconciler[O]) explain(ctx context.Context, o O, child client.Object, refusal error) error {
 	if r.op.Explain != nil && !kube.Outdated(refusal) {
-		if err := r.op.Explain(child, refusal); err != nil {
+		if err := r.op.Explain(ctx, copyOf(o), child, refusal); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ type Operator[O Object] struct {
 	// Required.
 	Desired func(o O) ([]client.Object, error)
 	// Explain, if set, is given the API server's refusal of a child, and returns it with a reason of the operator's own, or nil to leave it to the kit.
-	Explain func(child client.Object, refusal error) error
+	Explain func(ctx context.Context, o O, child client.Object, refusal error) error
 	// Observe, if set, is called when all children are there and as they should be. children are what was read, in the order of Desired. It may fill
 	// the object's status, which is empty, and returns nil if the object is ready, or why it is not: [Waiting], [Refused], [ModuleReady].
 	Observe func(ctx context.Context, o O, children []client.Object) error

@@ -3,6 +3,7 @@
 package kit_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -197,7 +198,7 @@ func TestRefusalsBecomeConditions(t *testing.T) {
 			r.create("g")
 		}, []string{"ReconcileFailed", `size "x" is no number`}},
 		"a reason of the operator's own": {func(r *rig) {
-			r.op.Explain = func(child client.Object, refusal error) error {
+			r.op.Explain = func(_ context.Context, _ *Gadget, child client.Object, refusal error) error {
 				if _, ok := child.(*v1beta1.Module); ok {
 					return &myProblem{refusal}
 				}

@@ -5,12 +5,15 @@ package kit
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 // Workspace is a custom resource in which an operator remembers what it has begun. It belongs to an object, has its namespace and name, and no
@@ -23,6 +26,16 @@ type Workspace interface {
 	Done() *map[string]string
 }
 
+// Direct is a client without a cache, for workspaces. A manager's own client would begin to watch every workspace after the first write, so as to know
+// when its cache has seen it.
+func Direct(mgr manager.Manager) (client.Client, error) {
+	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("make a client without a cache: %w", err)
+	}
+	return c, nil
+}
+
 // Once makes something outside of the cluster happen exactly once for an object, whenever the process dies, if the other side takes two requests with
 // one nonce for one. Each time it is called, it
 //
@@ -31,7 +44,9 @@ type Workspace interface {
 //   - calls do with the nonce;
 //   - writes that it has happened, and takes the nonce away, in one step.
 //
-// effect names what happens: what may happen again, with another address say, needs another name. empty is an empty workspace. Errors of do are
+// effect names what happens: what may happen again, with another address say, needs another name. One in the form SERIES/NAME follows those of its
+// series: the workspace remembers the last one that has happened, and none before it, so that it does not grow.
+// c writes without a cache, see [Direct]; live reads from the API server. empty is an empty workspace. Errors of do are
 // returned, and the next call takes the same nonce. A conflict means that somebody else has written the workspace: try again.
 func Once(ctx context.Context, c client.Client, live client.Reader, owner client.Object, empty Workspace, effect string, do func(ctx context.Context, nonce string) error) error {
 	w, err := begin(ctx, c, live, owner, empty, effect)
@@ -46,6 +61,7 @@ func Once(ctx context.Context, c client.Client, live client.Reader, owner client
 		return fmt.Errorf("%s: %w", effect, err)
 	}
 	return change(ctx, c, w, func() {
+		supersede(*w.Done(), effect)
 		put(w.Done(), effect, nonce)
 		delete(*w.Pending(), effect)
 	})
@@ -82,7 +98,10 @@ func begin(ctx context.Context, c client.Client, live client.Reader, owner clien
 	if done || pending {
 		return w, nil
 	}
-	return w, change(ctx, c, w, func() { put(w.Pending(), effect, nonce) })
+	return w, change(ctx, c, w, func() {
+		supersede(*w.Pending(), effect)
+		put(w.Pending(), effect, nonce)
+	})
 }
 
 // change writes the workspace only as it was read.
@@ -93,6 +112,15 @@ func change(ctx context.Context, c client.Client, w Workspace, f func()) error {
 		return fmt.Errorf("write the workspace: %w", err)
 	}
 	return nil
+}
+
+// supersede forgets the effects of the series that an effect is of.
+func supersede(notes map[string]string, effect string) {
+	series, _, found := strings.Cut(effect, "/")
+	if !found {
+		return
+	}
+	maps.DeleteFunc(notes, func(other, _ string) bool { return strings.HasPrefix(other, series+"/") })
 }
 
 func put(notes *map[string]string, effect, nonce string) {

@@ -73,7 +73,7 @@ type LolcowSpec struct {
 	// same key: a server that honours the key sees each greeting once. Any status of 200 to 299 is success; redirects are not followed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self == '' || (isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '')",message="must be a URL with the scheme http or https and a host"
+	// +kubebuilder:validation:XValidation:rule="self == '' || (isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '' && !self.matches('^[^/]*//[^/]*@'))",message="must be a URL with the scheme http or https and a host, without a user"
 	AnnounceURL string `json:"announceURL,omitempty"`
 }
 

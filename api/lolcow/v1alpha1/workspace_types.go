@@ -16,10 +16,15 @@ type LolcowWorkspace struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// data is what is remembered, by key.
 	// +optional
-	Data map[string]string `json:"data,omitempty"`
+	Spec LolcowWorkspaceSpec `json:"spec,omitempty"`
 }
+
+// Pending is where the nonces of effects are that have been begun.
+func (w *LolcowWorkspace) Pending() *map[string]string { return &w.Spec.Pending }
+
+// Done is where the nonces of effects are that have happened.
+func (w *LolcowWorkspace) Done() *map[string]string { return &w.Spec.Done }
 
 // LolcowWorkspaceList is a list of LolcowWorkspaces.
 //
@@ -28,4 +33,15 @@ type LolcowWorkspaceList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []LolcowWorkspace `json:"items"`
+}
+
+// LolcowWorkspaceSpec is what is remembered. An effect is one greeting that is told to one announceURL; its name has a digest of both.
+type LolcowWorkspaceSpec struct {
+	// pending are the nonces of effects that have been begun and may have happened, by effect.
+	// +optional
+	Pending map[string]string `json:"pending,omitempty"`
+
+	// done are the nonces of effects that have happened, by effect.
+	// +optional
+	Done map[string]string `json:"done,omitempty"`
 }

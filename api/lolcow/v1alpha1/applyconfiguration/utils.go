@@ -24,6 +24,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &lolcowv1alpha1.LolcowStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("LolcowWorkspace"):
 		return &lolcowv1alpha1.LolcowWorkspaceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("LolcowWorkspaceSpec"):
+		return &lolcowv1alpha1.LolcowWorkspaceSpecApplyConfiguration{}
 
 	}
 	return nil

@@ -90,17 +90,28 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: apiVersion
       type:
         scalar: string
-    - name: data
-      type:
-        map:
-          elementType:
-            scalar: string
     - name: kind
       type:
         scalar: string
     - name: metadata
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.drover-project.drover.api.lolcow.v1alpha1.LolcowWorkspaceSpec
+- name: com.github.drover-project.drover.api.lolcow.v1alpha1.LolcowWorkspaceSpec
+  map:
+    fields:
+    - name: done
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: pending
+      type:
+        map:
+          elementType:
+            scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

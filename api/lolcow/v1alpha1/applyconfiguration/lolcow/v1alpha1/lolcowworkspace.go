@@ -19,8 +19,7 @@ import (
 type LolcowWorkspaceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// data is what is remembered, by key.
-	Data map[string]string `json:"data,omitempty"`
+	Spec                             *LolcowWorkspaceSpecApplyConfiguration `json:"spec,omitempty"`
 }
 
 // LolcowWorkspace constructs a declarative configuration of the LolcowWorkspace type for use with
@@ -229,17 +228,11 @@ func (b *LolcowWorkspaceApplyConfiguration) ensureObjectMetaApplyConfigurationEx
 	}
 }
 
-// WithData puts the entries into the Data field in the declarative configuration
-// and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, the entries provided by each call will be put on the Data field,
-// overwriting an existing map entries in Data field with the same key.
-func (b *LolcowWorkspaceApplyConfiguration) WithData(entries map[string]string) *LolcowWorkspaceApplyConfiguration {
-	if b.Data == nil && len(entries) > 0 {
-		b.Data = make(map[string]string, len(entries))
-	}
-	for k, v := range entries {
-		b.Data[k] = v
-	}
+// WithSpec sets the Spec field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Spec field is set to the value of the last call.
+func (b *LolcowWorkspaceApplyConfiguration) WithSpec(value *LolcowWorkspaceSpecApplyConfiguration) *LolcowWorkspaceApplyConfiguration {
+	b.Spec = value
 	return b
 }
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lolcow
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	api "github.com/drover-project/drover/api/lolcow/v1alpha1"
+	"github.com/drover-project/drover/kit"
+)
+
+// +kubebuilder:rbac:groups=my.domain,resources=lolcows,verbs=get;list;watch
+// +kubebuilder:rbac:groups=my.domain,resources=lolcows/status,verbs=patch
+// +kubebuilder:rbac:groups=my.domain,resources=lolcows/finalizers,verbs=update
+// +kubebuilder:rbac:groups=my.domain,resources=lolcowworkspaces,verbs=get;create;patch
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=lolcows.my.domain;lolcowworkspaces.my.domain,verbs=get
+
+// workers is how many Lolcows are looked at at once: one whose announceURL is slow does not hold up the others.
+const workers = 4
+
+// operator is what lies behind the kit's callbacks.
+type operator struct {
+	client client.Client
+	live   client.Reader
+	http   *http.Client
+	// rolling has the Lolcows whose pods were seen being replaced; said is what the log has told of each. Without them the log would say it again.
+	rolling, said sync.Map
+}
+
+// Operator says what Lolcows become. c has no cache, see [kit.Direct]; live reads from the API server.
+func Operator(c client.Client, live client.Reader) kit.Operator[*api.Lolcow] {
+	return newOperator(c, live).kit()
+}
+
+func newOperator(c client.Client, live client.Reader) *operator {
+	return &operator{client: c, live: live, http: newHTTP()}
+}
+
+func (o *operator) kit() kit.Operator[*api.Lolcow] {
+	return kit.Operator[*api.Lolcow]{
+		Name:     Name,
+		New:      func() *api.Lolcow { return &api.Lolcow{} },
+		Children: []client.Object{&appsv1.Deployment{}, &corev1.Service{}},
+		Desired:  Desired,
+		Observe:  o.observe,
+		Explain:  o.explain,
+		Forget:   o.forget,
+		Watch: func(_ ctrl.Manager, b *builder.Builder) *builder.Builder {
+			return b.WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+		},
+	}
+}
+
+// observe fills the status, and returns why the Lolcow is not ready.
+func (o *operator) observe(ctx context.Context, l *api.Lolcow, children []client.Object) error {
+	var rollout error
+	for _, child := range children {
+		switch child := child.(type) {
+		case *corev1.Service:
+			l.Status.ServiceName, l.Status.NodePort = child.Name, child.Spec.Ports[0].NodePort
+		case *appsv1.Deployment:
+			rollout = rolledOut(child)
+		}
+	}
+	if rollout != nil {
+		o.rolling.Store(client.ObjectKeyFromObject(l), true)
+		return rollout
+	}
+	l.Status.Greeting = l.Spec.Greeting
+	o.say(ctx, l)
+	return o.announce(ctx, l)
+}
+
+// say logs a new greeting once.
+func (o *operator) say(ctx context.Context, l *api.Lolcow) {
+	key := client.ObjectKeyFromObject(l)
+	if _, rolling := o.rolling.LoadAndDelete(key); !rolling {
+		return
+	}
+	if before, _ := o.said.Swap(key, l.Spec.Greeting); before != l.Spec.Greeting {
+		log.FromContext(ctx).Info("The cow says something new", "greeting", l.Spec.Greeting)
+	}
+}
+
+func (o *operator) forget(key types.NamespacedName) {
+	o.rolling.Delete(key)
+	o.said.Delete(key)
+}
+
+// explain tells a port that is taken from other refusals. If it is taken by the Lolcow's own Service of an earlier name, that one goes first.
+func (o *operator) explain(ctx context.Context, l *api.Lolcow, _ client.Object, refusal error) error {
+	if l.Spec.Port == 0 || !portTaken(refusal) {
+		return nil
+	}
+	var services corev1.ServiceList
+	if err := o.client.List(ctx, &services, client.InNamespace(l.Namespace)); err != nil {
+		return fmt.Errorf("list Services: %w", err)
+	}
+	for i := range services.Items {
+		s := &services.Items[i]
+		if s.Name == serviceName(l) || !metav1.IsControlledBy(s, l) || len(s.Spec.Ports) == 0 || s.Spec.Ports[0].NodePort != l.Spec.Port {
+			continue
+		}
+		if err := o.client.Delete(ctx, s, client.Preconditions{UID: &s.UID}); err != nil {
+			return fmt.Errorf("delete Service %s, which has been renamed: %w", s.Name, err)
+		}
+		return kit.Waiting(kit.ReasonTerminating, "Service %s goes, for %s gets its port", s.Name, serviceName(l))
+	}
+	return &kit.Problem{
+		Reason: api.ReasonPortConflict, Errored: true, RetryAfter: retryAfter,
+		Message: fmt.Sprintf("Another Service has port %d: choose another spec.port, or leave it out. The API server says: %v", l.Spec.Port, refusal),
+	}
+}
+
+// portTaken reports whether the API server refuses a port because another Service has it. It gives no reason of its own for that: Invalid is about any
+// field, and the text is all that tells the port's range from its being taken.
+func portTaken(err error) bool {
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided port is already allocated")
+}
