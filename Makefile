@@ -138,6 +138,14 @@ conformance: ## Run the numbered conformance cases against the operator and holl
 kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, every warning an error, and read what came out (as e2e-kernel; no machine is started)
 	@go run ./test/vm/kmodcheck
 
+# The tests' own API server is compiled from source. This one is fetched by setup-envtest, a tool of controller-runtime.
+SETUP_ENVTEST := sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1
+KUBERNETES ?= 1.31.x
+.PHONY: integration
+integration: ## Test the controllers and the device operators against the API server of another release (KUBERNETES=1.31.x; downloads it)
+	@KUBEBUILDER_ASSETS=$$(go run $(SETUP_ENVTEST) use -p path $(KUBERNETES)); export KUBEBUILDER_ASSETS; \
+	go run ./hack/runtests --packages "./internal/controller/... ./internal/operators/..."
+
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, dra, or operators; linux/amd64 with apt-get; root)

@@ -30,7 +30,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	packages := flag.String("packages", "./...", "packages to test")
+	packages := flag.String("packages", "./...", "packages to test, separated by spaces")
 	run := flag.String("run", "", "run only tests that match")
 	flag.Parse()
 	err := runTests(ctx, *packages, *run)
@@ -70,7 +70,7 @@ func runTests(ctx context.Context, packages, pattern string) error {
 // choose is what to test. Of all packages, the one that `make conformance` runs is left out: it needs a fleet of its own, and CI runs both.
 func choose(ctx context.Context, packages string) ([]string, error) {
 	if packages != "./..." {
-		return []string{packages}, nil
+		return strings.Fields(packages), nil
 	}
 	list, err := exec.CommandContext(ctx, "go", "list", packages).Output()
 	if err != nil {
