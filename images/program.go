@@ -62,6 +62,10 @@ var Programs = []Program{
 		Description: "Device operator of DeviceConfigs",
 	},
 	{
+		Name: "lolcow-operator", Package: "cmd/lolcow-operator", User: nobody,
+		Description: "Operator of Lolcows",
+	},
+	{
 		Name: "ptemplate-operator", Package: "cmd/ptemplate-operator", User: nobody,
 		Description: "Device operator of Ptemplates",
 	},
