@@ -44,7 +44,7 @@ func (g *Gadget) Conditions() *[]metav1.Condition { return &g.Status.Conditions 
 
 func (g *Gadget) DeepCopyObject() runtime.Object {
 	out := *g
-	out.ObjectMeta = *g.ObjectMeta.DeepCopy()
+	out.ObjectMeta = *g.ObjectMeta.DeepCopy() //nolint:staticcheck // of the metadata alone
 	out.Spec.Selector = copyMap(g.Spec.Selector)
 	out.Status.Conditions = append([]metav1.Condition(nil), g.Status.Conditions...)
 	return &out
@@ -80,7 +80,7 @@ func (w *GadgetWorkspace) Done() *map[string]string    { return &w.Spec.Done }
 
 func (w *GadgetWorkspace) DeepCopyObject() runtime.Object {
 	out := *w
-	out.ObjectMeta = *w.ObjectMeta.DeepCopy()
+	out.ObjectMeta = *w.ObjectMeta.DeepCopy() //nolint:staticcheck // of the metadata alone
 	out.Spec.Pending, out.Spec.Done = copyMap(w.Spec.Pending), copyMap(w.Spec.Done)
 	return &out
 }
@@ -94,7 +94,7 @@ type Widget struct {
 
 func (w *Widget) DeepCopyObject() runtime.Object {
 	out := *w
-	out.ObjectMeta = *w.ObjectMeta.DeepCopy()
+	out.ObjectMeta = *w.ObjectMeta.DeepCopy() //nolint:staticcheck // of the metadata alone
 	out.Spec.Selector = copyMap(w.Spec.Selector)
 	return &out
 }

@@ -83,7 +83,7 @@ func TestWhatIsNotRightIsPutRight(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			g := r.create("g", func(g *Gadget) { g.Spec.Account = true })
+			r.create("g", func(g *Gadget) { g.Spec.Account = true })
 			r.settle("g")
 			r.ready("g")
 			r.settle("g")
@@ -91,7 +91,7 @@ func TestWhatIsNotRightIsPutRight(t *testing.T) {
 			if diff := cmp.Diff(tc.then, r.settle("g")); diff != "" {
 				t.Errorf("writes of each pass (-want +got):\n%s", diff)
 			}
-			g = r.gadget("g")
+			g := r.gadget("g")
 			if diff := cmp.Diff(configOf(g).Data, r.config("g").Data); diff != "" && len(r.config("g").Data)+len(configOf(g).Data) > 0 {
 				t.Errorf("ConfigMap (-want +got):\n%s", diff)
 			}

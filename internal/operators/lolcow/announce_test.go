@@ -156,7 +156,7 @@ func (m *mortal) reconciler() *kit.Reconciler[*api.Lolcow] {
 	})
 	live := interceptor.NewClient(plain, interceptor.Funcs{Get: count(&m.direct)})
 	op := lolcow.OperatorOver(cached, live, roundTripper(func(r *http.Request) (response *http.Response, err error) {
-		err = m.step(func() error { response, err = http.DefaultTransport.RoundTrip(r); return err })
+		err = m.step(func() error { response, err = http.DefaultTransport.RoundTrip(r); return err }) //nolint:bodyclose // whoever gets the response closes it
 		if err != nil && response != nil {
 			_ = response.Body.Close() // nobody reads it any more
 			response = nil

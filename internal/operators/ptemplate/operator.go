@@ -34,7 +34,7 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=ptemplates.pt.example.com;modules.kmm.sigs.x-k8s.io,verbs=get
 
-// ReasonConsumersNotReady: the kernel module is ready, and some consumers do not run yet. Their pods say why.
+// ReasonConsumersNotReady says that the kernel module is ready, and some consumers do not run yet. Their pods say why.
 const ReasonConsumersNotReady = "ConsumersNotReady"
 
 // running is the number of consumers that run.
