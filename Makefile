@@ -94,8 +94,9 @@ manifests: bin/controller-gen ## Generate CRDs and roles
 bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
 
 .PHONY: install
-install: $(filter bin/kubectl,$(KUBECTL)) ## Install the CRDs and policies into the current cluster (OPERATOR=NAME, as below: those of that device operator)
+install: $(filter bin/kubectl,$(KUBECTL)) ## Install the CRDs into the current cluster (OPERATOR=NAME, as below: those of that device operator)
 	$(KUBECTL) apply --server-side -k $(TREE)/crd
+	@$(KUBECTL) kustomize $(TREE)/crd | $(KUBECTL) wait --for=condition=Established --timeout=60s -f - >/dev/null
 
 .PHONY: uninstall
 uninstall: $(filter bin/kubectl,$(KUBECTL)) ## Remove the CRDs (nothing is unloaded from any kernel)
@@ -106,7 +107,7 @@ uninstall: $(filter bin/kubectl,$(KUBECTL)) ## Remove the CRDs (nothing is unloa
 deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current cluster, with the images of IMAGE_TAG_BASE and IMAGE_TAG
 	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; cp -R config "$$copy/"; \
 	sed -E -e 's#newName: drover/$(PROGRAM)$$#newName: $(IMAGE_TAG_BASE)#' -e 's#newName: drover/#newName: $(dir $(IMAGE_TAG_BASE))#' \
-		-e 's#newTag: dev$$#newTag: $(IMAGE_TAG)#' $(TREE)/default/kustomization.yaml >"$$copy/$(TREE)/default/kustomization.yaml"; \
+		-e 's#newTag: dev$$#newTag: "$(IMAGE_TAG)"#' $(TREE)/default/kustomization.yaml >"$$copy/$(TREE)/default/kustomization.yaml"; \
 	(set -x; $(KUBECTL) apply --server-side -k "$$copy/$(TREE)/default")
 
 .PHONY: undeploy
@@ -133,6 +134,10 @@ rows: ## Say which requirements are proved, from the results of the last `make t
 .PHONY: conformance
 conformance: ## Run the numbered conformance cases against the operator and hollow nodes (NUMBERS=33,57 for some of them)
 	@go run ./hack/conformance -only "$(NUMBERS)"
+
+.PHONY: docs-test
+docs-test: ## Do what README and docs/guide say, block by block, on hollow nodes, and check the links of all pages (PAGES=ready.md,… for some of them)
+	@go run ./test/docs
 
 .PHONY: kmods
 kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, every warning an error, and read what came out (as e2e-kernel; no machine is started)

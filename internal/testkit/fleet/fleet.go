@@ -36,6 +36,9 @@ import (
 //go:embed audit-policy.yaml
 var bodiesPolicy []byte
 
+// startPatience bounds the control plane's start: seconds, but for a machine that is busy with other builds.
+const startPatience = 10 * time.Minute
+
 // Namespace is where Drover runs.
 const Namespace = "drover-system"
 
@@ -129,7 +132,7 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 func (f *Fleet) startCluster(ctx context.Context) error {
 	f.o.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
 	o := devcluster.Options{
-		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true,
+		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true, ReadyTimeout: startPatience,
 		ControllerQPS: f.o.ControllerQPS, ControllerBurst: 2 * f.o.ControllerQPS,
 	}
 	if f.o.KeepBodies {
