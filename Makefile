@@ -176,6 +176,11 @@ e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Dep
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji fonts-dejavu-core; } >&2
 	@go test -C test/web . >&2 && go run -C test/web .
 
+# As e2e: .ci/run needs no step for it.
+.PHONY: e2e-operators
+e2e-operators: ## Have the device operators make ready what their documents print, each a process under its own role; then with upstream's Module (BREAK=field, role or operator must fail)
+	@go test ./test/operators -count=1 -timeout 40m -v | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
+
 .PHONY: bench-agent
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
 	@GROUP=agent go run ./test/vm/e2e

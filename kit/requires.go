@@ -27,6 +27,9 @@ type Requirement struct {
 	Fields []string
 }
 
+// ErrOutdated is in an error of [Requires] about a definition that lacks fields.
+var ErrOutdated = errors.New("install the current one (make install)")
+
 // Requires returns an error if the API server does not serve a kind, or serves it by a CustomResourceDefinition that lacks a field: what is written to
 // such a field is lost without a word. The error names the definition, the fields, and what to do. live reads from the API server, which takes the
 // right to get these CustomResourceDefinitions. Every error that is found is in the one that is returned.
@@ -72,7 +75,7 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: it is older than this program; install the current one (make install)", name, strings.Join(missing, ", "))
+		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: it is older than this program; %w", name, strings.Join(missing, ", "), ErrOutdated)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,17 +151,12 @@ func (o *Operator) start(ctx context.Context) error {
 	return nil
 }
 
-func (o *Operator) startProcess(ctx context.Context) (err error) {
-	binary, kubeconfig := filepath.Join(o.c.Dir(), o.o.Name), filepath.Join(o.c.Dir(), o.o.Name+".kubeconfig")
-	if _, err := os.Stat(binary); err != nil { // what was built once stays
-		dir, err := os.Getwd()
-		if err != nil {
-			return fmt.Errorf("build %s: %w", o.o.Name, err)
-		}
-		if err := fleet.BuildProgram(ctx, dir, o.o.Package, binary); err != nil {
-			return err
-		}
+func (o *Operator) startProcess(ctx context.Context) error {
+	binary, err := o.build(ctx)
+	if err != nil {
+		return err
 	}
+	kubeconfig := filepath.Join(o.c.Dir(), o.o.Name+".kubeconfig")
 	if err := fleet.WriteKubeconfig(kubeconfig, o.config); err != nil {
 		return err
 	}
@@ -169,10 +165,38 @@ func (o *Operator) startProcess(ctx context.Context) (err error) {
 		args = quietArgs
 	}
 	env := append([]string{"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + o.Namespace()}, o.o.Env...)
-	if o.process, err = fleet.StartProcess(binary, o.log(), args, env...); err != nil {
+	o.process, err = fleet.StartProcess(binary, o.log(), args, env...)
+	if err != nil {
 		return err
 	}
 	return o.process.WaitFor(ctx, workers, o.c.o.Patience)
+}
+
+// built are the programs of this test binary by package, each in the folder of the cluster that needed it first.
+var built = struct {
+	sync.Mutex
+	paths map[string]string
+}{paths: map[string]string{}}
+
+// build returns the path of the operator's program.
+func (o *Operator) build(ctx context.Context) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if path := built.paths[o.o.Package]; path != "" {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", o.o.Name, err)
+	}
+	path := filepath.Join(o.c.Dir(), o.o.Name)
+	if err := fleet.BuildProgram(ctx, dir, o.o.Package, path); err != nil {
+		return "", err
+	}
+	built.paths[o.o.Package] = path
+	return path, nil
 }
 
 // startProgram runs the operator in this process. Its log is a file, as a process's is.

@@ -32,6 +32,13 @@ func Desired(p *v1alpha1.Ptemplate) ([]client.Object, error) {
 	return []client.Object{module(p), consumer(p)}, nil
 }
 
+// unconfined are the children where Modules cannot say how a device plugin is confined: with that field, they would be refused.
+func unconfined(p *v1alpha1.Ptemplate) ([]client.Object, error) {
+	m := module(p)
+	m.Spec.DevicePlugin.Container.SecurityContext = nil
+	return []client.Object{m, consumer(p)}, nil
+}
+
 // settings are the fields of a Ptemplate with their defaults, and with one name each. The API server sets most of the defaults; what reads
 // objects that never went through one, such as tests and dry runs, gets the same.
 type settings struct {

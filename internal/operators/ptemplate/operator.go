@@ -4,6 +4,7 @@ package ptemplate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,7 +51,7 @@ var Program = kit.Program{
 			"spec.selector", "spec.imageRepoSecret.name",
 			"spec.moduleLoader.container.modprobe.moduleName", "spec.moduleLoader.container.modprobe.parameters",
 			"spec.moduleLoader.container.kernelMappings.regexp", "spec.moduleLoader.container.kernelMappings.containerImage",
-			"spec.devicePlugin.container.image", "spec.devicePlugin.container.env", "spec.devicePlugin.container.securityContext",
+			"spec.devicePlugin.container.image", "spec.devicePlugin.container.env",
 			"spec.devicePlugin.container.volumeMounts", "spec.devicePlugin.volumes",
 		}},
 	},
@@ -60,8 +61,22 @@ var Program = kit.Program{
 			&corev1.Pod{}: {Label: k8slabels.SelectorFromSet(k8slabels.Set{nameLabel: consumerName})},
 		}
 	},
-	Setup: func(mgr ctrl.Manager) error { return kit.Add(mgr, New(mgr.GetClient())) },
+	Setup: func(mgr ctrl.Manager) error {
+		op := New(mgr.GetClient())
+		err := kit.Requires(context.Background(), mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), confinement)
+		switch {
+		case errors.Is(err, kit.ErrOutdated):
+			op.Desired = unconfined
+		case err != nil:
+			return err
+		}
+		return kit.Add(mgr, op)
+	},
 }
+
+// confinement is what keeps a device plugin from being privileged. Upstream's definition of Module does not have it, and runs every device plugin
+// privileged.
+var confinement = kit.Requirement{Object: &v1beta1.Module{}, Fields: []string{"spec.devicePlugin.container.securityContext"}}
 
 // New says what a Ptemplate becomes. pods lists the consumers' pods.
 func New(pods client.Reader) kit.Operator[*v1alpha1.Ptemplate] {
