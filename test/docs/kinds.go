@@ -42,7 +42,7 @@ var allowed = map[kind][]string{
 }
 
 func kindOf(b page.Block) (kind, error) {
-	k := unknown
+	var k kind
 	switch {
 	case b.Has("from"):
 		k = excerpt
