@@ -49,13 +49,16 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 		return nil, errStep
 	}
 	switch {
+	case !have.GetDeletionTimestamp().IsZero(): // whoever it belongs to, such as an object that had this one's name before it
+		return nil, &Problem{
+			Reason: ReasonTerminating, RetryAfter: retryAfter,
+			Message: fmt.Sprintf("%s is being deleted; it is made again when it is gone", r.name(have)),
+		}
 	case !metav1.IsControlledBy(have, o):
 		return nil, &Problem{
 			Reason: ReasonNameConflict, Errored: true, RetryAfter: retryAfter,
 			Message: fmt.Sprintf("%s does not belong to %s, and is left alone: delete or rename one of them", r.name(have), r.name(o)),
 		}
-	case !have.GetDeletionTimestamp().IsZero():
-		return nil, Waiting(ReasonTerminating, "%s is being deleted; it is made again when it is gone", r.name(have))
 	}
 	settled, err := kube.Settled(wish, have)
 	if err != nil || settled {

@@ -62,6 +62,7 @@ type Reconciler[O Object] struct {
 	live   client.Reader
 	events events.EventRecorder
 	op     Operator[O]
+	echoes echoes
 }
 
 // NewReconciler makes a reconciler without a manager, such as for a test. c may read from a cache; live reads from the API server. recorder may be
@@ -76,7 +77,7 @@ func NewReconciler[O Object](c client.Client, live client.Reader, recorder event
 // Add registers the operator with a manager. Its scheme must know the object's kind and its children's.
 func Add[O Object](mgr ctrl.Manager, op Operator[O]) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(op.Name), op)
-	b := ctrl.NewControllerManagedBy(mgr).Named(op.Name).For(op.New())
+	b := ctrl.NewControllerManagedBy(mgr).Named(op.Name).For(op.New(), builder.WithPredicates(r.echoes.others()))
 	for _, child := range op.Children {
 		b = b.Owns(child)
 	}

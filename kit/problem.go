@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/internal/kube"
 )
@@ -89,12 +90,12 @@ func ProblemOf(err error) *Problem {
 		return nil
 	case errors.As(err, &p):
 		return p
-	case kube.Outdated(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case kube.Outdated(err) && !unserved(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
 	p = &Problem{Reason: ReasonReconcileFailed, Message: err.Error(), Errored: true, cause: err}
 	switch {
-	case meta.IsNoMatchError(err):
+	case unserved(err):
 		p.Reason, p.RetryAfter = ReasonCRDMissing, retryAfter
 		p.Message += ": install its CustomResourceDefinition (make install)"
 	case apierrors.IsForbidden(err):
@@ -106,6 +107,12 @@ func ProblemOf(err error) *Problem {
 		p.Reason, p.RetryAfter = ReasonRefused, retryAfter
 	}
 	return p
+}
+
+// unserved is true when the API server does not know the kind. One that it knew before, it answers like an object that is not there, but not in the form
+// of the API.
+func unserved(err error) bool {
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // undeclared is what the API server says of an apply with a field that the schema lacks. There is no reason in a machine's words for it.

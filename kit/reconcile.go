@@ -26,6 +26,7 @@ func (r *Reconciler[O]) Reconcile(ctx context.Context, request reconcile.Request
 	o := r.op.New()
 	err := r.client.Get(ctx, request.NamespacedName, o)
 	if apierrors.IsNotFound(err) {
+		r.echoes.forget(request.NamespacedName)
 		if r.op.Forget != nil {
 			r.op.Forget(request.NamespacedName)
 		}
@@ -57,7 +58,7 @@ func (r *Reconciler[O]) Reconcile(ctx context.Context, request reconcile.Request
 func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 	if r.op.Check != nil {
 		if err := r.op.Check(ctx, copyOf(o)); err != nil {
-			return err
+			return missed(err)
 		}
 	}
 	if r.op.Finalizer != "" && !hasFinalizer(o, r.op.Finalizer) {
@@ -68,7 +69,7 @@ func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 	}
 	desired, err := r.op.Desired(copyOf(o))
 	if err != nil {
-		return err
+		return missed(err)
 	}
 	children, err := r.children(ctx, o, desired)
 	if err != nil {
@@ -80,7 +81,16 @@ func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 	if r.op.Observe == nil {
 		return nil
 	}
-	return r.op.Observe(ctx, seen, children)
+	return missed(r.op.Observe(ctx, seen, children))
+}
+
+// missed makes a problem of an object that the operator's own code does not find. To the kit, one that is not found is one that has just gone; but what
+// an operator looks for may never have been there, and somebody has to be told.
+func missed(err error) error {
+	if !apierrors.IsNotFound(err) || ProblemOf(err) != nil {
+		return err
+	}
+	return &Problem{Reason: ReasonReconcileFailed, Message: err.Error(), Errored: true, cause: err}
 }
 
 // leave removes the children of an object that is being deleted, the last kind first, and then the finalizer. It asks the API server: what the
@@ -91,6 +101,9 @@ func (r *Reconciler[O]) leave(ctx context.Context, o O) error {
 	}
 	for i := len(r.op.Children) - 1; i >= 0; i-- {
 		owned, err := r.owned(ctx, r.live, o, r.op.Children[i])
+		if unserved(err) { // there is none of a kind that is not there: somebody has deleted its CustomResourceDefinition
+			continue
+		}
 		if err != nil {
 			return err
 		}

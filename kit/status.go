@@ -59,6 +59,9 @@ func (r *Reconciler[O]) report(ctx context.Context, o, seen O, problem *Problem)
 	if err != nil || equality.Semantic.DeepEqual(is, want) {
 		return err
 	}
+	if err := r.echoes.expect(o, want); err != nil {
+		return err
+	}
 	if err := r.writeStatus(ctx, o, want); err != nil {
 		return err
 	}
