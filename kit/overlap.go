@@ -54,21 +54,29 @@ func (c *Conflict) String() string {
 //
 // It is for Operator.Check. others may contain me.
 func Overlap(me Claim, others []Claim, nodes []corev1.Node) *Conflict {
+	mine := prepare(&me)
+	var rivals []prepared
+	for i := range others {
+		if others[i].Key != me.Key {
+			rivals = append(rivals, prepare(&others[i]))
+		}
+	}
 	var conflict *Conflict
 	for i := range nodes {
-		if !me.wants(&nodes[i]) {
+		node := labels.Set(nodes[i].Labels)
+		if !mine.wants.Matches(node) {
 			continue
 		}
 		lost := false
-		for j := range others {
-			if others[j].Key == me.Key || !others[j].beats(&me, &nodes[i]) {
+		for j := range rivals {
+			if !rivals[j].beats(&mine, node) {
 				continue
 			}
 			if conflict == nil {
-				conflict = &Conflict{With: others[j].Key}
+				conflict = &Conflict{With: rivals[j].Key}
 			}
-			if compareKeys(others[j].Key, conflict.With) < 0 {
-				conflict.With = others[j].Key
+			if compareKeys(rivals[j].Key, conflict.With) < 0 {
+				conflict.With = rivals[j].Key
 			}
 			lost = true
 		}
@@ -82,26 +90,30 @@ func Overlap(me Claim, others []Claim, nodes []corev1.Node) *Conflict {
 	return conflict
 }
 
-// beats is true when c keeps another, which wants the node, from having it.
-func (c *Claim) beats(other *Claim, node *corev1.Node) bool {
-	holds := c.holds(node)
+// prepared is a claim whose selectors are made once, and not for each of some thousand nodes.
+type prepared struct {
+	*Claim
+	wants, holds labels.Selector
+}
+
+func prepare(c *Claim) prepared {
+	p := prepared{Claim: c, wants: labels.SelectorFromSet(c.Selector), holds: labels.Nothing()}
+	if c.Module != nil {
+		p.holds = labels.SelectorFromSet(c.Module.Spec.Selector)
+	}
+	return p
+}
+
+// beats is true when p keeps another, which wants the node, from having it.
+func (p *prepared) beats(other *prepared, node labels.Set) bool {
+	holds := p.holds.Matches(node)
 	switch {
-	case holds != other.holds(node):
+	case holds != other.holds.Matches(node):
 		return holds
-	case !c.wants(node): // both hold it, and c is about to leave
+	case !p.wants.Matches(node): // both hold it, and p is about to leave
 		return false
 	}
-	return cmp.Or(c.Created.Compare(other.Created), compareKeys(c.Key, other.Key)) < 0
-}
-
-func (c *Claim) wants(node *corev1.Node) bool { return selects(c.Selector, node) }
-
-func (c *Claim) holds(node *corev1.Node) bool {
-	return c.Module != nil && selects(c.Module.Spec.Selector, node)
-}
-
-func selects(selector map[string]string, node *corev1.Node) bool {
-	return labels.SelectorFromSet(selector).Matches(labels.Set(node.Labels))
+	return cmp.Or(p.Created.Compare(other.Created), compareKeys(p.Key, other.Key)) < 0
 }
 
 func compareKeys(a, b types.NamespacedName) int {

@@ -82,6 +82,27 @@ func TestWhoseNodesAreWhose(t *testing.T) {
 	}
 }
 
+// TestOverlapOfALargeFleet: what is looked at again for each node does not allocate.
+func TestOverlapOfALargeFleet(t *testing.T) {
+	nodes := make([]corev1.Node, 0, 2000)
+	for i := range cap(nodes) {
+		nodes = append(nodes, node(fmt.Sprint("n", i), "rack", fmt.Sprint(i%50), "nic", "x"))
+	}
+	var others []kit.Claim
+	for i := range 20 {
+		others = append(others, holding(claim(fmt.Sprint("o", i), 2, map[string]string{"rack": fmt.Sprint(i), "nic": "y"}), map[string]string{"nic": "y"}))
+	}
+	me := claim("me", 1, map[string]string{"nic": "x"})
+	allocations := testing.AllocsPerRun(3, func() {
+		if conflict := kit.Overlap(me, others, nodes); conflict != nil {
+			t.Error(conflict)
+		}
+	})
+	if allocations > 2000 {
+		t.Errorf("%.0f allocations for %d nodes and %d claims", allocations, len(nodes), len(others))
+	}
+}
+
 // TestNoNodeIsTwos plays fleets at random: objects come, go and choose other nodes, labels change, and whoever is refused nothing writes its Module. At
 // no time does a write give a node to a second Module, and at no time are two objects accepted that share one.
 func TestNoNodeIsTwos(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/deviceconfig/v1alpha1"
@@ -47,13 +48,51 @@ func Check(ctx context.Context, reader client.Reader, d *v1alpha1.DeviceConfig) 
 	return nil
 }
 
-// judge is Check without a cluster. DeviceConfigs that are being deleted claim nothing.
+// Moves reports whether a DeviceConfig or a Module selects a node by one of the two sets of labels and not by the other. Most changes of labels are no
+// matter of theirs: Drover itself labels each node on which a kernel module is ready.
+func Moves(ctx context.Context, reader client.Reader, before, after map[string]string) (bool, error) {
+	var configs v1alpha1.DeviceConfigList
+	if err := reader.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list DeviceConfigs: %w", err)
+	}
+	var modules v1beta1.ModuleList
+	if err := reader.List(ctx, &modules, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list Modules: %w", err)
+	}
+	for i := range configs.Items {
+		if moves(Of(&configs.Items[i]), before, after) {
+			return true, nil
+		}
+	}
+	for i := range modules.Items {
+		if moves(modules.Items[i].Spec.Selector, before, after) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func moves(selector, before, after map[string]string) bool {
+	s := labels.SelectorFromSet(selector)
+	return s.Matches(labels.Set(before)) != s.Matches(labels.Set(after))
+}
+
+// judge is Check without a cluster. A DeviceConfig that is being deleted claims nothing but the nodes of its Module, which are taken until it is gone:
+// the kernel module has to be unloaded before somebody else loads one.
 func judge(d *v1alpha1.DeviceConfig, all []v1alpha1.DeviceConfig, modules []v1beta1.Module, nodes []corev1.Node) *kit.Conflict {
 	var others []kit.Claim
 	for i := range all {
-		if all[i].UID != d.UID && all[i].DeletionTimestamp.IsZero() {
-			others = append(others, claim(&all[i], modules))
+		if all[i].UID == d.UID {
+			continue
 		}
+		c := claim(&all[i], modules)
+		if !all[i].DeletionTimestamp.IsZero() {
+			if c.Module == nil {
+				continue
+			}
+			c.Selector = c.Module.Spec.Selector
+		}
+		others = append(others, c)
 	}
 	return kit.Overlap(claim(d, modules), others, nodes)
 }
@@ -72,7 +111,8 @@ func claim(d *v1alpha1.DeviceConfig, modules []v1beta1.Module) kit.Claim {
 func labelled(ctx context.Context, reader client.Reader) ([]corev1.Node, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := reader.List(ctx, list); err != nil {
+	// Nothing is changed in them, and there may be thousands.
+	if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
 	nodes := make([]corev1.Node, len(list.Items))

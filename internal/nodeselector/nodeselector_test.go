@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -86,7 +88,9 @@ func TestWhoLosesNodes(t *testing.T) {
 		"a younger one that has its Module":         {older, []v1alpha1.DeviceConfig{younger}, []v1beta1.Module{moduleOf(&younger, disk)}, "ns/younger n2"},
 		"an older one, having a Module itself":      {younger, []v1alpha1.DeviceConfig{older}, []v1beta1.Module{moduleOf(&younger, disk)}, ""},
 		"both with Modules":                         {younger, []v1alpha1.DeviceConfig{older}, []v1beta1.Module{moduleOf(&younger, disk), moduleOf(&older, pick("a"))}, "ns/older n2"},
-		"one that is being deleted":                 {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("a"))}, ""},
+		"one that is being deleted":                 {younger, []v1alpha1.DeviceConfig{gone}, nil, ""},
+		"one whose Module is not gone yet":          {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("a"))}, "ns/gone n2"},
+		"one whose Module is elsewhere, and goes":   {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("b"))}, ""},
 		"two others that quarrel":                   {config("c", 9, pick("b")), []v1alpha1.DeviceConfig{older, younger}, nil, ""},
 		"a Module of that name that is not its own": {older, []v1alpha1.DeviceConfig{younger}, []v1beta1.Module{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "younger-module"}}}, ""},
 		"one that moves here, but is still elsewhere": {
@@ -99,6 +103,36 @@ func TestWhoLosesNodes(t *testing.T) {
 		}
 		if got != test.then {
 			t.Errorf("%s: lost to %q, want %q", given, got, test.then)
+		}
+	}
+}
+
+// TestMoves: labels by which nobody chooses are nobody's matter.
+func TestMoves(t *testing.T) {
+	d, other := config("d", 1, pick("a")), config("other", 1, pick("b"))
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := moduleOf(&d, map[string]string{"disk": "fast"})
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&d, &other, &held).Build()
+	for given, test := range map[string]struct {
+		before, after map[string]string
+		then          bool
+	}{
+		"nothing":                    {pick("a"), pick("a"), false},
+		"another label":              {pick("a"), map[string]string{"pool": "a", "kmm.node.kubernetes.io/ns.d-module.ready": ""}, false},
+		"it comes":                   {nil, pick("a"), true},
+		"it goes":                    {pick("b"), pick("c"), true},
+		"from one to another":        {pick("a"), pick("b"), true},
+		"a value that nobody names":  {pick("c"), pick("d"), false},
+		"what only a Module selects": {pick("a"), map[string]string{"pool": "a", "disk": "fast"}, true},
+	} {
+		got, err := Moves(t.Context(), reader, test.before, test.after)
+		if err != nil || got != test.then {
+			t.Errorf("%s: %t, %v", given, got, err)
 		}
 	}
 }

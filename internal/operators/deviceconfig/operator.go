@@ -108,8 +108,16 @@ func watch(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
 	return b.
 		Watches(&v1alpha1.DeviceConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1beta1.Module{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(&corev1.Node{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesMetadata(&corev1.Node{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{}, moved(mgr.GetCache()))).
 		Watches(&corev1.ServiceAccount{}, beside, builder.WithPredicates(presence))
+}
+
+// moved lets pass what may change who has a node, of thousands of labels that are put on nodes while a driver is rolled out.
+func moved(reader client.Reader) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(u event.UpdateEvent) bool {
+		moves, err := nodeselector.Moves(context.Background(), reader, u.ObjectOld.GetLabels(), u.ObjectNew.GetLabels())
+		return moves || err != nil
+	}}
 }
 
 func requests(ctx context.Context, reader client.Reader, options ...client.ListOption) (all []reconcile.Request) {
