@@ -181,6 +181,10 @@ e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Dep
 e2e-operators: ## Have the device operators make ready what their documents print, each a process under its own role; then with upstream's Module (BREAK=field, role or operator must fail)
 	@go test ./test/operators -count=1 -timeout 40m -v | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
 
+.PHONY: e2e-minikube
+e2e-minikube: ## Deploy the LolCow operator into minikube, and read its page (TOOL=kind, or TOOL=current for the cluster that kubectl points to)
+	@TOOL=$(or $(TOOL),minikube) KUBECTL=$(KUBECTL) hack/e2e-minikube
+
 .PHONY: bench-agent
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
 	@GROUP=agent go run ./test/vm/e2e
