@@ -97,6 +97,10 @@ bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
 install: $(filter bin/kubectl,$(KUBECTL)) ## Install the CRDs into the current cluster (OPERATOR=NAME, as below: those of that device operator)
 	$(KUBECTL) apply --server-side -k $(TREE)/crd
 	@$(KUBECTL) kustomize $(TREE)/crd | $(KUBECTL) wait --for=condition=Established --timeout=60s -f - >/dev/null
+	@# Established comes before what is served is known to everybody.
+	@for crd in $$($(KUBECTL) get -k $(TREE)/crd -o name | sed -n 's#^customresourcedefinition[^/]*/##p'); do \
+		timeout 60 sh -c "until $(KUBECTL) explain $$crd >/dev/null 2>&1; do sleep 0.2; done" || { echo "$$crd is not served after 60 seconds" >&2; exit 1; }; \
+	done
 
 .PHONY: uninstall
 uninstall: $(filter bin/kubectl,$(KUBECTL)) ## Remove the CRDs (nothing is unloaded from any kernel)
