@@ -151,6 +151,9 @@ func (n *node) renew(ctx context.Context) error {
 	if apierrors.IsNotFound(err) {
 		err = n.api.createLease(ctx, n.lease(now))
 	}
+	if apierrors.IsAlreadyExists(err) { // another beat of this node made it at the same moment
+		err = n.api.renewLease(ctx, n.name, now)
+	}
 	if err != nil {
 		return err
 	}

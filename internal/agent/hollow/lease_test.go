@@ -4,9 +4,13 @@ package hollow
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -27,5 +31,37 @@ func TestAnOutageThatOneNodeSawIsEveryNodes(t *testing.T) {
 	clock.Step(aftermath)
 	if missedIt.recovering() {
 		t.Errorf("still recovering %v after the outage", aftermath)
+	}
+}
+
+// A node that comes back beats at once, and its loop does at the same moment: neither finds a lease, and one of them makes it first.
+func TestTwoBeatsMakeOneLease(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := map[string]string{"PATCH": "NotFound", "POST": "AlreadyExists"}[r.Method]
+		if slices.Contains(asked, http.MethodPost) {
+			answer = ""
+		}
+		asked = append(asked, r.Method)
+		w.Header().Set("Content-Type", "application/json")
+		switch answer {
+		case "NotFound":
+			w.WriteHeader(http.StatusNotFound)
+		case "AlreadyExists":
+			w.WriteHeader(http.StatusConflict)
+		}
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + answer + `"}`))
+	}))
+	defer server.Close()
+	a, err := newAPI(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{name: "n", api: a, clock: clocktesting.NewFakeClock(time.Now())}
+	if err := n.renew(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if want := []string{http.MethodPatch, http.MethodPost, http.MethodPatch}; !slices.Equal(asked, want) {
+		t.Errorf("asked %v, want %v", asked, want)
 	}
 }
