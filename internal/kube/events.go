@@ -22,15 +22,22 @@ const (
 // Recorder emits an event when a condition has changed, and for what no condition can tell any more: an event per try would be
 // a write per try. The zero value emits nothing.
 type Recorder struct {
-	events events.EventRecorder
+	events   events.EventRecorder
+	expected func(reason string) bool
 }
 
 // NewRecorder wraps a recorder, such as a manager's.
 func NewRecorder(recorder events.EventRecorder) Recorder { return Recorder{events: recorder} }
 
+// Expecting makes the event of a condition that is False for an expected reason a Normal one: an install that goes as it should warns nobody.
+func (r Recorder) Expecting(expected func(reason string) bool) Recorder {
+	r.expected = expected
+	return r
+}
+
 // Changed emits one event for each condition of after whose status or reason differs from before. The event's reason is
 // the condition's, its action the condition's type, its note the condition's message. Conditions must have positive
-// polarity: False is a Warning. A condition that is new and not False says nothing that its object's creation has not said.
+// polarity: False is a Warning, unless its reason is expected ([Recorder.Expecting]). A condition that is new and not False says nothing that its object's creation has not said.
 //
 // Conditions that sum up others come first. One that says the same as a later one, which knows it first-hand, has no event
 // of its own: what happened once is told once.
@@ -47,7 +54,7 @@ func (r Recorder) Changed(object runtime.Object, before, after []metav1.Conditio
 	}
 	for i := range tell {
 		kind := corev1.EventTypeNormal
-		if tell[i].Status == metav1.ConditionFalse {
+		if tell[i].Status == metav1.ConditionFalse && (r.expected == nil || !r.expected(tell[i].Reason)) {
 			kind = corev1.EventTypeWarning
 		}
 		r.events.Eventf(object, nil, kind, tell[i].Reason, tell[i].Type, "%s", Note(tell[i].Message))

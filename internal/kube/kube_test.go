@@ -94,12 +94,16 @@ func TestRecorderSpeaksOnChangeOnly(t *testing.T) {
 			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Timeout", Message: "late"}}, condition(metav1.ConditionFalse, "InUse")...),
 			"Warning Timeout late; Warning InUse why",
 		},
+		"on its way": {nil, condition(metav1.ConditionFalse, "Loading"), "Normal Loading why"},
+		"no longer as expected": {
+			condition(metav1.ConditionFalse, "Loading"), condition(metav1.ConditionFalse, "ImageNotFound"), "Warning ImageNotFound why",
+		},
 		"nothing any more": {condition(metav1.ConditionTrue, "Loaded"), nil, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			fake := events.NewFakeRecorder(4)
-			kube.NewRecorder(fake).Changed(&metav1.PartialObjectMetadata{}, tc.before, tc.after)
+			kube.NewRecorder(fake).Expecting(func(reason string) bool { return reason == "Loading" }).Changed(&metav1.PartialObjectMetadata{}, tc.before, tc.after)
 			close(fake.Events)
 			var got []string
 			for e := range fake.Events {

@@ -29,7 +29,8 @@ func Of(name string) Reason { return all()[name] }
 // patience are the reasons that ask for patience only.
 var patience = []string{
 	v1beta1.ReasonLoading, v1beta1.ReasonBuilding, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
-	v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, v1beta1.ReasonRollingOut, v1beta1.ReasonPreflightRunning,
+	v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, v1beta1.ReasonRollingOut, v1beta1.ReasonVersionLabel,
+	v1beta1.ReasonPreflightRunning,
 }
 
 // Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.

@@ -25,7 +25,8 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 		result.ModuleLoader = v1beta1.DaemonSetStatus{
 			NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
 			DesiredNumber:               count(nodes, func(n *Node) bool { return n.Ordered }),
-			AvailableNumber:             count(nodes, func(n *Node) bool { return n.Available }),
+			// As upstream: what is ordered is live. Nodes that wait for their turn in a rollout serve with what they have, and count.
+			AvailableNumber: count(nodes, func(n *Node) bool { return n.Usable }),
 		}
 	}
 	if m.HasPlugin {
@@ -90,7 +91,7 @@ func Carry(before, after v1beta1.ModuleStatus, now metav1.Time) v1beta1.ModuleSt
 // ready is the first of the others that is not True. A failure comes before what is merely on its way.
 func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
 	order := []metav1.Condition{covered, loaded, devices}
-	if !onItsWay(loaded.Reason) {
+	if !OnItsWay(loaded.Reason) || loaded.Reason == v1beta1.ReasonUnloading {
 		order = []metav1.Condition{loaded, covered, devices}
 	}
 	for _, c := range order {
@@ -144,11 +145,11 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	groups := group(missing, m.loadProblem)
 	reason := groups[0].reason
 	switch {
-	case m.Paused && onItsWay(reason):
+	case m.Paused && OnItsWay(reason):
 		reason = v1beta1.ReasonPaused
-	case onItsWay(reason) && m.Rollout != nil && m.Rollout.Halt != "":
+	case OnItsWay(reason) && m.Rollout != nil && m.Rollout.Halt != "":
 		reason = v1beta1.ReasonRolloutPaused
-	case onItsWay(reason) && m.Rollout != nil && m.Rollout.Waiting > 0:
+	case OnItsWay(reason) && m.Rollout != nil && m.Rollout.Waiting > 0:
 		reason = v1beta1.ReasonRollingOut
 	}
 	what := "Live"

@@ -310,7 +310,8 @@ func TestRebuildIsToldWhenItIsEverywhere(t *testing.T) {
 func TestNumbersOfUpstream(t *testing.T) {
 	module := status.Module{Loads: true, HasPlugin: true, Generation: 7, Nodes: nodes(4, func(i int, n *status.Node) {
 		n.Ordered = i < 3
-		n.Available = i < 2
+		n.Usable = i < 2 // the second has an older version, as ordered: it serves until its turn comes
+		n.Available = i < 1
 		n.PluginReady = i < 1
 	})}
 	got := status.Compute(&module)

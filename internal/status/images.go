@@ -64,7 +64,7 @@ func urgency(i *Image) int {
 	switch {
 	case i.Problem == nil:
 		return 2
-	case onItsWay(i.Problem.Reason):
+	case OnItsWay(i.Problem.Reason):
 		return 1
 	}
 	return 0

@@ -90,15 +90,26 @@ func group(nodes []Node, problem func(*Node) Problem) []cohort {
 	return cohorts
 }
 
-// rankOnItsWay is the rank of what needs nothing but patience.
-const rankOnItsWay = 4
+// Ranks of what needs nothing but patience: it goes on, or waits for a turn that another decides.
+const (
+	rankOnItsWay = 4
+	rankAwaits   = 5
+)
+
+// OnItsWay reports whether a reason asks for patience only.
+func OnItsWay(reason string) bool { return rank(reason) >= rankOnItsWay }
+
+// Expected reports whether a condition is False for this reason wherever things go as they should.
+func Expected(reason string) bool {
+	return OnItsWay(reason) || reason == v1beta1.ReasonDevicesPending || reason == v1beta1.ReasonAwaitingDelivery
+}
 
 // rank puts what needs somebody's attention before what needs patience only.
 func rank(reason string) int {
 	switch reason {
-	case v1beta1.ReasonRollingOut:
-		return 5
-	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading:
+	case v1beta1.ReasonRollingOut, v1beta1.ReasonVersionLabel:
+		return rankAwaits
+	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading, v1beta1.ReasonBuilding:
 		return rankOnItsWay
 	case v1beta1.ReasonAgentMissing:
 		return 3

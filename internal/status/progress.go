@@ -10,11 +10,6 @@ import (
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// onItsWay is true for reasons that ask for patience only.
-func onItsWay(reason string) bool {
-	return reason == v1beta1.ReasonLoading || reason == v1beta1.ReasonRollingOut || reason == v1beta1.ReasonBuilding
-}
-
 // progress tells how far a rollout is; empty when nobody waits for a turn. It names no time that passes, so that it does not change by itself.
 func progress(m *Module) string {
 	p := m.Rollout

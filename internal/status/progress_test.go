@@ -68,9 +68,22 @@ func TestRolloutInWords(t *testing.T) {
 			then: "False MassDeselection: 2 nodes are no longer selected or without a mapping, and at most 1 may be unavailable at a time: nothing is unloaded on a, b; " +
 				"bring the labels back, or confirm with the annotation drover.dev/confirm-deselection set to the present time (RFC 3339)",
 		},
+		"a node failed while others wait for their version label": {
+			given: status.Module{Loads: true, Nodes: nodes(4, old, func(i int, n *status.Node) {
+				n.Unlabelled = i > 0
+				if i == 0 {
+					n.Attempt = &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonNoSuchDevice}
+				}
+			})},
+			then: "False NoSuchDevice: Live on 0 of 4 nodes, another build is live on 4 nodes; NoSuchDevice on a; VersionLabel on b, c, d",
+		},
+		"all wait for their version label": {
+			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Unlabelled = true })},
+			then:  "False VersionLabel: Live on 0 of 2 nodes, another build is live on 2 nodes; VersionLabel on a, b",
+		},
 		"a version label is missing": {
 			given: status.Module{Loads: true, Nodes: nodes(2, old, func(i int, n *status.Node) { n.Unlabelled = i == 1 })},
-			then:  "False VersionLabel: Live on 0 of 2 nodes, another build is live on 2 nodes; VersionLabel on b; Loading on a",
+			then:  "False Loading: Live on 0 of 2 nodes, another build is live on 2 nodes; Loading on a; VersionLabel on b",
 		},
 	}
 	for name, tc := range cases {

@@ -20,7 +20,7 @@ func Why(m *Module, n *Node) (Problem, bool) {
 		return unloadProblem(m, n), true
 	case n.Wanted && !n.Available:
 		p := m.loadProblem(n)
-		if m.Paused && onItsWay(p.Reason) {
+		if m.Paused && OnItsWay(p.Reason) {
 			p.Reason = v1beta1.ReasonPaused
 		}
 		return p, true
@@ -59,6 +59,3 @@ func Cohorts(m *Module) (cohorts []Cohort, fine []string) {
 	}
 	return cohorts, fine
 }
-
-// OnItsWay reports whether a reason asks for patience only.
-func OnItsWay(reason string) bool { return rank(reason) >= rank(v1beta1.ReasonLoading) }

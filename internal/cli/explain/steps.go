@@ -52,6 +52,9 @@ func (s *subject) allowed() Step {
 		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " + v1beta1.PausedAnnotation}
 	case placement.Paused(s.node):
 		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " + v1beta1.PausedAnnotation}
+	case s.known.Unlabelled:
+		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel, Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
+			v1beta1.VersionModulePrefix, m.Namespace, m.Name, m.Spec.ModuleLoader.Container.Version)}
 	case wishes.SkipChecks:
 		return Step{Name: stepAllowed, State: OK, Text: "not paused; the agent's checks are skipped (" + v1beta1.SkipChecksAnnotation + ")"}
 	}

@@ -80,6 +80,7 @@ var stepOf = map[string]string{
 	v1beta1.ReasonNoKernelMapping: stepMapping,
 	v1beta1.ReasonPaused:          stepAllowed,
 	v1beta1.ReasonQuarantined:     stepAllowed,
+	v1beta1.ReasonVersionLabel:    stepAllowed,
 	"PolicyDenied":                stepAllowed,
 	v1beta1.ReasonPeerActive:      stepAllowed, v1beta1.ReasonCRDIncompatible: stepAllowed,
 	v1beta1.ReasonNodeNotReady:     stepNode,

@@ -192,6 +192,10 @@ func TestOneNode(t *testing.T) {
 				Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work (lease kmm.sigs.x-k8s.io)",
 			}}
 		},
+		"version-label": func(w *world) {
+			w.m.Spec.ModuleLoader.Container.Version = "2"
+			w.node("hollow-1", func(n *corev1.Node) { n.Labels["kmm.node.kubernetes.io/version-module.drivers.nic"] = "1" })
+		},
 		"not-selected": func(w *world) {
 			w.node("hollow-1", func(n *corev1.Node) { n.Labels["nic"] = "no" })
 		},

@@ -31,6 +31,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/status"
 )
 
 const (
@@ -121,7 +122,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
-		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder, metrics: o.Metrics, now: o.Now, gate: o.Gate,
+		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder.Expecting(status.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
 		asks: &memory{known: map[types.NamespacedName]*facts.Asks{}},
 	}
 	reports := ctrl.NewControllerManagedBy(mgr).
