@@ -56,7 +56,7 @@ type Options struct {
 	Place place.Findings
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
-	// NoSync leaves the record to the operating system's own time. For nodes that are thrown away.
+	// NoSync leaves it to the operating system when files reach the disk. For nodes that are thrown away.
 	NoSync bool
 	// Resync is how often the kernel is looked at without a hint. Default 15 s.
 	Resync time.Duration

@@ -75,7 +75,7 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 		return err
 	}
 	if p.journal.used(f.key, id) {
-		if err := p.journal.write(p.o.StateDir); err != nil {
+		if err := p.noteJournal(); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	l := p.intent(f)
 	p.journal.Loaded[f.key] = l
-	if err := p.journal.write(p.o.StateDir); err != nil {
+	if err := p.noteJournal(); err != nil {
 		return err
 	}
 	if drifted {
@@ -171,7 +171,7 @@ func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []plan
 	if !p.journal.remember(s, r, known) {
 		return nil
 	}
-	return p.journal.write(p.o.StateDir)
+	return p.noteJournal()
 }
 
 // intent is the journal's entry for a load that is about to begin.
@@ -294,7 +294,7 @@ func (p *pass) complete(f facts, l *loaded, seen v1beta1.ObservedModule) error {
 		delete(p.retries, f.task)
 	}
 	p.journal.worked(f, l)
-	return p.journal.write(p.o.StateDir)
+	return p.noteJournal()
 }
 
 // now is the time of day, as precisely as the API keeps it.
@@ -317,7 +317,7 @@ func (p *pass) refresh(f facts) error {
 	}
 	delete(p.retries, f.task)
 	p.journal.worked(f, &next)
-	return p.journal.write(p.o.StateDir)
+	return p.noteJournal()
 }
 
 // unload takes out what is ours, last loaded first. A dependency that somebody else uses by now may stay; what the order
@@ -391,5 +391,5 @@ func (p *pass) forget(ctx context.Context, k key) error {
 
 func (p *pass) drop(k key) error {
 	delete(p.journal.Loaded, k)
-	return p.journal.write(p.o.StateDir)
+	return p.noteJournal()
 }

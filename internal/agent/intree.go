@@ -27,7 +27,7 @@ func (p *pass) makeRoom(ctx context.Context, f facts) (*report, error) {
 			p.journal.replace(f.key, name)
 		}
 	}
-	if err := p.journal.write(p.o.StateDir); err != nil {
+	if err := p.noteJournal(); err != nil {
 		return nil, err
 	}
 	for _, name := range leaving {
@@ -112,7 +112,7 @@ func (p *pass) putBack(ctx context.Context, k key) error {
 		}
 	}
 	delete(p.journal.Replaced, k)
-	return p.journal.write(p.o.StateDir)
+	return p.noteJournal()
 }
 
 // alsoReplaces finds another order that wants one of the modules away.

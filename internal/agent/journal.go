@@ -186,11 +186,14 @@ func readJournal(dir string) (*journal, error) {
 	return read, err
 }
 
-// write replaces the journal. It needs no sync to disk: what it describes does not survive the kernel either.
-func (j *journal) write(dir string) error {
-	data, err := statefile.Encode(journalSchema, j)
+// noteJournal puts the journal on disk. Orders that worked and deliveries outlive the kernel, so that it is whole after a power cut as well.
+func (a *Agent) noteJournal() error { return a.put(journalFile, journalSchema, a.journal) }
+
+// put replaces a file in the state directory.
+func (a *Agent) put(name string, schema int, content any) error {
+	data, err := statefile.Encode(schema, content)
 	if err != nil {
-		return fmt.Errorf("encode journal: %w", err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return statefile.Replace(dir, journalFile, data, 0o600, false)
+	return statefile.Replace(a.o.StateDir, name, data, 0o600, !a.o.NoSync)
 }

@@ -79,11 +79,7 @@ func (p *pass) forgive(ctx context.Context, f facts) error {
 	if len(p.obeyed.Last) > maxObeyed {
 		maps.DeleteFunc(p.obeyed.Last, func(k key, _ time.Time) bool { return p.orders[k] == nil })
 	}
-	data, err := statefile.Encode(retrySchema, p.obeyed)
-	if err != nil {
-		return fmt.Errorf("encode retries: %w", err)
-	}
-	return statefile.Replace(p.o.StateDir, retryFile, data, 0o600, !p.o.NoSync)
+	return p.put(retryFile, retrySchema, p.obeyed)
 }
 
 // forgivePlan comes before the note that it was done: should the agent end in between, it is done once more, and nothing was loaded since.
@@ -104,5 +100,5 @@ func (p *pass) forgivePlan(f facts) error {
 	if len(p.journal.Refused) == refusals {
 		return nil
 	}
-	return p.journal.write(p.o.StateDir)
+	return p.noteJournal()
 }

@@ -128,6 +128,18 @@ func (f *Files) replace(root *os.Root, file string, content []byte) error {
 	if err := root.Rename(file+unfinished, file); err != nil {
 		return fmt.Errorf("blacklist: %w", err)
 	}
+	return syncDir(root)
+}
+
+// syncDir makes the names in the directory durable.
+func syncDir(root *os.Root) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return fmt.Errorf("blacklist: %w", err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("blacklist: sync the directory: %w", err)
+	}
 	return nil
 }
 

@@ -34,6 +34,10 @@ func (s *Store) Retain(keep []string) error {
 			}
 		}
 	}
+	// No record may come back after a power cut when its tree is gone.
+	if err := s.syncDir(s.path(deliveriesDir)); err != nil {
+		return fmt.Errorf("retain: %w", err)
+	}
 	return s.removeTreesBut(trees)
 }
 

@@ -187,6 +187,23 @@ func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest,
 	for name := range want {
 		return refused("%s is in the manifest, but not there", name)
 	}
+	return s.syncDirs(dst)
+}
+
+// syncDirs makes the names in a directory, and in those below it, durable.
+func (s *Store) syncDirs(top string) error {
+	if s.opt.NoSync {
+		return nil
+	}
+	err := filepath.WalkDir(top, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		return s.syncDir(name)
+	})
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
 	return nil
 }
 

@@ -200,23 +200,10 @@ func (s *Store) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("encode delivery %s: %w", r.ID, err)
 	}
-	tmp := filepath.Join(s.path(incomingDir), r.ID+".json")
-	if err := s.writeFile(tmp, data); err != nil {
+	if err := statefile.Replace(s.path(deliveriesDir), r.ID+".json", data, 0o600, !s.opt.NoSync); err != nil {
 		return fmt.Errorf("record delivery %s: %w", r.ID, err)
 	}
-	if err := os.Rename(tmp, s.recordPath(r.ID)); err != nil {
-		return fmt.Errorf("record delivery %s: %w", r.ID, err)
-	}
-	return s.syncDir(s.path(deliveriesDir))
-}
-
-func (s *Store) writeFile(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, s.sync(f), f.Close())
+	return nil
 }
 
 func (s *Store) sync(f *os.File) error {
