@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -154,6 +155,9 @@ func readLedger(state *os.Root) (ledger, error) {
 	l, err := decodeLedger(state)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return l, err
+	}
+	if statefile.Passing(err) {
+		return l, fmt.Errorf("read the firmware ledger: %w", err)
 	}
 	if err := state.Rename(ledgerFile, ledgerFile+damagedSuffix); err != nil {
 		return l, fmt.Errorf("move the damaged firmware ledger aside: %w", err)

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -126,10 +127,8 @@ func load(root *os.Root) (state, error) {
 			return s, nil
 		}
 	}
-	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
-		if errors.Is(err, passing) {
-			return empty, err // says nothing about the file
-		}
+	if statefile.Passing(err) {
+		return empty, err
 	}
 	return empty, &AsideError{Cause: errors.Join(err, setAside(root))}
 }

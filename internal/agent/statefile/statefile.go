@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/drover-project/drover/internal/agent/nofollow"
@@ -102,15 +103,20 @@ func Read(dir, name string, schema int, into any) error {
 	if err == nil {
 		err = unseal(data, schema, into)
 	}
-	for _, passing := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
-		if errors.Is(err, passing) {
-			return fmt.Errorf("read %s: %w", name, err)
-		}
+	if errors.Is(err, fs.ErrNotExist) || Passing(err) {
+		return fmt.Errorf("read %s: %w", name, err)
 	}
 	if err != nil {
 		return SetAside(dir, name, err)
 	}
 	return nil
+}
+
+// Passing tells whether an error is about the moment, and says nothing about what was to be read.
+func Passing(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN}, func(passing error) bool {
+		return errors.Is(err, passing)
+	})
 }
 
 func load(root *os.Root, name string) ([]byte, error) {

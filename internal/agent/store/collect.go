@@ -23,8 +23,10 @@ func (s *Store) Retain(keep []string) error {
 	}
 	trees := map[string]bool{}
 	for _, f := range files {
-		r, ok := s.get(idOf(f))
+		r, ok, err := s.get(idOf(f))
 		switch {
+		case err != nil:
+			return fmt.Errorf("retain: %w", err)
 		case !ok:
 		case wanted[r.ID]:
 			trees[r.Digest] = true

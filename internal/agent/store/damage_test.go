@@ -158,3 +158,65 @@ func TestImportEndsWithItsContext(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// TestNoDescriptorsIsNoDamage: what cannot be looked at for a moment is still held afterwards.
+func TestNoDescriptorsIsNoDamage(t *testing.T) {
+	n := newNode(t, store.Options{})
+	n.deliver(good)
+	digest := n.imported("id1")
+	exhausted := func(do func()) {
+		t.Helper()
+		var before syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+		few := before
+		few.Cur = 64
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		var open []*os.File
+		defer func() {
+			for _, f := range open {
+				_ = f.Close() // only read from
+			}
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		for {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				break
+			}
+			open = append(open, f)
+		}
+		for range 9 { // with every number of descriptors left, something else fails first
+			do()
+			last := len(open) - 1
+			_ = open[last].Close() // only read from
+			open = open[:last]
+		}
+	}
+	exhausted(func() {
+		if _, err := n.store.Open("id1"); errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("open: %v", err)
+		}
+		if held, err := n.store.Held(); err == nil && held["id1"] != digest {
+			t.Errorf("held: %v", held)
+		}
+		if _, err := n.store.Import(t.Context(), "id2", carrier); errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("import: %v", err)
+		}
+		_ = n.store.Retain([]string{"id1", "id2"}) // an error is fine
+	})
+	if held, err := n.store.Held(); err != nil || held["id1"] != digest {
+		t.Errorf("afterwards: %v, %v", held, err)
+	}
+	if diff := cmp.Diff(good, n.read("id1")); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+	if aside, err := os.ReadDir(filepath.Join(n.state, "damaged")); err != nil || len(aside) > 0 {
+		t.Errorf("moved aside: %v, %v", aside, err)
+	}
+}

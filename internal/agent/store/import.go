@@ -51,8 +51,8 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("delivery id %q is not acceptable", id)
 	}
-	if digest, ok := s.held(id); ok {
-		return digest, nil
+	if digest, ok, err := s.held(id); ok || err != nil {
+		return digest, err
 	}
 	out, err := s.openOutput(carrier)
 	if err != nil {
@@ -74,11 +74,11 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	return s.settle(ctx, id, m, tmp)
 }
 
-func (s *Store) held(id string) (string, bool) {
+func (s *Store) held(id string) (string, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.get(id)
-	return r.Digest, ok
+	r, ok, err := s.get(id)
+	return r.Digest, ok, err
 }
 
 // openOutput opens the carrier's output directory, component by component, without following a link.
@@ -254,8 +254,11 @@ func (s *Store) settle(ctx context.Context, id string, m manifest.Manifest, tmp 
 	place := s.tree(digest)
 	if _, err := os.Lstat(place); err == nil {
 		// The same content came before, for another delivery. It is shared if it is still what it was.
-		if err := s.verify(ctx, digest); err != nil {
+		err := s.verify(ctx, digest)
+		if errors.As(err, new(*DamagedError)) {
 			s.log.Error(err, "Replacing a damaged tree by a new delivery", "delivery", id)
+		} else if err != nil {
+			return "", err
 		}
 	}
 	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {

@@ -111,7 +111,10 @@ func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 func (s *Store) Open(id string) (fs.FS, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.get(id)
+	r, ok, err := s.get(id)
+	if err != nil {
+		return nil, err
+	}
 	if !ok {
 		return nil, fmt.Errorf("delivery %s is not held: %w", id, fs.ErrNotExist)
 	}
@@ -131,33 +134,45 @@ func (s *Store) Held() (map[string]string, error) {
 	}
 	held := make(map[string]string, len(files))
 	for _, f := range files {
-		if r, ok := s.get(idOf(f)); ok {
+		r, ok, err := s.get(idOf(f))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			held[r.ID] = r.Digest
 		}
 	}
 	return held, nil
 }
 
-// get reads a record. One that is damaged counts as absent and is moved aside, so that the delivery is made again.
-func (s *Store) get(id string) (record, bool) {
+// get reads a record. One that is damaged counts as absent and is moved aside, so that the delivery is made again. An error says nothing
+// about the record.
+func (s *Store) get(id string) (record, bool, error) {
 	if !idPattern.MatchString(id) {
-		return record{}, false
+		return record{}, false, nil
 	}
 	r, err := s.read(id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return record{}, false
+		return record{}, false, nil
 	}
 	if err == nil {
-		if info, statErr := os.Lstat(s.tree(r.Digest)); statErr == nil && info.IsDir() {
-			return r, true
+		var info fs.FileInfo
+		info, err = os.Lstat(s.tree(r.Digest))
+		switch {
+		case err == nil && info.IsDir():
+			return r, true, nil
+		case err == nil, errors.Is(err, fs.ErrNotExist):
+			err = errors.New("its tree is missing")
 		}
-		err = errors.New("its tree is missing")
+	}
+	if statefile.Passing(err) {
+		return record{}, false, fmt.Errorf("look at delivery %s: %w", id, err)
 	}
 	s.log.Error(err, "Delivery record is damaged, moving it aside", "delivery", id)
 	if err := s.setAside(s.recordPath(id)); err != nil {
 		s.log.Error(err, "Cannot move the damaged delivery record aside", "delivery", id)
 	}
-	return record{}, false
+	return record{}, false, nil
 }
 
 func (s *Store) read(id string) (record, error) {

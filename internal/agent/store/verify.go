@@ -18,6 +18,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // DamagedError says that a stored tree is no longer what was imported. It was moved aside and its deliveries
@@ -37,7 +38,7 @@ func (e *DamagedError) Error() string {
 // Unwrap makes a damaged tree count as one that is not held.
 func (e *DamagedError) Unwrap() error { return fs.ErrNotExist }
 
-// verify reads the whole tree again and compares it with its digest. On *DamagedError the tree is gone.
+// verify reads the whole tree again and compares it with its digest. On *DamagedError the tree is gone; other errors say nothing about it.
 func (s *Store) verify(ctx context.Context, digest string) error {
 	dir := s.tree(digest)
 	got, err := s.rehash(ctx, dir)
@@ -46,6 +47,9 @@ func (s *Store) verify(ctx context.Context, digest string) error {
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("verify: %w", ctx.Err())
+	}
+	if statefile.Passing(err) {
+		return fmt.Errorf("verify: %w", err)
 	}
 	damage := &DamagedError{Digest: digest, Problem: "content differs from the digest"}
 	if err != nil {
