@@ -255,7 +255,7 @@ func decidePlan(f facts) decision {
 	}
 	main, live := f.live[f.plan.Main]
 	// Without an identity, what is there cannot be told from what is wanted.
-	fits := f.plan.main().BuildID != "" && sameBuild(main, f.plan.main().BuildID)
+	fits := f.plan.main().BuildID != "" && f.plan.main().is(main)
 	if live && !f.plan.BuiltIn && !fits && !slices.Contains(f.inTree(), f.plan.Main) {
 		return decision{verb: verbRest, report: &report{
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonAlreadyLoadedForeign,
@@ -310,7 +310,7 @@ func (f facts) sameLoad() bool {
 func (f facts) allLive() bool {
 	for _, s := range f.plan.Steps {
 		m, ok := f.live[s.Name]
-		if !ok && !s.Optional || ok && s.Name == f.plan.Main && !sameBuild(m, s.BuildID) {
+		if !ok && !s.Optional || ok && s.Name == f.plan.Main && !s.is(m) {
 			return false
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/modprobe"
+	"github.com/drover-project/drover/internal/kmod"
 )
 
 // fail remembers a failure of an order and when to try again.
@@ -64,11 +65,13 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 	if modprobe.Wanted(&f.order.Config.Modprobe) {
 		make = planModprobe
 	}
-	made, err := make(f.order.Config, tree, p.o.Host)
+	made, err := make(f.order.Config, tree, p.o.Host, f.outgoing())
 	var none *planError
 	if errors.As(err, &none) {
 		p.fail(ctx, f, f.orderHash(), report{State: v1beta1.AttemptFailed, Reason: none.reason, Message: fmt.Sprintf("Nothing can be loaded: %v.", none)})
-		p.retries[f.task].needs = none.needs
+		if !slices.Contains(f.outgoing(), kmod.NormalizeName(none.needs)) { // that one is live, and no help
+			p.retries[f.task].needs = none.needs
+		}
 		return nil
 	}
 	if err != nil {
@@ -125,7 +128,7 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	}
 	var inserted []planStep
 	for _, s := range f.plan.Steps {
-		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || sameBuild(m, s.BuildID)) {
+		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || s.is(m)) {
 			continue
 		}
 		err := p.insert(ctx, f.key, s, f.parameters(s.Name))
@@ -225,7 +228,7 @@ func (p *pass) insert(ctx context.Context, k key, s planStep, parameters []strin
 	}
 	if errors.Is(err, host.Errno("EEXIST")) {
 		live, seeErr := p.see([]string{s.Name})
-		if m, ok := live[s.Name]; seeErr == nil && ok && sameBuild(m, s.BuildID) {
+		if m, ok := live[s.Name]; seeErr == nil && ok && s.is(m) {
 			return nil
 		}
 	}
@@ -245,6 +248,9 @@ func (p *pass) rollBack(ctx context.Context, f facts, inserted []planStep) error
 	if err != nil || len(left.oursLive()) > 0 {
 		return err
 	}
+	if err := p.releaseFirmware(f.key); err != nil {
+		return err
+	}
 	if err := p.drop(f.key); err != nil {
 		return err
 	}
@@ -262,7 +268,7 @@ func (p *pass) verify(ctx context.Context, f facts, l *loaded, inserted []planSt
 		return err
 	}
 	m, ok := live[l.Main]
-	if !ok || m.State != host.StateLive || !sameBuild(m, f.plan.main().BuildID) {
+	if !ok || m.State != host.StateLive || !f.plan.main().is(m) {
 		r := report{
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed,
 			Message: fmt.Sprintf("The kernel accepted %s, but does not show this build as live.", l.Main),
@@ -368,10 +374,8 @@ func (p *pass) forget(ctx context.Context, k key) error {
 			}
 		}
 	}
-	if p.o.Firmware != nil && p.journal.Loaded[k].Config.Modprobe.FirmwarePath != "" {
-		if err := p.o.Firmware.Remove(k.String()); err != nil {
-			return fmt.Errorf("firmware: %w", err)
-		}
+	if err := p.releaseFirmware(k); err != nil {
+		return err
 	}
 	delete(p.retries, task{key: k})
 	delete(p.retries, task{key: k, previous: true})

@@ -30,6 +30,17 @@ func (p *pass) stageFirmware(f facts) *report {
 	return &report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonAgentFailed, Message: fmt.Sprintf("Firmware cannot be staged: %v.", err)}
 }
 
+// releaseFirmware ends the need of what is loaded for an order, or was about to be.
+func (p *pass) releaseFirmware(k key) error {
+	if l := p.journal.Loaded[k]; p.o.Firmware == nil || l == nil || l.Config.Modprobe.FirmwarePath == "" {
+		return nil
+	}
+	if err := p.o.Firmware.Remove(k.String()); err != nil {
+		return fmt.Errorf("firmware: %w", err)
+	}
+	return nil
+}
+
 // tidyFirmware removes, once after the start, what was staged for orders that are gone. What is loaded keeps its firmware, also without an order:
 // the kernel may ask for it again.
 func (p *pass) tidyFirmware() error {

@@ -118,3 +118,50 @@ func TestFirmwareOfOrdersThatAreGone(t *testing.T) {
 		t.Error("firmware that nobody asks for stays")
 	}
 }
+
+// TestFirmwareOfAFailedLoadIsReleased: it is in nobody's way, and a previous build has its own again.
+func TestFirmwareOfAFailedLoadIsReleased(t *testing.T) {
+	refuse := func(r *rig, name string) { r.host.Script("finit_module", name, fake.Fault{Errno: "ENODEV", Times: 1}) }
+	t.Run("for another Module", func(t *testing.T) {
+		r := newRig(t, fake.Options{})
+		paths := r.stage()
+		refuse(r, "alpha")
+		failed := r.blob("alpha", "d1", "one")
+		same(t, "attempt", "Failed NoSuchDevice", attempt(r.pass(failed), "alpha"))
+		if r.onHost() != "" || paths.value != "" {
+			t.Errorf("firmware %q and search path %q stay", r.onHost(), paths.value)
+		}
+		absent(&failed)
+		s := r.pass(failed, r.blob("beta", "d2", "two"))
+		same(t, "attempt", "", attempt(s, "beta"))
+		same(t, "firmware", "two", r.onHost())
+	})
+	t.Run("for the previous build", func(t *testing.T) {
+		r := newRig(t, fake.Options{})
+		paths := r.stage()
+		first := order("gadget", r.deliver("d0", gadget))
+		r.pass(first)
+		refuse(r, "gadget")
+		s := r.pass(r.blob("gadget", "d1", "one"))
+		same(t, "attempt", "Failed RolledBack", attempt(s, "gadget"))
+		same(t, "live", first.Config.ContainerImage, loadedImage(s, "gadget"))
+		if r.onHost() != "" || paths.value != "" {
+			t.Errorf("firmware %q and search path %q stay", r.onHost(), paths.value)
+		}
+	})
+	t.Run("for the previous build's firmware", func(t *testing.T) {
+		r := newRig(t, fake.Options{})
+		paths := r.stage()
+		r.pass(r.blob("gadget", "d0", "old"))
+		d := r.deliver("d1", gadgetV2)
+		r.write(d.CarrierUID, map[string][]byte{
+			path.Join("lib/modules", release, "extra/gadget.ko"): ko(gadgetV2), "firmware/vendor/blob.bin": []byte("new"),
+		})
+		next := order("gadget", d)
+		next.Config.Modprobe.FirmwarePath = "/firmware"
+		refuse(r, "gadget")
+		same(t, "attempt", "Failed RolledBack", attempt(r.pass(next), "gadget"))
+		same(t, "firmware", "old", r.onHost())
+		same(t, "search path", firmware.DefaultDir, paths.value)
+	})
+}

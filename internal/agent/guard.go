@@ -108,7 +108,7 @@ func (p *pass) heldBack(f facts) (*report, error) {
 		return nil, nil
 	}
 	for _, s := range f.plan.Steps {
-		if m, live := f.live[s.Name]; live && sameBuild(m, s.BuildID) {
+		if m, live := f.live[s.Name]; live && s.is(m) {
 			continue
 		}
 		hold, ok := p.o.Fuse.Allowed(s.burns(), f.now)

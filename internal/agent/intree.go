@@ -63,7 +63,7 @@ func (p *pass) leaving(f facts) ([]string, *report, error) {
 	visit = func(name string) (*report, error) {
 		live, err := p.see([]string{name})
 		m, ok := live[name]
-		if err != nil || !ok || slices.Contains(order, name) || name == f.plan.Main && sameBuild(m, f.plan.main().BuildID) {
+		if err != nil || !ok || slices.Contains(order, name) || name == f.plan.Main && f.plan.main().is(m) {
 			return nil, err
 		}
 		if p.journal.oursByOther(f.key, name) {
@@ -141,7 +141,7 @@ func (p *pass) hostsPlan(name string) ([]planStep, error) {
 	}
 	var plan []planStep
 	for _, s := range steps {
-		plan = append(plan, planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: dir, Path: s.Path, Optional: s.Optional})
+		plan = append(plan, planStep{Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: dir, Path: s.Path, Optional: s.Optional, InTree: s.Info.InTree})
 	}
 	return plan, nil
 }

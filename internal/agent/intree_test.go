@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -105,4 +106,35 @@ func (d dyingUnload) Unload(ctx context.Context, req host.UnloadRequest) error {
 		panic("killed")
 	}
 	return err
+}
+
+// TestNoIdentityIsNoAdoption: a module without build ID and srcversion takes the place of the kernel's own of that name, and gives it back.
+func TestNoIdentityIsNoAdoption(t *testing.T) {
+	cases := map[string]struct{ stock, then synth.Module }{
+		"the kernel's own has an identity": {stock: synth.Module{Name: "stock"}, then: synth.Module{Name: "stock", NoBuildID: true}},
+		"neither has one":                  {stock: synth.Module{Name: "stock", NoBuildID: true}, then: synth.Module{Name: "stock", NoBuildID: true, Version: "2"}},
+	}
+	for name, given := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{Tree: hostTreeOf(given.stock)})
+			given.stock.InTree = true
+			if err := r.host.Insmod(ko(given.stock)); err != nil {
+				t.Fatal(err)
+			}
+			d := r.deliver("d1", given.then)
+			s := r.pass(order("stock", d, replacing))
+			same(t, "live", "registry.example/stock:1d1", loadedImage(s, "stock"))
+			same(t, "calls", []string{"insmod stock", "delete_module stock", "finit_module stock"}, r.calls())
+			r.restart(r.host)
+			r.pass(order("stock", d, replacing))
+			same(t, "calls by the next agent", 3, len(r.calls()))
+			r.pass(order("stock", d, replacing, absent))
+			same(t, "live", []string{"stock"}, liveNow(r))
+			same(t, "calls", []string{"delete_module stock", "finit_module stock"}, r.calls()[3:])
+			m, _, err := r.host.Module("stock")
+			if err != nil || strings.Contains(m.Taint, "O") {
+				t.Errorf("what is back has taint %q, %v", m.Taint, err)
+			}
+		})
+	}
 }

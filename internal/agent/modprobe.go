@@ -19,14 +19,14 @@ import (
 
 // planModprobe makes the plan of an order that kmod's modprobe carries out: what it will load as far as that can be told beforehand. The
 // crash fuse is told of these modules, and what of them came into the kernel is the order's.
-func planModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error) {
+func planModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing []string) (*plan, error) {
 	args := modprobe.LoadArgs(&c.Modprobe)
 	var p *plan
 	var err error
 	if modprobe.Raw(&c.Modprobe) {
-		p, err = planRaw(c, delivery, h, modprobe.Parse(args).Modules)
+		p, err = planRaw(c, delivery, h, outgoing, modprobe.Parse(args).Modules)
 	} else {
-		p, err = makePlan(c, delivery, h)
+		p, err = makePlan(c, delivery, h, outgoing)
 	}
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func planModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, e
 
 // planRaw plans for a command line of the user's own: what the modules that it names need, or, if they cannot be told, all of the image's
 // that can be loaded, none of which is sure to be.
-func planRaw(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, names []string) (*plan, error) {
+func planRaw(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing, names []string) (*plan, error) {
 	imageFS, image, err := imageTree(delivery, h.Release())
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func planRaw(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, names []string
 	if err != nil {
 		return nil, err
 	}
-	live, err := liveNames(h)
+	live, err := liveNames(h, outgoing)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (p *pass) came(steps []planStep) ([]planStep, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m, ok := live[s.Name]; ok && sameBuild(m, s.BuildID) {
+		if m, ok := live[s.Name]; ok && s.is(m) {
 			came = append(came, s)
 		}
 	}
@@ -224,7 +224,7 @@ func (p *pass) settleMain(made *plan, l *loaded) (*plan, error) {
 			continue
 		}
 		settled.Steps = append(settled.Steps, s)
-		if entry, _ := l.module(s.Name); made.Main == "" && entry.Ours && sameBuild(m, s.BuildID) {
+		if entry, _ := l.module(s.Name); made.Main == "" && entry.Ours && s.is(m) {
 			settled.Main = s.Name // in load order: the last one is the topmost
 		}
 	}

@@ -94,9 +94,15 @@ func sameKernel(a, b string) bool {
 	return strings.TrimSuffix(a, "+") == strings.TrimSuffix(b, "+")
 }
 
-// sameBuild compares a module in the kernel with a recorded identity. Without one, the name has to do.
+// sameBuild compares a module in the kernel with a recorded identity. One without has none in the kernel either.
 func sameBuild(m host.Module, buildID string) bool {
-	return buildID == "" || identity(m.BuildID, m.SrcVersion) == buildID
+	return identity(m.BuildID, m.SrcVersion) == buildID
+}
+
+// is tells whether a module in the kernel is this step's build. Without an identity, content cannot be compared: then it has to come, as the
+// file does, from the kernel's own sources or from outside.
+func (s planStep) is(m host.Module) bool {
+	return sameBuild(m, s.BuildID) && (s.BuildID != "" || strings.Contains(m.Taint, "O") != s.InTree)
 }
 
 // identity of a build: its build ID, or its source version where there is none.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -41,6 +42,8 @@ type planStep struct {
 	BuildID string
 	// Content is the file's digest where BuildID is empty: it tells builds apart, but not what is in the kernel.
 	Content string
+	// InTree: it was built from the kernel's own sources.
+	InTree bool
 	// Optional: what the order names works without it.
 	Optional bool
 	// Needs are the modules whose symbols it uses.
@@ -82,8 +85,8 @@ type planError struct {
 func (e *planError) Error() string { return e.err.Error() }
 func (e *planError) Unwrap() error { return e.err }
 
-// makePlan finds the modules to load for an order in the delivery's tree and the host's.
-func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error) {
+// makePlan finds the modules to load for an order in the delivery's tree and the host's. What is outgoing cannot be counted on.
+func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing []string) (*plan, error) {
 	main := kmod.NormalizeName(c.Modprobe.ModuleName)
 	builtIn, err := h.BuiltIn(main)
 	if err != nil {
@@ -100,7 +103,7 @@ func makePlan(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host) (*plan, error
 	if err != nil {
 		return nil, err
 	}
-	live, err := liveNames(h)
+	live, err := liveNames(h, outgoing)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +152,8 @@ func firmwareOf(c v1beta1.ModuleConfig, delivery fs.FS) (fs.FS, error) {
 // newStep is one module of a plan.
 func newStep(s kmod.Step, imageFS, hostFS fs.FS) (planStep, error) {
 	step := planStep{
-		Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional, Needs: s.Info.Depends,
+		Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional,
+		Needs: s.Info.Depends, InTree: s.Info.InTree,
 	}
 	if s.From == kmod.Host {
 		step.Tree, step.FromHost = hostFS, true
@@ -166,15 +170,24 @@ func newStep(s kmod.Step, imageFS, hostFS fs.FS) (planStep, error) {
 	return step, nil
 }
 
-// liveNames are the modules that the kernel holds and that work.
-func liveNames(h host.Host) (map[string]bool, error) {
+// outgoing are the modules that leave the kernel before another build is loaded for the order.
+func (f facts) outgoing() []string {
+	names := f.inTree()
+	for _, m := range f.oursLive() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// liveNames are the modules that the kernel holds, that work, and that stay.
+func liveNames(h host.Host, outgoing []string) (map[string]bool, error) {
 	present, err := h.Modules()
 	if err != nil {
 		return nil, err
 	}
 	live := map[string]bool{}
 	for name, state := range present {
-		live[name] = state == host.StateLive
+		live[name] = state == host.StateLive && !slices.Contains(outgoing, name)
 	}
 	return live, nil
 }

@@ -251,3 +251,38 @@ func TestSkipChecks(t *testing.T) {
 	}
 	same(t, "loads", 1, loadsOf(r, "gadget"))
 }
+
+// TestDependencyThatLeavesIsMissing before anything is unloaded for an order that counts on it.
+func TestDependencyThatLeavesIsMissing(t *testing.T) {
+	part, top := synth.Module{Name: "part"}, synth.Module{Name: "gadget", Depends: []string{"part"}}
+	newer := top
+	newer.Version = "2"
+	cases := map[string]struct {
+		given func(r *rig) v1beta1.NodeModuleSpec
+		calls []string
+	}{
+		"with the previous build": {
+			given: func(r *rig) v1beta1.NodeModuleSpec {
+				r.pass(order("gadget", r.deliver("d1", part, top)))
+				return order("gadget", r.deliver("d2", newer))
+			},
+			calls: []string{"finit_module part", "finit_module gadget"},
+		},
+		"with what the order replaces": {
+			given: func(r *rig) v1beta1.NodeModuleSpec {
+				if err := r.host.Insmod(ko(part)); err != nil {
+					r.t.Fatal(err)
+				}
+				return order("gadget", r.deliver("d2", newer), func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"part"} })
+			},
+			calls: []string{"insmod part"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			same(t, "attempt", "Failed MissingDependency", attempt(r.pass(tc.given(r)), "gadget"))
+			same(t, "calls", tc.calls, r.calls())
+		})
+	}
+}
