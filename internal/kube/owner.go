@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -35,6 +36,19 @@ const (
 	// OwnerCarrier creates carrier pods.
 	OwnerCarrier = client.FieldOwner("drover-carrier")
 )
+
+// ModuleAnnotation, on what runs beside a Module's kernel module, is the UID of the Module that it was made for. It takes the place of
+// an owner reference, by which the garbage collector would act while the Module's finalizer still needs the object.
+const ModuleAnnotation = "drover.dev/module-uid"
+
+// MadeFor reports whether an object was made for the Module with a UID. An owner reference is what earlier releases and KMM made.
+func MadeFor(object client.Object, module types.UID) bool {
+	if object.GetAnnotations()[ModuleAnnotation] == string(module) {
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(object)
+	return owner != nil && owner.UID == module
+}
 
 const (
 	ownerPrefix     = "drover/"

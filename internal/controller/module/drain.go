@@ -212,7 +212,7 @@ func (c *Controller) made(ctx context.Context, m *v1beta1.Module) (int, error) {
 		return 0, fmt.Errorf("list the DaemonSets of a DRA driver: %w", err)
 	}
 	for i := range daemonSets.Items {
-		if metav1.IsControlledBy(&daemonSets.Items[i], m) {
+		if kube.MadeFor(&daemonSets.Items[i], m.UID) {
 			count++
 		}
 	}

@@ -40,7 +40,7 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	m := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, m); apierrors.IsNotFound(err) {
 		c.options.Problems.Report(request.NamespacedName, nil)
-		return reconcile.Result{}, nil // what it owned goes with it
+		return reconcile.Result{}, c.orphans(ctx, request.NamespacedName)
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
 	}
@@ -181,6 +181,41 @@ func (c *Controller) make(ctx context.Context, m *v1beta1.Module, wants map[stri
 	for i := history; i < len(unwanted); i++ {
 		if err := kube.Delete(ctx, c.client, unwanted[i]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// orphans takes back what a Module wanted that is gone. The garbage collector does not, where the Module was deleted with "orphan".
+func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) error {
+	var have v1alpha1.ModuleImageList
+	if err := c.client.List(ctx, &have, client.InNamespace(key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}); err != nil {
+		return fmt.Errorf("list ModuleImages: %w", err)
+	}
+	if len(have.Items) == 0 {
+		return nil
+	}
+	// The cache may only lack it.
+	switch err := c.live.Get(ctx, key, &v1beta1.Module{}); {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get Module: %w", err)
+	}
+	mine := pipeline.WantedByModule(key.Name)
+	for i := range have.Items {
+		image := &have.Items[i]
+		others := slices.DeleteFunc(slices.Clone(image.Spec.WantedBy), func(by string) bool { return by == mine })
+		switch {
+		case len(others) == 0:
+			if err := kube.Delete(ctx, c.client, image); err != nil {
+				return err
+			}
+		case len(others) < len(image.Spec.WantedBy):
+			apply := droverac.ModuleImage(image.Name, image.Namespace).WithUID(image.UID).WithResourceVersion(image.ResourceVersion)
+			if err := kube.Apply(ctx, c.client, kube.ModuleOwner(key.Namespace, key.Name), apply); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("release ModuleImage %s/%s: %w", image.Namespace, image.Name, err)
+			}
 		}
 	}
 	return nil

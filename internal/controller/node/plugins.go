@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kube"
 )
 
 // plugin is what a Module runs on nodes beside the kernel module, in one of the roles.
@@ -67,7 +68,7 @@ func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, e
 		return false, err
 	}
 	found, err = cached(ctx, c, moduleOf(pod), module)
-	return found && roleOf(daemonSet) == roleOf(pod) && metav1.IsControlledBy(daemonSet, module), err
+	return found && roleOf(daemonSet) == roleOf(pod) && kube.MadeFor(daemonSet, module.UID), err
 }
 
 // cached reads an object that must not be changed, and reports whether there is one.

@@ -22,7 +22,7 @@ import (
 // to bind it, come with config/openshift; on other clusters namespaces are labelled, and nothing is bound.
 const WorkloadRole = "drover-workload"
 
-// binding lets a Module's own ServiceAccount use a role, in its namespace. It goes with the Module.
+// binding lets a Module's own ServiceAccount use a role, in its namespace.
 func binding(account *corev1.ServiceAccount, role string) *rbacv1.RoleBinding {
 	meta := account.ObjectMeta.DeepCopy()
 	return &rbacv1.RoleBinding{
@@ -43,10 +43,15 @@ func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return fmt.Errorf("get RoleBinding %s (is config/openshift applied?): %w", want.Name, err)
-	case !metav1.IsControlledBy(now, module):
+	case !made(now, module.Name, module.UID):
 		return foreignError{what: "RoleBinding " + want.Name}
-	case now.RoleRef == want.RoleRef && equality.Semantic.DeepEqual(now.Subjects, want.Subjects):
-		return nil
+	default:
+		if err := c.adopt(ctx, module, now, client.DisableReadYourWritesConsistency); err != nil {
+			return err
+		}
+		if now.RoleRef == want.RoleRef && equality.Semantic.DeepEqual(now.Subjects, want.Subjects) {
+			return nil
+		}
 	}
 	config, err := kube.Convert[rbacapply.RoleBindingApplyConfiguration](want)
 	if err != nil {
@@ -60,7 +65,7 @@ func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *
 }
 
 // unbind takes the binding of a ServiceAccount that goes.
-func (c *Controller) unbind(ctx context.Context, module *v1beta1.Module, account *corev1.ServiceAccount) error {
+func (c *Controller) unbind(ctx context.Context, account *corev1.ServiceAccount) error {
 	if c.role == "" {
 		return nil
 	}
@@ -70,7 +75,7 @@ func (c *Controller) unbind(ctx context.Context, module *v1beta1.Module, account
 		return nil
 	case err != nil:
 		return fmt.Errorf("get RoleBinding %s: %w", account.Name, err)
-	case !metav1.IsControlledBy(now, module):
+	case !made(now, account.Labels[v1beta1.ModuleNameLabel], ""):
 		return nil
 	}
 	if err := c.client.Delete(ctx, now, client.Preconditions{UID: &now.UID}, client.DisableReadYourWritesConsistency); client.IgnoreNotFound(err) != nil {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/internal/controller/plugin"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -52,7 +53,7 @@ func TestAnAccountOfOursIsBound(t *testing.T) {
 	exists(t, admin, bound, true)
 	exists(t, admin, account, true)
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Namespace: m.Namespace, Name: account.Name}
-	if bound.RoleRef.Name != plugin.WorkloadRole || len(bound.Subjects) != 1 || bound.Subjects[0] != subject || !metav1.IsControlledBy(bound, m) {
+	if bound.RoleRef.Name != plugin.WorkloadRole || len(bound.Subjects) != 1 || bound.Subjects[0] != subject || !kube.MadeFor(bound, m.UID) || len(bound.OwnerReferences) > 0 {
 		t.Errorf("the binding is %+v", bound)
 	}
 

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	appsapply "k8s.io/client-go/applyconfigurations/apps/v1"
 	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
@@ -61,7 +60,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	module := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if apierrors.IsNotFound(err) {
-			c.problems.Report(request.NamespacedName, nil) // what it owned goes with it
+			c.problems.Report(request.NamespacedName, nil)
 			return reconcile.Result{}, c.orphans(ctx, request.NamespacedName)
 		}
 		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
@@ -108,33 +107,6 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 		result.RequeueAfter = claimDelay
 	}
 	return result, c.prune(ctx, module, now, account, daemonSet)
-}
-
-// observe finds what this Module controls, whatever its name.
-func (c *Controller) observe(ctx context.Context, module *v1beta1.Module) (*have, error) {
-	selector, roles := client.MatchingLabels{v1beta1.ModuleNameLabel: module.Name}, client.HasLabels{v1beta1.RoleLabel}
-	var daemonSets appsv1.DaemonSetList
-	if err := c.client.List(ctx, &daemonSets, client.InNamespace(module.Namespace), selector, roles); err != nil {
-		return nil, fmt.Errorf("list DaemonSets: %w", err)
-	}
-	var accounts corev1.ServiceAccountList
-	if err := c.client.List(ctx, &accounts, client.InNamespace(module.Namespace), selector, roles); err != nil {
-		return nil, fmt.Errorf("list ServiceAccounts: %w", err)
-	}
-	now := &have{}
-	for i := range daemonSets.Items {
-		if metav1.IsControlledBy(&daemonSets.Items[i], module) {
-			now.daemonSets = append(now.daemonSets, &daemonSets.Items[i])
-		}
-	}
-	for i := range accounts.Items {
-		if metav1.IsControlledBy(&accounts.Items[i], module) {
-			now.accounts = append(now.accounts, &accounts.Items[i])
-		}
-	}
-	var err error
-	now.classes, err = c.classes(ctx, module)
-	return now, err
 }
 
 // ensure applies what is not right. account is nil when the Module names one.
@@ -213,7 +185,7 @@ func (e foreignError) Error() string {
 	return e.what + " exists and does not belong to this Module; delete or rename it"
 }
 
-// mayTake refuses to take over an object that the Module does not control. It asks the API server: the cache holds only
+// mayTake refuses to take over an object that was not made for the Module. It asks the API server: the cache holds only
 // objects with our labels.
 func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name string, object client.Object) error {
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: module.Namespace, Name: name}, object)
@@ -222,7 +194,7 @@ func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 		return nil
 	case err != nil:
 		return fmt.Errorf("get %T %s: %w", object, name, err)
-	case !metav1.IsControlledBy(object, module):
+	case !made(object, module.Name, module.UID):
 		kind := "DaemonSet"
 		if _, ok := object.(*corev1.ServiceAccount); ok {
 			kind = "ServiceAccount"
@@ -232,7 +204,7 @@ func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 	return nil
 }
 
-// prune deletes what this Module controls besides the wanted ones.
+// prune deletes what was made for this Module besides the wanted ones.
 func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
 	err := kube.Prune(ctx, c.client, now.daemonSets, func(ds *appsv1.DaemonSet) bool {
 		return daemonSet != nil && (ds.Name == daemonSet.Name || serves(ds, module))
@@ -245,7 +217,7 @@ func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *hav
 		if keep(sa) {
 			continue
 		}
-		if err := c.unbind(ctx, module, sa); err != nil {
+		if err := c.unbind(ctx, sa); err != nil {
 			return err
 		}
 	}

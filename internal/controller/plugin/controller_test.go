@@ -21,6 +21,7 @@ import (
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/plugin"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -114,8 +115,8 @@ func TestDevicePluginLifecycle(t *testing.T) {
 	exists(t, admin, daemonSet, true)
 	exists(t, admin, account, true)
 	for _, object := range []client.Object{daemonSet, account} {
-		if !metav1.IsControlledBy(object, m) {
-			t.Errorf("%T is not controlled by the Module", object)
+		if !kube.MadeFor(object, m.UID) || len(object.GetOwnerReferences()) > 0 {
+			t.Errorf("%T says that it was made for %v, and belongs to %v", object, object.GetAnnotations(), object.GetOwnerReferences())
 		}
 	}
 

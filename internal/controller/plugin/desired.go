@@ -50,10 +50,10 @@ func objectMeta(module *v1beta1.Module, role string) metav1.ObjectMeta {
 	labels := labelsFor(module, role)
 	labels[partOfLabel] = partOf
 	return metav1.ObjectMeta{
-		Name:            Name(module.Name, role),
-		Namespace:       module.Namespace,
-		Labels:          labels,
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(module, v1beta1.GroupVersion.WithKind("Module"))},
+		Name:        Name(module.Name, role),
+		Namespace:   module.Namespace,
+		Labels:      labels,
+		Annotations: map[string]string{kube.ModuleAnnotation: string(module.UID)},
 	}
 }
 
@@ -100,7 +100,7 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 	if err != nil {
 		return nil, err
 	}
-	ds.Annotations = map[string]string{kube.HashAnnotation: hash}
+	ds.Annotations[kube.HashAnnotation] = hash
 	if d := module.Spec.DRA; d != nil {
 		ds.Annotations[driverAnnotation] = d.DriverName
 	}

@@ -10,14 +10,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/claims"
-	"github.com/drover-project/drover/internal/kube"
 )
 
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
@@ -29,7 +25,7 @@ const driverAnnotation = "drover.dev/dra-driver"
 // keepDriver takes out of have the DRA drivers that cannot go yet, with their ServiceAccounts, and reports whether there
 // are any. Without its driver, a pod that has a device cannot end.
 //
-// Of a Module that is being deleted and has a kernel module, the DaemonSet goes with the Module: its pods leave node by
+// Of a Module that is being deleted and has a kernel module, the DaemonSet goes after the Module: its pods leave node by
 // node with the ready label, which the orders for the nodes see to.
 func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now *have) (bool, error) {
 	leaves := module.DeletionTimestamp != nil && module.Spec.ModuleLoader != nil
@@ -73,24 +69,4 @@ func (c *Controller) held(ctx context.Context, driver string) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// orphans deletes the DeviceClasses of a Module that is gone, which can happen when somebody took its finalizer off.
-func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) error {
-	gone := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	classes, err := c.classes(ctx, gone)
-	if err != nil || len(classes) == 0 {
-		return err
-	}
-	// The cache may only lack it.
-	switch err := c.live.Get(ctx, key, &v1beta1.Module{}); {
-	case err == nil:
-		return nil
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("get Module: %w", err)
-	}
-	if err := kube.Prune(ctx, c.client, classes, func(*resourcev1.DeviceClass) bool { return false }); err != nil {
-		return fmt.Errorf("prune DeviceClasses: %w", err)
-	}
-	return nil
 }

@@ -138,7 +138,7 @@ func (r *restarter) ours(ctx context.Context, key types.NamespacedName, pod *cor
 		return false, err
 	}
 	found, err = r.get(ctx, key, module)
-	return found && metav1.IsControlledBy(daemonSet, module), err
+	return found && kube.MadeFor(daemonSet, module.UID), err
 }
 
 func (r *restarter) get(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {

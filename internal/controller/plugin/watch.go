@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -70,8 +71,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin").
 		For(&v1beta1.Module{}, own).
-		Owns(&appsv1.DaemonSet{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: setChanged})).
-		Owns(&corev1.ServiceAccount{}, own).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject), builder.WithPredicates(predicate.Funcs{UpdateFunc: setChanged})).
+		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject), own).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
 	if c.dra {
 		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
@@ -90,6 +91,13 @@ func moduleOfClass(_ context.Context, class client.Object) []reconcile.Request {
 	}}}
 }
 
+// moduleOfObject is the Module, in the same namespace, that an object says it was made for. The operator's cache holds no others.
+func moduleOfObject(_ context.Context, object client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: object.GetNamespace(), Name: object.GetLabels()[v1beta1.ModuleNameLabel],
+	}}}
+}
+
 // specChanged lets through what is not a mere status.
 func specChanged(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
@@ -97,6 +105,7 @@ func specChanged(e event.UpdateEvent) bool {
 		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
 		placement.Paused(before) != placement.Paused(now) ||
 		!maps.Equal(before.GetLabels(), now.GetLabels()) ||
+		before.GetAnnotations()[kube.ModuleAnnotation] != now.GetAnnotations()[kube.ModuleAnnotation] ||
 		len(before.GetOwnerReferences()) != len(now.GetOwnerReferences())
 }
 
