@@ -27,8 +27,8 @@ import (
 // start makes the controllers, which is the graph of what depends on what, and runs them.
 func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
 	closed := &gate.Gate{}
-	guards := guard.New(mgr.GetAPIReader(), closed, nil)
-	if err := guards.Check(ctx); err != nil {
+	guards := guard.New(mgr.GetClient(), mgr.GetAPIReader(), closed, nil)
+	if _, err := guards.Check(ctx); err != nil {
 		return fmt.Errorf("before the start: %w", err)
 	}
 	return operator.Run(ctx, mgr, options, controllers(mgr, options, guards, closed))

@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -148,17 +149,44 @@ func TestLifecycleNamespaceIsGuarded(t *testing.T) {
 	s.journalIs(each([]string{busy}, tally{Loads: 1, Unloads: 1}))
 }
 
+// peer is KMM's operator as the cluster shows it: a pod that may order kernel modules, and its Lease, which is returned.
+func (s *scenario) peer() client.Object {
+	s.Helper()
+	const account = "kmm-operator-controller"
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "kmm.sigs.x-k8s.io"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("kmm-operator-controller-0_1"), LeaseDurationSeconds: ptr.To[int32](3600), RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: account + "-0"},
+		Spec:       corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: "manager", Image: "example.com/kmm:1"}}},
+	}
+	pod.Spec.NodeSelector = map[string]string{"e2e.drover.dev/nowhere": ""}
+	rights := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "drover-operator"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.key.Namespace, Name: account}},
+	}
+	s.Cleanup(func() {
+		for _, o := range []client.Object{rights, pod, lease} {
+			if err := client.IgnoreNotFound(shared.Admin.Delete(context.Background(), o)); err != nil {
+				s.Error(err)
+			}
+		}
+	})
+	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: account}}, rights, pod, lease} {
+		s.must(shared.Admin.Create(s.Context(), o))
+	}
+	return lease
+}
+
 // TestLifecycleNothingIsTouchedBesideAPeer: while KMM's operator holds its Lease, Drover says so and does nothing else.
 func TestLifecycleNothingIsTouchedBesideAPeer(t *testing.T) {
 	s := given(t, "peer")
 	s.killOperator()
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "kmm.sigs.x-k8s.io"},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("peer"), LeaseDurationSeconds: ptr.To[int32](3600), RenewTime: &metav1.MicroTime{Time: time.Now()},
-		},
-	}
-	s.must(shared.Admin.Create(s.Context(), lease))
+	lease := s.peer()
 	s.create(s.on("hollow-0"))
 	s.startOperator()
 

@@ -3,7 +3,7 @@
 // Package guard closes the gate while it would do harm to write: while another operator for the same kinds is at work, and
 // while the cluster's definition of these kinds is not ours.
 //
-// Reads: the Lease that KMM's operator holds, our CustomResourceDefinitions. Writes nothing.
+// Reads: the Lease that KMM's operator holds, its pod and what that may do, our CustomResourceDefinitions. Writes nothing.
 package guard
 
 import (
@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,17 +31,10 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=kmm.sigs.x-k8s.io,verbs=list
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 
-const (
-	// PeerLease is the name of the Lease that KMM's operator holds, in whatever namespace it runs.
-	PeerLease = "kmm.sigs.x-k8s.io"
-	// interval is how often the Lease is looked at.
-	interval = time.Minute
-	// slack is how late a renewal may be seen: clocks differ.
-	slack = 15 * time.Second
-)
+// interval is how often KMM's Lease is looked at while none holds us back.
+const interval = time.Minute
 
 // CRDs that the operator writes objects of.
 var crds = []string{
@@ -51,17 +43,20 @@ var crds = []string{
 
 // Controller keeps the gate.
 type Controller struct {
-	live  client.Reader
-	gate  *gate.Gate
-	clock clock.PassiveClock
+	client client.Client
+	live   client.Reader
+	gate   *gate.Gate
+	clock  clock.PassiveClock
+	// seen are KMM's Leases by namespace. Only one look is taken at a time.
+	seen map[string]sight
 }
 
-// New makes the controller. live reads from the API server; a nil clock is the time of day.
-func New(live client.Reader, g *gate.Gate, now clock.PassiveClock) *Controller {
+// New makes the controller. c asks who may do what, live reads from the API server; a nil clock is the time of day.
+func New(c client.Client, live client.Reader, g *gate.Gate, now clock.PassiveClock) *Controller {
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Controller{live: live, gate: g, clock: now}
+	return &Controller{client: c, live: live, gate: g, clock: now}
 }
 
 // SetupWithManager registers the controller. It runs in every process, not in the leader only: who becomes the leader must
@@ -88,18 +83,19 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile looks at all of it.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	return reconcile.Result{RequeueAfter: interval}, c.Check(ctx)
+	again, err := c.Check(ctx)
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// Check sets the gate. It is to be called once before any controller starts.
-func (c *Controller) Check(ctx context.Context) error {
-	problem, err := c.peer(ctx)
+// Check sets the gate and says when to look again. It is to be called once before any controller starts.
+func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
+	problem, again, err := c.peer(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if problem == nil {
 		if problem, err = c.definitions(ctx); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if before := c.gate.Closed(); (before == nil) != (problem == nil) {
@@ -110,30 +106,7 @@ func (c *Controller) Check(ctx context.Context) error {
 		}
 	}
 	c.gate.Set(problem)
-	return nil
-}
-
-// peer is about KMM's Lease, while somebody renews it.
-func (c *Controller) peer(ctx context.Context) (*gate.Problem, error) {
-	var leases coordinationv1.LeaseList
-	if err := c.live.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: PeerLease}); err != nil {
-		return nil, fmt.Errorf("list Leases of KMM: %w", err)
-	}
-	for i := range leases.Items {
-		spec := &leases.Items[i].Spec
-		if ptr.Deref(spec.HolderIdentity, "") == "" || spec.RenewTime == nil {
-			continue
-		}
-		until := spec.RenewTime.Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0))*time.Second + slack)
-		if until.After(c.clock.Now()) {
-			return &gate.Problem{
-				Reason: v1beta1.ReasonPeerActive,
-				Message: fmt.Sprintf("KMM's operator is at work in the namespace %s (Lease %s): Drover watches and changes nothing until it stops",
-					leases.Items[i].Namespace, PeerLease),
-			}, nil
-		}
-	}
-	return nil, nil
+	return min(again, interval), nil
 }
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}

@@ -9,72 +9,20 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/controller/guard"
-	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// reason is why the gate is closed after a look with the operator's rights, or nothing, and the whole of what it says.
+// reason is why the gate is closed after a first look with the operator's rights, or nothing, and the whole of what it says.
 func reason(t *testing.T, now time.Time) (short, whole string) {
 	t.Helper()
-	e := env.Get(t)
-	g := &gate.Gate{}
-	if err := guard.New(e.Client(t, e.Config(t, env.Operator)), g, clocktesting.NewFakePassiveClock(now)).Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p := g.Closed(); p != nil {
-		return p.Reason, p.Message
-	}
-	return "", ""
-}
-
-func TestPeerThatIsAtWork(t *testing.T) {
-	now := time.Now()
-	cases := map[string]struct {
-		given func(*coordinationv1.Lease)
-		then  string
-	}{
-		"it renews its Lease":           {func(*coordinationv1.Lease) {}, v1beta1.ReasonPeerActive},
-		"its Lease has run out":         {func(l *coordinationv1.Lease) { l.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-time.Minute)} }, ""},
-		"it has given its Lease back":   {func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") }, ""},
-		"another Lease is none of ours": {func(l *coordinationv1.Lease) { l.Name = "kmm" }, ""},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			e := env.Get(t)
-			lease := &coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace(t), Name: guard.PeerLease},
-				Spec: coordinationv1.LeaseSpec{
-					HolderIdentity: ptr.To("kmm-operator-controller-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: &metav1.MicroTime{Time: now},
-				},
-			}
-			tc.given(lease)
-			admin := e.Admin(t)
-			if err := admin.Create(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := admin.Delete(context.Background(), lease); err != nil {
-					t.Error(err)
-				}
-			})
-			got, message := reason(t, now)
-			if got != tc.then || tc.then != "" && !strings.Contains(message, lease.Namespace) {
-				t.Errorf("%q: %s", got, message)
-			}
-		})
-	}
+	return newWatch(t, now).look(t)
 }
 
 // change is one in the schema of a real CustomResourceDefinition, for the time of a test.
