@@ -84,6 +84,7 @@ func (c *Client) Module(ctx context.Context, name string) (*v1beta1.Module, erro
 	case err != nil:
 		return nil, fmt.Errorf("get Module %s in namespace %s: %w", name, c.Namespace, err)
 	}
+	c.complete(ctx, m)
 	return m, nil
 }
 
@@ -118,6 +119,11 @@ func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([
 	case err != nil:
 		return nil, fmt.Errorf("list Modules in namespace %s: %w", namespace, err)
 	}
+	all := make([]*v1beta1.Module, 0, len(list))
+	for i := range list {
+		all = append(all, &list[i])
+	}
+	c.complete(ctx, all...)
 	return list, nil
 }
 

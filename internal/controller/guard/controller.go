@@ -10,13 +10,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/api/kmm/v1beta2"
+	"github.com/drover-project/drover/internal/definition"
 	"github.com/drover-project/drover/internal/gate"
 )
 
@@ -35,11 +33,6 @@ import (
 
 // interval is how often KMM's Lease is looked at while none holds us back.
 const interval = time.Minute
-
-// CRDs that the operator writes objects of.
-var crds = []string{
-	"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group, "preflightvalidations." + v1beta2.GroupVersion.Group,
-}
 
 // Controller keeps the gate.
 type Controller struct {
@@ -63,12 +56,12 @@ func New(c client.Client, live client.Reader, g *gate.Gate, now clock.PassiveClo
 // know at once.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	crd := &metav1.PartialObjectMetadata{}
-	crd.SetGroupVersionKind(crdKind)
+	crd.SetGroupVersionKind(definition.Kind)
 	only := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("guard").
 		Watches(crd, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			if !slices.Contains(crds, o.GetName()) {
+			if !slices.Contains(definition.Names, o.GetName()) {
 				return nil
 			}
 			return only(ctx, o)
@@ -109,14 +102,12 @@ func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
 	return min(again, interval), nil
 }
 
-var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-
 // definitions is about CRDs that somebody else installed. One that is missing or leaving is another matter, and not this one's.
 func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
 	var faults []string
-	for _, name := range crds {
+	for _, name := range definition.Names {
 		crd := &unstructured.Unstructured{}
-		crd.SetGroupVersionKind(crdKind)
+		crd.SetGroupVersionKind(definition.Kind)
 		switch err := c.live.Get(ctx, client.ObjectKey{Name: name}, crd); {
 		case apierrors.IsNotFound(err):
 			continue
@@ -125,7 +116,7 @@ func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
 		case crd.GetDeletionTimestamp() != nil:
 			continue
 		}
-		if lacks := misfit(crd); lacks != "" {
+		if lacks := definition.Misfit(crd); lacks != "" {
 			faults = append(faults, name+": "+lacks)
 		}
 	}
@@ -134,6 +125,6 @@ func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
 	}
 	return &gate.Problem{
 		Reason:  v1beta1.ReasonCRDIncompatible,
-		Message: "the cluster's CustomResourceDefinitions are not those of this version (" + strings.Join(faults, "; ") + "): Drover changes nothing until config/crd is applied again",
+		Message: definition.Problem(faults...),
 	}, nil
 }

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -24,44 +21,6 @@ func reason(t *testing.T, now time.Time) (short, whole string) {
 	t.Helper()
 	return newWatch(t, now).look(t)
 }
-
-// change is one in the schema of a real CustomResourceDefinition, for the time of a test.
-func change(t *testing.T, name, pointer string, edit func(parent map[string]any, key string)) {
-	t.Helper()
-	admin := env.Get(t).Admin(t)
-	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, crd); err != nil {
-		t.Fatal(err)
-	}
-	before := crd.DeepCopy()
-	versions := crd.Object["spec"].(map[string]any)["versions"].([]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
-	// The newest version is the one that we write.
-	at := versions[len(versions)-1].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any) //nolint:errcheck,forcetypeassert // the shape of every CRD
-	path := strings.Split(pointer, ".")
-	for _, key := range path[:len(path)-1] {
-		next, ok := at[key].(map[string]any)
-		if !ok {
-			t.Fatalf("%s has no %s of %s", name, key, pointer)
-		}
-		at = next
-	}
-	edit(at, path[len(path)-1])
-	if err := admin.Update(t.Context(), crd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		before.SetResourceVersion("")
-		if err := admin.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
-			t.Fatal(err)
-		}
-		before.SetResourceVersion(crd.GetResourceVersion())
-		if err := admin.Update(context.Background(), before); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func TestDefinitionsOfSomebodyElse(t *testing.T) {
 	const configs, modules, preflights = "nodemodulesconfigs.kmm.sigs.x-k8s.io", "modules.kmm.sigs.x-k8s.io", "preflightvalidations.kmm.sigs.x-k8s.io"
 	remove := func(parent map[string]any, key string) { delete(parent, key) }
@@ -96,7 +55,7 @@ func TestDefinitionsOfSomebodyElse(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			change(t, tc.name, tc.pointer, tc.edit)
+			env.Get(t).Redefine(t, tc.name, tc.pointer, tc.edit)
 			got, message := reason(t, time.Now())
 			if got != v1beta1.ReasonCRDIncompatible || !strings.Contains(message, tc.name+": ") || !strings.Contains(message, tc.then) {
 				t.Errorf("%q: %s", got, message)

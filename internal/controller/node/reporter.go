@@ -30,6 +30,7 @@ type reporter struct {
 	recorder   kube.Recorder
 	metrics    *metrics.Board
 	asks       *memory
+	told       told
 	now        func() time.Time
 	gate       *gate.Gate
 }
@@ -40,6 +41,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if err = ignoreNotFound("get Module", err); err == nil {
 			r.asks.forget(request.NamespacedName)
+			r.told.forget(request.NamespacedName)
 			r.metrics.Forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, err
@@ -62,10 +64,26 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return result, nil
 	}
 	if err := r.write(ctx, module, &after); err != nil {
-		return reconcile.Result{}, ignoreNotFound("write status", err)
+		if p := r.gate.Closed(); p != nil && p.Reason == v1beta1.ReasonCRDIncompatible {
+			err = r.unsaid(ctx, module, &after, p)
+		}
+		return result, ignoreNotFound("write status", err)
 	}
+	r.told.forget(request.NamespacedName)
 	r.recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
 	return result, nil
+}
+
+// unsaid is for a definition of Modules without conditions: an event says, once, what they would, and the numbers are still written.
+func (r *reporter) unsaid(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus, p *gate.Problem) error {
+	if r.told.first(client.ObjectKeyFromObject(module), p) {
+		r.recorder.Warn(module, p.Reason, v1beta1.ConditionReady, p.Message)
+	}
+	numbers := v1beta1.ModuleStatus{ModuleLoader: after.ModuleLoader, DevicePlugin: after.DevicePlugin, DRA: after.DRA}
+	if equality.Semantic.DeepEqual(module.Status, numbers) {
+		return nil
+	}
+	return r.write(ctx, module, &numbers)
 }
 
 func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus) error {

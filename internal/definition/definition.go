@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package guard
+// Package definition says whether a cluster's CustomResourceDefinitions are those of this version: the operator must not write by another, and the
+// command line tool tells why nothing is written.
+package definition
 
 import (
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
@@ -16,22 +19,36 @@ import (
 // lists must be maps by namespace and name: in an atomic one, each Module's entry would replace all others.
 var lists = []string{"spec.modules", "status.modules", "status.attempts"}
 
-// misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
-func misfit(crd *unstructured.Unstructured) string {
+// Kind of a CustomResourceDefinition.
+var Kind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// Modules is the name of the CustomResourceDefinition of Modules.
+var Modules = "modules." + v1beta1.GroupVersion.Group
+
+// Names of the CustomResourceDefinitions whose objects the operator writes.
+var Names = []string{Modules, "nodemodulesconfigs." + v1beta1.GroupVersion.Group, preflights + "." + v1beta2.GroupVersion.Group}
+
+// Problem is what a user is told of definitions that are not ours; faults name them, and what each of them lacks.
+func Problem(faults ...string) string {
+	return "the cluster's CustomResourceDefinitions are not those of this version (" + strings.Join(faults, "; ") + "): Drover changes nothing until config/crd is applied again"
+}
+
+// Misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
+func Misfit(crd *unstructured.Unstructured) string {
 	plural, _, _ := strings.Cut(crd.GetName(), ".")
 	version := versionOf(plural)
-	schema := served(crd, version)
-	if schema == nil {
+	root := served(crd, version)
+	if root == nil {
 		return "version " + version + " is not served"
 	}
 	if plural == "nodemodulesconfigs" {
 		for _, path := range lists {
-			if !isMap(at(schema, path)) {
+			if !isMap(at(root, path)) {
 				return "the list " + path + " is not a map by namespace and name"
 			}
 		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(fields[plural]), func(path string) bool { return at(schema, path) != nil })
+	missing := slices.DeleteFunc(slices.Clone(fields[plural]), func(path string) bool { return at(root, path) != nil })
 	switch len(missing) {
 	case 0:
 		return ""
@@ -60,11 +77,11 @@ func served(crd *unstructured.Unstructured, ours string) map[string]any {
 		if !ok || version["name"] != ours || version["served"] != true {
 			continue
 		}
-		schema, _, err := unstructured.NestedMap(version, "schema", "openAPIV3Schema")
+		root, _, err := unstructured.NestedMap(version, "schema", "openAPIV3Schema")
 		if err != nil {
 			return nil
 		}
-		return schema
+		return root
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package guard
+package definition
 
 import (
 	"maps"
@@ -19,7 +19,7 @@ func TestEveryFieldOfOursIsAskedFor(t *testing.T) {
 	// As many as there were when this was written: fields are only added.
 	least := map[string]int{"modules": 20, "nodemodulesconfigs": 20, "preflightvalidations": 15}
 	for plural, asked := range fields {
-		content, err := os.ReadFile("../../../config/crd/bases/kmm.sigs.x-k8s.io_" + plural + ".yaml")
+		content, err := os.ReadFile("../../config/crd/bases/kmm.sigs.x-k8s.io_" + plural + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
