@@ -60,17 +60,7 @@ type Verdict struct {
 
 // Add takes the report of a node that exists.
 func (f *Fleet) Add(config *v1beta1.NodeModulesConfig) {
-	for i := range config.Status.Attempts {
-		a := &config.Status.Attempts[i]
-		if a.Strike == nil {
-			continue
-		}
-		f.strikes = append(f.strikes, Strike{
-			Node: config.Name, Module: types.NamespacedName{Namespace: a.Namespace, Name: a.Name},
-			Delivery: a.Strike.Delivery, Build: a.Strike.Build, At: a.Strike.Began.Time,
-			Evidence: a.Strike.Evidence, Kept: a.Strike.Kept, Excused: excused(config, a),
-		})
-	}
+	f.strikes = append(f.strikes, Reported(config)...)
 	for i := range config.Spec.Modules {
 		if at := config.Spec.Modules[i].Excused; at != nil {
 			f.past = append(f.past, Mark{Node: config.Name, At: at.Time})
@@ -78,14 +68,41 @@ func (f *Fleet) Add(config *v1beta1.NodeModulesConfig) {
 	}
 }
 
-// excused is what the order that an attempt is about says.
-func excused(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) time.Time {
+// Reported are the strikes of a node that count: those of a delivery that the node has an order for. What a node says of other Modules, or of
+// deliveries that it was never given, is no reason to keep anything from other nodes.
+func Reported(config *v1beta1.NodeModulesConfig) []Strike {
+	var all []Strike
+	for i := range config.Status.Attempts {
+		a := &config.Status.Attempts[i]
+		if a.Strike == nil {
+			continue
+		}
+		order := orderFor(config, a)
+		if order == nil {
+			continue
+		}
+		s := Strike{
+			Node: config.Name, Module: types.NamespacedName{Namespace: a.Namespace, Name: a.Name},
+			Delivery: a.Strike.Delivery, Build: a.Strike.Build, At: a.Strike.Began.Time,
+			Evidence: a.Strike.Evidence, Kept: a.Strike.Kept,
+		}
+		if order.Excused != nil {
+			s.Excused = order.Excused.Time
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// orderFor is the order that a strike is about; nil: the node has none.
+func orderFor(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) *v1beta1.NodeModuleSpec {
 	for i := range config.Spec.Modules {
-		if e := &config.Spec.Modules[i]; e.Namespace == a.Namespace && e.Name == a.Name && e.Excused != nil {
-			return e.Excused.Time
+		e := &config.Spec.Modules[i]
+		if e.Namespace == a.Namespace && e.Name == a.Name && e.Delivery != nil && e.Delivery.ID == a.Strike.Delivery {
+			return e
 		}
 	}
-	return time.Time{}
+	return nil
 }
 
 // Judge says what follows for a Module. Causes from outside are looked for among the strikes of all Modules: a power cut

@@ -3,6 +3,7 @@
 package strikes_test
 
 import (
+	stdcmp "cmp"
 	"testing"
 	"time"
 
@@ -23,6 +24,8 @@ type report struct {
 	node, module, delivery string
 	minute                 int
 	evidence, kept         bool
+	// ordered is the delivery that the node has an order for; "": that of the strike.
+	ordered string
 	// excused is the minute that the order says; 0: none. cleared: nothing is reported any more.
 	excused int
 	cleared bool
@@ -36,7 +39,7 @@ func (r report) config() *v1beta1.NodeModulesConfig {
 		r.delivery = "d1"
 	}
 	c := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: r.node}}
-	order := v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: r.module}}
+	order := v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: r.module}, Delivery: &v1beta1.Delivery{ID: stdcmp.Or(r.ordered, r.delivery)}}
 	if r.excused > 0 {
 		order.Excused = &metav1.Time{Time: minute(r.excused)}
 	}
@@ -69,14 +72,15 @@ func TestJudge(t *testing.T) {
 		retried int
 		then    verdict
 	}{
-		"nothing":                        {},
-		"one strike holds its delivery":  {given: []report{{node: "a", minute: 1}}, then: verdict{Held: map[string]string{"d1": "a"}}},
-		"each delivery for itself":       {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30, delivery: "d2"}}, then: verdict{Held: map[string]string{"d1": "b", "d2": "a"}}},
-		"the first node by name is told": {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30}}, then: verdict{Held: map[string]string{"d1": "a"}}},
-		"another Module's is not ours":   {given: []report{{node: "a", module: "fs", minute: 1}}},
-		"cleared":                        {given: []report{{node: "a", minute: 1, cleared: true}}},
-		"retried since":                  {given: []report{{node: "a", minute: 1}}, retried: 2},
-		"struck again after the retry":   {given: []report{{node: "a", minute: 3}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"nothing":                                                {},
+		"one strike holds its delivery":                          {given: []report{{node: "a", minute: 1}}, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"each delivery for itself":                               {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30, delivery: "d2"}}, then: verdict{Held: map[string]string{"d1": "b", "d2": "a"}}},
+		"the first node by name is told":                         {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30}}, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"another Module's is not ours":                           {given: []report{{node: "a", module: "fs", minute: 1}}},
+		"a node that was never given the delivery holds nothing": {given: []report{{node: "a", minute: 1, ordered: "d2"}}},
+		"cleared":                      {given: []report{{node: "a", minute: 1, cleared: true}}},
+		"retried since":                {given: []report{{node: "a", minute: 1}}, retried: 2},
+		"struck again after the retry": {given: []report{{node: "a", minute: 3}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
 		"on many nodes within minutes it came from outside": {
 			given: everywhere, then: verdict{Excuse: map[string]int{"a": 1, "b": 2, "c": 3, "d": 4}},
 		},

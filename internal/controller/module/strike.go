@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/strikes"
 )
 
 // struck reports whether an order must not be given to a node because it took another one down. A node that has the
@@ -42,16 +43,10 @@ func (pl *planner) excused(order *v1beta1.NodeModuleSpec, v *view) *v1beta1.Node
 }
 
 // struckBy are the strikes that a NodeModulesConfig reports.
-func struckBy(object client.Object) []v1beta1.Strike {
+func struckBy(object client.Object) []strikes.Strike {
 	config, ok := object.(*v1beta1.NodeModulesConfig)
 	if !ok {
 		return nil
 	}
-	var all []v1beta1.Strike
-	for i := range config.Status.Attempts {
-		if s := config.Status.Attempts[i].Strike; s != nil {
-			all = append(all, *s)
-		}
-	}
-	return all
+	return strikes.Reported(config)
 }

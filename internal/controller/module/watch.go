@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,7 +28,9 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/strikes"
 )
 
 const (
@@ -51,7 +54,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Named("module").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.nodeCreated, UpdateFunc: c.nodeUpdated, DeleteFunc: c.nodeDeleted}).
-		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{CreateFunc: configCreated, UpdateFunc: c.configUpdated, DeleteFunc: c.configDeleted}).
+		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{CreateFunc: c.configCreated, UpdateFunc: c.configUpdated, DeleteFunc: c.configDeleted}).
 		Watches(&corev1.Pod{}, handler.Funcs{CreateFunc: carrierCreated, UpdateFunc: carrierUpdated, DeleteFunc: carrierDeleted}).
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
@@ -115,11 +118,11 @@ func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q que
 	}
 }
 
-// enqueueOrdered queues every Module that a node's NodeModulesConfig speaks of.
+// enqueueOrdered queues every Module that a node has an order of.
 func (c *Controller) enqueueOrdered(ctx context.Context, q queue, node string) {
 	config := &v1beta1.NodeModulesConfig{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: node}, config, client.DisableReadYourWritesConsistency); err == nil {
-		enqueueNamed(q, config)
+		c.enqueueChanged(ctx, q, nil, config)
 	}
 }
 
@@ -137,19 +140,21 @@ func nodeConcerns(m *v1beta1.Module, object client.Object) bool {
 	return ok && placement.Selects(m, node)
 }
 
-func configCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueNamed(q, e.Object) }
+func (c *Controller) configCreated(ctx context.Context, e event.CreateEvent, q queue) {
+	c.enqueueChanged(ctx, q, nil, e.Object)
+}
 
 func (c *Controller) configUpdated(ctx context.Context, e event.UpdateEvent, q queue) {
-	enqueueNamed(q, e.ObjectOld, e.ObjectNew)
-	if !equality.Semantic.DeepEqual(struckBy(e.ObjectOld), struckBy(e.ObjectNew)) {
+	c.enqueueChanged(ctx, q, e.ObjectOld, e.ObjectNew)
+	if !slices.Equal(struckBy(e.ObjectOld), struckBy(e.ObjectNew)) {
 		// Whether a strike has an outside cause is seen from those of all Modules.
-		c.enqueueModules(ctx, q, func(*v1beta1.Module) bool { return true })
+		c.enqueueStruck(ctx, q)
 	}
 }
 
 // configDeleted brings the entries of all Modules back: of those that it named and of those that select its node.
 func (c *Controller) configDeleted(ctx context.Context, e event.DeleteEvent, q queue) {
-	enqueueNamed(q, e.Object)
+	c.enqueueChanged(ctx, q, e.Object, nil)
 	node := &corev1.Node{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: e.Object.GetName()}, node, client.DisableReadYourWritesConsistency); err != nil {
 		// No such node: nothing to bring back. Anything else is read again with the node's next event.
@@ -158,32 +163,39 @@ func (c *Controller) configDeleted(ctx context.Context, e event.DeleteEvent, q q
 	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return placement.Selects(m, node) })
 }
 
-// enqueueNamed queues every Module that the objects speak of.
-func enqueueNamed(q queue, objects ...client.Object) {
-	for key := range named(objects...) {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+// enqueueChanged queues the Modules whose part of a NodeModulesConfig changed. What only the node's status names counts where there is such
+// a Module: a node that makes up names costs nothing.
+func (c *Controller) enqueueChanged(ctx context.Context, q queue, before, now client.Object) {
+	was, _ := before.(*v1beta1.NodeModulesConfig)
+	is, _ := now.(*v1beta1.NodeModulesConfig)
+	for key, ordered := range facts.Changed(was, is) {
+		if ordered || c.known(ctx, key) {
+			q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		}
 	}
 }
 
-// named are the Modules that NodeModulesConfigs speak of.
-func named(objects ...client.Object) map[types.NamespacedName]bool {
-	keys := map[types.NamespacedName]bool{}
-	for _, object := range objects {
-		config, ok := object.(*v1beta1.NodeModulesConfig)
-		if !ok {
-			continue
-		}
-		for i := range config.Spec.Modules {
-			keys[types.NamespacedName{Namespace: config.Spec.Modules[i].Namespace, Name: config.Spec.Modules[i].Name}] = true
-		}
-		for i := range config.Status.Modules {
-			keys[types.NamespacedName{Namespace: config.Status.Modules[i].Namespace, Name: config.Status.Modules[i].Name}] = true
-		}
-		for i := range config.Status.Attempts {
-			keys[types.NamespacedName{Namespace: config.Status.Attempts[i].Namespace, Name: config.Status.Attempts[i].Name}] = true
+// known reports whether the cache has the Module, or cannot tell.
+func (c *Controller) known(ctx context.Context, key types.NamespacedName) bool {
+	return !apierrors.IsNotFound(c.client.Get(ctx, key, &v1beta1.Module{}, client.DisableReadYourWritesConsistency))
+}
+
+// enqueueStruck queues the Modules that strikes are reported of: a verdict changes for no other.
+func (c *Controller) enqueueStruck(ctx context.Context, q queue) {
+	var configs v1beta1.NodeModulesConfigList
+	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		log.FromContext(ctx).Error(err, "List NodeModulesConfigs for an event")
+		return
+	}
+	struck := map[types.NamespacedName]bool{}
+	for i := range configs.Items {
+		for _, s := range strikes.Reported(&configs.Items[i]) {
+			struck[s.Module] = true
 		}
 	}
-	return keys
+	for key := range struck {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+	}
 }
 
 func carrierCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueCarrier(q, e.Object) }
@@ -235,7 +247,7 @@ func (c *Controller) modulesOfDefinition(ctx context.Context, crd client.Object)
 	}
 	for i := range configs.Items {
 		if held(&configs.Items[i]) {
-			for key := range named(&configs.Items[i]) {
+			for key := range facts.Changed(nil, &configs.Items[i]) {
 				requests = append(requests, reconcile.Request{NamespacedName: key})
 			}
 		}

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -128,10 +129,10 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
-		Watches(&v1beta1.NodeModulesConfig{}, soon(modulesOfConfig),
+		Watches(&v1beta1.NodeModulesConfig{}, reported(),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: reportChanged})).
 		Watches(&v1beta1.NodeModulesConfig{}, measured(o.Metrics, o.Now)).
-		Watches(&corev1.Node{}, soon(r.modulesOfNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&corev1.Node{}, r.nodeEvents()).
 		Watches(&corev1.Pod{}, soon(moduleOfPart), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		Watches(&appsv1.DaemonSet{}, soon(moduleOfPart), onlyNew).
 		WatchesRawSource(changesOf(o.Deliveries)).
@@ -181,31 +182,59 @@ func soon(modules func(context.Context, client.Object) []types.NamespacedName) h
 	}
 }
 
-// modulesOfConfig are the Modules that a NodeModulesConfig speaks of.
-func modulesOfConfig(_ context.Context, object client.Object) []types.NamespacedName {
-	nmc, ok := object.(*v1beta1.NodeModulesConfig)
-	if !ok {
-		return nil
+// reported queues the Modules whose part of a NodeModulesConfig changed.
+func reported() handler.Funcs {
+	add := func(q queue, before, now client.Object) {
+		was, _ := before.(*v1beta1.NodeModulesConfig)
+		is, _ := now.(*v1beta1.NodeModulesConfig)
+		for key := range facts.Changed(was, is) {
+			q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		}
 	}
-	var keys []types.NamespacedName
-	for i := range nmc.Spec.Modules {
-		keys = append(keys, types.NamespacedName{Namespace: nmc.Spec.Modules[i].Namespace, Name: nmc.Spec.Modules[i].Name})
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(q, nil, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(q, e.Object, nil) },
 	}
-	for i := range nmc.Status.Modules {
-		keys = append(keys, types.NamespacedName{Namespace: nmc.Status.Modules[i].Namespace, Name: nmc.Status.Modules[i].Name})
-	}
-	for i := range nmc.Status.Attempts {
-		keys = append(keys, types.NamespacedName{Namespace: nmc.Status.Attempts[i].Namespace, Name: nmc.Status.Attempts[i].Name})
-	}
-	return keys
 }
 
-// modulesOfNode are the Modules that select a node, and those that may wait for it to let them go.
-func (r *reporter) modulesOfNode(ctx context.Context, object client.Object) []types.NamespacedName {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return nil
+// nodeEvents queues the Modules that select a node, and those that may wait for it to let them go; for a change of labels alone, most of
+// which the labeler made, only those that select the node before or after and not both times, or whose version it shows.
+func (r *reporter) nodeEvents() handler.Funcs {
+	add := func(ctx context.Context, q queue, concerned func(*v1beta1.Module) bool) {
+		for _, key := range r.modules(ctx, concerned) {
+			q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		}
 	}
+	at := func(ctx context.Context, q queue, object client.Object) {
+		if node, ok := object.(*corev1.Node); ok {
+			add(ctx, q, func(m *v1beta1.Module) bool { return leaving(m) || placement.Selects(m, node) })
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { at(ctx, q, e.Object) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { at(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			switch before, now, ok := pair[*corev1.Node](e); {
+			case !ok:
+			case nodeChanged(before, now):
+				at(ctx, q, before)
+				at(ctx, q, now)
+			case !maps.Equal(before.Labels, now.Labels):
+				add(ctx, q, func(m *v1beta1.Module) bool { return labelsConcern(m, before, now) })
+			}
+		},
+	}
+}
+
+// labelsConcern reports whether the labels of a node make a difference to a Module.
+func labelsConcern(m *v1beta1.Module, before, now *corev1.Node) bool {
+	version := v1beta1.VersionWorkerLabel(m.Namespace, m.Name)
+	return placement.Selects(m, before) != placement.Selects(m, now) || placement.Eligible(m, before) != placement.Eligible(m, now) ||
+		before.Labels[version] != now.Labels[version]
+}
+
+func (r *reporter) modules(ctx context.Context, concerned func(*v1beta1.Module) bool) []types.NamespacedName {
 	var modules v1beta1.ModuleList
 	if err := r.client.List(ctx, &modules, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		// The cache ends with the process only: there is nothing left to queue.
@@ -213,7 +242,7 @@ func (r *reporter) modulesOfNode(ctx context.Context, object client.Object) []ty
 	}
 	var keys []types.NamespacedName
 	for i := range modules.Items {
-		if m := &modules.Items[i]; leaving(m) || placement.Selects(m, node) {
+		if m := &modules.Items[i]; concerned(m) {
 			keys = append(keys, client.ObjectKeyFromObject(m))
 		}
 	}
@@ -246,12 +275,8 @@ func (r *reporter) changesOfGate() source.Source {
 	return source.Func(func(ctx context.Context, q queue) error {
 		r.gate.Watch(func() {
 			go func() { // the gate waits for nobody
-				var modules v1beta1.ModuleList
-				if err := r.client.List(ctx, &modules, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-					return // the cache fails only when the process ends
-				}
-				for i := range modules.Items {
-					q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&modules.Items[i])})
+				for _, key := range r.modules(ctx, func(*v1beta1.Module) bool { return true }) {
+					q.Add(reconcile.Request{NamespacedName: key})
 				}
 			}()
 		})
@@ -266,15 +291,12 @@ func labelsConcerned(e event.UpdateEvent) bool {
 		!sameVersions(before.Labels, now.Labels))
 }
 
-// nodeChanged lets through what the reporter reads of a Node. The labels that the labeler keeps are not part of it, unless
-// a Module selects by them.
-func nodeChanged(e event.UpdateEvent) bool {
-	before, now, ok := pair[*corev1.Node](e)
-	return ok && (before.UID != now.UID || !equality.Semantic.DeepEqual(before.Status.NodeInfo, now.Status.NodeInfo) ||
+// nodeChanged reports whether what the reporter reads of a Node changed, its labels aside.
+func nodeChanged(before, now *corev1.Node) bool {
+	return before.UID != now.UID || !equality.Semantic.DeepEqual(before.Status.NodeInfo, now.Status.NodeInfo) ||
 		placement.Ready(before) != placement.Ready(now) ||
 		!placement.SameWishes(before, now) ||
-		!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
-		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints))
+		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints)
 }
 
 func configChanged(e event.UpdateEvent) bool {
