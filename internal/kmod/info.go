@@ -6,6 +6,7 @@
 package kmod
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 )
@@ -59,8 +60,9 @@ type Param struct {
 // NormalizeName makes a module's name comparable: the kernel and its tools treat "-" and "_" alike.
 func NormalizeName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Bounds of what a .modinfo section may hold. The kernel's largest modules have a few thousand aliases.
+// Bounds of what a .modinfo section may hold. The kernel's largest modules have a few thousand aliases, less than a megabyte.
 const (
+	maxModinfo        = 4 << 20
 	maxModinfoEntries = 1 << 17
 	maxModinfoEntry   = 64 << 10
 )
@@ -69,13 +71,16 @@ const (
 func (info *Info) parseModinfo(section []byte) error {
 	params := paramList{index: map[string]int{}}
 	softdeps := 0
-	rest := string(section)
-	for entries := 0; rest != ""; {
-		var entry string
-		entry, rest, _ = strings.Cut(rest, "\x00")
-		if entry == "" {
+	if len(section) > maxModinfo {
+		return fmt.Errorf("%w: .modinfo has %d bytes, at most %d are read", ErrMalformed, len(section), maxModinfo)
+	}
+	for entries := 0; len(section) > 0; {
+		var raw []byte
+		raw, section, _ = bytes.Cut(section, []byte{0})
+		if len(raw) == 0 {
 			continue // padding
 		}
+		entry := string(raw) // its own memory: what is kept of it keeps nothing else alive
 		if entries++; entries > maxModinfoEntries || len(entry) > maxModinfoEntry {
 			return fmt.Errorf("%w: .modinfo is out of bounds", ErrMalformed)
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -274,4 +275,40 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("error %v is of no known kind", err)
 		}
 	})
+}
+
+// TestReadKeepsOnlyTheFacts: what a small file decompresses to is not held by what was read of it.
+func TestReadKeepsOnlyTheFacts(t *testing.T) {
+	t.Run("a section without bounds", func(t *testing.T) {
+		module := synth.Module{Name: "a", License: "GPL" + strings.Repeat("\x00", 5<<20)}
+		if _, err := kmod.Read(module.Bytes()); !errors.Is(err, kmod.ErrMalformed) || !strings.Contains(err.Error(), ".modinfo") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("facts between others", func(t *testing.T) {
+		module := synth.Module{Name: "a", License: "GPL" + strings.Repeat("\x00unknown="+strings.Repeat("x", 1000), 3000)}
+		content := module.Bytes()
+		var kept []*kmod.Info
+		before := heap()
+		for range 20 {
+			info, err := kmod.Read(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, info)
+		}
+		if grown := heap() - before; grown > 4<<20 {
+			t.Errorf("%d facts hold %d bytes", len(kept), grown)
+		}
+		runtime.KeepAlive(kept)
+		runtime.KeepAlive(content)
+	})
+}
+
+// heap is what is alive.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below
 }
