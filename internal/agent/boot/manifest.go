@@ -99,6 +99,9 @@ func (o PodOptions) complete(spec *corev1.PodSpec) {
 		"boot", "--node-name=" + o.NodeName, "--host-root=" + o.HostRoot, "--state-dir=" + o.StateDir,
 		"--firmware-dir=" + o.FirmwareDir, "--boot-manifest-dir=" + o.ManifestDir,
 	}, o.Args...)
+	if caps := c.SecurityContext.Capabilities; caps != nil { // nobody hears who holds a module
+		caps.Add = slices.DeleteFunc(caps.Add, func(c corev1.Capability) bool { return c == "SYS_PTRACE" })
+	}
 	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil })
 	unused := func(name string) bool { return name == podsVolume || name == logsVolume }
 	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return unused(m.Name) })

@@ -10,7 +10,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/internal/testkit/privileges"
 )
@@ -110,5 +114,46 @@ func TestListRefuses(t *testing.T) {
 				t.Error("it is not refused")
 			}
 		})
+	}
+}
+
+// TestNoPtrace: the component takes away that one capability and nothing else.
+func TestNoPtrace(t *testing.T) {
+	files := filesys.MakeFsInMemory()
+	for name, source := range map[string]string{
+		"/agent/daemonset.yaml": daemonSet, "/agent/kustomization.yaml": "../../../config/agent/kustomization.yaml",
+		"/no-ptrace/kustomization.yaml": "../../../config/no-ptrace/kustomization.yaml",
+	} {
+		content, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := files.WriteFile(name, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := files.WriteFile("/all/kustomization.yaml", []byte("resources: [../agent]\ncomponents: [../no-ptrace]\n")); err != nil {
+		t.Fatal(err)
+	}
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := all.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &appsv1.DaemonSet{}
+	if err := yaml.UnmarshalStrict(content, got); err != nil {
+		t.Fatal(err)
+	}
+	want := pod(t)
+	caps := want.Containers[0].SecurityContext.Capabilities
+	caps.Add = slices.DeleteFunc(caps.Add, func(c corev1.Capability) bool { return c == "SYS_PTRACE" })
+	if len(caps.Add) != 3 {
+		t.Errorf("capabilities %v", caps.Add)
+	}
+	if diff := cmp.Diff(want, &got.Spec.Template.Spec); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
