@@ -3,61 +3,153 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// Bounds of what is read from persistent storage, which holds few and small files.
+// Bounds of what is read from persistent storage. A back end that keeps a kilobyte per file (EFI variables) has a dozen files per dump.
 const (
-	maxDumps    = 64
-	maxDumpSize = 1 << 20
+	maxDumps     = 64
+	maxDumpFiles = 4096
+	maxDumpSize  = 1 << 20
+	// maxDumpDepth is how deep systemd-pstore puts what it moves: by time, by number.
+	maxDumpDepth = 3
+	// samePanic is how far apart the parts of one dump may have been written.
+	samePanic = time.Minute
 )
 
-// readDumps reads the kernel logs ("dmesg-…") in a pstore directory. Back ends split a log into parts, a file each; newer parts have lower
-// numbers. A directory that is not there holds none.
-func readDumps(dir string) ([]Dump, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// readDumps reads the kernel logs ("dmesg-…") below directories, newest first: the pstore file system, and where systemd-pstore moves its files
+// early in each boot. A directory that is not there holds none. What could be read is returned with an error, too.
+func readDumps(dirs ...string) ([]Dump, error) {
+	var parts []part
+	var failed []error
+	for _, dir := range dirs {
+		found, err := readParts(dir)
+		parts, failed = append(parts, found...), append(failed, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("host: pstore: %w", err)
-	}
-	var dumps []Dump
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "dmesg-") || !e.Type().IsRegular() || len(dumps) >= maxDumps {
-			continue
-		}
-		d, err := readDump(filepath.Join(dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // somebody archives them
-		}
-		if err != nil {
-			return dumps, err
-		}
-		dumps = append(dumps, d)
-	}
-	return dumps, nil
+	dumps := joinParts(parts)
+	return dumps[:min(len(dumps), maxDumps)], errors.Join(failed...)
 }
 
-func readDump(name string) (Dump, error) {
+func readParts(dir string) ([]part, error) {
+	type file struct {
+		name string
+		time time.Time
+	}
+	var files []file
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // somebody archives them
+		case err != nil:
+			return err
+		case entry.IsDir():
+			if rel, err := filepath.Rel(dir, name); err == nil && strings.Count(rel, "/") >= maxDumpDepth {
+				return fs.SkipDir
+			}
+			return nil
+		case !entry.Type().IsRegular(), !strings.HasPrefix(entry.Name(), "dmesg-"), strings.HasSuffix(entry.Name(), ".enc.z"):
+			return nil // the last are those that the kernel could not unpack
+		}
+		info, err := entry.Info()
+		if err == nil {
+			files = append(files, file{name, info.ModTime()})
+		}
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("host: pstore: %w", err)
+	}
+	slices.SortStableFunc(files, func(a, b file) int { return b.time.Compare(a.time) })
+	failed := []error{err}
+	var parts []part
+	for _, f := range files[:min(len(files), maxDumpFiles)] {
+		p, err := readPart(f.name, f.time)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if failed = append(failed, err); err == nil {
+			parts = append(parts, p)
+		}
+	}
+	return parts, errors.Join(failed...)
+}
+
+func readPart(name string, at time.Time) (part, error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return Dump{}, fmt.Errorf("host: pstore: %w", err)
+		return part{}, fmt.Errorf("host: pstore: %w", err)
 	}
 	defer func() { _ = file.Close() }() // only read from
-	info, err := file.Stat()
-	if err != nil {
-		return Dump{}, fmt.Errorf("host: pstore: %w", err)
-	}
 	text, err := io.ReadAll(io.LimitReader(file, maxDumpSize))
 	if err != nil {
-		return Dump{}, fmt.Errorf("host: pstore: %w", err)
+		return part{}, fmt.Errorf("host: pstore: %w", err)
 	}
-	return Dump{Text: string(text), Time: info.ModTime()}, nil
+	return parsePart(string(text), at), nil
+}
+
+// part is one file of a dump.
+type part struct {
+	// of names the dump as the kernel's first line does: its cause and its number in that boot. Empty: there is no such line.
+	of string
+	// number counts from the end of the log: part 1 is the newest. 0: unknown.
+	number int
+	text   string
+	time   time.Time
+}
+
+// partLine is what the kernel begins each part with: "Panic#2 Part3".
+var partLine = regexp.MustCompile(`^([A-Za-z][\w ]*#\d+) Part(\d+)\r?\n`)
+
+func parsePart(text string, at time.Time) part {
+	p := part{text: text, time: at}
+	if m := partLine.FindStringSubmatch(text); m != nil {
+		if number, err := strconv.Atoi(m[2]); err == nil {
+			p.of, p.number, p.text = m[1], number, text[len(m[0]):]
+		}
+	}
+	return p
+}
+
+// joinParts makes dumps, newest first, of parts: those that bear the name of one dump and were written at about one time, the oldest text first.
+func joinParts(parts []part) []Dump {
+	var dumps [][]part
+	for _, p := range parts {
+		at := slices.IndexFunc(dumps, func(d []part) bool {
+			return p.of != "" && d[0].of == p.of && d[0].time.Sub(p.time).Abs() <= samePanic && !slices.ContainsFunc(d, func(q part) bool { return q.number == p.number })
+		})
+		if at < 0 {
+			dumps = append(dumps, []part{p})
+			continue
+		}
+		dumps[at] = append(dumps[at], p)
+	}
+	var joined []Dump
+	for _, d := range dumps {
+		slices.SortFunc(d, func(a, b part) int { return cmp.Compare(b.number, a.number) })
+		var text strings.Builder
+		latest := d[0].time
+		for _, p := range d {
+			if text.Len() > 0 && !strings.HasSuffix(text.String(), "\n") && p.number == 0 {
+				text.WriteString("\n")
+			}
+			text.WriteString(p.text)
+			if p.time.After(latest) {
+				latest = p.time
+			}
+		}
+		joined = append(joined, Dump{Text: text.String(), Time: latest})
+	}
+	slices.SortStableFunc(joined, func(a, b Dump) int { return b.Time.Compare(a.Time) })
+	return joined
 }

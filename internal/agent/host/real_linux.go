@@ -162,7 +162,9 @@ func (r *Real) SetFirmwarePath(value string) error {
 }
 
 // Dumps implements Host.
-func (r *Real) Dumps() ([]Dump, error) { return readDumps(filepath.Join(r.root, "sys/fs/pstore")) }
+func (r *Real) Dumps() ([]Dump, error) {
+	return readDumps(filepath.Join(r.root, "sys/fs/pstore"), filepath.Join(r.root, "var/lib/systemd/pstore"))
+}
 
 // Tree implements Host.
 func (r *Real) Tree() (fs.FS, error) { return os.DirFS(r.modulesDir()), nil }
