@@ -242,17 +242,12 @@ func (c *Cache) initrd(ctx context.Context, kernel Kernel) (string, error) {
 			return fmt.Errorf("read guest file: %w", err)
 		}
 		files["init"] = File{Content: init, Mode: 0o755}
-		order, err := loadOrder(ctx, kernel)
+		modules, err := BootModules(ctx, kernel, bootModules...)
 		if err != nil {
 			return err
 		}
-		for i, path := range order {
-			content, err := readModule(ctx, path)
-			if err != nil {
-				return err
-			}
-			name := strings.TrimSuffix(filepath.Base(path), ".xz")
-			files[fmt.Sprintf("modules/%02d-%s", i, name)] = File{Content: content}
+		for name, file := range modules {
+			files["modules/"+name] = file
 		}
 		return writeGzippedCPIO(filepath.Join(dir, "initrd.gz"), files)
 	})

@@ -115,12 +115,32 @@ func readModulesDep(path string) (map[string][]string, error) {
 // uncompressed, so that the guest's own tools need not know compression.
 var bootModules = []string{"virtio_pci", "virtio_blk", "ext4", "virtio_net", "overlay", "veth"}
 
-// loadOrder returns the files of the boot modules and their dependencies in
-// the order to load them; what is built in needs no file.
-func loadOrder(ctx context.Context, kernel Kernel) ([]string, error) {
+// BootModules returns the files of a kernel's modules, and of what they depend
+// on, uncompressed, under names that sort in the order to load them. What is
+// built in needs no file.
+func BootModules(ctx context.Context, kernel Kernel, modules ...string) (map[string]File, error) {
+	order, err := loadOrder(ctx, kernel, modules)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]File{}
+	for i, path := range order {
+		content, err := readModule(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".xz")
+		files[fmt.Sprintf("%02d-%s", i, name)] = File{Content: content}
+	}
+	return files, nil
+}
+
+// loadOrder returns the files of modules and their dependencies in the order
+// to load them.
+func loadOrder(ctx context.Context, kernel Kernel, modules []string) ([]string, error) {
 	seen := map[string]bool{}
 	var order []string
-	for _, module := range bootModules {
+	for _, module := range modules {
 		shown, err := command{name: "modprobe", args: []string{
 			"-d", kernel.Root, "-S", kernel.Release, "-C", "/dev/null", "--show-depends", module}}.run(ctx)
 		if err != nil {

@@ -32,6 +32,7 @@ var hostPackages = []string{
 	"pkg-config",      // runc finds libseccomp
 	"qemu-system-x86", // the machine
 	"qemu-utils",      // qemu-img
+	"xfsprogs",        // mkfs.xfs
 	"xz-utils",        // compressed kernel modules
 }
 
