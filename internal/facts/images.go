@@ -7,7 +7,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -39,17 +38,17 @@ func (s *Scene) want(node *corev1.Node) want {
 	if s.wants == nil {
 		s.wants = map[string]want{}
 	}
-	s.wants[key] = s.made(ask, info.Architecture)
+	s.wants[key] = s.made(ask, info)
 	return s.wants[key]
 }
 
-func (s *Scene) made(ask *status.Ask, arch string) want {
+func (s *Scene) made(ask *status.Ask, node *corev1.NodeSystemInfo) want {
 	w := want{ask: ask}
-	declared, err := s.Asks.declared.On(&ask.Config, ask.Mapping, arch)
+	declared, err := s.Asks.declared.On(&ask.Config, ask.Mapping, node)
 	if err == nil && declared == nil {
 		return w
 	}
-	w.image = &status.Image{Reference: ask.Config.ContainerImage, Kernel: kernel.Trim(ask.Config.KernelVersion), Architecture: arch}
+	w.image = &status.Image{Reference: ask.Config.ContainerImage, Kernel: node.KernelVersion, Architecture: node.Architecture}
 	if err != nil {
 		w.image.Problem = &status.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		return w

@@ -32,7 +32,7 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 
 	asks := NewAsks(module)
 	plain, _ := asks.On(kernelVersion)
-	spec, err := asks.declared.On(&plain.Config, plain.Mapping, "amd64")
+	spec, err := asks.declared.On(&plain.Config, plain.Mapping, &corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}

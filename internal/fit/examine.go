@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/kmod"
 	"github.com/drover-project/drover/internal/kmod/check"
 	"github.com/drover-project/drover/internal/kmod/signature"
@@ -67,12 +68,7 @@ var machines = map[string]uint16{"386": 3, "ppc64le": 21, "s390x": 22, "arm": 40
 
 // Examine looks at an image's root. Nothing is loaded.
 func Examine(root fs.FS, w Wish) ([]Finding, error) {
-	dir := path.Join(strings.Trim(path.Clean("/"+w.Dir), "/"), "lib/modules", w.Kernel)
-	below, err := fs.Sub(root, dir)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	tree, err := kmod.NewTree(below)
+	dir, below, tree, err := w.open(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: fmt.Sprintf("the image has no /%s; it has %s", dir, kernelsIn(root, path.Dir(dir)))}}, nil
 	}
@@ -96,6 +92,22 @@ func Examine(root fs.FS, w Wish) ([]Finding, error) {
 		findings = append(findings, more...)
 	}
 	return findings, nil
+}
+
+// open finds the kernel's modules as a node does: below the whole version first, then without and with a trailing "+".
+func (w *Wish) open(root fs.FS) (dir string, below fs.FS, tree *kmod.Tree, err error) {
+	all := path.Join(strings.Trim(path.Clean("/"+w.Dir), "/"), "lib/modules")
+	bare := kernel.Trim(w.Kernel)
+	for _, name := range []string{w.Kernel, bare, bare + "+"} {
+		dir = path.Join(all, name)
+		if below, err = fs.Sub(root, dir); err != nil {
+			return dir, nil, nil, fmt.Errorf("open %s: %w", dir, err)
+		}
+		if tree, err = kmod.NewTree(below); !errors.Is(err, fs.ErrNotExist) {
+			return dir, below, tree, err //nolint:wrapcheck // the caller says what it was for
+		}
+	}
+	return path.Join(all, w.Kernel), nil, nil, fs.ErrNotExist
 }
 
 // module examines one module and what it brings along from the image. told are the modules that were examined before.

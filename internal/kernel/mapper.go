@@ -36,6 +36,8 @@ type Mapper struct {
 type Resolved struct {
 	// Config is ready for a NodeModulesConfig entry. The caller owns it.
 	Config v1beta1.ModuleConfig
+	// Release is the kernel's version as it was asked for: what `uname -r` prints. Config has it without a trailing "+", as upstream does.
+	Release string
 	// Mapping is the index into spec.moduleLoader.container.kernelMappings.
 	Mapping int
 }
@@ -131,7 +133,7 @@ func (m *Mapper) For(kernelVersion string) (Resolved, bool, error) {
 	if !known.found || known.err != nil {
 		return Resolved{}, known.found, known.err
 	}
-	return Resolved{Config: *known.resolved.Config.DeepCopy(), Mapping: known.resolved.Mapping}, true, nil
+	return Resolved{Config: *known.resolved.Config.DeepCopy(), Release: kernelVersion, Mapping: known.resolved.Mapping}, true, nil
 }
 
 func (m *Mapper) resolve(version string) (Resolved, bool, error) {
@@ -140,7 +142,7 @@ func (m *Mapper) resolve(version string) (Resolved, bool, error) {
 		return Resolved{}, false, nil
 	}
 	compiled := m.mappings[index]
-	parsed := Parse(version)
+	parsed := Parse(version).TagSafe()
 	image, err := compiled.image.render(func(name string) string {
 		switch name {
 		case VarModName:

@@ -47,7 +47,7 @@ func TestSubstitute(t *testing.T) {
 		"unset CONTAINERIMAGE": {template: "$CONTAINERIMAGE", kernel: "6.1.0", wantError: "unknown variable CONTAINERIMAGE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Substitute(test.template, Parse(test.kernel).Variables(extra))
+			got, err := Substitute(test.template, Parse(test.kernel).TagSafe().Variables(extra))
 			if test.wantError == "" && err != nil {
 				t.Fatalf("unexpected error: %v", err)
 			}

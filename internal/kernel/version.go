@@ -11,7 +11,7 @@ import "strings"
 type Version struct {
 	// Raw is the string that was parsed, without a trailing "+".
 	Raw string
-	// Full is Raw with every character outside [A-Za-z0-9-._] replaced by "_", so that it may stand in an image tag.
+	// Full is the whole version: what `uname -r` prints, or after [Version.TagSafe] what may stand in an image tag.
 	Full string
 	// XYZ is "X.Y.Z"; X, Y and Z are the numbers alone. All four are empty when the string does not start with three numbers.
 	XYZ, X, Y, Z string
@@ -34,14 +34,22 @@ func Normalize(version string) string { return clean(Trim(version)) }
 // Parse takes a kernel version apart. It never fails: parts that are not there stay empty,
 // and a template that uses one of them fails with the reason (see Substitute).
 func Parse(version string) Version {
-	v := Version{Raw: Trim(version)}
-	v.Full = clean(v.Raw)
+	v := Version{Raw: Trim(version), Full: version}
 	rest, ok := v.numbers()
 	if !ok {
 		return v
 	}
 	if !v.rhel(rest) {
 		v.debian(rest)
+	}
+	return v
+}
+
+// TagSafe is the version for image references: without the trailing "+", and in all parts every character outside [A-Za-z0-9-._] replaced by "_".
+func (v Version) TagSafe() Version {
+	v.Full = Normalize(v.Full)
+	for _, part := range []*string{&v.RHELVersion, &v.RHELRelease, &v.RHELArch, &v.DebianRelease, &v.DebianFlavor} {
+		*part = clean(*part)
 	}
 	return v
 }
@@ -78,7 +86,7 @@ func (v *Version) rhel(rest string) bool {
 	if tag == "" || arch == "" {
 		return false
 	}
-	v.RHELVersion, v.RHELRelease, v.RHELArch = clean(tag), clean(release), clean(arch)
+	v.RHELVersion, v.RHELRelease, v.RHELArch = tag, release, arch
 	return true
 }
 
@@ -102,13 +110,13 @@ func distTag(release string) string {
 //
 //	5.10.0-13-cloud-amd64      → 13, cloud-amd64            (an ABI number)
 //	6.1.0-0.deb11.13-amd64     → 0.deb11.13, amd64          (backports, with an ABI number)
-//	6.12.115+deb12-amd64       → 115_deb12, amd64           (since 2024 the ABI is the upstream version and a suffix;
-//	6.9.7+bpo-amd64            → 7_bpo, amd64                the release is what changes with every ABI within X.Y)
+//	6.12.115+deb12-amd64       → 115+deb12, amd64           (since 2024 the ABI is the upstream version and a suffix;
+//	6.9.7+bpo-amd64            → 7+bpo, amd64                the release is what changes with every ABI within X.Y)
 //	6.12.9-amd64               → 9, amd64                   (the same without a suffix; only with a Debian architecture)
 func (v *Version) debian(rest string) {
 	if suffix, flavor, ok := strings.Cut(rest, "-"); ok && suffix != "" {
 		if flavor != "" && (strings.HasPrefix(suffix, "+deb") || strings.HasPrefix(suffix, "+bpo")) {
-			v.DebianRelease, v.DebianFlavor = clean(v.Z+suffix), clean(flavor)
+			v.DebianRelease, v.DebianFlavor = v.Z+suffix, flavor
 		}
 		return
 	}
@@ -117,7 +125,7 @@ func (v *Version) debian(rest string) {
 		return
 	}
 	if release, flavor, ok := strings.Cut(rest, "-"); ok && isABI(release) && isFlavor(flavor) {
-		v.DebianRelease, v.DebianFlavor = clean(release), clean(flavor)
+		v.DebianRelease, v.DebianFlavor = release, flavor
 		return
 	}
 	if isDebianFlavor(rest) {

@@ -79,8 +79,11 @@ func TestParse(t *testing.T) {
 			if want.Full == "" {
 				want.Full = want.Raw
 			}
-			if diff := cmp.Diff(want, Parse(test.given)); diff != "" {
+			if diff := cmp.Diff(want, Parse(test.given).TagSafe()); diff != "" {
 				t.Errorf("Parse (-want +got):\n%s", diff)
+			}
+			if got := Parse(test.given).Full; got != test.given {
+				t.Errorf("the whole version is %q", got)
 			}
 			if got := Normalize(test.given); got != want.Full {
 				t.Errorf("Normalize = %q, want %q", got, want.Full)

@@ -34,31 +34,40 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	if build == nil && sign == nil {
 		return nil, nil
 	}
-	config := &resolved.Config
-	values := kernel.Parse(config.KernelVersion).Variables(map[string]string{
-		kernel.VarModName: m.Name, kernel.VarModNamespace: m.Namespace, kernel.VarContainerImage: config.ContainerImage,
-	})
+	v := valuesOf(m, resolved)
 	spec := onKernel(m, resolved, arch)
 	var err error
-	if spec.Build, err = declareBuild(build, values); err != nil {
-		return nil, fmt.Errorf("build for kernel %s: %w", config.KernelVersion, err)
+	if spec.Build, err = declareBuild(build, v); err != nil {
+		return nil, fmt.Errorf("build for kernel %s: %w", resolved.Release, err)
 	}
-	if spec.Sign, err = declareSign(sign, values); err != nil {
-		return nil, fmt.Errorf("sign for kernel %s: %w", config.KernelVersion, err)
+	if spec.Sign, err = declareSign(sign, v); err != nil {
+		return nil, fmt.Errorf("sign for kernel %s: %w", resolved.Release, err)
 	}
-	if err := declarePush(spec, build, values); err != nil {
-		return nil, fmt.Errorf("build.push for kernel %s: %w", config.KernelVersion, err)
+	if err := declarePush(spec, build, v); err != nil {
+		return nil, fmt.Errorf("build.push for kernel %s: %w", resolved.Release, err)
 	}
 	if spec.Build == nil && spec.Sign.UnsignedImage == "" {
-		return nil, fmt.Errorf("sign for kernel %s: without a build, unsignedImage must be set", config.KernelVersion)
+		return nil, fmt.Errorf("sign for kernel %s: without a build, unsignedImage must be set", resolved.Release)
 	}
 	// What a build runs may come from anywhere, and the key would leave with what it makes.
 	if spec.Build != nil && spec.Sign != nil && slices.Contains(spec.Build.Secrets, spec.Sign.KeySecret) {
 		return nil, fmt.Errorf("build for kernel %s: Secret %s is the key for signing, which no build gets: take it out of build.secrets",
-			config.KernelVersion, spec.Sign.KeySecret)
+			resolved.Release, spec.Sign.KeySecret)
 	}
 	spec.Declaration = declaration(m.Namespace, spec)
 	return spec, nil
+}
+
+// values are the template variables of a Module on one kernel. Builds and files have them as the kernel prints its version; what stands in an
+// image's reference has them as a tag may hold them.
+type values struct{ exact, tag map[string]string }
+
+func valuesOf(m *v1beta1.Module, resolved *kernel.Resolved) values {
+	own := map[string]string{
+		kernel.VarModName: m.Name, kernel.VarModNamespace: m.Namespace, kernel.VarContainerImage: resolved.Config.ContainerImage,
+	}
+	version := kernel.Parse(resolved.Release)
+	return values{exact: version.Variables(own), tag: version.TagSafe().Variables(own)}
 }
 
 // onKernel is what a Module says of its image on one kernel, however the image comes about.
@@ -66,7 +75,7 @@ func onKernel(m *v1beta1.Module, resolved *kernel.Resolved, arch string) *v1alph
 	container, config := &m.Spec.ModuleLoader.Container, &resolved.Config
 	spec := &v1alpha1.ModuleImageSpec{
 		Module:             m.Name,
-		KernelVersion:      config.KernelVersion,
+		KernelVersion:      resolved.Release,
 		Architecture:       arch,
 		Image:              config.ContainerImage,
 		DirName:            config.Modprobe.DirName,
@@ -158,12 +167,12 @@ func mergeSign(container, mapping *v1beta1.Sign) *v1beta1.Sign {
 	return merged
 }
 
-func declareBuild(b *v1beta1.Build, values map[string]string) (*v1alpha1.ImageBuild, error) {
+func declareBuild(b *v1beta1.Build, v values) (*v1alpha1.ImageBuild, error) {
 	if b == nil {
 		return nil, nil
 	}
 	declared := &v1alpha1.ImageBuild{
-		Args: arguments(b.BuildArgs, values), Secrets: names(b.Secrets), Selector: b.Selector, BaseImageRegistryTLS: b.BaseImageRegistryTLS,
+		Args: arguments(b.BuildArgs, v.exact), Secrets: names(b.Secrets), Selector: b.Selector, BaseImageRegistryTLS: b.BaseImageRegistryTLS,
 	}
 	if b.Native == nil {
 		declared.DockerfileConfigMap = b.DockerfileConfigMap.Name
@@ -173,7 +182,7 @@ func declareBuild(b *v1beta1.Build, values map[string]string) (*v1alpha1.ImageBu
 	for field, image := range map[string]*string{
 		"native.toolchainImage": &n.ToolchainImage, "native.headersImage": &n.HeadersImage, "native.sourceImage": &n.SourceImage,
 	} {
-		text, err := kernel.Substitute(*image, values)
+		text, err := kernel.Substitute(*image, v.tag)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", field, err)
 		}
@@ -193,12 +202,12 @@ func declareBuild(b *v1beta1.Build, values map[string]string) (*v1alpha1.ImageBu
 }
 
 // declarePush says where a built image goes to: to the image that is delivered, unless that one is signed.
-func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, values map[string]string) error {
+func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, v values) error {
 	if build == nil || build.Push == nil {
 		return nil
 	}
 	push := build.Push
-	name, err := kernel.Substitute(push.Name, values)
+	name, err := kernel.Substitute(push.Name, v.tag)
 	if err != nil {
 		return err
 	}
@@ -217,7 +226,7 @@ func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, values ma
 	return nil
 }
 
-func declareSign(s *v1beta1.Sign, values map[string]string) (*v1alpha1.ImageSign, error) {
+func declareSign(s *v1beta1.Sign, v values) (*v1alpha1.ImageSign, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -228,11 +237,11 @@ func declareSign(s *v1beta1.Sign, values map[string]string) (*v1alpha1.ImageSign
 		KeySecret: s.KeySecret.Name, CertSecret: s.CertSecret.Name, UnsignedImageRegistryTLS: s.UnsignedImageRegistryTLS,
 	}
 	var err error
-	if declared.UnsignedImage, err = kernel.Substitute(s.UnsignedImage, values); err != nil {
+	if declared.UnsignedImage, err = kernel.Substitute(s.UnsignedImage, v.tag); err != nil {
 		return nil, fmt.Errorf("unsignedImage: %w", err)
 	}
 	for i, file := range s.FilesToSign {
-		text, err := kernel.Substitute(file, values)
+		text, err := kernel.Substitute(file, v.exact)
 		if err != nil {
 			return nil, fmt.Errorf("filesToSign[%d]: %w", i, err)
 		}
@@ -244,8 +253,8 @@ func declareSign(s *v1beta1.Sign, values map[string]string) (*v1alpha1.ImageSign
 }
 
 // arguments are all template variables, and over them the user's own, the last of a name.
-func arguments(own []v1beta1.BuildArg, values map[string]string) []v1beta1.BuildArg {
-	all := maps.Clone(values)
+func arguments(own []v1beta1.BuildArg, variables map[string]string) []v1beta1.BuildArg {
+	all := maps.Clone(variables)
 	for _, arg := range own {
 		all[arg.Name] = arg.Value
 	}

@@ -118,12 +118,12 @@ func NewDeclarations(m *v1beta1.Module) *Declarations {
 // Makes reports whether there can be any.
 func (d *Declarations) Makes() bool { return d.makes }
 
-// On is [Declare], remembered.
-func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, arch string) (*v1alpha1.ModuleImageSpec, error) {
-	key := config.KernelVersion + "/" + arch
+// On is [Declare], remembered. node is what a node says of its kernel and processor.
+func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev1.NodeSystemInfo) (*v1alpha1.ModuleImageSpec, error) {
+	key := node.KernelVersion + "/" + node.Architecture
 	known, ok := d.known[key]
 	if !ok {
-		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Mapping: mapping}, arch)
+		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Release: node.KernelVersion, Mapping: mapping}, node.Architecture)
 		d.known[key] = known
 	}
 	return known.spec, known.err

@@ -114,7 +114,6 @@ func (o *Options) Complete(args []string) error {
 	if (o.image == "") == (o.file == "") {
 		return errors.New("name an IMAGE or, with -f, a file with Modules, and not both")
 	}
-	o.kernel = strings.TrimSuffix(o.kernel, "+")
 	if o.kernel == "" && o.file != "" {
 		if o.symvers != "" || o.tree != "" || o.platform != "" {
 			return errors.New("--symvers, --kernel-tree and --platform are about one kernel: --kernel is missing")

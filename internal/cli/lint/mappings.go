@@ -22,7 +22,6 @@ import (
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/fit"
-	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -112,7 +111,7 @@ func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 			continue
 		}
 		r.Image, r.Mapping = ask.Config.ContainerImage, &ask.Mapping
-		if err := r.fill(ctx, t.platform, o.wishOf(&ask.Config)); err != nil {
+		if err := r.fill(ctx, t.platform, o.wishOf(&ask.Config, t.kernel)); err != nil {
 			finding, known := about(m, ask, err)
 			if !known {
 				return nil, fmt.Errorf("image %s of Module %s: %w", r.Image, r.Module, err)
@@ -132,7 +131,7 @@ func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 		if !placement.Eligible(m, n) {
 			continue
 		}
-		t := target{kernel: kernel.Trim(n.Status.NodeInfo.KernelVersion)}
+		t := target{kernel: n.Status.NodeInfo.KernelVersion}
 		if arch := n.Status.NodeInfo.Architecture; arch != "" {
 			t.platform = "linux/" + arch
 		}
@@ -151,9 +150,10 @@ func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 	return all
 }
 
-// wishOf is what an image is examined for under a Module's own settings.
-func (o *Options) wishOf(c *v1beta1.ModuleConfig) fit.Wish {
+// wishOf is what an image is examined for under a Module's own settings, on one kernel.
+func (o *Options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
 	w := fit.WishOf(c)
+	w.Kernel = version
 	w.Symbols, w.Host = o.wish.Symbols, o.wish.Host
 	return w
 }

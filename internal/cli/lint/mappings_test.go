@@ -164,8 +164,9 @@ func TestKernelsOfTheCluster(t *testing.T) {
 	}
 	want := []line{
 		{"5.10.0", "NoKernelMapping", []string{namespace + "-old"}},
-		{kernel, "", []string{namespace + "-a", namespace + "-b"}},
+		{kernel, "", []string{namespace + "-a"}},
 		{kernel, "PullFailed", []string{namespace + "-arm"}},
+		{kernel + "+", "", []string{namespace + "-b"}},
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("reports (-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -45,13 +46,13 @@ func (pl *planner) order(v *view) order {
 	if pl.made == nil {
 		pl.made = map[string]order{}
 	}
-	pl.made[key] = pl.asMade(o, info.Architecture)
+	pl.made[key] = pl.asMade(o, info)
 	return pl.made[key]
 }
 
-func (pl *planner) asMade(o order, arch string) order {
+func (pl *planner) asMade(o order, node *corev1.NodeSystemInfo) order {
 	config := &o.entry.Config
-	declared, err := pl.orders.declared.On(config, o.mapping, arch)
+	declared, err := pl.orders.declared.On(config, o.mapping, node)
 	switch {
 	case err != nil:
 		o.problem = &delivery.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}

@@ -106,7 +106,7 @@ type platform struct{ kernel, arch string }
 
 func platformOf(node *corev1.Node) platform {
 	info := &node.Status.NodeInfo
-	return platform{kernel: kernel.Trim(info.KernelVersion), arch: info.Architecture}
+	return platform{kernel: info.KernelVersion, arch: info.Architecture}
 }
 
 // platforms are the distinct kernels of the nodes where a Module belongs.
