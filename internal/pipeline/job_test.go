@@ -194,24 +194,41 @@ func TestFailuresTellWhy(t *testing.T) {
 		given  []corev1.ContainerStatus
 		reason string
 		says   string
+		passes bool
 	}{
+		"outage": {
+			given:  []corev1.ContainerStatus{ended("check", 1, `{"step":"check","reason":"Unavailable","error":"dial tcp: connection refused"}`)},
+			reason: v1beta1.ReasonCheckFailed, says: "connection refused", passes: true,
+		},
+		"token":       {given: []corev1.ContainerStatus{ended("push", 1, `{"step":"push","reason":"Unauthorized","error":"401"}`)}, reason: v1beta1.ReasonPushFailed, says: "401", passes: true},
+		"no source":   {given: []corev1.ContainerStatus{ended("pull", 1, `{"step":"pull","reason":"Unavailable","error":"503"}`)}, reason: v1beta1.ReasonSignFailed, says: "503", passes: true},
+		"wrong files": {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","reason":"NothingToSign","error":"no file"}`)}, reason: v1beta1.ReasonSignFailed, says: "no file"},
+		"out of memory": {
+			given:  []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", Message: "LD m.o\n"}}}},
+			reason: v1beta1.ReasonBuildFailed, says: "out of memory: step build needs more than its limit (4Gi)", passes: true,
+		},
+		"full disk": {given: []corev1.ContainerStatus{ended("build", 1, "cp: error writing 'm.o': No space left on device\n")}, reason: v1beta1.ReasonBuildFailed, says: "disk is full", passes: true},
+		"rate limit": {
+			given:  []corev1.ContainerStatus{ended("build", 125, "Error: initializing source docker://gcc:12: toomanyrequests: You have reached your pull rate limit\n")},
+			reason: v1beta1.ReasonBuildFailed, says: "limits how often", passes: true,
+		},
 		"compiler": {
 			given:  []corev1.ContainerStatus{ended("check", 0, `{"step":"check","state":"Missing"}`), ended("build", 2, "CC m.o\nm.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1\n")},
 			reason: v1beta1.ReasonBuildFailed, says: "m.c:3:1: error: expected ';'",
 		},
 		"signer":   {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","error":"the key does not belong to the certificate"}`)}, reason: v1beta1.ReasonSignFailed, says: "the key does not belong"},
-		"registry": {given: []corev1.ContainerStatus{ended("check", 1, `{"step":"check","error":"401"}`)}, reason: v1beta1.ReasonCheckFailed, says: "401"},
-		"push":     {given: []corev1.ContainerStatus{ended("push", 1, "plain text error\n")}, reason: v1beta1.ReasonPushFailed, says: "plain text error"},
+		"registry": {given: []corev1.ContainerStatus{ended("check", 1, `{"step":"check","error":"401"}`)}, reason: v1beta1.ReasonCheckFailed, says: "401", passes: true},
+		"push":     {given: []corev1.ContainerStatus{ended("push", 1, "plain text error\n")}, reason: v1beta1.ReasonPushFailed, says: "plain text error", passes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := pipeline.Job(img, 1, "New", options())
 			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
-			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Status: corev1.PodStatus{
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Spec: j.Spec.Template.Spec, Status: corev1.PodStatus{
 				Phase: corev1.PodFailed, InitContainerStatuses: tc.given,
 			}}
 			runs := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})
-			if r := runs[0]; !r.Failed || r.Told.Reason != tc.reason || !strings.Contains(r.Told.Message, tc.says) {
-				t.Errorf("%+v", runs[0])
+			if r := runs[0]; !r.Failed || r.Told.Reason != tc.reason || !strings.Contains(r.Told.Message, tc.says) || r.Told.Passing != tc.passes {
+				t.Errorf("%+v", runs[0].Told)
 			}
 		})
 	}

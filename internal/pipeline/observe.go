@@ -31,6 +31,8 @@ type Told struct {
 	// Reason and Message of a failure, or of what the Job waits for.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Passing: what failed is the world (a registry, a node, a disk), and not what the image is made from. It is tried again for as long as it lasts.
+	Passing bool `json:"passing,omitempty"`
 }
 
 // Run is one Job of an image as far as it has come.
@@ -68,11 +70,13 @@ func Runs(spec *v1alpha1.ModuleImageSpec, jobs []batchv1.Job, pods []corev1.Pod)
 				r.Succeeded, r.Finished = true, c.LastTransitionTime.Time
 			case batchv1.JobFailed:
 				r.Failed, r.Finished = true, c.LastTransitionTime.Time
-				r.Told = Told{Reason: v1beta1.ReasonBuildFailed, Message: strings.TrimSpace(c.Reason + ": " + c.Message)}
+				// Nothing but the time being over, or a pod that is gone, leaves this as it is.
+				r.Told = Told{Reason: v1beta1.ReasonBuildFailed, Message: strings.TrimSpace(c.Reason + ": " + c.Message), Passing: true}
 			}
 		}
-		if text, ok := jobs[i].Annotations[ResultAnnotation]; ok && json.Unmarshal([]byte(text), &r.Told) == nil {
-			r.Recorded = true
+		var recorded Told
+		if text, ok := jobs[i].Annotations[ResultAnnotation]; ok && json.Unmarshal([]byte(text), &recorded) == nil {
+			r.Told, r.Recorded = recorded, true
 		} else {
 			pod := podOf(&jobs[i], pods)
 			r.Unseen = !r.Active() && pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
@@ -126,6 +130,11 @@ func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, oth
 		r, err := result.Parse(ended.Message)
 		if ended.ExitCode != 0 {
 			t.Reason, t.Message = failureOf(status.Name, r), message(spec, status.Name, ended, r)
+			if world := worldOf(pod, status.Name, ended); world != "" {
+				t.Message, t.Passing = world+": "+t.Message, true
+				return t
+			}
+			t.Passing = passing(status.Name, r)
 			return t
 		}
 		if err != nil {

@@ -14,13 +14,16 @@ package moduleimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,7 +89,8 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	now := c.options.Clock.Now()
 	d := decide(image, runs, lost, now)
 	if err := c.act(ctx, image, d); err != nil {
-		return reconcile.Result{}, err
+		refuse(image, d, err, now)
+		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // again, later and later
 	}
 	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
 }
@@ -126,6 +130,27 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage) (
 		runs[i].Stale = runs[i].Job.Annotations[pipeline.SettingsAnnotation] != settings
 	}
 	return runs, lost, nil
+}
+
+// refuse says that the API server does not take a Job: by a quota, a policy, a webhook, or because it is ill itself.
+func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) {
+	if d.cause == "" || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+		return
+	}
+	d.status.Job = ""
+	d.status.Conditions = slices.DeleteFunc(d.status.Conditions, func(c metav1.Condition) bool {
+		return c.Type != v1alpha1.ConditionAvailable || c.Status != metav1.ConditionTrue
+	})
+	if len(d.status.Conditions) > 0 {
+		return // the image is there, and was only to be looked at again
+	}
+	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionReconciling} {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonBuildFailed, Message: "the cluster takes no Job for image " + image.Spec.Image + ": " + err.Error()}
+		if kind == v1alpha1.ConditionReconciling {
+			c.Status = metav1.ConditionTrue
+		}
+		stamp(&d.status, image, now, c)
+	}
 }
 
 // act changes Jobs. What ended is recorded before anything is made or dropped because of it.

@@ -3,6 +3,7 @@
 package moduleimage_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -12,8 +13,11 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -308,6 +312,43 @@ func TestFailuresBackOffAndStop(t *testing.T) {
 	w.pass()
 	w.available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable)
 	w.quiet()
+}
+
+// TestARefusedJobIsTold: what the API server says of a Job that it does not take is on the image, and the Job is made when it takes it.
+func TestARefusedJobIsTold(t *testing.T) {
+	w := newWorld(t)
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/jobs.batch": resource.MustParse("0")}},
+	}
+	w.must(w.admin.Create(t.Context(), quota))
+	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, quota.Spec.Hard // nobody counts here
+	w.must(w.admin.Status().Update(t.Context(), quota))
+	_, err := w.control.Module(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w.module)})
+	w.must(err)
+	// The API server learns of quotas by a watch of its own.
+	until := func(done func() bool) {
+		t.Helper()
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+		w.must(err)
+	}
+	until(func() bool {
+		probe := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+		}}}
+		return apierrors.IsForbidden(w.admin.Create(t.Context(), probe, client.DryRunAll))
+	})
+	ask := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: w.wanted().Name}}
+	if _, err := w.control.Image(t.Context(), ask); !apierrors.IsForbidden(err) {
+		t.Fatalf("the quota lets it through: %v", err)
+	}
+	w.available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "takes no Job", "exceeded quota: none")
+	if c := meta.FindStatusCondition(w.wanted().Status.Conditions, v1alpha1.ConditionReconciling); c == nil || c.Status != metav1.ConditionTrue {
+		t.Errorf("Reconciling is %+v", c)
+	}
+	w.must(w.admin.Delete(t.Context(), quota))
+	until(func() bool { _, err := w.control.Image(t.Context(), ask); return err == nil })
+	w.available(metav1.ConditionFalse, v1beta1.ReasonBuilding)
 }
 
 // TestLooksAgain: a day later and on the rebuild trigger the registry is asked again, by a Job that builds only what is missing.

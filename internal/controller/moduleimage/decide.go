@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// failureLimit is how many Jobs may fail one after the other until somebody has to say something.
-	failureLimit = 5
+	// failureLimit is how many Jobs may fail one after the other until somebody has to say something. Failures that pass are not counted.
+	failureLimit = pipeline.FailureLimit
 	// firstPause doubles with every failure, up to longPause.
 	firstPause, longPause = 30 * time.Second, 15 * time.Minute
 	// checkPeriod is how often the registry is asked again.
@@ -82,7 +82,7 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 	// What is only examined is no node's: a carrier does not tell of it.
 	gone := good != nil && image.Spec.Examine == nil && lost.After(good.Finished)
 	if wanted && image.DeletionTimestamp == nil {
-		d.cause, d.again = cause(image, runs, last, good, gone, len(failures), now)
+		d.cause, d.again = cause(image, runs, last, good, gone, failures, now)
 	}
 	d.drop = append(d.drop, spent(runs, good, now)...)
 	if coming > 0 {
@@ -121,6 +121,7 @@ func settle(runs []pipeline.Run, now time.Time) (coming time.Duration) {
 		if r.Succeeded && r.Told.Digest == "" {
 			r.Succeeded, r.Failed = false, true
 			r.Told.Reason, r.Told.Message = v1beta1.ReasonCheckFailed, "Job "+r.Job.Name+" ended well, and its pod was gone before anybody read what it told"
+			r.Told.Passing = true
 		}
 	}
 	return coming
@@ -167,18 +168,17 @@ func outdated(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 
 // cause says why the next Job is due now, or when to look again.
 func cause(
-	image *v1alpha1.ModuleImage, runs []pipeline.Run, last, good *pipeline.Run, gone bool, failures int, now time.Time,
+	image *v1alpha1.ModuleImage, runs []pipeline.Run, last, good *pipeline.Run, gone bool, failures []*pipeline.Run, now time.Time,
 ) (string, time.Duration) {
 	switch {
 	case last == nil:
 		return causeNew, 0
 	case last.Active():
 		return "", 0
-	case last.Failed && failures >= failureLimit:
+	case last.Failed && givenUp(failures):
 		return "", 0
-	case last.Failed && failures > 0:
-		pause := min(firstPause<<(failures-1), longPause)
-		if rest := last.Finished.Add(pause).Sub(now); rest > 0 {
+	case last.Failed && len(failures) > 0:
+		if rest := last.Finished.Add(pauseAfter(failures)).Sub(now); rest > 0 {
 			return "", rest
 		}
 		return causeRetry, 0
@@ -203,6 +203,22 @@ func cause(
 		return "", rest
 	}
 	return causeDaily, 0
+}
+
+// givenUp reports whether nobody tries any more: what the image is made from failed too often, and the last time, too. What passes is tried for ever.
+func givenUp(failures []*pipeline.Run) bool {
+	own := 0
+	for _, r := range failures {
+		if !r.Told.Passing {
+			own++
+		}
+	}
+	return own >= failureLimit && !failures[0].Told.Passing
+}
+
+// pauseAfter failures doubles with each.
+func pauseAfter(failures []*pipeline.Run) time.Duration {
+	return min(firstPause<<min(len(failures)-1, failureLimit), longPause)
 }
 
 // found reports whether a Job that was made because a node did not find the image found it: then the registry has it, and what the node asks has not.
@@ -249,9 +265,17 @@ func statusOf(
 		}
 	}
 	if len(failures) > 0 && again > 0 {
-		s.NextTry = &metav1.Time{Time: failures[0].Finished.Add(min(firstPause<<(len(failures)-1), longPause))}
+		s.NextTry = &metav1.Time{Time: failures[0].Finished.Add(pauseAfter(failures))}
 	}
 	return s
+}
+
+// tries counts the failures: those of what the image is made from up to their limit. Others go on, so their number would only change the message.
+func tries(failures []*pipeline.Run) string {
+	if failures[0].Told.Passing {
+		return "tried again until it works"
+	}
+	return fmt.Sprintf("try %d of %d", min(len(failures), failureLimit), failureLimit)
 }
 
 // working reports whether the newest Job is at work.
@@ -294,7 +318,7 @@ func condition(
 		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: text}
 	case len(failures) > 0:
 		f := failures[0]
-		return no(f.Told.Reason, fmt.Sprintf("image %s for kernel %s, try %d of %d: %s", image.Spec.Image, image.Spec.KernelVersion, len(failures), failureLimit, f.Told.Message))
+		return no(f.Told.Reason, fmt.Sprintf("image %s for kernel %s, %s: %s", image.Spec.Image, image.Spec.KernelVersion, tries(failures), f.Told.Message))
 	case working(last) && last.Told.Reason != "":
 		return no(last.Told.Reason, fmt.Sprintf("Job %s: %s", job, last.Told.Message))
 	case busy:

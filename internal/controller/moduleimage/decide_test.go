@@ -4,12 +4,14 @@ package moduleimage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -128,7 +130,51 @@ func TestAJobsEndIsReadWithItsPods(t *testing.T) {
 	}
 }
 
-// TestResultsThatNobodyReadMakeNoStorm: Jobs whose pods are always gone before they are read back off and stop, as failures do.
+// TestOutagesAreWaitedFor: what the world does is tried again for as long as it lasts, every quarter of an hour; what the image is made from is not.
+func TestOutagesAreWaitedFor(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	failed := func(n int, passing bool) pipeline.Run {
+		return run(n, func(r *pipeline.Run) {
+			r.Failed, r.Recorded, r.Finished, r.Told = true, true, now, pipeline.Told{Reason: v1beta1.ReasonPushFailed, Message: "429", Passing: passing}
+		})
+	}
+	good := run(1, func(r *pipeline.Run) {
+		r.Succeeded, r.Recorded, r.Finished, r.Told.Digest = true, true, now.Add(-time.Hour), "sha256:a"
+	})
+	for name, tc := range map[string]struct {
+		before  []pipeline.Run
+		kinds   []bool
+		lost    time.Time
+		again   time.Duration
+		cause   string
+		stalled bool
+	}{
+		"one failure":             {kinds: []bool{true}, again: firstPause},
+		"a night of them":         {kinds: slices.Repeat([]bool{true}, 19), again: longPause},
+		"of the image's own":      {kinds: slices.Repeat([]bool{false}, failureLimit), stalled: true},
+		"an outage among own":     {kinds: []bool{false, false, true, false, false}, again: 8 * time.Minute},
+		"and one more":            {kinds: []bool{false, false, true, false, false, false}, stalled: true},
+		"an outage after own":     {kinds: []bool{false, false, false, false, false, true}, again: longPause},
+		"the registry lost it":    {before: []pipeline.Run{good}, kinds: slices.Repeat([]bool{true}, 2*failureLimit), lost: now, again: longPause},
+		"and it is time to retry": {before: []pipeline.Run{good}, kinds: slices.Repeat([]bool{true}, 2*failureLimit), lost: now, cause: causeRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runs, at := slices.Clone(tc.before), now
+			for _, passing := range tc.kinds {
+				runs = append(runs, failed(len(runs)+1, passing))
+			}
+			if tc.cause != "" {
+				at = now.Add(longPause)
+			}
+			d := decide(wanted(), runs, tc.lost, at)
+			if d.cause != tc.cause || d.again != tc.again || meta.IsStatusConditionTrue(d.status.Conditions, v1alpha1.ConditionStalled) != tc.stalled {
+				t.Errorf("cause %q, again in %v, %+v", d.cause, d.again, d.status.Conditions)
+			}
+		})
+	}
+}
+
+// TestResultsThatNobodyReadMakeNoStorm: Jobs whose pods are always gone before they are read back off, as failures do.
 func TestResultsThatNobodyReadMakeNoStorm(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for n := 1; n <= failureLimit; n++ {
@@ -137,7 +183,7 @@ func TestResultsThatNobodyReadMakeNoStorm(t *testing.T) {
 			runs = append(runs, run(i+1, func(r *pipeline.Run) { r.Succeeded, r.Finished = true, now }))
 		}
 		d := decide(wanted(), runs, time.Time{}, now)
-		if c := d.status.Conditions[0]; d.cause != "" || (d.again == 0) != (n == failureLimit) || c.Reason != v1beta1.ReasonCheckFailed {
+		if c := d.status.Conditions[0]; d.cause != "" || d.again != min(firstPause<<(n-1), longPause) || c.Reason != v1beta1.ReasonCheckFailed {
 			t.Errorf("after %d: cause %q, again in %v, %s: %s", n, d.cause, d.again, c.Reason, c.Message)
 		}
 	}

@@ -168,7 +168,7 @@ func available(image *v1alpha1.ModuleImage) bool {
 		(image.Status.Image != "" || pipeline.MadeForTrial(&image.Spec))
 }
 
-// passing are the reasons of failures that may well be over at the next try: they are no answer until nobody tries any more.
+// passing are the reasons of failures that may well be over at the next try: they are no answer until they have lasted for a few tries.
 var passing = []string{v1beta1.ReasonCheckFailed, v1beta1.ReasonPushFailed}
 
 // stands says how an image stands; nil is one that is about to be asked for.
@@ -191,7 +191,7 @@ func (f finding) stands(image *v1alpha1.ModuleImage) finding {
 	case c.Status == metav1.ConditionTrue:
 		f.reason, f.message = v1beta1.ReasonBuilding, "the image is about to be looked at"
 	case meta.IsStatusConditionTrue(image.Status.Conditions, v1alpha1.ConditionStalled),
-		image.Status.Failures > 0 && !slices.Contains(passing, c.Reason):
+		image.Status.Failures > 0 && !slices.Contains(passing, c.Reason), image.Status.Failures >= pipeline.FailureLimit:
 		f.status = v1beta2.VerificationFailure
 	}
 	return f
