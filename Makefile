@@ -131,6 +131,10 @@ lint: bin/golangci-lint ## Run the linters
 verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
 	@hack/verify
 
+.PHONY: proofs
+proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=kernel,build,modules,operators,fleet; hours; as e2e-kernel)
+	@go run ./hack/proofs
+
 .PHONY: rows
 rows: ## Say which requirements are proved, from the results of the last `make test`
 	@go run ./hack/rows -results $$(test -f .cache/test.json && echo .cache/test.json)
@@ -167,7 +171,7 @@ e2e-build: ## Build, sign, push and load kernel modules on a virtual node (as e2
 e2e-dkms: ## Do so with Debian's packages PKGS="a-dkms b-dkms", each natively, then all from one Dockerfile (as e2e-kernel)
 	@GROUP=dkms PKGS="$(PKGS)" go run ./test/vm/e2e
 
-# .ci/run needs no step for it: `make test` runs the same tests.
+# .ci/run needs no step for it: `make test` runs the same tests. `make proofs` runs it for its summary.
 .PHONY: e2e e2e-preflight
 e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GROUP=lifecycle,rollout,preflight,failures: all of them)
 	@go run ./hack/e2e

@@ -4,7 +4,7 @@
 // and says, section by section, what is proved and what is missing.
 //
 // A row is: ID, state, proof. The state is done, open or superseded. The proof of a done row is one or more tests
-// ("test:TestName" or "test:TestName/sub"), documents or files ("file:docs/x.md") or commands that CI runs
+// ("test:TestName" or "test:TestName/sub"), documents or files ("file:docs/x.md") or commands that .ci/run or `make proofs` runs
 // ("ci:make target"); of a superseded row the decision ("A-15"); of an open row the milestone that brings it.
 //
 // Exit status 1: a done row without a passing test, a file that does not exist, or a malformed line.

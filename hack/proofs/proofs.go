@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// proof is what a target of the Makefile shows.
+type proof struct {
+	group, name string
+	command     string // arguments of make
+	limit       time.Duration
+	counter     []counterproof
+}
+
+// counterproof breaks something on purpose: the command must fail and say so.
+type counterproof struct{ command, says string }
+
+var all = []proof{
+	{group: "kernel", name: "node", command: "e2e-kernel GROUP=node", limit: time.Hour},
+	{group: "kernel", name: "dra", command: "e2e-kernel GROUP=dra", limit: time.Hour},
+	{group: "kernel", name: "operators-vm", command: "e2e-kernel GROUP=operators", limit: time.Hour},
+	{group: "kernel", name: "agent", command: "bench-agent", limit: time.Hour},
+	{group: "kernel", name: "privileges", command: "privileges", limit: 2 * time.Hour},
+	{group: "build", name: "build", command: "e2e-build", limit: 100 * time.Minute},
+	{group: "build", name: "dkms", command: "e2e-dkms", limit: 2 * time.Hour},
+	{group: "build", name: "sign", command: "bench-sign", limit: time.Hour, counter: []counterproof{
+		{"bench-sign BREAK=hash", "1 modules differ from what sign-file writes"},
+	}},
+	{group: "modules", name: "graph", command: "graph", limit: time.Hour, counter: []counterproof{
+		{"graph BREAK=order", "1 differences on amd64"},
+	}},
+	{group: "modules", name: "resolve", command: "bench-resolve", limit: time.Hour},
+	{group: "operators", name: "operators", command: "e2e-operators", limit: time.Hour},
+	{group: "operators", name: "web", command: "e2e-web", limit: time.Hour, counter: []counterproof{
+		{"e2e-web BREAK=escape", `"exact":false`},
+		{"e2e-web BREAK=scroll", `"narrow":false`},
+		{"e2e-web BREAK=contrast", `"contrastDark":false`},
+		{"e2e-web BREAK=follow", `"follows":false`},
+		{"e2e-web BREAK=label", `"screenReader":false`},
+	}},
+	{group: "fleet", name: "groups", command: "e2e", limit: time.Hour},
+	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour},
+	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
+}
+
+// choose keeps the proofs whose name is in only and whose group is in groups. An empty list is all of them.
+func choose(from []proof, only, groups string) ([]proof, error) {
+	names, wanted := list(only), list(groups)
+	for _, n := range names {
+		if !slices.ContainsFunc(from, func(p proof) bool { return p.name == n }) {
+			return nil, fmt.Errorf("there is no proof %q", n)
+		}
+	}
+	for _, g := range wanted {
+		if !slices.ContainsFunc(from, func(p proof) bool { return p.group == g }) {
+			return nil, fmt.Errorf("there is no group %q", g)
+		}
+	}
+	var chosen []proof
+	for _, p := range from {
+		if (len(names) == 0 || slices.Contains(names, p.name)) && (len(wanted) == 0 || slices.Contains(wanted, p.group)) {
+			chosen = append(chosen, p)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no proof of the group %s is called %s", groups, only)
+	}
+	return chosen, nil
+}
+
+func list(words string) []string {
+	return strings.FieldsFunc(words, func(r rune) bool { return r == ',' || r == ' ' })
+}
