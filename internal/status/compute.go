@@ -156,8 +156,16 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	if slices.ContainsFunc(missing, notUsable) {
 		what = "Live and ready"
 	}
-	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s",
-		what, len(desired)-len(missing), quantity(len(desired), "node"), others(missing), progress(m), describe(groups), ignored(m, missing)))
+	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s%s",
+		what, len(desired)-len(missing), quantity(len(desired), "node"), others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing)))
+}
+
+// unmade tells why an image that the Module wants built or signed is not in the registry, where the operator makes none.
+func unmade(m *Module, groups []cohort) string {
+	if !m.MakesNone || !slices.ContainsFunc(groups, func(c cohort) bool { return c.reason == v1beta1.ReasonImageNotFound }) {
+		return ""
+	}
+	return "; the Module asks for a build or a signature, but this operator makes no images: it runs without --signer-image or without the controller image"
 }
 
 // ignored tells of requests to try again that nobody can obey.

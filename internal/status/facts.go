@@ -104,6 +104,8 @@ type Module struct {
 	Loads, HasPlugin, HasDRA bool
 	// Makes: images of the Module are built or signed in the cluster, where its mappings say so.
 	Makes bool
+	// MakesNone: the Module asks for images to be built or signed, and this operator builds and signs none.
+	MakesNone bool
 	// ImageProblem is why an image cannot even be begun, or nil.
 	ImageProblem *Problem
 	// PluginProblem is why the objects of the device plugin or DRA driver cannot be made, or nil.

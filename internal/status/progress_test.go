@@ -77,6 +77,13 @@ func TestRolloutInWords(t *testing.T) {
 			})},
 			then: "False NoSuchDevice: Live on 0 of 4 nodes, another build is live on 4 nodes; NoSuchDevice on a; VersionLabel on b, c, d",
 		},
+		"a build is asked for where nothing is built": {
+			given: status.Module{Loads: true, MakesNone: true, Nodes: nodes(1, func(_ int, n *status.Node) {
+				n.Delivery = &status.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "nic:1: not found"}
+			})},
+			then: "False ImageNotFound: Live on 0 of 1 node; ImageNotFound on a: nic:1: not found; the Module asks for a build or a signature, " +
+				"but this operator makes no images: it runs without --signer-image or without the controller image",
+		},
 		"all wait for their version label": {
 			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Unlabelled = true })},
 			then:  "False VersionLabel: Live on 0 of 2 nodes, another build is live on 2 nodes; VersionLabel on a, b",

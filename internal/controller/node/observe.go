@@ -39,7 +39,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	if err != nil {
 		return nil, err
 	}
-	if r.made != nil {
+	if about.MakesNone = r.made == nil && pipeline.Makes(module); r.made != nil {
 		about.Makes, about.ImageProblem = pipeline.Makes(module), problemOf(r.made, module)
 	}
 	if p := r.gate.Closed(); p != nil {
