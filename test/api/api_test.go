@@ -303,6 +303,10 @@ func policyCases() map[string]moduleCase {
 			given: toleration(corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists, Value: "x"}),
 			then:  []string{"spec.tolerations[1].operator"},
 		},
+		"a toleration's value": {
+			given: toleration(corev1.Toleration{Key: "a", Operator: corev1.TolerationOpEqual, Value: "not a label value"}),
+			then:  []string{"spec.tolerations[1].value", "label value"},
+		},
 		"a toleration's effect": {
 			given: toleration(corev1.Toleration{Key: "a", Effect: "Sometimes"}),
 			then:  []string{"spec.tolerations[1].effect"},
