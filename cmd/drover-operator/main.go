@@ -33,6 +33,9 @@ func run(ctx context.Context, args []string) error {
 	for _, note := range options.Notes {
 		options.Log.Info(note)
 	}
+	if _, err := operator.LimitMemory(os.Getenv); err != nil {
+		return err
+	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)

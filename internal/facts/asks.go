@@ -48,7 +48,7 @@ func (a *Asks) On(version string) (*status.Ask, *status.Problem) {
 	known, ok := a.byKernel[version]
 	if !ok {
 		known = a.resolve(version)
-		a.byKernel[version] = known
+		kernel.Remember(a.byKernel, version, known)
 	}
 	return known.want, known.problem
 }

@@ -37,13 +37,14 @@ func cacheOptions() (cache.Options, error) {
 	return cache.Options{
 		DefaultTransform: slim,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:              {Transform: slimNode},
-			&corev1.Pod{}:               {Label: made, Transform: slimPod},
-			&appsv1.DaemonSet{}:         {Label: made},
-			&batchv1.Job{}:              {Label: made},
-			&corev1.ConfigMap{}:         {Transform: slimMetadata},
-			&corev1.ServiceAccount{}:    {Label: made},
-			&resourcev1.ResourceClaim{}: {Transform: slimClaim},
+			&corev1.Node{}:               {Transform: slimNode},
+			&corev1.Pod{}:                {Label: made, Transform: slimPod},
+			&v1beta1.NodeModulesConfig{}: {Transform: slimConfig},
+			&appsv1.DaemonSet{}:          {Label: made},
+			&batchv1.Job{}:               {Label: made},
+			&corev1.ConfigMap{}:          {Transform: slimMetadata},
+			&corev1.ServiceAccount{}:     {Label: made},
+			&resourcev1.ResourceClaim{}:  {Transform: slimClaim},
 			// Who wrote it tells whether it was made here.
 			&resourcev1.DeviceClass{}:                       {Label: made, Transform: whole},
 			&admissionv1.ValidatingAdmissionPolicy{}:        seal,

@@ -124,7 +124,7 @@ func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev
 	known, ok := d.known[key]
 	if !ok {
 		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Release: node.KernelVersion, Mapping: mapping}, node.Architecture)
-		d.known[key] = known
+		kernel.Remember(d.known, key, known)
 	}
 	return known.spec, known.err
 }

@@ -81,7 +81,7 @@ func (o *orders) on(version string) order {
 	known, ok := o.byKernel[version]
 	if !ok {
 		known = o.resolve(version)
-		o.byKernel[version] = known
+		kernel.Remember(o.byKernel, version, known)
 	}
 	return known
 }

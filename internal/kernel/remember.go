@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+// MaxRemembered is how many kernels are remembered per Module. A fleet has a few; a node that reports another version with each heartbeat
+// must not make the operator grow.
+const MaxRemembered = 256
+
+// Remember keeps what was found for a kernel. What is full is emptied first: all in it can be found again.
+func Remember[T any](known map[string]T, key string, value T) {
+	if len(known) >= MaxRemembered {
+		clear(known)
+	}
+	known[key] = value
+}

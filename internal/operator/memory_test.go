@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"math"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+func TestGoKnowsTheContainersLimit(t *testing.T) {
+	cases := map[string]struct {
+		given map[string]string
+		then  int64
+		fails bool
+	}{
+		"no limit":             {},
+		"512Mi":                {given: map[string]string{MemoryVariable: "536870912"}, then: 536870912 / 100 * 90},
+		"Go's own wins":        {given: map[string]string{MemoryVariable: "536870912", goMemoryVariable: "100MiB"}},
+		"not a number":         {given: map[string]string{MemoryVariable: "512Mi"}, fails: true},
+		"a limit below a byte": {given: map[string]string{MemoryVariable: "0"}, fails: true},
+	}
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			debug.SetMemoryLimit(math.MaxInt64)
+			got, err := LimitMemory(func(key string) string { return test.given[key] })
+			if got != test.then || (err != nil) != test.fails {
+				t.Errorf("got %d, %v", got, err)
+			}
+			if set := debug.SetMemoryLimit(-1); test.then > 0 && set != test.then {
+				t.Errorf("Go's limit is %d, want %d", set, test.then)
+			}
+		})
+	}
+}
+
+// TestTextsOfAllNodesAreShared: a NodeModulesConfig repeats them in spec and status, and every node repeats them.
+func TestTextsOfAllNodesAreShared(t *testing.T) {
+	node := func() *v1beta1.NodeModulesConfig {
+		copied := func(s string) string { return strings.Clone(s) }
+		item := func() v1beta1.ModuleItem { return v1beta1.ModuleItem{Namespace: copied("team"), Name: copied("nic")} }
+		config := func() v1beta1.ModuleConfig {
+			return v1beta1.ModuleConfig{
+				ContainerImage: copied("registry.example/nic:6.1.0"), KernelVersion: copied("6.1.0"),
+				Modprobe: v1beta1.ModprobeSpec{ModuleName: copied("nic"), Parameters: []string{copied("mode=fast")}},
+			}
+		}
+		return &v1beta1.NodeModulesConfig{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{copied("label"): ""}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+			Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{{
+				ModuleItem: item(), Config: config(), Delivery: &v1beta1.Delivery{ID: copied("id")},
+			}}},
+			Status: v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item(), Config: config()}}},
+		}
+	}
+	a, b := node(), node()
+	for _, object := range []*v1beta1.NodeModulesConfig{a, b} {
+		if _, err := slimConfig(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := node()
+	want.ManagedFields = nil
+	if diff := cmp.Diff(want, a); diff != "" {
+		t.Errorf("the object (-want +got):\n%s", diff)
+	}
+	same := func(what, x, y string) {
+		t.Helper()
+		if unsafe.StringData(x) != unsafe.StringData(y) {
+			t.Errorf("%s is kept twice", what)
+		}
+	}
+	same("the image in status", a.Spec.Modules[0].Config.ContainerImage, a.Status.Modules[0].Config.ContainerImage)
+	same("a parameter in status", a.Spec.Modules[0].Config.Modprobe.Parameters[0], a.Status.Modules[0].Config.Modprobe.Parameters[0])
+	same("the image on another node", a.Spec.Modules[0].Config.ContainerImage, b.Spec.Modules[0].Config.ContainerImage)
+	same("the delivery on another node", a.Spec.Modules[0].Delivery.ID, b.Spec.Modules[0].Delivery.ID)
+}
