@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/drover-project/drover/internal/controller/guard"
@@ -27,7 +28,12 @@ import (
 // start makes the controllers, which is the graph of what depends on what, and runs them.
 func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
 	closed := &gate.Gate{}
-	guards := guard.New(mgr.GetClient(), mgr.GetAPIReader(), closed, nil)
+	// The manager's client would begin to watch what it creates, and reviews cannot be watched.
+	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("make a client without a cache: %w", err)
+	}
+	guards := guard.New(live, closed, nil)
 	if _, err := guards.Check(ctx); err != nil {
 		return fmt.Errorf("before the start: %w", err)
 	}

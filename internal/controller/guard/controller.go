@@ -36,20 +36,19 @@ const interval = time.Minute
 
 // Controller keeps the gate.
 type Controller struct {
-	client client.Client
-	live   client.Reader
-	gate   *gate.Gate
-	clock  clock.PassiveClock
+	live  client.Client
+	gate  *gate.Gate
+	clock clock.PassiveClock
 	// seen are KMM's Leases by namespace. Only one look is taken at a time.
 	seen map[string]sight
 }
 
-// New makes the controller. c asks who may do what, live reads from the API server; a nil clock is the time of day.
-func New(c client.Client, live client.Reader, g *gate.Gate, now clock.PassiveClock) *Controller {
+// New makes the controller. live has no cache: it reads from the API server and asks it who may do what. A nil clock is the time of day.
+func New(live client.Client, g *gate.Gate, now clock.PassiveClock) *Controller {
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Controller{client: c, live: live, gate: g, clock: now}
+	return &Controller{live: live, gate: g, clock: now}
 }
 
 // SetupWithManager registers the controller. It runs in every process, not in the leader only: who becomes the leader must

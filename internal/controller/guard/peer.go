@@ -92,7 +92,7 @@ func (c *Controller) writes(ctx context.Context, namespace, holder string) (bool
 			Verb: "patch", Group: v1beta1.GroupVersion.Group, Resource: "nodemodulesconfigs",
 		},
 	}}
-	if err := c.client.Create(ctx, review); err != nil {
+	if err := c.live.Create(ctx, review); err != nil {
 		return false, fmt.Errorf("ask what the ServiceAccount %s/%s may do: %w", namespace, account, err)
 	}
 	return review.Status.Allowed, nil

@@ -35,8 +35,7 @@ func newWatch(t *testing.T, now time.Time) *watch {
 	t.Helper()
 	e := env.Get(t)
 	w := &watch{gate: &gate.Gate{}, clock: clocktesting.NewFakePassiveClock(now)}
-	c := e.Client(t, e.Config(t, env.Operator))
-	w.guard = guard.New(c, c, w.gate, w.clock)
+	w.guard = guard.New(e.Client(t, e.Config(t, env.Operator)), w.gate, w.clock)
 	return w
 }
 
