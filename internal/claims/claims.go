@@ -37,6 +37,23 @@ func On(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
 	return names
 }
 
+// Pods are those that the claims which may be prepared on the node are kept for, as namespace/name in order. They may be on other nodes.
+func Pods(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
+	var names []string
+	for i := range held {
+		if !at(node, held[i].Status.Allocation) {
+			continue
+		}
+		for _, user := range held[i].Status.ReservedFor {
+			if user.APIGroup == "" && user.Resource == "pods" {
+				names = append(names, held[i].Namespace+"/"+user.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // at reports whether devices can be on the node. When in doubt, they are.
 func at(node *corev1.Node, allocation *resourcev1.AllocationResult) bool {
 	if allocation.NodeSelector == nil {

@@ -41,7 +41,7 @@ type Controller interface {
 // NewManager makes the manager that runs the controllers. Its clients differ from base in the operator's user agent, and have no limit on
 // the client's side; the API server's own priority and fairness knows better what it can bear.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
-	clients := rest.CopyConfig(base)
+	clients := kube.Hasty(base)
 	clients.UserAgent = version.UserAgent(Name)
 	clients.QPS = -1
 	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})

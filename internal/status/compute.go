@@ -199,6 +199,8 @@ func (m *Module) loadProblem(n *Node) Problem {
 	switch {
 	case n.Struck != nil && (n.Attempt == nil || n.Attempt.Reason == n.Struck.Reason):
 		return *n.Struck
+	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonDrainBlocked: // says more than that the kernel module is in use
+		return *n.Delivery
 	case n.Attempt != nil && troubled(n.Attempt):
 		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case n.Unmapped != nil:

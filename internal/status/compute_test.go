@@ -139,6 +139,13 @@ func TestConditions(t *testing.T) {
 				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device (kernel: [ 12.3] kernel line); ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
 			},
 		},
+		"in use, and who uses it may not be evicted": {
+			given: status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) {
+				n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "in use by pod t/app")
+				n.Delivery = &status.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "t/app (denied by a webhook)"}
+			})},
+			then: map[string]string{loaded: "False DrainBlocked: Live on 0 of 1 node; DrainBlocked on a: t/app (denied by a webhook)"},
+		},
 		"live, and not usable": {
 			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
 				n.Usable, n.Available = false, false

@@ -145,6 +145,8 @@ const (
 	ReasonDeviceClassConflict = "DeviceClassConflict"
 	// ReasonRolloutPaused: no further node gets the change: a node failed with it, or somebody paused the rollout.
 	ReasonRolloutPaused = "RolloutPaused"
+	// ReasonDrainBlocked: spec.rollout.drain cannot empty a node: a cordon or an eviction is refused.
+	ReasonDrainBlocked = "DrainBlocked"
 	// ReasonMassDeselection: more nodes than may be unavailable are no longer selected, and keep the kernel module until that is confirmed.
 	ReasonMassDeselection = "MassDeselection"
 	// ReasonVersionLabel: the node's version label names another version of the Module, or none.

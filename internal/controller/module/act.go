@@ -41,11 +41,6 @@ func (c *Controller) perform(ctx context.Context, s step) error {
 	if s.failed != nil {
 		c.ledger.fail(s.key, s.view.name, s.image, *s.failed)
 	}
-	if s.uncordon {
-		if err := c.uncordon(ctx, s); err != nil {
-			return err
-		}
-	}
 	if s.request != nil {
 		carrier, err := c.create(ctx, s)
 		if carrier == nil || err != nil {

@@ -105,9 +105,11 @@ func (pl *planner) drain(s *step) {
 	switch {
 	case len(held) > 0:
 		pl.claimed(v.name, held)
+		pl.expel(s)
 		if v.entry != nil && v.entry.State == v1beta1.NodeModuleDraining {
 			next = v.entry.DeepCopy()
 			next.State, next.Reason = v1beta1.NodeModulePresent, ""
+			s.restores = true
 		}
 	case v.entry != nil && v.entry.State != v1beta1.NodeModuleDraining:
 		next = v.entry.DeepCopy()
@@ -119,6 +121,14 @@ func (pl *planner) drain(s *step) {
 	}
 	pl.draining = true
 	s.request, s.write = nil, next
+}
+
+// expel has the pods evicted that hold a node's devices, where spec.rollout.drain is about holders. One that is about the node evicts all pods anyway.
+func (pl *planner) expel(s *step) {
+	if policy, bounded := pl.drainPolicy(); bounded && policy == v1beta1.DrainHolders && s.write.UnloadPolicy != v1beta1.UnloadOnReboot {
+		s.consumers = claims.Pods(s.view.node, pl.snap.allocation.held)
+		s.evict = s.evict || len(s.consumers) > 0
+	}
 }
 
 // claimed notes what holds a node.

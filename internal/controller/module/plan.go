@@ -63,6 +63,10 @@ type step struct {
 	drained bool
 	// empty the node before anything is written; evict holders of the kernel module; uncordon what was cordoned for the Module.
 	empty, evict, uncordon bool
+	// consumers are the pods that hold devices of the Module's DRA driver there, as namespace/name.
+	consumers []string
+	// restores: the write calls the DRA driver back, without which those pods could not end.
+	restores bool
 	// image that the node needs delivered, or nothing: failures with any other are history.
 	image string
 	// mountless: it is to be remembered, with what is written, that the node mounts no images.
@@ -70,7 +74,7 @@ type step struct {
 }
 
 func (s *step) idle() bool {
-	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove && !s.free && !s.evict && !s.uncordon
+	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove && !s.free && !s.empty && !s.evict && !s.uncordon
 }
 
 // concerns reports whether the entry is the Module's.

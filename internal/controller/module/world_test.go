@@ -50,7 +50,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
-	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(100), admin: e.Admin(t), operator: e.Client(t, e.Config(t, env.Operator)), namespace: e.Namespace(t)}
+	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(100), admin: e.Admin(t), operator: e.Client(t, kube.Hasty(e.Config(t, env.Operator))), namespace: e.Namespace(t)}
 	w.use(w.operator)
 	return w
 }
