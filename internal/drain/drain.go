@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -87,6 +88,33 @@ func Goes(pod *corev1.Pod) bool {
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return owner == nil || owner.Kind != "DaemonSet"
+}
+
+// Verdict is what becomes of a pod that is in the way.
+type Verdict int
+
+const (
+	// Evict it.
+	Evict Verdict = iota
+	// Await its end.
+	Await
+	// Spare it: evicting it would lose something that nobody has allowed to lose.
+	Spare
+)
+
+// Judge says what becomes of a pod that is in the way, and why it is not evicted. Its rules are those of kubectl drain.
+func Judge(pod *corev1.Pod, options v1beta1.DrainOptions) (Verdict, string) {
+	switch {
+	case Leaving(pod):
+		return Evict, ""
+	case len(options.WaitForCompletion) > 0 && labels.SelectorFromSet(options.WaitForCompletion).Matches(labels.Set(pod.Labels)):
+		return Await, "runs to its end: drainOptions.waitForCompletion"
+	case !options.Force && metav1.GetControllerOfNoCopy(pod) == nil:
+		return Spare, "nothing would bring it back: drainOptions.force is not set"
+	case !options.DeleteEmptyDirData && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }):
+		return Spare, "its emptyDir data would be lost: drainOptions.deleteEmptyDirData is not set"
+	}
+	return Evict, ""
 }
 
 // Leaving reports whether a pod is on its way out: it is waited for and not evicted again.

@@ -97,3 +97,41 @@ func TestWhichPodsGo(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatAnEvictionWouldLose(t *testing.T) {
+	made := func(change func(*corev1.Pod)) corev1.Pod {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{"app": "train"}, OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: new(bool)}},
+		}}
+		*pod.OwnerReferences[0].Controller = true
+		change(&pod)
+		return pod
+	}
+	bare := func(pod *corev1.Pod) { pod.OwnerReferences = nil }
+	scratch := func(pod *corev1.Pod) {
+		pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	}
+	leaving := func(pod *corev1.Pod) { bare(pod); pod.DeletionTimestamp = &metav1.Time{} }
+	cases := map[string]struct {
+		pod     corev1.Pod
+		options v1beta1.DrainOptions
+		then    Verdict
+	}{
+		"a controller brings it back":  {made(func(*corev1.Pod) {}), v1beta1.DrainOptions{}, Evict},
+		"a bare pod":                   {made(bare), v1beta1.DrainOptions{DeleteEmptyDirData: true}, Spare},
+		"a bare pod, forced":           {made(bare), v1beta1.DrainOptions{Force: true}, Evict},
+		"a bare pod that leaves":       {made(leaving), v1beta1.DrainOptions{}, Evict},
+		"with an emptyDir":             {made(scratch), v1beta1.DrainOptions{Force: true}, Spare},
+		"with an emptyDir, given up":   {made(scratch), v1beta1.DrainOptions{DeleteEmptyDirData: true}, Evict},
+		"it is waited for":             {made(bare), v1beta1.DrainOptions{WaitForCompletion: map[string]string{"app": "train"}}, Await},
+		"one of two labels is another": {made(bare), v1beta1.DrainOptions{Force: true, WaitForCompletion: map[string]string{"app": "train", "tier": "x"}}, Evict},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, why := Judge(&tc.pod, tc.options)
+			if got != tc.then || (why == "") != (got == Evict) {
+				t.Errorf("verdict %d (%s)", got, why)
+			}
+		})
+	}
+}

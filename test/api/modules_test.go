@@ -270,6 +270,19 @@ func TestRolloutFields(t *testing.T) {
 		m.Namespace = namespace
 		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
 	}
+	for name, tc := range map[string]struct {
+		rollout v1beta1.RolloutSpec
+		then    []string
+	}{
+		"with a drain":    {v1beta1.RolloutSpec{Drain: "Node", DrainOptions: &v1beta1.DrainOptions{Force: true, WaitForCompletion: map[string]string{"a": "b"}}}, nil},
+		"without a drain": {v1beta1.RolloutSpec{DrainOptions: &v1beta1.DrainOptions{Force: true}}, []string{"drainOptions need drain"}},
+		"with none":       {v1beta1.RolloutSpec{Drain: "None", DrainOptions: &v1beta1.DrainOptions{}}, []string{"drainOptions need drain"}},
+	} {
+		m := valid(func(m *v1beta1.Module) { m.Spec.Rollout = &tc.rollout })
+		m.Namespace = namespace
+		t.Log(name)
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), tc.then...)
+	}
 	for value, then := range map[string][]string{"2026-01-31T12:00:00Z": nil, "3": {v1beta1.ConfirmDeselectionAnnotation, "RFC 3339"}} {
 		m := valid(func(m *v1beta1.Module) {
 			m.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: value, v1beta1.RetryAnnotation: "2026-01-31T12:00:00Z"}

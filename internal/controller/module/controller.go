@@ -97,6 +97,7 @@ type Controller struct {
 	mapping *mappings
 	// unwanted is since when nodes are not wanted any more.
 	unwanted *calendar
+	drains   waits
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server. Refusals that

@@ -21,6 +21,9 @@ func (pl *planner) evacuate(s *step, a *aim) {
 		return
 	}
 	policy, bounded := pl.drainPolicy()
+	if m := pl.snap.module; bounded && m.Spec.Rollout.DrainOptions != nil {
+		s.options = *m.Spec.Rollout.DrainOptions
+	}
 	ready := bounded && placement.Ready(v.node)
 	if ready && policy == v1beta1.DrainNode && s.write != nil && v.inKernel() && disturbs(v.entry, s.write) &&
 		s.write.UnloadPolicy != v1beta1.UnloadOnReboot {

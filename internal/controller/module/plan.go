@@ -20,8 +20,8 @@ import (
 
 // plan is what a pass does.
 type plan struct {
-	// steps are the nodes where something is to do.
-	steps []step
+	key   types.NamespacedName
+	steps []step // the nodes where something is to do
 	// remaining counts nodes that have, or will have after this pass, an entry or the live kernel module: a Module that is
 	// being deleted waits for them.
 	remaining int
@@ -63,10 +63,10 @@ type step struct {
 	drained bool
 	// empty the node before anything is written; evict holders of the kernel module; uncordon what was cordoned for the Module.
 	empty, evict, uncordon bool
-	// consumers are the pods that hold devices of the Module's DRA driver there, as namespace/name.
+	// consumers hold devices of the Module's DRA driver there, as namespace/name; restores: write calls that back, without which they could not end.
 	consumers []string
-	// restores: the write calls the DRA driver back, without which those pods could not end.
-	restores bool
+	restores  bool
+	options   v1beta1.DrainOptions
 	// image that the node needs delivered, or nothing: failures with any other are history.
 	image string
 	// mountless: it is to be remembered, with what is written, that the node mounts no images.
@@ -77,7 +77,7 @@ func (s *step) idle() bool {
 	return len(s.discard) == 0 && s.request == nil && s.write == nil && !s.remove && !s.free && !s.empty && !s.evict && !s.uncordon
 }
 
-// concerns reports whether the entry is the Module's.
+// concerns: the entry is the Module's.
 func (s *step) concerns(e v1beta1.NodeModuleSpec) bool {
 	return e.Namespace == s.key.Namespace && e.Name == s.key.Name
 }
@@ -162,7 +162,7 @@ func (pl *planner) asking(steps []step) []*step {
 // admit keeps the steps that do something. Of those that ask for a slot, the first get one.
 func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	m := pl.snap.module
-	p := &plan{unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, draining: pl.draining, holders: pl.holders}
+	p := &plan{key: pl.snap.key, unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, draining: pl.draining, holders: pl.holders}
 	for _, s := range asking[granted:] {
 		s.request, s.write = nil, nil
 		p.queued++

@@ -38,7 +38,9 @@ type vacancy struct {
 	refused string
 	// outdated: somebody wrote the node meanwhile.
 	outdated bool
-	pods     []evictee
+	// kept: nobody is evicted, for one of the pods is not to be, or is waited for.
+	kept bool
+	pods []evictee
 }
 
 // evictee is a pod that has to leave.
@@ -66,7 +68,7 @@ func (c *Controller) vacate(ctx context.Context, p *plan) error {
 		for i := range v.pods {
 			if e := &v.pods[i]; drain.Leaving(e.pod) {
 				e.said = ending
-			} else {
+			} else if !v.kept {
 				pods = append(pods, e)
 			}
 		}
@@ -77,15 +79,26 @@ func (c *Controller) vacate(ctx context.Context, p *plan) error {
 	if err := kube.Each(bounded, c.options.Parallelism, pods, c.evict); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("evict pods: %w", err)
 	}
+	c.drains.keep(p.key, nodes)
 	for _, v := range nodes {
-		v.settle(p)
+		v.settle(p, c.drains.late(p.key, v, c.options.Clock.Now()))
 	}
 	return nil
 }
 
-// prepare brings a node's cordon about and lists who has to leave.
+// prepare lists who has to leave a node and brings its cordon about. No node is cordoned that cannot be emptied.
 func (c *Controller) prepare(ctx context.Context, v *vacancy) error {
 	s := v.step
+	if s.empty || s.evict {
+		pods, err := c.inTheWay(ctx, s)
+		if err != nil {
+			v.refused = err.Error()
+			return ctx.Err()
+		}
+		if spared := v.judge(pods); spared && s.empty {
+			return ctx.Err()
+		}
+	}
 	change, what := drain.Uncordon, "the cordon cannot be taken back"
 	if s.empty {
 		change, what = drain.Cordon, "the node cannot be cordoned"
@@ -95,18 +108,22 @@ func (c *Controller) prepare(ctx context.Context, v *vacancy) error {
 		if v.outdated = apierrors.IsConflict(err); err != nil && !v.outdated {
 			v.refused = what + ": " + err.Error()
 		}
-	}
-	if !s.evict && (!s.empty || v.outdated || v.refused != "") {
-		return ctx.Err()
-	}
-	pods, err := c.inTheWay(ctx, s)
-	if err != nil {
-		v.refused = err.Error()
-	}
-	for i := range pods {
-		v.pods = append(v.pods, evictee{pod: &pods[i], said: unasked})
+		v.kept = v.kept || s.empty && err != nil
 	}
 	return ctx.Err()
+}
+
+// judge notes what becomes of the pods that are in the way, and reports whether one of them is not to be evicted.
+func (v *vacancy) judge(pods []corev1.Pod) (spared bool) {
+	for i := range pods {
+		e := evictee{pod: &pods[i], said: unasked}
+		if verdict, why := drain.Judge(e.pod, v.step.options); verdict != drain.Evict {
+			e.said, e.refused, v.kept = why, verdict == drain.Spare, true
+			spared = spared || e.refused
+		}
+		v.pods = append(v.pods, e)
+	}
+	return spared
 }
 
 // inTheWay are the pods that have to leave. What the agent names counts only if it runs on the agent's own node.
@@ -152,18 +169,21 @@ func refusalOf(err error) string {
 	return text
 }
 
+// open reports whether something keeps the node from its change.
+func (v *vacancy) open() bool { return v.refused != "" || v.outdated || len(v.pods) > 0 }
+
 // settle puts what came of it into the plan.
-func (v *vacancy) settle(p *plan) {
+func (v *vacancy) settle(p *plan, late bool) {
 	s := v.step
 	s.uncordon = false
-	if v.refused == "" && !v.outdated && len(v.pods) == 0 {
+	if !v.open() {
 		return
 	}
 	p.draining = true
 	if s.empty && !s.restores {
 		s.request, s.write = nil, nil
 	}
-	if problem := v.problem(); problem != nil {
+	if problem := v.problem(late); problem != nil {
 		if p.holders == nil {
 			p.holders = map[string]delivery.Problem{}
 		}
@@ -172,7 +192,8 @@ func (v *vacancy) settle(p *plan) {
 }
 
 // problem is what keeps a node from being emptied, refusals first; nil: nothing that is worth telling.
-func (v *vacancy) problem() *delivery.Problem {
+// What has taken longer than spec.rollout.drainOptions.timeout counts as one.
+func (v *vacancy) problem(late bool) *delivery.Problem {
 	if v.refused != "" {
 		return &delivery.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "spec.rollout.drain: " + v.refused}
 	}
@@ -194,11 +215,25 @@ func (v *vacancy) problem() *delivery.Problem {
 	if n := len(names) - maxPods; n > 0 {
 		names, more = names[:maxPods], fmt.Sprintf(" and %d more", n)
 	}
-	problem := &delivery.Problem{Reason: v1beta1.ReasonInUse, Message: "spec.rollout.drain waits for pods to leave: " + strings.Join(names, ", ") + more}
-	if len(refused) > 0 {
+	since := ""
+	if late {
+		since = ", for longer than " + v.timeout().String()
+	}
+	problem := &delivery.Problem{
+		Reason: v1beta1.ReasonInUse, Message: "spec.rollout.drain waits for pods to leave" + since + ": " + strings.Join(names, ", ") + more,
+	}
+	if late || len(refused) > 0 {
 		problem.Reason = v1beta1.ReasonDrainBlocked
 	}
 	return problem
+}
+
+// timeout is how long the pods may take.
+func (v *vacancy) timeout() time.Duration {
+	if t := v.step.options.Timeout; t != nil {
+		return t.Duration
+	}
+	return v1beta1.DefaultDrainTimeout
 }
 
 func (e *evictee) text() string { return e.pod.Namespace + "/" + e.pod.Name + " (" + e.said + ")" }

@@ -204,3 +204,71 @@ func TestADrainFreesClaims(t *testing.T) {
 		})
 	}
 }
+
+// TestADrainLosesNothingUnasked: what nobody would bring back keeps its node, untouched, and what ends by itself is waited for.
+func TestADrainLosesNothingUnasked(t *testing.T) {
+	job := map[string]string{"app": "job"}
+	cases := map[string]struct {
+		owner   string
+		options *v1beta1.DrainOptions
+		says    string // nothing: everything leaves
+		cordon  bool
+	}{
+		"a bare pod":               {"", nil, "drainOptions.force", false},
+		"a bare pod, forced":       {"", &v1beta1.DrainOptions{Force: true}, "", true},
+		"a job that is waited for": {"Job", &v1beta1.DrainOptions{WaitForCompletion: job}, "drainOptions.waitForCompletion", true},
+		"a job that is not":        {"Job", &v1beta1.DrainOptions{WaitForCompletion: map[string]string{"app": "x"}}, "", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node, m := w.upgrade(v1beta1.DrainNode)
+			w.change(m, func(m *v1beta1.Module) { m.Spec.Rollout.DrainOptions = tc.options })
+			pod, app, before := w.app(node, "job", tc.owner), w.app(node, "app", "ReplicaSet"), w.ordered(node, m).Config.ContainerImage
+
+			w.pass(m)
+
+			problem := w.board.For(client.ObjectKeyFromObject(m))[node.Name]
+			if gone := tc.says == ""; w.gone(pod) != gone || w.gone(app) != gone || !strings.Contains(problem.Message, tc.says) {
+				t.Errorf("gone %t, %t; told %+v", w.gone(pod), w.gone(app), problem)
+			}
+			if is, _ := w.cordoned(node); is != tc.cordon || w.ordered(node, m).Config.ContainerImage != before {
+				t.Errorf("cordoned %t, ordered %+v", is, w.ordered(node, m))
+			}
+			if tc.says == "" {
+				return
+			}
+			w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+			pod.Status.Phase = corev1.PodSucceeded
+			w.must(w.admin.Status().Update(t.Context(), pod))
+			w.pass(m)
+			w.pass(m)
+			if got := w.ordered(node, m).Config.ContainerImage; got != "registry.example/nic:2" || !w.gone(app) {
+				t.Errorf("after its end: ordered %s", got)
+			}
+		})
+	}
+}
+
+// TestADrainThatTakesTooLongIsTold, with what it waits for, and goes on.
+func TestADrainThatTakesTooLongIsTold(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.upgrade(v1beta1.DrainNode)
+	w.change(m, func(m *v1beta1.Module) {
+		m.Spec.Rollout.DrainOptions = &v1beta1.DrainOptions{
+			WaitForCompletion: map[string]string{"app": "job"}, Timeout: &metav1.Duration{Duration: time.Hour},
+		}
+	})
+	w.app(node, "job", "Job")
+	for _, step := range []struct {
+		after time.Duration
+		then  string
+	}{{0, v1beta1.ReasonInUse}, {59 * time.Minute, v1beta1.ReasonInUse}, {time.Minute, v1beta1.ReasonDrainBlocked}} {
+		w.clock.SetTime(w.clock.Now().Add(step.after))
+		w.pass(m)
+		problem := w.board.For(client.ObjectKeyFromObject(m))[node.Name]
+		if problem.Reason != step.then || !strings.Contains(problem.Message, "/job ") {
+			t.Errorf("after %v more: %+v", step.after, problem)
+		}
+	}
+}

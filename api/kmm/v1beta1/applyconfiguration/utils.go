@@ -32,6 +32,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.DeviceClassSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("DevicePluginSpec"):
 		return &kmmv1beta1.DevicePluginSpecApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("DrainOptions"):
+		return &kmmv1beta1.DrainOptionsApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("DRASpec"):
 		return &kmmv1beta1.DRASpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("KanikoParams"):

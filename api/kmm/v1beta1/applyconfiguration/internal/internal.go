@@ -197,6 +197,23 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.Volume
           elementRelationship: atomic
+- name: com.github.drover-project.drover.api.kmm.v1beta1.DrainOptions
+  map:
+    fields:
+    - name: deleteEmptyDirData
+      type:
+        scalar: boolean
+    - name: force
+      type:
+        scalar: boolean
+    - name: timeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: waitForCompletion
+      type:
+        map:
+          elementType:
+            scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.DrainPolicy
   scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.KanikoParams
@@ -835,6 +852,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: drain
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.DrainPolicy
+    - name: drainOptions
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.DrainOptions
     - name: maxUnavailable
       type:
         namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString

@@ -25,8 +25,11 @@ type RolloutSpecApplyConfiguration struct {
 	// drain says which pods are evicted so that the kernel module can be unloaded for a change, by the eviction API, which respects
 	// PodDisruptionBudgets. None (default): nobody's, whoever uses it is waited for. Holders: those of the pods that use it, as the node's agent
 	// names them; not those of DaemonSets. Node: the node is cordoned and all its pods are evicted first, but those of DaemonSets and static
-	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing.
+	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing. Pods that nothing would bring back
+	// and pods with emptyDir volumes are not evicted unless drainOptions says so: they keep their node from being changed.
 	Drain *kmmv1beta1.DrainPolicy `json:"drain,omitempty"`
+	// drainOptions say which pods drain may evict, which it waits for, and when it is said that a node does not become free.
+	DrainOptions *DrainOptionsApplyConfiguration `json:"drainOptions,omitempty"`
 	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
 	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
 	DeselectGracePeriod *v1.Duration `json:"deselectGracePeriod,omitempty"`
@@ -75,6 +78,14 @@ func (b *RolloutSpecApplyConfiguration) WithPaused(value bool) *RolloutSpecApply
 // If called multiple times, the Drain field is set to the value of the last call.
 func (b *RolloutSpecApplyConfiguration) WithDrain(value kmmv1beta1.DrainPolicy) *RolloutSpecApplyConfiguration {
 	b.Drain = &value
+	return b
+}
+
+// WithDrainOptions sets the DrainOptions field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DrainOptions field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithDrainOptions(value *DrainOptionsApplyConfiguration) *RolloutSpecApplyConfiguration {
+	b.DrainOptions = value
 	return b
 }
 
