@@ -36,7 +36,7 @@ const (
 	diskSize = 512 << 20
 	memMB    = 256
 	// bootLimit is how long a machine may take until its power is cut.
-	bootLimit = 5 * time.Minute
+	bootLimit = 10 * time.Minute
 	// A cut comes up to window after one of the first words that the machine says: of orders or, one in earlyEvery times, when its disk is mounted.
 	window     = 1500 * time.Millisecond
 	orderWords = 5

@@ -23,7 +23,7 @@ import (
 )
 
 // bootLimit is how long the agent may take to load without an API server, on an emulated processor of a busy machine.
-const bootLimit = time.Minute
+const bootLimit = 4 * time.Minute
 
 // pause is between two looks at something that has no event.
 func pause() { time.Sleep(10 * time.Millisecond) }

@@ -54,7 +54,7 @@ type node struct {
 func newNode(o say.Options) (*node, error) {
 	n := &node{Options: o}
 	var err error
-	if n.host, err = host.New(host.Options{Root: "/", Command: []string{"/proc/self/exe", "kcall"}, Deadline: time.Minute}); err != nil {
+	if n.host, err = host.New(host.Options{Root: "/", Command: []string{"/proc/self/exe", "kcall"}, Deadline: 4 * time.Minute}); err != nil {
 		return nil, err
 	}
 	if n.module, err = os.ReadFile("/module.ko"); err != nil {

@@ -24,7 +24,7 @@ const (
 	lateEvery = 4
 	late      = 300 * time.Millisecond
 	// orderLimit is how long one order may take.
-	orderLimit = 2 * time.Minute
+	orderLimit = 4 * time.Minute
 )
 
 // orders gives one order after the other to a running agent, each for another build, until the power goes.
