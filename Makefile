@@ -131,6 +131,12 @@ lint: bin/golangci-lint ## Run the linters
 verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
 	@hack/verify
 
+# Tests that ask other programs have the build tag compare. gcc, kmod and the like are installed where apt-get is.
+COMPARED := ./images ./internal/agent/blacklist ./internal/agent/modprobe ./internal/kmod ./internal/kmod/sign ./samples/kmods
+.PHONY: compare
+compare: ## Compare with kmod, binutils, OpenSSL, sign-file, xz, zstd, and run the sample kernel modules' code under gcc's sanitizers (linux with apt-get; root)
+	@hack/compare $(COMPARED)
+
 .PHONY: proofs
 proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=kernel,build,modules,operators,fleet; hours; as e2e-kernel)
 	@go run ./hack/proofs

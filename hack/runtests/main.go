@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command runtests runs all Go tests against a real API server. It builds the embedded control plane when needed, prints one
-// line per package and the output of what failed, and keeps the results for `make rows` in .cache/test.json.
+// line per package and the output of what failed, and keeps the results for `make rows` in .cache/test.json (or where -results says).
 //
 // The race detector needs a C compiler on linux; without one it is left out, and that is said.
 package main
@@ -36,8 +36,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	packages := flag.String("packages", "./...", "packages to test, separated by spaces")
 	run := flag.String("run", "", "run only tests that match")
+	tags := flag.String("tags", "", "build tags")
+	kept := flag.String("results", resultsFile, "keep the results here; empty: nowhere")
 	flag.Parse()
-	err := runTests(ctx, *packages, *run)
+	err := runTests(ctx, *packages, *run, *tags, cmp.Or(*kept, os.DevNull))
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runtests:", err)
@@ -45,17 +47,20 @@ func main() {
 	}
 }
 
-func runTests(ctx context.Context, packages, pattern string) error {
-	if err := os.MkdirAll(filepath.Dir(resultsFile), 0o755); err != nil {
+func runTests(ctx context.Context, packages, pattern, tags, kept string) error {
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
 		return err
 	}
-	results, err := os.Create(resultsFile)
+	results, err := os.Create(kept)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = results.Close() }()
 
 	args := []string{"-timeout", "20m"}
+	if tags != "" {
+		args = append(args, "-tags", tags)
+	}
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}

@@ -4,7 +4,6 @@ package blacklist
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -176,20 +175,5 @@ func TestKilledAtAnyStep(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"drover-team.nic.conf": want}, contents(t, dir)); diff != "" {
 			t.Errorf("after %d steps (-want +got):\n%s", left, diff)
 		}
-	}
-}
-
-// TestModprobeHeedsIt: an alias leads to nothing, and the name to the module still.
-func TestModprobeHeedsIt(t *testing.T) {
-	if _, err := exec.LookPath("modprobe"); err != nil {
-		t.Skip("modprobe is not installed")
-	}
-	dir := t.TempDir()
-	if err := New(dir).Put("team/nic", []string{"stock"}); err != nil {
-		t.Fatal(err)
-	}
-	output, err := exec.Command("modprobe", "-C", dir, "--showconfig").CombinedOutput()
-	if err != nil || !strings.Contains(string(output), "blacklist stock\n") {
-		t.Errorf("error %v, configuration %s", err, output)
 	}
 }

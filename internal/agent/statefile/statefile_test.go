@@ -27,10 +27,11 @@ func TestWhatIsNotBelieved(t *testing.T) {
 	instead := func(of func(name string) error) func(string) error {
 		return func(name string) error { return errors.Join(os.Remove(name), of(name)) }
 	}
-	cases := map[string]struct {
+	type damage struct {
 		given func(name string) error
 		says  string
-	}{
+	}
+	cases := map[string]damage{
 		"empty":               {rewrite(func([]byte) []byte { return nil }), "decode"},
 		"cut off":             {rewrite(func(b []byte) []byte { return b[:len(b)/2] }), "decode"},
 		"no JSON":             {rewrite(func([]byte) []byte { return []byte("\x00\x00\x00") }), "decode"},
@@ -40,7 +41,6 @@ func TestWhatIsNotBelieved(t *testing.T) {
 		"of another schema":   {rewrite(func(b []byte) []byte { return bytes.Replace(b, []byte(`"schema":1`), []byte(`"schema":2`), 1) }), "schema is 2"},
 		"far too large":       {func(name string) error { return os.Truncate(name, maxSize+1) }, "larger"},
 		"others may write it": {func(name string) error { return os.Chmod(name, 0o622) }, "others may write"},
-		"somebody else's":     {func(name string) error { return os.Chown(name, 12345, 12345) }, "user 12345"},
 		"a link":              {instead(func(name string) error { return os.Symlink(filepath.Join(filepath.Dir(name), "target"), name) }), "symbolic link"},
 		"a link to nothing":   {instead(func(name string) error { return os.Symlink("/nowhere/at/all", name) }), "symbolic link"},
 		"a pipe":              {instead(func(name string) error { return syscall.Mkfifo(name, 0o600) }), "neither a regular file"},
@@ -52,11 +52,11 @@ func TestWhatIsNotBelieved(t *testing.T) {
 			return errors.Join(os.MkdirAll(freshName(name)+"/x", 0o700), os.Truncate(name, 3))
 		}, "decode"},
 	}
+	if os.Geteuid() == 0 { // others cannot give files away: see TestFilesOfOthersAreNotTrusted
+		cases["of another user"] = damage{func(name string) error { return os.Chown(name, 12345, 12345) }, "user 12345"}
+	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if name == "somebody else's" && os.Geteuid() != 0 {
-				t.Skip("only root can give files away")
-			}
 			dir := t.TempDir()
 			target := filepath.Join(dir, "target")
 			if err := os.WriteFile(target, []byte("the target's"), 0o600); err != nil {
@@ -151,5 +151,25 @@ func TestRemove(t *testing.T) {
 	}
 	if err := Read(dir, "f", 1, new(string)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("read: %v", err)
+	}
+}
+
+// otherUsers is a file whose owner is another user.
+type otherUsers struct{ fs.FileInfo }
+
+func (o otherUsers) Sys() any { return &syscall.Stat_t{Uid: uint32(os.Geteuid()) + 1} } //nolint:gosec // a user ID
+
+func TestFilesOfOthersAreNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "good")
+	info, err := os.Lstat(filepath.Join(dir, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owned(info, true); err != nil {
+		t.Errorf("our own: %v", err)
+	}
+	if err := owned(otherUsers{info}, true); err == nil || !strings.Contains(err.Error(), "belongs to user") {
+		t.Errorf("another user's: %v", err)
 	}
 }

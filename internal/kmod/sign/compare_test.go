@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build linux
+//go:build compare && linux
 
 package sign_test
 
@@ -22,9 +22,6 @@ import (
 // signFile is the kernel's own program, which comes from Debian's packages once and stays in .cache/vm.
 func signFile(t *testing.T) string {
 	t.Helper()
-	if !artifacts.CanFetch() {
-		t.Skip("sign-file comes from Debian's packages, and there is no apt-get here")
-	}
 	cache, err := artifacts.Open("")
 	if err != nil {
 		t.Fatal(err)
@@ -226,5 +223,35 @@ func TestOpenSSLsOwnSignaturesAndKeys(t *testing.T) {
 				t.Errorf("%s %s: the signature fits another module", name, flags)
 			}
 		}
+	}
+}
+
+// TestCompressorsReadWhatIsSigned and what they compressed is signed inside.
+func TestCompressorsReadWhatIsSigned(t *testing.T) {
+	key := keyOf(t, rsaKey())
+	want, err := sign.File("a.ko", module("a"), key, sign.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the options of the kernel's build.
+	for program, flags := range map[string]string{"gzip": "-n -c", "xz": "--check=crc32 --lzma2=dict=1MiB -c", "zstd": "-q -c"} {
+		t.Run(program, func(t *testing.T) {
+			filter := func(content []byte, args ...string) []byte {
+				command := exec.Command(program, args...)
+				command.Stdin = bytes.NewReader(content)
+				out, err := command.Output()
+				if err != nil {
+					t.Fatalf("%v: %v", command.Args, err)
+				}
+				return out
+			}
+			signed, err := sign.File("a.ko", filter(module("a"), strings.Fields(flags)...), key, sign.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(filter(signed, "-d", "-c"), want) {
+				t.Errorf("%s finds something else inside than what a plain module becomes", program)
+			}
+		})
 	}
 }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build compare
+
+package modprobe
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/kmod/synth"
+)
+
+// kmodProgram is the machine's own. Tests of what it does need it.
+func kmodProgram(t *testing.T) string {
+	t.Helper()
+	program, err := exec.LookPath("kmod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+func modules(prefix string, all ...synth.Module) fstest.MapFS {
+	tree := fstest.MapFS{}
+	for _, m := range all {
+		m.Vermagic = release + " SMP mod_unload"
+		tree[prefix+m.Name+".ko"] = &fstest.MapFile{Data: m.Bytes(), Mode: 0o644}
+	}
+	return tree
+}
+
+// loads are the modules that the real modprobe would load, in order.
+func loads(t *testing.T, s Stage, c Content, names ...string) []string {
+	t.Helper()
+	cmd := exec.Command(s.Kmod)
+	cmd.Args = slices.Concat([]string{"modprobe"}, strings.Fields(s.Options(c)), []string{"-d", s.Root(c.Dir), "-S", release, "--show-depends"}, names)
+	if s.Options(c) == "" {
+		cmd.Args = slices.Insert(cmd.Args, 1, "-C", "/dev/null")
+	}
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	var order []string
+	for line := range strings.Lines(string(output)) {
+		fields := strings.Fields(line)
+		name, ok := kmod.ModuleName(fields[1])
+		if fields[0] != "insmod" || !ok {
+			t.Fatalf("unexpected line %q", line)
+		}
+		if _, err := os.Stat(fields[1]); err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(order, name) { // named twice when two ways lead to it
+			order = append(order, name)
+		}
+	}
+	return order
+}
+
+// native is what the agent's own loader makes of the same trees.
+func native(t *testing.T, image, host fs.FS, c Content, names ...string) []string {
+	t.Helper()
+	imageTree, err := kmod.NewTree(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostTree, err := kmod.NewTree(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := kmod.Resolve(kmod.Want{Modules: names, LoadOrder: c.LoadOrder}, imageTree, hostTree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, s := range steps {
+		order = append(order, s.Name)
+	}
+	return order
+}
+
+// TestLayoutLoadsWhatTheAgentLoads compares modprobe, in the layout that is made for it, with the native loader.
+func TestLayoutLoadsWhatTheAgentLoads(t *testing.T) {
+	program := kmodProgram(t)
+	exports := func(name, symbol string, depends ...string) synth.Module {
+		return synth.Module{Name: name, Depends: depends, Exports: []string{symbol}}
+	}
+	base, core := exports("base", "base_do"), exports("core", "core_do", "base")
+	core.Imports = []string{"base_do"}
+	nic := synth.Module{Name: "nic", Depends: []string{"core"}, Imports: []string{"core_do"}, SoftdepPre: []string{"extra"}}
+	extra := synth.Module{Name: "extra"}
+	host := modules("kernel/drivers/", base, extra, synth.Module{Name: "unrelated"})
+	cases := map[string]struct {
+		image fstest.MapFS
+		order []string
+		names []string
+		then  []string
+	}{
+		"alone":                          {image: modules("extra/", synth.Module{Name: "solo"}), names: []string{"solo"}, then: []string{"solo"}},
+		"a dependency of the host's":     {image: modules("extra/", core), names: []string{"core"}, then: []string{"base", "core"}},
+		"through both, and a soft one":   {image: modules("extra/", core, nic), names: []string{"nic"}, then: []string{"base", "core", "extra", "nic"}},
+		"the image's wins":               {image: modules("extra/", base, core), names: []string{"core"}, then: []string{"base", "core"}},
+		"an order":                       {image: modules("extra/", synth.Module{Name: "a"}, synth.Module{Name: "b"}, synth.Module{Name: "c"}), order: []string{"a", "b", "c"}, names: []string{"a"}, then: []string{"c", "b", "a"}},
+		"one of the host's own, by name": {image: modules("extra/", core), names: []string{"extra"}, then: []string{"extra"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := stage(t, program, host)
+			c := Content{Dir: "/opt", Image: tc.image, Modules: tc.names, LoadOrder: tc.order}
+			if err := s.Prepare(c); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.then, loads(t, s, c, tc.names...)); diff != "" {
+				t.Errorf("modprobe (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.then, native(t, tc.image, host, c, tc.names...)); diff != "" {
+				t.Errorf("native (-want +got):\n%s", diff)
+			}
+			if err := s.Remove(c.Dir); err != nil {
+				t.Fatal(err)
+			}
+			if left, err := os.ReadDir(filepath.Join(s.Temp, "opt", "lib")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, error %v", left, err)
+			}
+		})
+	}
+}
+
+// TestIndexedImage has its own index, which leads through a link to the host's modules. Deliveries carry no links: it is made again.
+func TestIndexedImage(t *testing.T) {
+	program := kmodProgram(t)
+	base := synth.Module{Name: "base", Exports: []string{"base_do"}}
+	core := synth.Module{Name: "core", Depends: []string{"base"}, Imports: []string{"base_do"}}
+	s := stage(t, program, modules("kernel/", base))
+	built := Stage{Temp: t.TempDir(), Kmod: program, HostModules: s.HostModules, Release: release}
+	if err := built.Prepare(Content{Dir: "/opt", Image: modules("extra/", core)}); err != nil {
+		t.Fatal(err)
+	}
+	indexed := fstest.MapFS{}
+	tree := os.DirFS(filepath.Join(built.Root("/opt"), "lib/modules", release))
+	for _, name := range []string{"extra/core.ko", "modules.dep", "modules.dep.bin"} {
+		data, err := fs.ReadFile(tree, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		indexed[name] = &fstest.MapFile{Data: data, Mode: 0o644}
+	}
+	if text := string(indexed["modules.dep"].Data); !strings.Contains(text, "extra/core.ko: host/kernel/base.ko") {
+		t.Fatalf("the index does not lead to the host's modules: %s", text)
+	}
+	c := Content{Dir: "/opt", Image: indexed}
+	if err := s.Prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"base", "core"}, loads(t, s, c, "core")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
