@@ -278,6 +278,9 @@ func (f facts) unsupported() *report {
 			"modprobe.args and modprobe.rawArgs need kmod's modprobe, and the image of this node's agent was built without it; use one with it, or moduleName and parameters.")
 	case m.FirmwarePath != "" && !f.firmware:
 		return failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs a place for firmware, which this node does not have.")
+	case m.ModprobedDir != "":
+		return failed(v1beta1.ReasonUnsupported, "modprobe.modprobedDir is not supported: its files can have modprobe run any command on the node. "+
+			"Use parameters in place of options, and modulesLoadingOrder in place of softdep.")
 	case m.ModuleName == "" && !modprobe.Raw(&m):
 		return failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
 	}

@@ -95,6 +95,12 @@ func TestWhatCannotBeLoadedSaysWhy(t *testing.T) {
 			},
 			"Failed ModprobeUnsupported", nil,
 		},
+		"files for modprobe.d": {
+			func(r *rig) v1beta1.NodeModuleSpec {
+				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) { s.Config.Modprobe.ModprobedDir = "/etc/modprobe.d" })
+			},
+			"Failed Unsupported", nil,
+		},
 		"empty modprobe arguments are unset": {
 			func(r *rig) v1beta1.NodeModuleSpec {
 				return order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) {

@@ -227,6 +227,15 @@ func modprobeCases() map[string]moduleCase {
 			given: given(func(p *v1beta1.ModprobeSpec) { p.FirmwarePath = "/firmware/../etc" }),
 			then:  []string{in, "firmwarePath"},
 		},
+		"modprobe.d": {given: given(func(p *v1beta1.ModprobeSpec) { p.ModprobedDir = "/etc/modprobe.d" })},
+		"modprobe.d, relative": {
+			given: given(func(p *v1beta1.ModprobeSpec) { p.ModprobedDir = "etc/modprobe.d" }),
+			then:  []string{in, "modprobedDir must be an absolute path"},
+		},
+		"modprobe.d outside": {
+			given: given(func(p *v1beta1.ModprobeSpec) { p.ModprobedDir = "/opt/../etc" }),
+			then:  []string{in, "modprobedDir must be an absolute path"},
+		},
 		"relative firmware": {given: given(func(p *v1beta1.ModprobeSpec) { p.FirmwarePath = "firmwareDir/updates" })},
 	}
 }

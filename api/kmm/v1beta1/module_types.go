@@ -242,6 +242,7 @@ type ModuleLoaderContainerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.modulesLoadingOrder) || size(self.modulesLoadingOrder) == 0 || (size(self.modulesLoadingOrder) >= 2 && has(self.moduleName) && self.modulesLoadingOrder[0] == self.moduleName)",message="modulesLoadingOrder needs at least two entries, the first being moduleName"
 	// +kubebuilder:validation:XValidation:rule="!has(self.modulesLoadingOrder) || self.modulesLoadingOrder.all(x, self.modulesLoadingOrder.exists_one(y, x == y))",message="modulesLoadingOrder must not repeat a module"
 	// +kubebuilder:validation:XValidation:rule="!has(self.firmwarePath) || !self.firmwarePath.split('/').exists(p, p == '..')",message="firmwarePath must not contain '..'"
+	// +kubebuilder:validation:XValidation:rule="!has(self.modprobedDir) || self.modprobedDir == '' || (self.modprobedDir.startsWith('/') && !self.modprobedDir.split('/').exists(p, p == '..'))",message="modprobedDir must be an absolute path without '..'"
 	Modprobe ModprobeSpec `json:"modprobe"`
 
 	// inTreeModulesToRemove are unloaded before this module is loaded.
@@ -359,6 +360,12 @@ type ModprobeSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	FirmwarePath string `json:"firmwarePath,omitempty"`
+
+	// modprobedDir is the directory in the image with files for /etc/modprobe.d, an absolute path. Drover runs no command of an image on a
+	// node, which is what these files are for: nodes answer Unsupported and load nothing.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	ModprobedDir string `json:"modprobedDir,omitempty"`
 
 	// modulesLoadingOrder lists modules from the topmost to the deepest, for modules whose files do not say what they depend on.
 	// +optional

@@ -280,6 +280,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: firmwarePath
       type:
         scalar: string
+    - name: modprobedDir
+      type:
+        scalar: string
     - name: moduleName
       type:
         scalar: string

@@ -20,6 +20,9 @@ type ModprobeSpecApplyConfiguration struct {
 	RawArgs *ModprobeArgsApplyConfiguration `json:"rawArgs,omitempty"`
 	// firmwarePath is the directory of firmware in the image, absolute or relative to the image's root.
 	FirmwarePath *string `json:"firmwarePath,omitempty"`
+	// modprobedDir is the directory in the image with files for /etc/modprobe.d, an absolute path. Drover runs no command of an image on a
+	// node, which is what these files are for: nodes answer Unsupported and load nothing.
+	ModprobedDir *string `json:"modprobedDir,omitempty"`
 	// modulesLoadingOrder lists modules from the topmost to the deepest, for modules whose files do not say what they depend on.
 	ModulesLoadingOrder []string `json:"modulesLoadingOrder,omitempty"`
 }
@@ -77,6 +80,14 @@ func (b *ModprobeSpecApplyConfiguration) WithRawArgs(value *ModprobeArgsApplyCon
 // If called multiple times, the FirmwarePath field is set to the value of the last call.
 func (b *ModprobeSpecApplyConfiguration) WithFirmwarePath(value string) *ModprobeSpecApplyConfiguration {
 	b.FirmwarePath = &value
+	return b
+}
+
+// WithModprobedDir sets the ModprobedDir field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ModprobedDir field is set to the value of the last call.
+func (b *ModprobeSpecApplyConfiguration) WithModprobedDir(value string) *ModprobeSpecApplyConfiguration {
+	b.ModprobedDir = &value
 	return b
 }
 
