@@ -56,6 +56,14 @@ func (l *ledger) at(key types.NamespacedName) *account {
 	return l.modules[key]
 }
 
+// read returns a Module's account, empty where it has none: reading makes none. The lock must be held.
+func (l *ledger) read(key types.NamespacedName) account {
+	if a := l.modules[key]; a != nil {
+		return *a
+	}
+	return account{}
+}
+
 // create notes a carrier that this process created.
 func (l *ledger) create(key types.NamespacedName, uid types.UID) {
 	l.mu.Lock()
@@ -67,14 +75,17 @@ func (l *ledger) create(key types.NamespacedName, uid types.UID) {
 func (l *ledger) created(key types.NamespacedName, uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.at(key).carriers[uid]
+	return l.read(key).carriers[uid]
 }
 
 // keep forgets all carriers but those that the pass sees.
 func (l *ledger) keep(key types.NamespacedName, views []view) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := l.at(key).carriers
+	known := l.read(key).carriers
+	if len(known) == 0 {
+		return
+	}
 	seen := make(map[types.UID]bool, len(known))
 	for i := range views {
 		for _, pod := range views[i].carriers {
@@ -91,6 +102,9 @@ func (l *ledger) keep(key types.NamespacedName, views []view) {
 func (l *ledger) reserve(key types.NamespacedName, working, asked int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if working == 0 && asked == 0 && l.modules[key] == nil {
+		return 0
+	}
 	mine := l.at(key)
 	mine.held = working
 	free := l.max
@@ -119,7 +133,7 @@ func (l *ledger) fail(key types.NamespacedName, node, image string, problem deli
 func (l *ledger) resting(key types.NamespacedName, node, image string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, ok := l.at(key).failures[place{node, image}]
+	f, ok := l.read(key).failures[place{node, image}]
 	return ok && l.clock.Now().Before(f.until)
 }
 
@@ -127,16 +141,14 @@ func (l *ledger) resting(key types.NamespacedName, node, image string) bool {
 func (l *ledger) failed(key types.NamespacedName, node, image string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.at(key).failures[place{node, image}].at
+	return l.read(key).failures[place{node, image}].at
 }
 
 // retain forgets a node's failures with any image but the one it needs now; "" is none.
 func (l *ledger) retain(key types.NamespacedName, node, image string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.at(key); len(a.failures) > 0 {
-		maps.DeleteFunc(a.failures, func(at place, _ failure) bool { return at.node == node && at.image != image })
-	}
+	maps.DeleteFunc(l.read(key).failures, func(at place, _ failure) bool { return at.node == node && at.image != image })
 }
 
 // nextRetry is the time until the first delivery that rests may be tried again; 0 when none rests.
@@ -144,7 +156,7 @@ func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var next time.Duration
-	for _, f := range l.at(key).failures {
+	for _, f := range l.read(key).failures {
 		if left := f.until.Sub(l.clock.Now()); left > 0 && (next == 0 || left < next) {
 			next = left
 		}
@@ -157,7 +169,7 @@ func (l *ledger) problems(key types.NamespacedName, blocked *delivery.Problem) m
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[string]delivery.Problem{}
-	for at, f := range l.at(key).failures {
+	for at, f := range l.read(key).failures {
 		all[at.node] = f.problem
 	}
 	if blocked != nil {

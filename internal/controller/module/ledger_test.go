@@ -117,6 +117,17 @@ func TestTheLedgerForgets(t *testing.T) {
 	if l.created(key, "b") {
 		t.Error("a Module that left is forgotten")
 	}
+
+	// A pass of a Module that is gone asks all that any pass asks.
+	l.keep(key, []view{{carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
+	l.resting(key, "n", "r/nic:1")
+	l.failed(key, "n", "r/nic:1")
+	l.retain(key, "n", "")
+	l.nextRetry(key)
+	l.problems(key, nil)
+	if granted := l.reserve(key, 0, 0); granted != 0 || len(l.modules) != 0 {
+		t.Errorf("%d slots granted, %d accounts: looking at a Module that is gone makes it one again", granted, len(l.modules))
+	}
 }
 
 func TestWhenAPassComesAgain(t *testing.T) {
