@@ -89,6 +89,8 @@ func (c *Controller) nodeCreated(ctx context.Context, e event.CreateEvent, q que
 }
 
 func (c *Controller) nodeDeleted(ctx context.Context, e event.DeleteEvent, q queue) {
+	// The finalizer on what is left of the node's NodeModulesConfig goes by a pass, of a Module that is gone, too.
+	c.enqueueOrdered(ctx, q, e.Object.GetName())
 	// A Module that is leaving may wait for exactly this node.
 	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return m.DeletionTimestamp != nil || nodeConcerns(m, e.Object) })
 }
