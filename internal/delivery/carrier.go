@@ -246,13 +246,15 @@ func restricted() *corev1.SecurityContext {
 	}
 }
 
-// resources are set in full, because a ResourceQuota may refuse a pod without them.
+// resources are set in full, because a ResourceQuota may refuse a pod without them. Requests are zero, in words: a carrier is bound to its node,
+// works for seconds, and then sleeps, so it reserves nothing, and the kubelet of a full node takes it (OutOfcpu, OutOfmemory otherwise). Left
+// out, the limits, or a LimitRange's defaults, would take their place.
 func resources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{
-			corev1.ResourceCPU:              resource.MustParse("10m"),
-			corev1.ResourceMemory:           resource.MustParse("32Mi"),
-			corev1.ResourceEphemeralStorage: resource.MustParse("32Mi"),
+			corev1.ResourceCPU:              *resource.NewMilliQuantity(0, resource.DecimalSI),
+			corev1.ResourceMemory:           *resource.NewQuantity(0, resource.BinarySI),
+			corev1.ResourceEphemeralStorage: *resource.NewQuantity(0, resource.BinarySI),
 		},
 		Limits: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("1"),
