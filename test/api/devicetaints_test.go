@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+// TestDeviceTaints shows what docs/design/0011-dra.md says of an API server as it comes: it keeps the taints that a driver puts on its own
+// devices, and does not serve what others taint devices by.
+func TestDeviceTaints(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	name := e.Namespace(t)
+	taint := resourcev1.DeviceTaint{Key: "drover.dev/unload", Effect: resourcev1.DeviceTaintEffectNoSchedule}
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "example.com", NodeName: &name, Pool: resourcev1.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
+			Devices: []resourcev1.Device{{Name: "d0", Taints: []resourcev1.DeviceTaint{taint}}},
+		},
+	}
+	if err := admin.Create(t.Context(), slice); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := admin.Delete(context.WithoutCancel(t.Context()), slice); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := slice.Spec.Devices[0].Taints; len(got) != 1 || got[0].Key != taint.Key || got[0].Effect != taint.Effect {
+		t.Errorf("the API server kept the taints %v", got)
+	}
+	mapping, err := admin.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceTaintRule"})
+	if !meta.IsNoMatchError(err) {
+		t.Errorf("DeviceTaintRule is served as %+v (%v): the note's reason is gone", mapping, err)
+	}
+}
