@@ -2,7 +2,7 @@
 
 // Package module turns Modules into orders for nodes.
 //
-// Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policy that seals carriers, and whether the CRDs
+// Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policies that deliveries and reports rely on, and whether the CRDs
 // are being deleted. Writes: this Module's entry in NodeModulesConfig.spec, carrier pods, the Module's finalizer,
 // and one event for a Module that goes before all nodes have answered. Nothing else, and never a status.
 //
@@ -98,6 +98,8 @@ type Controller struct {
 	// unwanted is since when nodes are not wanted any more.
 	unwanted *calendar
 	drains   waits
+	// reports is when the policy was seen that keeps agents to their own node.
+	reports glance
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server. Refusals that
@@ -203,6 +205,9 @@ func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
 	}
 	if p.rollout > 0 {
 		soon(p.rollout)
+	}
+	if p.blocked != nil {
+		soon(statusPolicyRest) // no event tells of the policy for reports
 	}
 	if p.queued > 0 {
 		soon(slotDelay)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +22,6 @@ import (
 	"github.com/drover-project/drover/internal/strikes"
 )
 
-// SealPolicy is the name of the ValidatingAdmissionPolicy, and of its binding, that seals carrier pods.
-const SealPolicy = "drover-carriers"
-
 // crdNames are the definitions whose deletion must not unload anything, that of Modules first.
 var crdNames = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
 
@@ -37,7 +33,7 @@ type snapshot struct {
 	// nodes are all nodes that matter, by name in order: those of the cluster, and those that only a
 	// NodeModulesConfig or a carrier speaks of.
 	nodes []view
-	// unsealed says why nothing may be delivered; nil when carriers are sealed.
+	// unsealed says why nothing may be delivered; nil when the policies are there that deliveries and reports rely on.
 	unsealed *delivery.Problem
 	// crdsLeaving is true while one of our CRDs is being deleted.
 	crdsLeaving bool
@@ -186,39 +182,6 @@ func (v *view) addConfig(key types.NamespacedName, config *v1beta1.NodeModulesCo
 // elsewhere that claims otherwise is nobody's.
 func carrierOf(pod client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetAnnotations()[v1beta1.ModuleNameAnnotation]}
-}
-
-// unsealed says why carriers are not sealed: the policy and its binding must be there and must deny. Without them
-// anybody who may change pods could put code into a kernel.
-func (c *Controller) unsealed(ctx context.Context) (*delivery.Problem, error) {
-	refused := func(what string) *delivery.Problem {
-		return &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "nothing is delivered: " + what + ": apply config/policies"}
-	}
-	policy := &admissionv1.ValidatingAdmissionPolicy{}
-	if err := c.client.Get(ctx, client.ObjectKey{Name: SealPolicy}, policy); apierrors.IsNotFound(err) {
-		return refused("the admission policy " + SealPolicy + " is missing"), nil
-	} else if err != nil {
-		return nil, fmt.Errorf("get the admission policy of carriers: %w", err)
-	}
-	// Unset means Fail.
-	if fail := policy.Spec.FailurePolicy; policy.DeletionTimestamp != nil || fail != nil && *fail != admissionv1.Fail {
-		return refused("the admission policy " + SealPolicy + " does not have failurePolicy Fail"), nil
-	}
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
-	if err := c.client.Get(ctx, client.ObjectKey{Name: SealPolicy}, binding); apierrors.IsNotFound(err) {
-		return refused("the binding of the admission policy " + SealPolicy + " is missing"), nil
-	} else if err != nil {
-		return nil, fmt.Errorf("get the binding of the admission policy of carriers: %w", err)
-	}
-	if !denies(binding) {
-		return refused("the binding of the admission policy " + SealPolicy + " does not deny everywhere"), nil
-	}
-	return nil, nil
-}
-
-func denies(binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
-	return binding.DeletionTimestamp == nil && binding.Spec.PolicyName == SealPolicy && binding.Spec.MatchResources == nil &&
-		slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny)
 }
 
 // departed asks the API server itself whether the Module of a pass that unloads everywhere is leaving, or gone. The cache

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +55,18 @@ func TestNothingIsDeliveredUnsealed(t *testing.T) {
 			}
 			return nil
 		}},
+		"no policy for reports": {says: "the admission policy drover-agent-status is missing: apply config/policies", get: func(o client.Object) error {
+			if p, ok := o.(*admissionv1.ValidatingAdmissionPolicy); ok && p.Name == "drover-agent-status" {
+				return missing("validatingadmissionpolicies")
+			}
+			return nil
+		}},
+		"a binding for reports that only warns": {says: "drover-agent-status does not deny everywhere", get: func(o client.Object) error {
+			if b, ok := o.(*admissionv1.ValidatingAdmissionPolicyBinding); ok && b.Name == "drover-agent-status" {
+				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+			}
+			return nil
+		}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +80,9 @@ func TestNothingIsDeliveredUnsealed(t *testing.T) {
 					return tc.get(o)
 				},
 			}))
-			w.pass(m)
+			if again := w.pass(m).RequeueAfter; again <= 0 || again > time.Minute {
+				t.Errorf("looks again after %s", again)
+			}
 			if len(w.carriers(m)) != 0 || w.config(node) != nil {
 				t.Error("something was delivered without a seal")
 			}
