@@ -82,21 +82,39 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get ModuleImage: %w", err)
 	}
-	runs, lost, err := c.observe(ctx, image)
+	settings, err := c.settings(ctx, image)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	runs, lost, err := c.observe(ctx, image, settings)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	now := c.options.Clock.Now()
 	d := decide(image, runs, lost, now)
-	if err := c.act(ctx, image, d); err != nil {
+	if err := c.act(ctx, image, d, settings); err != nil {
 		refuse(image, d, err, now)
 		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // again, later and later
 	}
 	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
 }
 
+// settings are those of a Job that would be made now: its pod's, and the state of the ConfigMap with proxies, mirrors and authorities.
+func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage) (string, error) {
+	environment := &metav1.PartialObjectMetadata{}
+	environment.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	key := client.ObjectKey{Namespace: image.Namespace, Name: pipeline.EnvironmentConfigMap}
+	switch err := c.client.Get(ctx, key, environment); {
+	case apierrors.IsNotFound(err):
+		return pipeline.Settings(image, &c.options.Pipeline), nil
+	case err != nil:
+		return "", fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	return pipeline.Settings(image, &c.options.Pipeline) + "-" + string(environment.UID) + "-" + environment.ResourceVersion, nil
+}
+
 // observe reads an image's Jobs and pods, and when the newest delivery was begun that did not find it.
-func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage) (runs []pipeline.Run, lost time.Time, err error) {
+func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, settings string) (runs []pipeline.Run, lost time.Time, err error) {
 	own, in := client.MatchingLabels{v1alpha1.ImageLabel: image.Name}, client.InNamespace(image.Namespace)
 	var jobs batchv1.JobList
 	if err := c.client.List(ctx, &jobs, in, own); err != nil {
@@ -125,7 +143,6 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage) (
 		}
 	}
 	runs = pipeline.Runs(&image.Spec, mine, pods.Items)
-	settings := pipeline.Settings(image, &c.options.Pipeline)
 	for i := range runs {
 		runs[i].Stale = runs[i].Job.Annotations[pipeline.SettingsAnnotation] != settings
 	}
@@ -154,7 +171,7 @@ func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) 
 }
 
 // act changes Jobs. What ended is recorded before anything is made or dropped because of it.
-func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *decision) error {
+func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *decision, settings string) error {
 	for _, r := range d.record {
 		text, err := pipeline.Record(&r.Told)
 		if err != nil {
@@ -185,6 +202,7 @@ func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *de
 		return nil
 	}
 	job := pipeline.Job(image, d.next, d.cause, &c.options.Pipeline)
+	job.Annotations[pipeline.SettingsAnnotation] = settings
 	// A Job of that number is ours already, and the cache late: its arrival there is an event.
 	if err := c.client.Create(ctx, job, kube.OwnerImage); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Job %s/%s: %w", job.Namespace, job.Name, err)

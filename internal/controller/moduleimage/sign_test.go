@@ -5,6 +5,7 @@ package moduleimage_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/pipeline"
 )
 
 func (w *world) change(f func(c *v1beta1.ModuleLoaderContainerSpec)) {
@@ -132,6 +134,32 @@ func TestNoInputTwice(t *testing.T) {
 	w.quiet()
 	if n := w.created(mark); n != len(kinds) {
 		t.Errorf("%d Jobs were made for %d distinct inputs", n, len(kinds))
+	}
+}
+
+// TestAMendedEnvironmentIsTried: proxies, mirrors and authorities come from a ConfigMap that a Job only names; failures with another content of it
+// say nothing.
+func TestAMendedEnvironmentIsTried(t *testing.T) {
+	w := newWorld(t)
+	environment := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pipeline.EnvironmentConfigMap}}
+	w.must(w.admin.Create(t.Context(), environment))
+	w.pass()
+	for _, mend := range []func() error{
+		func() error {
+			environment.Data = map[string]string{"HTTPS_PROXY": "http://proxy.example:3128"}
+			return w.admin.Update(t.Context(), environment)
+		},
+		func() error { return w.admin.Delete(t.Context(), environment) },
+	} {
+		w.fail()
+		if again := w.pass(); again != 30*time.Second {
+			t.Errorf("the next try is in %v", again)
+		}
+		w.quiet()
+		w.must(mend())
+		w.pass()
+		w.active()
+		w.quiet()
 	}
 }
 

@@ -44,6 +44,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.ModuleImage{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&batchv1.Job{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfPod)).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfEnvironment), builder.WithPredicates(predicate.NewPredicateFuncs(isEnvironment))).
 		WithOptions(options).
 		Complete(reconcile.Func(c.Image))
 	if err != nil {
@@ -116,10 +117,22 @@ func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []re
 	if p := delivery.ProblemOf(pod); !delivery.IsCarrier(pod) || p == nil || p.Reason != v1beta1.ReasonImageNotFound {
 		return nil
 	}
+	return c.imagesIn(ctx, pod, client.MatchingLabels{v1beta1.ModuleNameLabel: pod.Labels[v1beta1.ModuleNameLabel]})
+}
+
+func isEnvironment(object client.Object) bool {
+	return object.GetName() == pipeline.EnvironmentConfigMap
+}
+
+func (c *Controller) imagesOfEnvironment(ctx context.Context, environment client.Object) []reconcile.Request {
+	return c.imagesIn(ctx, environment)
+}
+
+// imagesIn are those of an object's namespace.
+func (c *Controller) imagesIn(ctx context.Context, object client.Object, which ...client.ListOption) []reconcile.Request {
 	var images v1alpha1.ModuleImageList
-	err := c.client.List(ctx, &images, client.InNamespace(pod.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: pod.Labels[v1beta1.ModuleNameLabel]},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err != nil {
+	which = append(which, client.InNamespace(object.GetNamespace()), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err := c.client.List(ctx, &images, which...); err != nil {
 		// A handler has nobody to return to. The cache fails only when the process ends.
 		log.FromContext(ctx).Error(err, "List ModuleImages for an event")
 		return nil
