@@ -96,7 +96,8 @@ type PreflightValidationStatus struct {
 	// +listMapKey=name
 	Modules []PreflightValidationModuleStatus `json:"modules,omitempty"`
 
-	// crStatuses hold the same in the form that version v1beta1 has, by "namespace/name".
+	// crStatuses hold the same in the form that version v1beta1 has, by "namespace/name" and, as upstream, by name alone: of several Modules with
+	// one name, the worst.
 	// +optional
 	CRStatuses map[string]CRStatus `json:"crStatuses,omitempty"`
 }

@@ -44,6 +44,10 @@ func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v
 			s.CRStatuses = map[string]v1beta2.CRStatus{}
 		}
 		s.CRStatuses[f.module.String()] = one
+		// Clients of v1beta1 also look Modules up by name alone; of several with one name, they see the worst.
+		if other, ok := s.CRStatuses[f.module.Name]; !ok || rank(one.VerificationStatus) > rank(other.VerificationStatus) {
+			s.CRStatuses[f.module.Name] = one
+		}
 	}
 	c := ready(p, found)
 	c.Type, c.ObservedGeneration, c.LastTransitionTime = v1beta1.ConditionReady, p.Generation, metav1.NewTime(now)
