@@ -223,7 +223,7 @@ func TestFailuresTellWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j := pipeline.Job(img, 1, "New", options())
 			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
-			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Spec: j.Spec.Template.Spec, Status: corev1.PodStatus{
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Status: corev1.PodStatus{
 				Phase: corev1.PodFailed, InitContainerStatuses: tc.given,
 			}}
 			runs := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})

@@ -130,7 +130,7 @@ func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, oth
 		r, err := result.Parse(ended.Message)
 		if ended.ExitCode != 0 {
 			t.Reason, t.Message = failureOf(status.Name, r), message(spec, status.Name, ended, r)
-			if world := worldOf(pod, status.Name, ended); world != "" {
+			if world := worldOf(job, pod, status.Name, ended); world != "" {
 				t.Message, t.Passing = world+": "+t.Message, true
 				return t
 			}

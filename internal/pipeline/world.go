@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/internal/pipeline/result"
@@ -53,10 +54,10 @@ var outages = []struct {
 }
 
 // worldOf says what of the world ended a step, as the kubelet or the end of a build's log tells it; "" is nothing that is known.
-func worldOf(pod *corev1.Pod, step string, ended *corev1.ContainerStateTerminated) string {
+func worldOf(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.ContainerStateTerminated) string {
 	switch {
 	case ended.Reason == "OOMKilled":
-		return "out of memory: step " + step + " needs more than its limit" + limitOf(pod, step)
+		return "out of memory: step " + step + " needs more than its limit" + limitOf(&job.Spec.Template.Spec, step)
 	case pod.Status.Reason != "":
 		return strings.TrimSpace(fmt.Sprintf("node %s ended the pod: %s %s", pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message))
 	case step != StepBuild:
@@ -71,9 +72,9 @@ func worldOf(pod *corev1.Pod, step string, ended *corev1.ContainerStateTerminate
 	return ""
 }
 
-// limitOf is the memory that a step may use, in brackets.
-func limitOf(pod *corev1.Pod, step string) string {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+// limitOf is the memory that a step may use, in brackets. The operator's cache keeps it of Jobs, not of pods.
+func limitOf(pod *corev1.PodSpec, step string) string {
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		if limit, ok := c.Resources.Limits[corev1.ResourceMemory]; ok && c.Name == step {
 			return " (" + limit.String() + ")"
 		}
