@@ -340,6 +340,8 @@ type ModprobeSpec struct {
 
 	// parameters are passed to the kernel module, each as key=value.
 	// +optional
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:MaxLength=1024
 	Parameters []string `json:"parameters,omitempty"`
 
 	// dirName is the directory in the image below which lib/modules/<kernel> lies.

@@ -189,6 +189,7 @@ type NodeModulesConfigStatus struct {
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=512
 	Modules []NodeModuleStatus `json:"modules,omitempty"`
 
 	// attempts has an entry for every order that is not fulfilled, for every acknowledged unload,
@@ -197,12 +198,14 @@ type NodeModulesConfigStatus struct {
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=1024
 	Attempts []NodeModuleAttempt `json:"attempts,omitempty"`
 
 	// artifacts are the deliveries that this node holds on disk.
 	// +optional
 	// +listType=map
 	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=2048
 	Artifacts []NodeArtifact `json:"artifacts,omitempty"`
 }
 
