@@ -150,7 +150,11 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 
 // refused ends a load that the kernel has refused at a step.
 func (p *pass) refused(ctx context.Context, f facts, s planStep, inserted []planStep, err error) error {
-	r := loadReport(err)
+	var settable []string
+	if s.Name == f.plan.Main {
+		settable = s.Params
+	}
+	r := loadReport(err, settable)
 	dependency, other, found, seeErr := p.against(f, s, r)
 	if seeErr != nil {
 		return seeErr

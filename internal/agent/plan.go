@@ -48,6 +48,8 @@ type planStep struct {
 	Optional bool
 	// Needs are the modules whose symbols it uses.
 	Needs []string
+	// Params are the names of its parameters.
+	Params []string
 	// FromHost: the file is of the node's own tree, not of the image.
 	FromHost bool
 	// Tree and Path say where the file is.
@@ -154,6 +156,9 @@ func newStep(s kmod.Step, imageFS, hostFS fs.FS) (planStep, error) {
 	step := planStep{
 		Name: s.Name, BuildID: identity(s.Info.BuildID, s.Info.SrcVersion), Tree: imageFS, Path: s.Path, Optional: s.Optional,
 		Needs: s.Info.Depends, InTree: s.Info.InTree,
+	}
+	for _, param := range s.Info.Params {
+		step.Params = append(step.Params, param.Name)
 	}
 	if s.From == kmod.Host {
 		step.Tree, step.FromHost = hostFS, true

@@ -5,6 +5,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -12,8 +13,8 @@ import (
 )
 
 // loadReport turns the error of a load into what is reported. Where one errno has several causes, the kernel's own
-// lines decide.
-func loadReport(err error) report {
+// lines decide. parameters are those that the refused module has and the order can set.
+func loadReport(err error, parameters []string) report {
 	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}
 	var call *host.CallError
 	var died *host.DiedError
@@ -29,7 +30,7 @@ func loadReport(err error) report {
 		r.Message = fmt.Sprintf("Loading failed: %v.", err)
 		return r
 	}
-	why := loadReason(*call)
+	why := loadReason(*call, parameters)
 	r.Reason = why.reason
 	r.Message = fmt.Sprintf("The kernel refused %s (%s): %s.", call.Module, call.Errno, why.text)
 	r.Message = withLog(r.Message, call.Log)
@@ -41,7 +42,7 @@ type why struct {
 }
 
 // loadReason follows init_module(2) and the kernel's kernel/module/main.c.
-func loadReason(e host.CallError) why {
+func loadReason(e host.CallError, parameters []string) why {
 	log := strings.ToLower(strings.Join(e.Log, "\n"))
 	says := func(words ...string) bool {
 		for _, w := range words {
@@ -91,15 +92,50 @@ func loadReason(e host.CallError) why {
 		case says("invalid for parameter", "unknown parameter", "parameter"):
 			return parameter
 		}
-		return why{v1beta1.ReasonLoadFailed, "the module's own code, or the kernel, calls something invalid; see the kernel log"}
+		return why{v1beta1.ReasonLoadFailed, invalid(e.Log, parameters)}
 	case "ERANGE":
 		return parameter
 	case "ENODEV", "ENXIO":
+		if name := requested(e.Log); name != "" {
+			return why{v1beta1.ReasonMissingDependency, fmt.Sprintf("it asked the kernel for the module %s, which the node does not have", name)}
+		}
 		return why{v1beta1.ReasonNoSuchDevice, "the module found no device to drive on this node"}
 	case "ENOMEM":
 		return why{v1beta1.ReasonLoadFailed, "the node has too little memory for it"}
 	}
 	return why{v1beta1.ReasonLoadFailed, "see the kernel log"}
+}
+
+// maxNamedParameters bounds a message: some modules have a hundred parameters.
+const maxNamedParameters = 8
+
+// invalid says what to make of an EINVAL that no kernel line explains: most often, the module refuses its parameters.
+func invalid(log, parameters []string) string {
+	text := "the module's own code, or the kernel, finds something invalid"
+	switch {
+	case len(parameters) > 0:
+		named, more := parameters, ""
+		if len(named) > maxNamedParameters {
+			named, more = named[:maxNamedParameters], fmt.Sprintf(" and %d more", len(parameters)-maxNamedParameters)
+		}
+		return text + "; it has parameters, and may need one or refuse a value (" + strings.Join(named, ", ") + more + "): see modprobe.parameters"
+	case len(log) == 0:
+		return text + "; the kernel printed nothing about it"
+	}
+	return text
+}
+
+// inVain matches what modules print when the kernel could not load another one for them. The name may be an alias, such as "hmac(sha256)".
+var inVain = regexp.MustCompile(`(?i)request_module\s*\(\s*['"]([^'"]+)['"]|(?:could not|couldn't|cannot|can't|failed to|unable to) (?:load|request|find) (?:the )?(?:kernel )?module ['"]?([\w()-]+)`)
+
+// requested is the module that a module asked the kernel for in vain, according to the kernel's lines; empty if there is none.
+func requested(log []string) string {
+	for _, line := range log {
+		if m := inVain.FindStringSubmatch(line); m != nil {
+			return m[1] + m[2]
+		}
+	}
+	return ""
 }
 
 // unloadReport turns the error of an unload into what is reported. m are the facts of the moment; by matters when the

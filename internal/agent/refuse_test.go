@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/kmod"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
@@ -257,11 +258,65 @@ func TestLoadReasons(t *testing.T) {
 		"no device":           {host.CallError{Errno: "ENODEV"}, v1beta1.ReasonNoSuchDevice},
 		"no such address":     {host.CallError{Errno: "ENXIO"}, v1beta1.ReasonNoSuchDevice},
 		"anything else":       {host.CallError{Errno: "EIO"}, v1beta1.ReasonLoadFailed},
+		"asked for a module":  {host.CallError{Errno: "ENXIO", Log: []string{"xt_pknock: request_module('hmac(sha256)') error."}}, v1beta1.ReasonMissingDependency},
+		"no card, and a word": {host.CallError{Errno: "ENODEV", Log: []string{"m: cannot find the card; see module m's page"}}, v1beta1.ReasonNoSuchDevice},
 		"number out of range": {host.CallError{Errno: "ERANGE"}, v1beta1.ReasonInvalidParameter},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			same(t, "reason", tc.then, loadReport(&tc.given).Reason)
+			same(t, "reason", tc.then, loadReport(&tc.given, nil).Reason)
+		})
+	}
+}
+
+func TestRefusalsNameTheirCause(t *testing.T) {
+	param := func(names ...string) (p []kmod.Param) {
+		for _, n := range names {
+			p = append(p, kmod.Param{Name: n, Type: "charp"})
+		}
+		return p
+	}
+	many := param("p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10")
+	cases := map[string]struct {
+		given  synth.Module
+		fault  fake.Fault
+		reason string
+		says   string
+	}{
+		"parameters that it may need": {
+			synth.Module{Name: "gadget", Params: param("path", "format")}, fake.Fault{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed,
+			"The kernel refused gadget (EINVAL): the module's own code, or the kernel, finds something invalid; it has parameters, and may need one or refuse a value (path, format): see modprobe.parameters.",
+		},
+		"too many parameters to name": {
+			synth.Module{Name: "gadget", Params: many}, fake.Fault{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed,
+			"(p1, p2, p3, p4, p5, p6, p7, p8 and 2 more)",
+		},
+		"neither parameters nor lines": {
+			synth.Module{Name: "gadget"}, fake.Fault{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed,
+			"finds something invalid; the kernel printed nothing about it.",
+		},
+		"parameters of a dependency, which the Module cannot set": {
+			synth.Module{Name: "gadget", Depends: []string{"bus"}}, fake.Fault{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed,
+			"The kernel refused bus (EINVAL): the module's own code, or the kernel, finds something invalid; the kernel printed nothing about it.",
+		},
+		"a module that the node lacks": {
+			synth.Module{Name: "gadget"}, fake.Fault{Errno: "ENXIO", Log: []string{"gadget: request_module('hmac(sha256)') error."}}, v1beta1.ReasonMissingDependency,
+			"The kernel refused gadget (ENXIO): it asked the kernel for the module hmac(sha256), which the node does not have.\ngadget: request_module",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			refused := "gadget"
+			if len(tc.given.Depends) > 0 {
+				refused = "bus"
+			}
+			r.host.Script("finit_module", refused, tc.fault)
+			s := r.pass(order("gadget", r.deliver("d1", synth.Module{Name: "bus", Params: param("speed")}, tc.given)))
+			same(t, "attempt", "Failed "+tc.reason, attempt(s, "gadget"))
+			if m := s.Attempts[0].Message; !strings.Contains(m, tc.says) {
+				t.Errorf("message %q, want it to say %q", m, tc.says)
+			}
 		})
 	}
 }
