@@ -37,7 +37,7 @@ func (a *Agent) report(ctx context.Context, p *pass, object *v1beta1.NodeModules
 	last := a.lastStatus(object)
 	next := statusOf(p.bootID, outcomes, need, last, now)
 	ordered := func(k key) bool { return p.orders[k] != nil }
-	if !needsWrite(last, next, ordered, p.held) {
+	if !needsWrite(last, next, ordered, p.held, now) {
 		a.writeAfter = time.Time{}
 		return nil
 	}

@@ -95,7 +95,7 @@ func (r *rig) pass(orders ...v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigS
 	}
 	need := p.needed()
 	next := statusOf(p.bootID, out, need, r.last, r.clock.Now())
-	if needsWrite(r.last, next, func(k key) bool { return p.orders[k] != nil }, p.held) {
+	if needsWrite(r.last, next, func(k key) bool { return p.orders[k] != nil }, p.held, r.clock.Now()) {
 		r.last, r.writes = next, r.writes+1
 	}
 	return r.last

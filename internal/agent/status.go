@@ -86,10 +86,10 @@ func attemptOf(k key, r report, last *v1beta1.NodeModulesConfigStatus, now time.
 	return a
 }
 
-// needsWrite tells whether want says anything that last does not. Counting a further failure of the same kind is not
-// news; nor is tidying: acknowledged unloads of orders that are gone, and artifacts that are held but no longer needed,
+// needsWrite tells whether want says anything that last does not. A further failure of the same kind is news only once
+// what last says of it is outdated; tidying is none: acknowledged unloads of orders that are gone, and artifacts that are held but no longer needed,
 // leave with the next write that has another cause.
-func needsWrite(last, want *v1beta1.NodeModulesConfigStatus, ordered func(key) bool, held map[string]string) bool {
+func needsWrite(last, want *v1beta1.NodeModulesConfigStatus, ordered func(key) bool, held map[string]string, now time.Time) bool {
 	a, b := last.DeepCopy(), want.DeepCopy()
 	a.Attempts = slices.DeleteFunc(a.Attempts, func(at v1beta1.NodeModuleAttempt) bool {
 		return at.State == v1beta1.AttemptAbsent && !ordered(key{at.Namespace, at.Name})
@@ -97,8 +97,12 @@ func needsWrite(last, want *v1beta1.NodeModulesConfigStatus, ordered func(key) b
 	a.Artifacts = slices.DeleteFunc(a.Artifacts, func(art v1beta1.NodeArtifact) bool {
 		return held[art.ID] == art.Digest && !slices.Contains(b.Artifacts, art)
 	})
+	sortStatus(a)
+	sortStatus(b)
+	if !slices.EqualFunc(a.Attempts, b.Attempts, func(x, y v1beta1.NodeModuleAttempt) bool { return !outdated(x, y, now) }) {
+		return true
+	}
 	for _, s := range []*v1beta1.NodeModulesConfigStatus{a, b} {
-		sortStatus(s)
 		for i := range s.Attempts {
 			at := &s.Attempts[i]
 			at.Message, _, _ = strings.Cut(at.Message, "\n")
@@ -106,6 +110,12 @@ func needsWrite(last, want *v1beta1.NodeModulesConfigStatus, ordered func(key) b
 		}
 	}
 	return !apiequality.Semantic.DeepEqual(a, b)
+}
+
+// outdated tells whether a count of tries and the time of the next one have misled readers for long enough to be written again: so there is
+// at most one such write in retryMax, however often it is tried.
+func outdated(last, want v1beta1.NodeModuleAttempt, now time.Time) bool {
+	return last.Attempt != want.Attempt && last.NextRetry != nil && now.Sub(last.NextRetry.Time) >= retryMax
 }
 
 func sortStatus(s *v1beta1.NodeModulesConfigStatus) {

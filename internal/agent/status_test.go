@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host/fake"
 )
 
 func TestNeedsWrite(t *testing.T) {
@@ -59,7 +60,7 @@ func TestNeedsWrite(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := needsWrite(&tc.last, &tc.want, func(key) bool { return tc.ordered }, held); got != tc.then {
+			if got := needsWrite(&tc.last, &tc.want, func(key) bool { return tc.ordered }, held, at.Time); got != tc.then {
 				t.Errorf("needsWrite = %v, want %v", got, tc.then)
 			}
 		})
@@ -78,5 +79,28 @@ func TestAttemptKeepsItsTransitionTime(t *testing.T) {
 	}
 	if a := attemptOf(k, report{State: v1beta1.AttemptFailed, Reason: "LoadFailed"}, last, now); a.LastTransitionTime.Equal(&then) {
 		t.Error("another failure kept the transition time")
+	}
+}
+
+func TestCountsOfTriesStayTrueEnough(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV"})
+	o := order("gadget", r.deliver("d1", gadget))
+	r.pass(o)
+	tries, at := r.last.Attempts[0].Attempt, r.clock.Now()
+	same(t, "tries told of at once", 1, int(tries))
+	for range 2 * 60 * 12 { // two hours
+		r.clock.Step(5 * time.Second)
+		r.pass(o)
+		told := r.last.Attempts[0]
+		if told.NextRetry == nil || r.clock.Since(told.NextRetry.Time) >= 2*retryMax {
+			t.Fatalf("%v after the first try, nextRetry is %v", r.clock.Since(at), told.NextRetry)
+		}
+		if made := len(r.host.Calls()); r.clock.Since(at) > 2*retryMax && made-int(told.Attempt) > 1 {
+			t.Fatalf("%v after the first try, %d tries were made, and the status says %d", r.clock.Since(at), made, told.Attempt)
+		}
+	}
+	if limit := int(2*time.Hour/retryMax) + 1; r.writes > limit {
+		t.Errorf("%d writes in two hours, want at most %d", r.writes, limit)
 	}
 }

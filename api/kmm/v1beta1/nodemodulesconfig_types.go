@@ -295,10 +295,12 @@ type NodeModuleAttempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`
-	// attempt counts tries since the order changed.
+	// attempt counts tries since the order changed, as of the last write: further failures of the same kind are written
+	// at most every 5 minutes.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
-	// nextRetry is when it is tried again.
+	// nextRetry is when it is tried again. Once it has passed, attempt is a lower bound: more tries follow, at least one
+	// every 5 minutes.
 	// +optional
 	NextRetry *metav1.Time `json:"nextRetry,omitempty"`
 	// holders are pods of this node, as namespace/name, that use a module which shall go; not more than the first few.

@@ -236,7 +236,7 @@ func (s *subject) retry(steps []Step) []Step {
 	case a.NextRetry.After(s.now):
 		text += "; the next one in " + duration.HumanDuration(a.NextRetry.Sub(s.now)) + ", or at once with "
 	default:
-		text += "; the next one is due, or at once with "
+		text = "at least " + text + "; it is tried again at least every 5 minutes, or at once with "
 	}
 	return append(steps, Step{Name: stepRetry, State: Waiting, Text: text + "`" + command("retry", s.scene.Module, s.node.Name) + "`"})
 }

@@ -158,6 +158,12 @@ func TestOneNode(t *testing.T) {
 			w.held(c)
 			w.failed(c, v1beta1.AttemptFailed, v1beta1.ReasonSignatureRejected, refusal)
 		},
+		"overdue": func(w *world) {
+			c := w.node("hollow-1")
+			w.held(c)
+			w.failed(c, v1beta1.AttemptFailed, v1beta1.ReasonSignatureRejected, refusal)
+			c.Status.Attempts[0].NextRetry = &metav1.Time{Time: noon.Add(-4 * time.Minute)}
+		},
 		"in-use": func(w *world) {
 			c := w.node("hollow-1")
 			w.live(c)
