@@ -3,12 +3,10 @@
 package guard_test
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/env"
