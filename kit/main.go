@@ -52,6 +52,8 @@ type Program struct {
 	Requires []Requirement
 	// Cache, if set, narrows what the manager keeps in memory, such as to pods with a label.
 	Cache func(o *cache.Options)
+	// Flags, if set, adds flags of the program's own, as in set.StringVar(&registry, "registry", "", "…"). They are read before Setup is called.
+	Flags func(set *flag.FlagSet)
 	// Setup registers the controllers, with [Add]. Required.
 	Setup func(mgr ctrl.Manager) error
 }
@@ -106,6 +108,9 @@ func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, to whom the API server allows to get /metrics")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several processes can stand by")
+	if p.Flags != nil {
+		p.Flags(set)
+	}
 	if err := set.Parse(args); err != nil {
 		return nil, fmt.Errorf("parse flags: %w", err)
 	}

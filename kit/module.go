@@ -63,6 +63,48 @@ func (b *ModuleBuilder) Parameter(name, value string) *ModuleBuilder {
 	return b
 }
 
+// DirName is the folder in the image below which lib/modules/<kernel> lies; /opt without it.
+func (b *ModuleBuilder) DirName(path string) *ModuleBuilder {
+	b.container().Modprobe.DirName = path
+	return b
+}
+
+// FirmwarePath is the folder of firmware in the image.
+func (b *ModuleBuilder) FirmwarePath(path string) *ModuleBuilder {
+	b.container().Modprobe.FirmwarePath = path
+	return b
+}
+
+// LoadOrder lists kernel modules from the topmost, which is KernelModule's, to the deepest, where their files do not say what they depend on.
+func (b *ModuleBuilder) LoadOrder(modules ...string) *ModuleBuilder {
+	b.container().Modprobe.ModulesLoadingOrder = modules
+	return b
+}
+
+// RemoveInTree unloads the kernel's own modules of these names before the kernel module is loaded.
+func (b *ModuleBuilder) RemoveInTree(modules ...string) *ModuleBuilder {
+	b.container().InTreeModulesToRemove = modules
+	return b
+}
+
+// BlacklistInTree keeps the host from loading the modules of RemoveInTree by itself at boot.
+func (b *ModuleBuilder) BlacklistInTree() *ModuleBuilder {
+	b.container().BlacklistInTree = true
+	return b
+}
+
+// ReadyWhen are checks that must all pass until the kernel module counts as ready on a node.
+func (b *ModuleBuilder) ReadyWhen(checks ...v1beta1.ReadyCheck) *ModuleBuilder {
+	b.container().ReadyWhen = checks
+	return b
+}
+
+// Version of the kernel module, for an upgrade whose order the labels of the nodes say.
+func (b *ModuleBuilder) Version(version string) *ModuleBuilder {
+	b.container().Version = version
+	return b
+}
+
 // Kernels chooses kernels by their version; see [Regexp] and [Literal].
 type Kernels struct{ regexp, literal string }
 

@@ -41,6 +41,8 @@ spec:
 				Tolerations(corev1.Toleration{Key: "nic"}).KernelModule("nic").Parameter("max_dev", "5").Parameter("mode", "x y").
 				Mapping(kit.Regexp(`^6\.`), "r/nic:${KERNEL_FULL_VERSION}").Mapping(kit.Literal("5.14.0"), "r/nic:old").
 				ImagePullPolicy(corev1.PullAlways).ImageRepoSecret("secret").
+				DirName("/usr").FirmwarePath("/firmware").LoadOrder("nic", "nic_core").RemoveInTree("old", "older").BlacklistInTree().
+				ReadyWhen(v1beta1.ReadyCheck{DeviceNode: "/dev/nic0"}).Version("2.1").
 				DevicePlugin("r/plugin:1", func(p *v1beta1.DevicePluginSpec) {
 					p.Container.Args = []string{"--all"}
 					p.Container.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(false)}
@@ -56,7 +58,12 @@ spec:
     serviceAccountName: puller
     container:
       imagePullPolicy: Always
-      modprobe: {moduleName: nic, parameters: [max_dev=5, mode=x y]}
+      inTreeModulesToRemove: [old, older]
+      blacklistInTree: true
+      readyWhen: [{deviceNode: /dev/nic0}]
+      version: "2.1"
+      modprobe:
+        {moduleName: nic, parameters: [max_dev=5, mode=x y], dirName: /usr, firmwarePath: /firmware, modulesLoadingOrder: [nic, nic_core]}
       kernelMappings:
       - {regexp: '^6\.', containerImage: 'r/nic:${KERNEL_FULL_VERSION}'}
       - {literal: 5.14.0, containerImage: r/nic:old}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -175,6 +176,21 @@ func TestFlags(t *testing.T) {
 				t.Errorf("namespaces %q", o.Namespaces)
 			}
 		})
+	}
+}
+
+// TestFlagsOfTheProgramsOwn are read with the kit's.
+func TestFlagsOfTheProgramsOwn(t *testing.T) {
+	var registry string
+	p := kit.Program{Name: "x", Flags: func(set *flag.FlagSet) { set.StringVar(&registry, "registry", "r.example.com", "where images are") }}
+	for want, args := range map[string][]string{"r.example.com": {"--leader-elect"}, "other:5000": {"--leader-elect", "--registry=other:5000"}} {
+		o, err := p.ParseFlags(args, func(string) string { return "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if registry != want || !o.LeaderElect {
+			t.Errorf("%v: registry %q, %+v", args, registry, o)
+		}
 	}
 }
 
