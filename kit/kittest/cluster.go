@@ -108,7 +108,7 @@ func start(o Options) (_ *Cluster, err error) {
 	defer cancel()
 	c := &Cluster{o: o, operators: map[string]*Operator{}}
 	c.fleet, err = fleet.Start(ctx, fleet.Options{
-		Nodes: len(o.Nodes), Kernels: o.kernels(), Bare: o.WithoutDrover, Ooto: o.Ooto, HollowArgs: []string{"--kernel-call-deadline=" + callDeadline.String()},
+		Nodes: len(o.Nodes), Kernels: o.kernels(), Bare: o.WithoutDrover, Ooto: o.Ooto, HollowArgs: o.hollowArgs(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("kittest: start a cluster: %w", err)

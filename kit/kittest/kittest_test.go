@@ -22,13 +22,15 @@ const (
 	inProcess = "widget-operator"
 	asProcess = "widget-process"
 	lonely    = "lonely-operator"
+	// osImage of the second node.
+	osImage = "Red Hat Enterprise Linux CoreOS 418.94"
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(kittest.Main(m, kittest.Options{
 		Nodes: []kittest.NodeOptions{
 			{Labels: map[string]string{"example.com/card": "a"}, Devices: map[corev1.ResourceName]int64{"example.com/card": 2}},
-			{Kernel: "6.1.0-44-amd64", Labels: map[string]string{"example.com/card": "b"}},
+			{Kernel: "6.1.0-44-amd64", OSImage: osImage, Labels: map[string]string{"example.com/card": "b"}},
 		},
 		Manifests: []string{"testdata/widgets.yaml"},
 		Operators: []kittest.OperatorOptions{
@@ -54,6 +56,19 @@ func given(t *testing.T, card, kernelModule string) (*kittest.Cluster, *unstruct
 		}
 	})
 	return c, w
+}
+
+func TestNodesRunWhatTheOptionsSay(t *testing.T) {
+	c := kittest.Shared(t)
+	for i, want := range []string{"Hollow Linux", osImage} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node(i).Name}}
+		if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+			t.Fatal(err)
+		}
+		if got := node.Status.NodeInfo.OSImage; got != want {
+			t.Errorf("node %d says that it runs %q, want %q", i, got, want)
+		}
+	}
 }
 
 func TestWidgetReachesTheKernel(t *testing.T) {

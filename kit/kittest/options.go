@@ -46,6 +46,8 @@ type Options struct {
 type NodeOptions struct {
 	// Kernel is the version that it runs; empty for DefaultKernel.
 	Kernel string
+	// OSImage is status.nodeInfo.osImage, such as "Red Hat Enterprise Linux CoreOS 418.94"; empty for that of hollow nodes.
+	OSImage string
 	// Labels beside the usual ones.
 	Labels map[string]string
 	// Devices are extended resources with how many of each the node has, such as "example.com/card": 2. On a real node a device plugin
@@ -108,6 +110,15 @@ func (o *Options) kernels() []string {
 		all = append(all, n.Kernel)
 	}
 	return all
+}
+
+// hollowArgs are those of the process that plays the nodes.
+func (o *Options) hollowArgs() []string {
+	args := []string{"--kernel-call-deadline=" + callDeadline.String()}
+	for _, n := range o.Nodes {
+		args = append(args, "--os-image="+n.OSImage)
+	}
+	return args
 }
 
 // room is what a node's status says of its devices.

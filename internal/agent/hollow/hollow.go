@@ -35,6 +35,8 @@ type Options struct {
 	Prefix string
 	// Kernels are spread evenly over the nodes.
 	Kernels []string
+	// OSImages are what the nodes say they run, spread as Kernels are; none, or an empty one, is "Hollow Linux".
+	OSImages []string
 	// Labels are put on every node, beside the usual ones.
 	Labels map[string]string
 	// ImagePattern is a regular expression: a pull of an image that does not match fails.
@@ -60,6 +62,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flags.StringVar(&o.Prefix, "prefix", "hollow-", "beginning of the nodes' names")
 	flags.StringSliceVar(&o.Kernels, "kernels", []string{"6.1.0-51-amd64"}, "kernel versions, spread evenly over the nodes")
+	flags.StringArrayVar(&o.OSImages, "os-image", nil, "status.nodeInfo.osImage of the nodes; several, given one by one, are spread evenly")
 	flags.StringToStringVar(&o.Labels, "labels", nil, "more labels of the nodes, key=value")
 	flags.StringVar(&o.ImagePattern, "image-pattern", "", "regular expression; images that do not match do not exist")
 	flags.StringSliceVar(&o.ModuleParams, "module-params", nil, "parameters that the modules in images have")

@@ -234,7 +234,7 @@ func (r *running) live(node string) (buildID, boot string) {
 }
 
 func TestNodesAreWhatKubeletsRegister(t *testing.T) {
-	r := start(t, hollow.Options{Nodes: 3, Kernels: []string{kernelA, kernelB}, Labels: map[string]string{"pool": "gpu"}})
+	r := start(t, hollow.Options{Nodes: 3, Kernels: []string{kernelA, kernelB}, Labels: map[string]string{"pool": "gpu"}, OSImages: []string{"Ubuntu 24.04", ""}})
 	for i, kernel := range []string{kernelA, kernelB, kernelA} {
 		var node corev1.Node
 		if err := r.admin.Get(t.Context(), client.ObjectKey{Name: r.node(i)}, &node); err != nil {
@@ -247,6 +247,9 @@ func TestNodesAreWhatKubeletsRegister(t *testing.T) {
 		info := node.Status.NodeInfo
 		if info.KernelVersion != kernel || known.Kernel != kernel || info.BootID == "" || info.BootID != known.BootID {
 			t.Errorf("%s: node says %s in boot %s, kernel says %s in boot %s, want %s", node.Name, info.KernelVersion, info.BootID, known.Kernel, known.BootID, kernel)
+		}
+		if want := []string{"Ubuntu 24.04", "Hollow Linux", "Ubuntu 24.04"}[i]; info.OSImage != want {
+			t.Errorf("%s: it says that it runs %q, want %q", node.Name, info.OSImage, want)
 		}
 		if node.Labels[hollow.HollowLabel] != "true" || node.Labels[corev1.LabelHostname] != node.Name || node.Labels["pool"] != "gpu" {
 			t.Errorf("%s: labels %v", node.Name, node.Labels)

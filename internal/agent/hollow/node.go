@@ -3,6 +3,7 @@
 package hollow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ const HollowLabel = "drover.dev/hollow"
 const (
 	kubeletVersion = "v1.36.3"
 	runtimeVersion = "containerd://2.4.2"
-	osImage        = "Hollow Linux"
+	defaultOSImage = "Hollow Linux"
 )
 
 // restartDelay is how long a failed agent waits for its next start, as after a kubelet's first back-off.
@@ -42,12 +43,13 @@ const restartDelay = time.Second
 
 // node is one hollow node.
 type node struct {
-	name   string
-	dir    string
-	labels map[string]string
-	api    *api
-	clock  clock.WithTicker
-	kernel *fake.Host
+	name    string
+	osImage string
+	dir     string
+	labels  map[string]string
+	api     *api
+	clock   clock.WithTicker
+	kernel  *fake.Host
 	// config is how this node's agent reaches the API server.
 	config *rest.Config
 	token  *boundToken
@@ -75,6 +77,9 @@ func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 		labels: map[string]string{
 			HollowLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		},
+	}
+	if len(o.OSImages) > 0 {
+		n.osImage = o.OSImages[i%len(o.OSImages)]
 	}
 	maps.Copy(n.labels, o.Labels)
 	// Volumes of an earlier run are of no use: carriers that still live are exported again.
@@ -127,7 +132,7 @@ func (n *node) status() (corev1.NodeStatus, error) {
 		Capacity: room, Allocatable: room, Conditions: n.conditions(),
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name}},
 		NodeInfo: corev1.NodeSystemInfo{
-			MachineID: machine, SystemUUID: boot, BootID: boot, KernelVersion: n.kernel.Release(), OSImage: osImage,
+			MachineID: machine, SystemUUID: boot, BootID: boot, KernelVersion: n.kernel.Release(), OSImage: cmp.Or(n.osImage, defaultOSImage),
 			ContainerRuntimeVersion: runtimeVersion, KubeletVersion: kubeletVersion,
 			OperatingSystem: "linux", Architecture: "amd64",
 		},
