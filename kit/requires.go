@@ -23,8 +23,10 @@ type Requirement struct {
 	// Object is an empty object of the kind.
 	Object client.Object
 	// Fields that are written, as in "spec.selector" or "spec.moduleLoader.container.kernelMappings.regexp": lists are passed through. Without any,
-	// all that the Go type has below spec and status.
+	// all that the Go type has below spec and status; an empty list, which is not nil, is none of them. [Required] finds out which they are.
 	Fields []string
+	// err is why they could not be found out.
+	err error
 }
 
 // ErrOutdated is in an error of [Requires] about a definition that lacks fields.
@@ -44,6 +46,9 @@ func Requires(ctx context.Context, live client.Reader, scheme *runtime.Scheme, m
 }
 
 func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *runtime.Scheme, mapper meta.RESTMapper) error {
+	if r.err != nil {
+		return r.err
+	}
 	kind, err := apiutil.GVKForObject(r.Object, scheme)
 	if err != nil {
 		return fmt.Errorf("name the kind of %T: %w", r.Object, err)
@@ -65,7 +70,7 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 		return fmt.Errorf("read the CustomResourceDefinition %s: %w", name, err)
 	}
 	fields := r.Fields
-	if len(fields) == 0 {
+	if fields == nil {
 		fields = fieldsOf(reflect.TypeOf(r.Object))
 	}
 	var missing []string

@@ -21,6 +21,7 @@ import (
 
 	"github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/kit"
 )
 
 // config is a DeviceConfig; hour is when it was created.
@@ -46,6 +47,14 @@ func moduleOf(d *v1alpha1.DeviceConfig, selector map[string]string) v1beta1.Modu
 
 func node(name string, of map[string]string) corev1.Node {
 	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: of}}
+}
+
+func judge(d *v1alpha1.DeviceConfig, all []v1alpha1.DeviceConfig, modules []v1beta1.Module, nodes []corev1.Node) *kit.Conflict {
+	var configs []*v1alpha1.DeviceConfig
+	for i := range all {
+		configs = append(configs, &all[i])
+	}
+	return Exclusive.Judge(d, configs, modules, nodes)
 }
 
 func pick(value string) map[string]string { return map[string]string{"pool": value} }
@@ -130,7 +139,7 @@ func TestMoves(t *testing.T) {
 		"a value that nobody names":  {pick("c"), pick("d"), false},
 		"what only a Module selects": {pick("a"), map[string]string{"pool": "a", "disk": "fast"}, true},
 	} {
-		got, err := Moves(t.Context(), reader, test.before, test.after)
+		got, err := Exclusive.Moves(t.Context(), reader, test.before, test.after)
 		if err != nil || got != test.then {
 			t.Errorf("%s: %t, %v", given, got, err)
 		}

@@ -104,7 +104,7 @@ func TestErrorsAreNoConflicts(t *testing.T) {
 	s := newScene(t)
 	c := s.env.Client(t, s.config)
 	s.create(s.deviceConfig("nic", "a"))
-	for what, kind := range map[string]string{"list DeviceConfigs": "DeviceConfigList", "list Modules": "ModuleList", "list Nodes": "NodeList"} {
+	for what, kind := range map[string]string{"list objects of kind DeviceConfig": "DeviceConfigList", "list Modules": "ModuleList", "list Nodes": "NodeList"} {
 		broken := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			if of, err := apiutil.GVKForObject(list, c.Scheme()); err != nil || of.Kind == kind {
 				return errors.Join(err, errBroken)

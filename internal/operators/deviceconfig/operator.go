@@ -70,7 +70,7 @@ func Operator(reader client.Reader) kit.Operator[*v1alpha1.DeviceConfig] {
 
 // check is what must hold before anything is written: no node is anybody else's, and the ServiceAccount that is named is there.
 func check(ctx context.Context, reader client.Reader, d *v1alpha1.DeviceConfig) error {
-	if err := nodeselector.Check(ctx, reader, d); err != nil {
+	if err := nodeselector.Exclusive.Check(ctx, reader, d); err != nil {
 		return err
 	}
 	name := d.Spec.ServiceAccountName
@@ -96,28 +96,14 @@ func observe(_ context.Context, _ *v1alpha1.DeviceConfig, children []client.Obje
 	return kit.ModuleReady(m)
 }
 
-// watch has every DeviceConfig judged again when it may come out differently: when another one changes, or a Module's selector, or the labels of a
-// node, and when a ServiceAccount appears or goes.
+// watch has DeviceConfigs judged again when the nodes may come out differently, and when a ServiceAccount beside them appears or goes.
 func watch(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
 	c := mgr.GetClient()
-	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return requests(ctx, c) })
 	beside := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		return requests(ctx, c, client.InNamespace(o.GetNamespace()))
 	})
 	presence := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
-	return b.
-		Watches(&v1alpha1.DeviceConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1beta1.Module{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(&corev1.Node{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{}, moved(mgr.GetCache()))).
-		Watches(&corev1.ServiceAccount{}, beside, builder.WithPredicates(presence))
-}
-
-// moved lets pass what may change who has a node, of thousands of labels that are put on nodes while a driver is rolled out.
-func moved(reader client.Reader) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(u event.UpdateEvent) bool {
-		moves, err := nodeselector.Moves(context.Background(), reader, u.ObjectOld.GetLabels(), u.ObjectNew.GetLabels())
-		return moves || err != nil
-	}}
+	return nodeselector.Exclusive.Watch(mgr, b).Watches(&corev1.ServiceAccount{}, beside, builder.WithPredicates(presence))
 }
 
 func requests(ctx context.Context, reader client.Reader, options ...client.ListOption) (all []reconcile.Request) {
