@@ -51,18 +51,21 @@ func programImage(p Program, binaries map[string]string, arch, version string) (
 	if _, ok := binaries[KmodProgram]; ok {
 		licence = kmodLicences
 	}
+	about := map[string]string{
+		"org.opencontainers.image.title":       p.Name,
+		"org.opencontainers.image.description": p.Description,
+		"org.opencontainers.image.version":     version,
+	}
+	if !p.Project {
+		about["org.opencontainers.image.licenses"] = licence
+		about["org.opencontainers.image.source"] = "https://github.com/drover-project/drover"
+	}
 	return build(binaries, arch, v1.Config{
 		User:       p.User,
-		Entrypoint: []string{programPath(p.Package)},
+		Entrypoint: []string{p.programPath(p.Package)},
 		Env:        []string{searchPath},
 		WorkingDir: "/",
-		Labels: map[string]string{
-			"org.opencontainers.image.title":       p.Name,
-			"org.opencontainers.image.description": p.Description,
-			"org.opencontainers.image.version":     version,
-			"org.opencontainers.image.licenses":    licence,
-			"org.opencontainers.image.source":      "https://github.com/drover-project/drover",
-		},
+		Labels:     about,
 	})
 }
 

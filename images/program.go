@@ -32,11 +32,26 @@ type Program struct {
 	Description string
 	// Kmod: the program runs kmod's modprobe.
 	Kmod bool
+	// Project: the program is that of another repository, a device operator's, whose main package is at the root. The image's labels say nothing
+	// of its licence and its source.
+	Project bool
+}
+
+// Project is a device operator's program.
+func Project(name string) Program {
+	return Program{Name: name, Package: ".", User: nobody, Description: name, Project: true}
 }
 
 // programPath is where the program of a main package is in an image.
-func programPath(pkg string) string {
-	return "/usr/local/bin/" + path.Base(pkg)
+func (p Program) programPath(pkg string) string {
+	return "/usr/local/bin/" + p.programName(pkg)
+}
+
+func (p Program) programName(pkg string) string {
+	if pkg == "." {
+		return p.Name
+	}
+	return path.Base(pkg)
 }
 
 // nobody is the user of every image that does not need to be root.
@@ -125,11 +140,11 @@ type Builder struct {
 func (b Builder) Image(ctx context.Context, program Program, arch string) (v1.Image, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{program.Package}, program.Beside...) {
-		binary, err := b.BuildBinary(ctx, pkg, "linux", arch)
+		binary, err := b.compile(ctx, pkg, program.programName(pkg), "linux", arch)
 		if err != nil {
 			return nil, err
 		}
-		binaries[programPath(pkg)] = binary
+		binaries[program.programPath(pkg)] = binary
 	}
 	if dir := b.Kmod[arch]; program.Kmod && dir != "" {
 		more, err := KmodFiles(dir)
@@ -150,7 +165,11 @@ func (b Builder) Image(ctx context.Context, program Program, arch string) (v1.Im
 // sources, version and Go release give the same bytes. What the compiler says
 // is part of the error.
 func (b Builder) BuildBinary(ctx context.Context, pkg, goos, goarch string) (string, error) {
-	output, err := filepath.Abs(filepath.Join(b.Output, goos+"-"+goarch, path.Base(pkg)))
+	return b.compile(ctx, pkg, path.Base(pkg), goos, goarch)
+}
+
+func (b Builder) compile(ctx context.Context, pkg, name, goos, goarch string) (string, error) {
+	output, err := filepath.Abs(filepath.Join(b.Output, goos+"-"+goarch, name))
 	if err != nil {
 		return "", fmt.Errorf("path of the program: %w", err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-images makes the images of this repository's programs and
+// Command drover-images makes the images of this repository's programs, or that of a device operator in a repository of its own, and
 // pushes them or writes them to files. It needs Go and nothing else.
 package main
 
@@ -43,6 +43,8 @@ type options struct {
 	tag        string
 	arch       string
 	only       string
+	project    string
+	image      string
 	kmod       string
 }
 
@@ -68,6 +70,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.tag, "tag", "", "tag of the images; as --version without it")
 	flags.StringVar(&o.arch, "arch", "amd64,arm64", "processors, separated by commas")
 	flags.StringVar(&o.only, "only", "", "images to make, separated by commas; all without it")
+	flags.StringVar(&o.project, "project", "", "make the image of a device operator of this name instead, whose main package is at --repository")
+	flags.StringVar(&o.image, "image", "", "with --project, the image's whole reference, for example registry.example.com/acme/operator:1.0")
 	flags.StringVar(&o.kmod, "kmod", "auto", "kmod's modprobe in the agent's image: auto, as it can be fetched; require; omit")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -77,6 +81,9 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	if o.push == "" && o.tarballDir == "" && o.layoutDir == "" {
 		return errors.New("say where the images go: --push, --tarball-dir or --layout-dir")
+	}
+	if (o.project == "") != (o.image == "") || o.project != "" && o.only != "" {
+		return errors.New("--project and --image belong together, and go without --only")
 	}
 	if !slices.Contains([]string{kmodAuto, kmodRequire, kmodOmit}, o.kmod) {
 		return fmt.Errorf("--kmod is %q: it is auto, require or omit", o.kmod)
@@ -94,6 +101,9 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 }
 
 func (o options) programs() ([]images.Program, error) {
+	if o.project != "" {
+		return []images.Program{images.Project(o.project)}, nil
+	}
 	if o.only == "" {
 		return images.Programs, nil
 	}
@@ -198,6 +208,9 @@ func (o options) saveTarballs(out io.Writer, program images.Program, byArch map[
 }
 
 func (o options) reference(program images.Program) string {
+	if o.image != "" {
+		return o.image
+	}
 	return o.name(program.Name) + ":" + cmp.Or(o.tag, images.Tag(o.version))
 }
 

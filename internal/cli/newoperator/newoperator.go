@@ -4,6 +4,7 @@
 package newoperator
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ type Options struct {
 	Name, Group, Kind string
 	// Plural of the kind as URLs have it, and the path of the Go module; empty for usual ones.
 	Plural, Module string
-	// Dir is the folder to make; empty for Name.
+	// Dir is the folder to make; empty for Name in the working directory, or beside Drover's sources when that lies within them.
 	Dir string
 	// Replace is a folder with Drover's sources to build against; empty for the release that this program is of.
 	Replace string
@@ -52,16 +53,18 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	cmd.Flags().StringVar(&o.Kind, "kind", "", "Kind of the custom resource, such as Card")
 	cmd.Flags().StringVar(&o.Plural, "plural", "", "The kind's plural in URLs (default: of English grammar)")
 	cmd.Flags().StringVar(&o.Module, "module", "", "Path of the Go module (default: GROUP/NAME)")
-	cmd.Flags().StringVar(&o.Dir, "dir", "", "Folder to make (default: NAME)")
+	cmd.Flags().StringVar(&o.Dir, "dir", "", "Folder to make (default: NAME, beside Drover's sources when called within them)")
 	cmd.Flags().StringVar(&o.Replace, "replace", "", "Folder with Drover's sources to build against, instead of a release")
 	parent := &cobra.Command{Use: "new", Short: "Write something to start from", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
-	parent.AddCommand(cmd)
+	parent.AddCommand(cmd, newKindCommand(streams))
 	return parent
 }
 
 // Run writes the operator. Nothing is written unless all is well.
 func (o *Options) Run() error {
-	o.complete()
+	if err := o.complete(); err != nil {
+		return err
+	}
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -72,14 +75,8 @@ func (o *Options) Run() error {
 	if err != nil {
 		return err
 	}
-	for path, content := range files {
-		path = filepath.Join(o.Dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("make the operator's folder: %w", err)
-		}
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			return fmt.Errorf("write the operator: %w", err)
-		}
+	if err := write(o.Dir, files); err != nil {
+		return err
 	}
 	next := "make test"
 	if o.Replace == "" {
@@ -89,15 +86,38 @@ func (o *Options) Run() error {
 	return nil
 }
 
-func (o *Options) complete() {
+func (o *Options) complete() error {
 	if o.Dir == "" {
-		o.Dir = o.Name
+		parent, err := placement()
+		if err != nil {
+			return err
+		}
+		o.Dir = filepath.Join(parent, o.Name)
 	}
 	if o.Module == "" {
 		o.Module = o.Group + "/" + o.Name
 	}
 	if o.Plural == "" {
 		o.Plural = plural(o.Kind)
+	}
+	return nil
+}
+
+// placement is the folder in which the operator's is made: the working directory, or beside Drover's sources when it lies within them. An operator
+// is a project of its own, and its files must not become part of Drover's.
+func placement() (string, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find a place for the operator: %w", err)
+	}
+	for dir := here; ; dir = filepath.Dir(dir) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(mod, []byte("module "+drover+"\n")) {
+			return filepath.Dir(dir), nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", nil
+		}
 	}
 }
 

@@ -58,9 +58,20 @@ func generated(t *testing.T, name, group, kind string) string {
 func TestOperatorBuildsAndPassesItsTests(t *testing.T) {
 	dir := generated(t, "acme-card-operator", "acme.example.com", "AcmeCard")
 	in(t, dir, "go", "build", "-o", filepath.Join(t.TempDir(), "operator"), ".")
+	withSecondKind(t, dir, "Switch")
 	in(t, dir, "go", "vet", "./...")
+	// The API server is given all that `make deploy` installs, not the definition alone.
+	tests := filepath.Join(dir, "internal", "operator", "operator_test.go")
+	content, err := os.ReadFile(tests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := bytes.Replace(content, []byte("../../config/crd"), []byte("../../config/default"), 1)
+	if err := os.WriteFile(tests, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	out := in(t, dir, "go", "test", "-count=1", "-v", "./...")
-	for _, test := range []string{"TestSampleReachesTheKernel", "TestChangedFieldReachesTheKernel", "TestDeletedModuleComesBack", "TestMissingDeviceIsTold"} {
+	for _, test := range []string{"TestSampleReachesTheKernel", "TestChangedFieldReachesTheKernel", "TestDeletedModuleComesBack", "TestDeletedLeavesNothingInTheKernel", "TestMissingDeviceIsTold", "TestSwitchReachesTheKernel"} {
 		if !strings.Contains(out, "--- PASS: "+test) {
 			t.Errorf("%s was not run:\n%s", test, out)
 		}
@@ -112,6 +123,23 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
+// TestRequirementsAreFew: what the operator's own code imports is required directly, and nothing else.
+func TestRequirementsAreFew(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join(generated(t, "few", "acme.example.com", "Card"), "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var direct []string
+	for _, m := range requirement.FindAllSubmatch(mod, -1) {
+		if !bytes.HasSuffix(m[0], []byte("indirect")) {
+			direct = append(direct, string(m[1]))
+		}
+	}
+	if diff := cmp.Diff([]string{drover, "k8s.io/apimachinery", "sigs.k8s.io/controller-runtime"}, direct); diff != "" {
+		t.Errorf("direct requirements (-want +got):\n%s", diff)
+	}
+}
+
 // TestReconcileCodeIsSmall: what is the operator's own, the kit does not do.
 func TestReconcileCodeIsSmall(t *testing.T) {
 	dir := generated(t, "small", "acme.example.com", "Card")
@@ -131,6 +159,9 @@ func TestVersionOfTheGenerator(t *testing.T) {
 	}
 	if !strings.Contains(string(content), "sigs.k8s.io/controller-tools "+controllerTools+" ") {
 		t.Errorf("tools/go.mod has another controller-tools than %s", controllerTools)
+	}
+	if !strings.Contains(string(content), "github.com/golangci/golangci-lint/v2 "+linter+" ") {
+		t.Errorf("tools/go.mod has another golangci-lint than %s", linter)
 	}
 }
 
