@@ -137,6 +137,10 @@ COMPARED := ./images ./internal/agent/blacklist ./internal/agent/modprobe ./inte
 compare: ## Compare with kmod, binutils, OpenSSL, sign-file, xz, zstd, and run the sample kernel modules' code under gcc's sanitizers (linux with apt-get; root)
 	@hack/compare $(COMPARED)
 
+.PHONY: bare
+bare: ## Run `make demo` and `make test` as README says, in a bare Debian with Go, make, git and certificates alone, not as root (linux with apt-get; root)
+	@hack/bare
+
 .PHONY: proofs
 proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=kernel,build,modules,operators,fleet; hours; as e2e-kernel)
 	@go run ./hack/proofs
