@@ -85,7 +85,7 @@ func holding(status v1beta1.NodeModulesConfigStatus, ids ...string) v1beta1.Node
 	return status
 }
 
-// TestUpgradeThatNoNodeHasYet: what is live is compared with the Module, not with an order that may be older.
+// TestUpgradeThatNoNodeHasYet: what is live is compared with the Module, not with an order that may be older. The numbers are about what serves.
 func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	s := newScene(t, 2)
 	deliveries := start(t, s.Env)
