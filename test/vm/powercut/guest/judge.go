@@ -86,7 +86,8 @@ func (n *node) heldBack(held map[string]string) string {
 		if _, ok := held[deliveryID(order)]; !ok && order != n.Worked {
 			continue // not delivered; what worked last has to be there
 		}
-		if _, ok := n.fuse.Allowed(n.fuseBuild(order), time.Now()); ok {
+		// A hold without an end is of a load on its way: the last boot's, which is yet to be judged, or the one that is awaited.
+		if hold, ok := n.fuse.Allowed(n.fuseBuild(order), time.Now()); ok || hold.Until.IsZero() {
 			return ""
 		}
 	}
