@@ -104,7 +104,7 @@ func (w *Wish) open(root fs.FS) (dir string, below fs.FS, tree *kmod.Tree, err e
 			return dir, nil, nil, fmt.Errorf("open %s: %w", dir, err)
 		}
 		if tree, err = kmod.NewTree(below); !errors.Is(err, fs.ErrNotExist) {
-			return dir, below, tree, err //nolint:wrapcheck // the caller says what it was for
+			return dir, below, tree, err
 		}
 	}
 	return path.Join(all, w.Kernel), nil, nil, fs.ErrNotExist

@@ -37,7 +37,7 @@ const (
 	OwnerCarrier = client.FieldOwner("drover-carrier")
 )
 
-// ModuleAnnotation, on what runs beside a Module's kernel module, is the UID of the Module that it was made for. It takes the place of
+// ModuleAnnotation is the UID of the Module that an object beside its kernel module, such as a device plugin's DaemonSet, was made for. It takes the place of
 // an owner reference, by which the garbage collector would act while the Module's finalizer still needs the object.
 const ModuleAnnotation = "drover.dev/module-uid"
 

@@ -35,23 +35,23 @@ func (s *scenario) claimed(driver string) *resourcev1.ResourceClaim {
 
 // nothingMade objects while something is left that was made for the Module in its namespace.
 func (s *scenario) nothingMade(ctx context.Context) error {
-	lists := []client.ObjectList{&appsv1.DaemonSetList{}, &corev1.ServiceAccountList{}, &corev1.PodList{}, &v1alpha1.ModuleImageList{}}
-	for _, list := range lists {
+	daemonSets, accounts, pods, images := &appsv1.DaemonSetList{}, &corev1.ServiceAccountList{}, &corev1.PodList{}, &v1alpha1.ModuleImageList{}
+	for _, list := range []client.ObjectList{daemonSets, accounts, pods, images} {
 		if err := shared.Admin.List(ctx, list, client.InNamespace(s.key.Namespace), client.HasLabels{v1beta1.ModuleNameLabel}); err != nil {
 			return err
 		}
 	}
 	left := []string{}
-	for _, d := range lists[0].(*appsv1.DaemonSetList).Items {
+	for _, d := range daemonSets.Items {
 		left = append(left, "DaemonSet "+d.Name)
 	}
-	for _, a := range lists[1].(*corev1.ServiceAccountList).Items {
+	for _, a := range accounts.Items {
 		left = append(left, "ServiceAccount "+a.Name)
 	}
-	for _, p := range lists[2].(*corev1.PodList).Items {
+	for _, p := range pods.Items {
 		left = append(left, "pod "+p.Name)
 	}
-	for _, i := range lists[3].(*v1alpha1.ModuleImageList).Items {
+	for _, i := range images.Items {
 		left = append(left, "ModuleImage "+i.Name)
 	}
 	if len(left) > 0 {

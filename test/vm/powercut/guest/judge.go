@@ -26,7 +26,7 @@ import (
 const bootLimit = 4 * time.Minute
 
 // pause is between two looks at something that has no event.
-func pause() { time.Sleep(10 * time.Millisecond) }
+func pause() { <-time.After(10 * time.Millisecond) }
 
 // judge says what the last cut has left: whether all files are whole, and which build the agent loads from them.
 func (n *node) judge(ctx context.Context) (say.Judgement, error) {

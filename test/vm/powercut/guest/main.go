@@ -35,12 +35,11 @@ func main() {
 		}
 		return
 	}
-	if err := run(context.Background()); err != nil {
-		say.Line(os.Stdout, say.Failed, err.Error())
-	}
+	say.Line(os.Stdout, say.Failed, run(context.Background()).Error())
 	select {} // the power is cut; the first process must not end
 }
 
+// run ends with an error only: orders are given until the power is cut.
 func run(ctx context.Context) error {
 	if err := mounts(); err != nil {
 		return err

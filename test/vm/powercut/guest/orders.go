@@ -72,7 +72,7 @@ func (n *node) give(server *apiServer, order int) error {
 	if !isLate {
 		return nil
 	}
-	time.Sleep(late) // the order waits for its delivery
+	<-time.After(late) // the order waits for its delivery
 	return n.deliver(order)
 }
 
