@@ -45,12 +45,16 @@ func TestCarriersReserveNothing(t *testing.T) {
 			_, namespace := editor(t, e)
 			for _, object := range given {
 				object.SetNamespace(namespace)
-				status := object.DeepCopyObject()
+				q, isQuota := object.(*corev1.ResourceQuota)
+				var status corev1.ResourceQuotaStatus
+				if isQuota {
+					status = *q.Status.DeepCopy()
+				}
 				if err := admin.Create(t.Context(), object); err != nil {
 					t.Fatal(err)
 				}
-				if q, ok := object.(*corev1.ResourceQuota); ok { // the quota controller's part
-					q.Status = status.(*corev1.ResourceQuota).Status
+				if isQuota { // the quota controller's part
+					q.Status = status
 					if err := admin.Status().Update(t.Context(), q); err != nil {
 						t.Fatal(err)
 					}
