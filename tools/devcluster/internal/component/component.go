@@ -81,9 +81,21 @@ func runAPIServer() int {
 func runKubectl() int {
 	// kubectl logs while it builds its command tree, before it parses -v. An
 	// odd -v is reported by that parsing, later.
-	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
+	_, _ = logs.GlogSetter(logVerbosity(os.Args[1:]))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err)
 	}
 	return 0
+}
+
+// logVerbosity is the value of -v among arguments; "0" without one. kubectl has such a function only in newer releases.
+func logVerbosity(args []string) string {
+	flags := pflag.NewFlagSet("verbosity", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	level := flags.StringP("v", "v", "0", "")
+	if err := flags.Parse(args); err != nil {
+		return "0"
+	}
+	return *level
 }
