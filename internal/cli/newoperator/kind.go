@@ -63,16 +63,17 @@ func (o *Options) AddKind() error {
 	}
 	data := o.names()
 	files := map[string][]byte{}
-	for path, from := range map[string]string{
+	templates := map[string]string{
 		"api/v1alpha1/" + data.Singular + "_types.go":     "template/api/v1alpha1/types.go.tmpl",
 		"internal/operator/" + data.Singular + ".go":      "kind/operator.go.tmpl",
 		"internal/operator/" + data.Singular + "_test.go": "kind/operator_test.go.tmpl",
 		"config/samples/" + data.Singular + ".yaml":       "kind/sample.yaml.tmpl",
-	} {
+	}
+	for _, path := range slices.Sorted(maps.Keys(templates)) {
 		if _, err := os.Stat(filepath.Join(o.Dir, path)); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s is there already: choose another kind, or remove it", path)
 		}
-		content, err := render(from, data)
+		content, err := render(templates[path], data)
 		if err != nil {
 			return err
 		}
