@@ -102,7 +102,7 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	if got.ObservedGeneration != s.module.Generation {
 		t.Errorf("the condition is about generation %d, not %d", got.ObservedGeneration, s.module.Generation)
 	}
-	want := v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 2, DesiredNumber: 2}
+	want := v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 2, DesiredNumber: 2, AvailableNumber: 2}
 	if diff := cmp.Diff(want, s.module.Status.ModuleLoader); diff != "" {
 		t.Errorf("moduleLoader (-want +got):\n%s", diff)
 	}
