@@ -128,6 +128,9 @@ func mountOf(path, mountInfo string) (mount, error) {
 	if err := lines.Err(); err != nil {
 		return mount{}, fmt.Errorf("read mounts: %w", err)
 	}
+	if found.point == "" {
+		return mount{}, fmt.Errorf("no mount contains %s, as in a chroot", path)
+	}
 	return found, nil
 }
 

@@ -83,14 +83,13 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestThisMachine: the real mounts can be read.
+// TestThisMachine: the real mounts can be read. In a chroot, not every path is on one of them.
 func TestThisMachine(t *testing.T) {
-	dir := t.TempDir()
-	m, err := mountOf(dir, "/proc/self/mountinfo")
+	m, err := mountOf("/proc/self", "/proc/self/mountinfo")
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no /proc here")
 	}
-	if err != nil || m.point == "" || !within(dir, m.point) {
+	if err != nil || m.point != "/proc" || m.kind != "proc" {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
