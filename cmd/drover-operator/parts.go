@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/controller/preflight"
 	"github.com/drover-project/drover/internal/controller/startup"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/devicetaint"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
@@ -32,6 +33,13 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("make a client without a cache: %w", err)
+	}
+	kind, err := devicetaint.Kind(mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
+	if kind != nil && options.DRA {
+		options.Taints = devicetaint.New(live, *kind)
 	}
 	guards := guard.New(live, closed, nil)
 	if _, err := guards.Check(ctx); err != nil {

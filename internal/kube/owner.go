@@ -21,6 +21,8 @@ const (
 	OwnerStartup = client.FieldOwner("drover-startup")
 	// OwnerDrain cordons and uncordons Nodes.
 	OwnerDrain = client.FieldOwner("drover-drain")
+	// OwnerTaint makes DeviceTaintRules.
+	OwnerTaint = client.FieldOwner("drover-taint")
 	// OwnerNode writes labels of Nodes.
 	OwnerNode = client.FieldOwner("drover-node")
 	// OwnerStatus writes Module.status.

@@ -39,6 +39,8 @@ type Options struct {
 	Namespace string
 	// DRA: the API server serves what DRA drivers need. No flag; see [ServesDRA].
 	DRA bool
+	// Taints keep pods off devices whose kernel module is in change. No flag; nil where the API server has nothing to do it by.
+	Taints module.DeviceTaints
 	// AgentImage is the image of carrier pods and of the plugin pods' waiting container.
 	AgentImage string
 	// DeliveryMode says how carriers read kernel module images.
@@ -146,6 +148,7 @@ func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
 		Parallelism:         o.Parallelism,
 		DRA:                 o.DRA,
+		Taints:              o.Taints,
 		Images:              o.Makes(),
 	}
 }

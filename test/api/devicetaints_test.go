@@ -15,7 +15,7 @@ import (
 )
 
 // TestDeviceTaints shows what docs/design/0011-dra.md says of an API server as it comes: it keeps the taints that a driver puts on its own
-// devices, and does not serve what others taint devices by.
+// devices, and does not serve what others taint devices by. Package devicetaint has the test with it.
 func TestDeviceTaints(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
@@ -41,6 +41,6 @@ func TestDeviceTaints(t *testing.T) {
 	}
 	mapping, err := admin.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceTaintRule"})
 	if !meta.IsNoMatchError(err) {
-		t.Errorf("DeviceTaintRule is served as %+v (%v): the note's reason is gone", mapping, err)
+		t.Errorf("DeviceTaintRule is served as %+v (%v): say so in the note", mapping, err)
 	}
 }

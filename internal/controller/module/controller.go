@@ -71,6 +71,8 @@ type Options struct {
 	Images bool
 	// DRA: the API server serves what DRA drivers need.
 	DRA bool
+	// Taints keep pods off devices in change; nil where the API server serves no DeviceTaintRules.
+	Taints DeviceTaints
 	// Clock is for back-off; nil is the time of day.
 	Clock clock.PassiveClock
 }
@@ -146,10 +148,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.vacate(ctx, p); err != nil {
 		return ended(err, reconcile.Result{})
 	}
+	tainted := c.taint(ctx, snap, p)
 	if err := c.confirm(ctx, snap, p); err != nil {
 		return reconcile.Result{}, err
 	}
-	err = c.act(ctx, p.steps)
+	// What refuses a taint stops nothing: the claims are read once more before the order.
+	err = errors.Join(tainted, c.act(ctx, p.steps))
 	problems := c.ledger.problems(snap.key, p.blocked)
 	maps.Copy(problems, p.holders)
 	c.board.Report(snap.key, problems)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -124,5 +125,78 @@ func TestTheNewestClaimCounts(t *testing.T) {
 	w.pass(m)
 	if e := w.ordered(node, m); e.State != v1beta1.NodeModulePresent {
 		t.Errorf("the order is %q", e.State)
+	}
+}
+
+// tainter notes whose devices are tainted, as package devicetaint would have it.
+type tainter struct{ tainted map[string]bool }
+
+func (r *tainter) Keep(_ context.Context, _ types.NamespacedName, _ string, begin, stay map[string]bool) error {
+	for node := range r.tainted {
+		if !begin[node] && !stay[node] {
+			delete(r.tainted, node)
+		}
+	}
+	for node := range begin {
+		r.tainted[node] = true
+	}
+	return nil
+}
+
+// TestDevicesAreTaintedForAChange: from before the claims are waited for until the node's kernel module serves again.
+func TestDevicesAreTaintedForAChange(t *testing.T) {
+	failed := func(s v1beta1.NodeModulesConfigStatus, m *v1beta1.Module) v1beta1.NodeModulesConfigStatus {
+		s.Attempts = []v1beta1.NodeModuleAttempt{{
+			Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed,
+		}}
+		return s
+	}
+	for _, test := range []struct {
+		name string
+		ends func(w *world, node *corev1.Node, m *v1beta1.Module)
+	}{
+		{"the new build is live", func(w *world, node *corev1.Node, m *v1beta1.Module) {
+			w.agent(node, w.live(w.ordered(node, m), 0))
+		}},
+		{"the new build does not load, and the one before serves", func(w *world, node *corev1.Node, m *v1beta1.Module) {
+			w.agent(node, failed(w.config(node).Status, m))
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w, taints := newWorld(t), &tainter{tainted: map[string]bool{}}
+			node, m := w.upgrade("")
+			w.control = module.New(w.operator, w.operator, w.board, module.Options{
+				AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true, Taints: taints,
+			})
+			w.change(m, func(m *v1beta1.Module) {
+				m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com", Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
+			})
+			claim := w.claim(m.Spec.DRA.DriverName, node)
+			tainted := func(when string, want bool) {
+				t.Helper()
+				if taints.tainted[node.Name] != want {
+					t.Errorf("%s: tainted is %v", when, !want)
+				}
+			}
+			before := w.ordered(node, m).Config.ContainerImage
+			w.pass(m)
+			tainted("while a claim holds the node", true)
+			claim.Status.ReservedFor = nil
+			w.must(w.admin.Status().Update(t.Context(), claim))
+			w.pass(m)
+			if e := w.ordered(node, m); e.State != v1beta1.NodeModuleDraining {
+				t.Fatalf("without a claim, the order is %q", e.State)
+			}
+			tainted("while the driver leaves", true)
+			w.pass(m)
+			if e := w.ordered(node, m); e.Config.ContainerImage == before {
+				t.Fatal("the new build is not ordered")
+			}
+			w.pass(m)
+			tainted("until the order is carried out", true)
+			test.ends(w, node, m)
+			w.pass(m)
+			tainted("after that", false)
+		})
 	}
 }

@@ -100,6 +100,7 @@ func (pl *planner) drain(s *step) {
 	if a.driver == "" || s.write == nil || !v.inKernel() || !placement.Ready(v.node) || !disturbs(v.entry, s.write) || pl.overdue() {
 		return
 	}
+	pl.taint(v.name)
 	held := claims.On(v.node, a.held)
 	var next *v1beta1.NodeModuleSpec
 	switch {

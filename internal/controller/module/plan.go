@@ -38,6 +38,8 @@ type plan struct {
 	rollout time.Duration
 	// blocked is why nothing may be delivered although something should.
 	blocked *delivery.Problem
+	// taints are the nodes whose devices get no new pods.
+	taints taints
 	// draining is true while an order waits for claims, or for the DRA driver; holders are the nodes with claims.
 	draining bool
 	holders  map[string]delivery.Problem
@@ -105,7 +107,8 @@ type planner struct {
 	rollout *rollout.Plan
 	// blocked is set when something should be delivered and nothing may be.
 	blocked *delivery.Problem
-	// draining and holders are the plan's.
+	// taints, draining and holders are the plan's.
+	taints   taints
 	draining bool
 	holders  map[string]delivery.Problem
 }
@@ -130,6 +133,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	}
 	c.ledger.keep(snap.key, snap.nodes)
 	steps, working := pl.decideAll()
+	pl.taints.stay = pl.changing()
 	c.unwanted.note(snap.key, pl.stillUnwanted)
 	asking := pl.asking(steps)
 	granted := c.ledger.reserve(snap.key, working, len(asking))
@@ -162,7 +166,7 @@ func (pl *planner) asking(steps []step) []*step {
 // admit keeps the steps that do something. Of those that ask for a slot, the first get one.
 func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
 	m := pl.snap.module
-	p := &plan{key: pl.snap.key, unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, draining: pl.draining, holders: pl.holders}
+	p := &plan{key: pl.snap.key, unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, draining: pl.draining, holders: pl.holders, taints: pl.taints}
 	for _, s := range asking[granted:] {
 		s.request, s.write = nil, nil
 		p.queued++

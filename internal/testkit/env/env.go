@@ -69,6 +69,7 @@ type Env struct {
 var shared struct {
 	once sync.Once
 	main bool
+	args map[string]string
 	env  *Env
 	err  error
 }
@@ -76,8 +77,11 @@ var shared struct {
 // Main runs the tests of a package and stops the API server afterwards. It is the body of TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
-func Main(m *testing.M) int {
-	shared.main = true
+func Main(m *testing.M) int { return MainWith(m, nil) }
+
+// MainWith is Main with more arguments of the API server, by their names without dashes.
+func MainWith(m *testing.M, args map[string]string) int {
+	shared.main, shared.args = true, args
 	log.SetLogger(klog.Background()) // controller-runtime wants to be told; tests of controllers pass their own logger
 	code := m.Run()
 	if shared.env == nil {
@@ -150,6 +154,9 @@ func start() (_ *Env, err error) {
 		Set("audit-log-maxsize", "1000000"). // megabytes: never rotated, writes are counted over the whole file
 		Set("max-requests-inflight", "4000").
 		Set("max-mutating-requests-inflight", "2000")
+	for name, value := range shared.args {
+		e.test.ControlPlane.GetAPIServer().Configure().Set(name, value)
+	}
 	if e.admin, err = e.test.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start envtest: %w", err), e.stop())
 	}
