@@ -31,8 +31,12 @@ demo: ## Do the main job on an embedded cluster: a Module goes in, every node's 
 	@go run ./test/demo
 
 .PHONY: test
-test: ## Pass the tests: all Go tests with the race detector, against a real API server
+test: ## Pass the tests: all Go tests, against a real API server, with the race detector where there is a C compiler
 	@go run ./hack/runtests $(TESTFLAGS)
+
+.PHONY: race
+race: ## Pass the tests of what runs beside itself, with the race detector: agent, controllers, kit and operators (gcc or clang)
+	@go run ./hack/runtests -results "" -packages "./internal/agent/... ./internal/controller/... ./internal/kube/... ./internal/operator/... ./internal/operators/... ./kit/..."
 
 .PHONY: help
 help: ## List the targets
