@@ -10,6 +10,7 @@ import (
 	"maps"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent/statefile"
@@ -44,6 +45,15 @@ func readObeyed(dir string) (*obeyed, error) {
 	}
 	read.heard = map[key]time.Time{}
 	return read, err
+}
+
+// of is the request that was carried out last for an order; nil: none.
+func (o *obeyed) of(k key) *metav1.Time {
+	at, ok := o.Last[k]
+	if !ok {
+		return nil
+	}
+	return new(metav1.NewTime(at.UTC()).Rfc3339Copy())
 }
 
 // retryAsked tells whether somebody asked for another try of the order, and there is something to do about it now.

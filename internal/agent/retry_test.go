@@ -75,9 +75,11 @@ func TestRetryEndsAQuarantineOncePerRequest(t *testing.T) {
 	down("the third is not made", false)
 	same(t, "attempt", "Failed Quarantined", attempt(r.last, "gadget"))
 
+	same(t, "a request before the strike", true, strikeOf(r.last, "gadget").Retry == nil)
 	askedAt(&o, 1)
 	down("when asked", true)
 	down("not again for the same request", false)
+	same(t, "the request before the strike", true, strikeOf(r.last, "gadget").Retry.Equal(o.Retry))
 	same(t, "attempt", "Waiting Quarantined", attempt(r.last, "gadget"))
 	askedAt(&o, 2)
 	down("when asked again", true)

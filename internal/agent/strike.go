@@ -27,6 +27,7 @@ func (p *pass) strike(f facts, b fuse.Build) (*v1beta1.Strike, int32) {
 		excused := f.order != nil && f.order.Excused != nil && !at.After(f.order.Excused.Time)
 		return &v1beta1.Strike{
 			Delivery: deliveryID(f.order), Build: b.String(), Began: at, Evidence: s.Evidence, Kept: excused && !s.Evidence,
+			Retry: p.obeyed.of(f.key),
 		}, int32(min(s.Strikes, math.MaxInt32)) //nolint:gosec // bounded
 	}
 	return nil, 0

@@ -11,6 +11,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -25,6 +26,8 @@ type Scene struct {
 	ImageProblem *status.Problem
 	// Held are the deliveries that go to no further node; see [Judge].
 	Held Held
+	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
+	Seen *rollout.Sightings
 	// Configs are the NodeModulesConfigs by name.
 	Configs map[string]*v1beta1.NodeModulesConfig
 	// Plugins are the nodes with a ready device plugin pod.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
@@ -18,7 +19,11 @@ func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
 	if !s.planned() {
 		return nil
 	}
-	return rollout.Make(s.parts(nodes), rollout.PolicyOf(s.Module), now)
+	parts, policy := s.parts(nodes), rollout.PolicyOf(s.Module)
+	if s.Seen != nil {
+		s.Seen.Date(client.ObjectKeyFromObject(s.Module), parts, policy, now)
+	}
+	return rollout.Make(parts, policy, now)
 }
 
 // Forecast is how the rollout goes from here; nil when it is not Drover that decides, or when there is nothing to decide.

@@ -44,6 +44,7 @@ func Observe(f *Facts) Node {
 		if n.Failed == "" && f.done() {
 			// The API cuts times to the second, so that this is when it was live at the latest: a node soaks for no less than asked.
 			n.Since = f.Live.LastTransitionTime.Add(time.Second)
+			n.Load = Load{Boot: f.Live.BootID, At: f.Live.LastTransitionTime.Unix()}
 		}
 	case Behind:
 		n.Stuck = f.stuck()

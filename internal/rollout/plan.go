@@ -2,7 +2,7 @@
 
 // Package rollout chooses which nodes may be changed now. It is pure: the nodes as their NodeModulesConfigs show them, a
 // policy and the time in, an answer out. It remembers nothing, so that an operator that starts in the middle of a rollout
-// answers as the one before would have.
+// answers as the one before would have, but for the times at which it saw changes live: [Sightings].
 //
 //	behind ──► delivered ahead ──► given the order ──► live ──► live for the soak time
 //	  │                                 └── takes one of maxUnavailable's places ──┘
@@ -43,8 +43,10 @@ type Node struct {
 	Serving bool
 	// Stuck: nothing is live and nothing will be under the order that the node has. It has nothing to lose either.
 	Stuck bool
-	// Since is when what is rolled out became live; zero: it is not.
+	// Since is when what is rolled out became live; zero: it is not. It is the node's time until [Sightings] date it.
 	Since time.Time
+	// Load tells the load that made it live from others.
+	Load Load
 	// Rests until the next boot: the order waits for it, and what is live stays.
 	Rests bool
 	// Failed is the reason why the order failed; empty: it did not.
@@ -59,6 +61,12 @@ type Node struct {
 	Paused bool
 	// Later: a leaving node that may yet be selected again.
 	Later bool
+}
+
+// Load is one load on one node: the boot and, by the node's clock, the second. It is compared for equality alone.
+type Load struct {
+	Boot string
+	At   int64
 }
 
 // Plan is what may happen now.

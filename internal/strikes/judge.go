@@ -28,6 +28,8 @@ type Strike struct {
 	Delivery, Build string
 	// At is when the load began, by the node's clock.
 	At time.Time
+	// Retried is the request to try again that the node carried out before it; zero: none.
+	Retried time.Time
 	// Evidence: the kernel named the module. Kept: the node was asked to excuse the strike and did not.
 	Evidence, Kept bool
 	// Excused is until when loads that were begun are excused already; zero: none are.
@@ -86,6 +88,9 @@ func Reported(config *v1beta1.NodeModulesConfig) []Strike {
 			Delivery: a.Strike.Delivery, Build: a.Strike.Build, At: a.Strike.Began.Time,
 			Evidence: a.Strike.Evidence, Kept: a.Strike.Kept,
 		}
+		if a.Strike.Retry != nil {
+			s.Retried = a.Strike.Retry.Time
+		}
 		if order.Excused != nil {
 			s.Excused = order.Excused.Time
 		}
@@ -106,11 +111,11 @@ func orderFor(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) *
 }
 
 // Judge says what follows for a Module. Causes from outside are looked for among the strikes of all Modules: a power cut
-// asks for no names. Strikes of before retried, when somebody last asked to try the whole Module again, hold nothing; zero:
-// nobody did.
+// asks for no names. Retried is the last request to try the whole Module again; zero: there was none. Strikes of nodes that have not carried it
+// out hold nothing. The time of a request is its name: it is compared with no clock of a node.
 func (f *Fleet) Judge(module types.NamespacedName, retried time.Time) Verdict {
 	v := Verdict{Held: map[string]Strike{}, Excuse: map[string]time.Time{}}
-	mine := slices.DeleteFunc(slices.Clone(f.strikes), func(s Strike) bool { return s.Module != module || s.At.Before(retried) })
+	mine := slices.DeleteFunc(slices.Clone(f.strikes), func(s Strike) bool { return s.Module != module || s.Retried.Before(retried) })
 	if len(mine) == 0 {
 		return v
 	}

@@ -26,6 +26,8 @@ type report struct {
 	evidence, kept         bool
 	// ordered is the delivery that the node has an order for; "": that of the strike.
 	ordered string
+	// retried is the minute of the request that the node carried out; 0: none.
+	retried int
 	// excused is the minute that the order says; 0: none. cleared: nothing is reported any more.
 	excused int
 	cleared bool
@@ -44,9 +46,13 @@ func (r report) config() *v1beta1.NodeModulesConfig {
 		order.Excused = &metav1.Time{Time: minute(r.excused)}
 	}
 	c.Spec.Modules = []v1beta1.NodeModuleSpec{order}
+	var retried *metav1.Time
+	if r.retried > 0 {
+		retried = &metav1.Time{Time: minute(r.retried)}
+	}
 	if !r.cleared {
 		c.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: r.module, Strike: &v1beta1.Strike{
-			Delivery: r.delivery, Build: r.module + " (build 1)", Began: metav1.NewTime(minute(r.minute).Local()), Evidence: r.evidence, Kept: r.kept,
+			Delivery: r.delivery, Build: r.module + " (build 1)", Began: metav1.NewTime(minute(r.minute).Local()), Evidence: r.evidence, Kept: r.kept, Retry: retried,
 		}}}
 	}
 	return c
@@ -78,9 +84,13 @@ func TestJudge(t *testing.T) {
 		"the first node by name is told":                         {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30}}, then: verdict{Held: map[string]string{"d1": "a"}}},
 		"another Module's is not ours":                           {given: []report{{node: "a", module: "fs", minute: 1}}},
 		"a node that was never given the delivery holds nothing": {given: []report{{node: "a", minute: 1, ordered: "d2"}}},
-		"cleared":                      {given: []report{{node: "a", minute: 1, cleared: true}}},
-		"retried since":                {given: []report{{node: "a", minute: 1}}, retried: 2},
-		"struck again after the retry": {given: []report{{node: "a", minute: 3}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"cleared":                         {given: []report{{node: "a", minute: 1, cleared: true}}},
+		"not retried there yet":           {given: []report{{node: "a", minute: 1}}, retried: 2},
+		"nor by a clock that is ahead":    {given: []report{{node: "a", minute: 30}}, retried: 2},
+		"retried there before":            {given: []report{{node: "a", minute: 30, retried: 1}}, retried: 2},
+		"struck again after the retry":    {given: []report{{node: "a", minute: 3, retried: 2}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"also by a clock that is behind":  {given: []report{{node: "a", minute: 1, retried: 2}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"the node's own retry came later": {given: []report{{node: "a", minute: 1, retried: 3}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
 		"on many nodes within minutes it came from outside": {
 			given: everywhere, then: verdict{Excuse: map[string]int{"a": 1, "b": 2, "c": 3, "d": 4}},
 		},

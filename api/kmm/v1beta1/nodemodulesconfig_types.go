@@ -64,10 +64,13 @@ const (
 // ModuleItem identifies a Module and what is needed to fetch its image.
 type ModuleItem struct {
 	// name of the Module.
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// namespace of the Module.
+	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// serviceAccountName whose pull secrets were used for the delivery.
+	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName"`
 	// imageRepoSecret used for the delivery.
 	// +optional
@@ -78,6 +81,7 @@ type ModuleItem struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// version of the Module, for the ordered upgrade.
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
 }
 
@@ -162,8 +166,10 @@ type Delivery struct {
 // ModuleConfig is what to load, resolved for this node's kernel.
 type ModuleConfig struct {
 	// kernelVersion is the node's kernel for which the rest was resolved.
+	// +kubebuilder:validation:MaxLength=256
 	KernelVersion string `json:"kernelVersion"`
 	// containerImage is the image after substitution of variables.
+	// +kubebuilder:validation:MaxLength=4096
 	ContainerImage string `json:"containerImage"`
 	// imagePullPolicy of the image.
 	// +optional
@@ -219,6 +225,7 @@ type NodeModuleStatus struct {
 
 	// bootId of the boot in which it was loaded or adopted.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootId,omitempty"`
 
 	// lastTransitionTime is when it became live.
@@ -234,12 +241,15 @@ type NodeModuleStatus struct {
 type ObservedModule struct {
 	// delivery that brought what is live: its id in spec.modules[].delivery.
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Delivery string `json:"delivery,omitempty"`
 	// buildID is the GNU build ID (hex) of the live module.
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	BuildID string `json:"buildID,omitempty"`
 	// srcversion is the source version, where the kernel has one.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	SrcVersion string `json:"srcversion,omitempty"`
 	// builtIn is true when the module is compiled into the kernel.
 	// +optional
@@ -256,9 +266,11 @@ type ObservedModule struct {
 	LoadBegan *metav1.Time `json:"loadBegan,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	Taint string `json:"taint,omitempty"`
-	// parameters are the readable parameters' values right after the load.
+	// parameters are the readable parameters' values right after the load; not all, where they are many or long.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=256
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
@@ -283,13 +295,16 @@ const (
 // NodeModuleAttempt is an order that is not fulfilled.
 type NodeModuleAttempt struct {
 	// name of the Module.
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// namespace of the Module.
+	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// state of the attempt.
 	State AttemptState `json:"state"`
 	// reason of the closed set, in CamelCase.
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
 	// message for people, with the next step; at most 10 kernel log lines (1 KiB).
 	// +optional
@@ -307,6 +322,7 @@ type NodeModuleAttempt struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=317
 	Holders []string `json:"holders,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	// +optional
@@ -322,11 +338,17 @@ type NodeModuleAttempt struct {
 // Strike is an end of the node's boot that a load is held to account for.
 type Strike struct {
 	// delivery is the id of what was to be loaded.
+	// +kubebuilder:validation:MaxLength=128
 	Delivery string `json:"delivery"`
 	// build names the kernel module and its build.
+	// +kubebuilder:validation:MaxLength=1024
 	Build string `json:"build"`
 	// began is when that load began, by the node's clock: shortly before the node went down.
 	Began metav1.Time `json:"began"`
+	// retry is the request to try again, as in spec.modules[].retry, that the agent carried out last; unset: none. What it holds against a
+	// build, it has held since then.
+	// +optional
+	Retry *metav1.Time `json:"retry,omitempty"`
 	// evidence is true when the kernel itself named the module.
 	// +optional
 	Evidence bool `json:"evidence,omitempty"`
@@ -338,7 +360,9 @@ type Strike struct {
 // NodeArtifact is a delivery that the node holds.
 type NodeArtifact struct {
 	// id as in spec.modules[].delivery.id.
+	// +kubebuilder:validation:MaxLength=128
 	ID string `json:"id"`
 	// digest of the imported tree (sha256, hex).
+	// +kubebuilder:validation:MaxLength=128
 	Digest string `json:"digest"`
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 const (
@@ -100,6 +101,8 @@ type Controller struct {
 	// unwanted is since when nodes are not wanted any more.
 	unwanted *calendar
 	drains   waits
+	// seen is since when nodes have what is rolled out.
+	seen rollout.Sightings
 	// reports is when the policy was seen that keeps agents to their own node.
 	reports glance
 }
@@ -143,6 +146,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{RequeueAfter: staleDelay}, err
 		}
 		c.ledger.forget(snap.key)
+		c.seen.Forget(snap.key)
 	}
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
 	if err := c.vacate(ctx, p); err != nil {

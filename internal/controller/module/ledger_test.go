@@ -17,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 func TestSlotsBoundNewCarriers(t *testing.T) {
@@ -29,7 +30,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	pl := &planner{
 		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, orders: newMappings().of(given()),
 		trusted: func(types.UID) bool { return false }, resting: func(string, string) bool { return false },
-		failed: func(node, _ string) time.Time { return failed[node] }, now: noon,
+		failed: func(node, _ string) time.Time { return failed[node] }, now: noon, seen: &rollout.Sightings{},
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		v := emptyView()

@@ -97,6 +97,8 @@ type planner struct {
 	resting func(node, image string) bool
 	// failed is when a delivery failed there last; zero: it did not.
 	failed func(node, image string) time.Time
+	// seen is since when the process knows what is live on nodes.
+	seen *rollout.Sightings
 	// now is the time of the pass.
 	now time.Time
 	// unwanted is since when nodes are not wanted any more: as the pass before saw it, and as this one does.
@@ -121,6 +123,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		trusted: func(uid types.UID) bool { return c.ledger.created(snap.key, uid) },
 		resting: func(node, image string) bool { return c.ledger.resting(snap.key, node, image) },
 		failed:  func(node, image string) time.Time { return c.ledger.failed(snap.key, node, image) },
+		seen:    &c.seen,
 		now:     c.options.Clock.Now(),
 
 		unwanted:      c.unwanted.of(snap.key),

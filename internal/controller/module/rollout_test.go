@@ -38,8 +38,16 @@ func (w *world) live(e *v1beta1.NodeModuleSpec, ago time.Duration) v1beta1.NodeM
 	return status
 }
 
-// TestNodesChangeInTurn: delivered ahead, one node first, for the soak time, then the next; nothing is written between.
+// TestNodesChangeInTurn: delivered ahead, one node first, for the soak time, then the next; nothing is written between. What the clocks of
+// the nodes say does not matter.
 func TestNodesChangeInTurn(t *testing.T) {
+	for name, ago := range map[string]time.Duration{"right clocks": 0, "an hour behind": time.Hour, "an hour ahead": -time.Hour} {
+		t.Run(name, func(t *testing.T) { changeInTurn(t, ago) })
+	}
+}
+
+// changeInTurn with nodes that date what they do a time ago.
+func changeInTurn(t *testing.T, ago time.Duration) {
 	w := newWorld(t)
 	nodes := []*corev1.Node{w.node("a"), w.node("b"), w.node("c")}
 	m := w.module("nic")
@@ -49,7 +57,7 @@ func TestNodesChangeInTurn(t *testing.T) {
 	})
 	w.pass(m)
 	for _, node := range nodes {
-		w.agent(node, w.live(w.ordered(node, m), time.Hour))
+		w.agent(node, w.live(w.ordered(node, m), ago))
 	}
 	w.pass(m)
 	w.reap()
@@ -62,7 +70,7 @@ func TestNodesChangeInTurn(t *testing.T) {
 		t.Fatalf("not delivered ahead: %+v, %d carriers", e, len(w.carriers(m)))
 	}
 	w.quiet(m)
-	w.agent(nodes[0], w.live(w.ordered(nodes[0], m), time.Hour))
+	w.agent(nodes[0], w.live(w.ordered(nodes[0], m), ago))
 	w.pass(m)
 	if e := w.ordered(nodes[0], m); e.Next != nil || image(nodes[0]) != "registry.example/nic:2" || image(nodes[1]) != before || image(nodes[2]) != before {
 		t.Fatalf("the first turn: %+v, then %s, %s", e, image(nodes[1]), image(nodes[2]))
@@ -71,20 +79,28 @@ func TestNodesChangeInTurn(t *testing.T) {
 	w.pass(m) // the carrier is gone
 	w.quiet(m)
 
-	w.agent(nodes[0], w.live(w.ordered(nodes[0], m), 50*time.Second))
-	if after := w.pass(m).RequeueAfter; after <= 0 || after > 11*time.Second {
-		t.Errorf("the next pass is due after %v", after)
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	w.agent(nodes[0], w.live(w.ordered(nodes[0], m), ago))
+	waits := func(left time.Duration) {
+		t.Helper()
+		if after := w.pass(m).RequeueAfter; after != left {
+			t.Errorf("the next pass is due after %v, want %v", after, left)
+		}
+		if image(nodes[1]) != before {
+			t.Error("the second node did not wait for the soak time")
+		}
 	}
-	if image(nodes[1]) != before {
-		t.Error("the second node did not wait for the soak time")
-	}
-	w.clock.SetTime(w.clock.Now().Add(11 * time.Second))
+	waits(time.Minute)
+	w.clock.SetTime(w.clock.Now().Add(50 * time.Second))
+	waits(10 * time.Second)
+	w.use(w.operator) // a restart begins the soak time anew
+	waits(time.Minute)
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
 	w.pass(m)
 	if e := w.ordered(nodes[1], m); e.Next == nil {
 		t.Errorf("nothing is delivered to the second node: %+v", e)
 	}
-	w.use(w.operator) // a restart
-	w.agent(nodes[1], w.live(w.ordered(nodes[1], m), time.Hour))
+	w.agent(nodes[1], w.live(w.ordered(nodes[1], m), ago))
 	w.pass(m)
 	if image(nodes[1]) != "registry.example/nic:2" || image(nodes[2]) != before {
 		t.Errorf("the second turn: %s, %s", image(nodes[1]), image(nodes[2]))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/strikes"
 )
 
@@ -104,6 +105,7 @@ func (s *scene) play(t *testing.T) outcome {
 		trusted: func(types.UID) bool { return s.trusted },
 		resting: func(string, string) bool { return s.resting },
 		failed:  func(string, string) time.Time { return time.Time{} },
+		seen:    &rollout.Sightings{},
 		now:     noon,
 
 		unwanted: map[types.UID]time.Time{}, stillUnwanted: map[types.UID]time.Time{},

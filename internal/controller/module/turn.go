@@ -27,7 +27,9 @@ func (pl *planner) aims() []aim {
 			nodes = append(nodes, pl.part(v, &aims[i]))
 		}
 	}
-	pl.rollout = rollout.Make(nodes, rollout.PolicyOf(m), pl.now)
+	policy := rollout.PolicyOf(m)
+	pl.seen.Date(pl.snap.key, nodes, policy, pl.now)
+	pl.rollout = rollout.Make(nodes, policy, pl.now)
 	for i := range aims {
 		if v, a := &pl.snap.nodes[i], &aims[i]; !a.keep && pl.rollout.Hold[v.name] {
 			pl.hold(v, a)

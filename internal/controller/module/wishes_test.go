@@ -140,21 +140,32 @@ func TestLabelsThatFlap(t *testing.T) {
 	}
 }
 
-// TestALoadThatTakesANodeDownGoesToNoFurtherNode, until another delivery is asked for, or somebody asks to go on.
+// TestALoadThatTakesANodeDownGoesToNoFurtherNode, until another delivery is asked for, or somebody asks to go on. The node's clock does not
+// matter.
 func TestALoadThatTakesANodeDownGoesToNoFurtherNode(t *testing.T) {
+	for name, skew := range map[string]time.Duration{"a right clock": 0, "an hour behind": -time.Hour, "an hour ahead": time.Hour, "decades ahead": 69 * 365 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) { goesToNoFurtherNode(t, skew) })
+	}
+}
+
+func goesToNoFurtherNode(t *testing.T, skew time.Duration) {
 	w := newWorld(t)
 	first, m := w.node("a"), w.module("nic")
 	w.pass(m)
 	order := w.ordered(first, m)
-	began := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	w.agent(first, v1beta1.NodeModulesConfigStatus{
-		Artifacts: []v1beta1.NodeArtifact{{ID: order.Delivery.ID, Digest: "d"}},
-		Attempts: []v1beta1.NodeModuleAttempt{{
-			Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonQuarantined, Strikes: 1,
-			Strike:             &v1beta1.Strike{Delivery: order.Delivery.ID, Build: "nic (build 1)", Began: metav1.NewTime(began)},
-			LastTransitionTime: metav1.NewTime(began),
-		}},
-	})
+	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	began := metav1.NewTime(asked.Add(skew))
+	struck := func(retry *metav1.Time) {
+		w.agent(first, v1beta1.NodeModulesConfigStatus{
+			Artifacts: []v1beta1.NodeArtifact{{ID: order.Delivery.ID, Digest: "d"}},
+			Attempts: []v1beta1.NodeModuleAttempt{{
+				Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonQuarantined, Strikes: 1,
+				Strike:             &v1beta1.Strike{Delivery: order.Delivery.ID, Build: "nic (build 1)", Began: began, Retry: retry},
+				LastTransitionTime: began,
+			}},
+		})
+	}
+	struck(nil)
 	second := w.node("b")
 	w.pass(m)
 	w.reap()
@@ -163,9 +174,16 @@ func TestALoadThatTakesANodeDownGoesToNoFurtherNode(t *testing.T) {
 		t.Errorf("entry %+v, %d carriers", e, len(w.carriers(m)))
 	}
 
-	w.annotate(m, v1beta1.RetryAnnotation, new(began.Add(time.Minute).Format(time.RFC3339)))
+	w.annotate(m, v1beta1.RetryAnnotation, new(asked.Format(time.RFC3339)))
 	w.pass(m)
 	if e := w.ordered(second, m); e.Delivery.ID != order.Delivery.ID {
 		t.Errorf("entry %+v: somebody asked to go on", e)
+	}
+
+	struck(new(metav1.NewTime(asked)))
+	third := w.node("c")
+	w.pass(m)
+	if e := w.entry(third, m); e != nil {
+		t.Errorf("entry %+v: the node went down again after that", e)
 	}
 }

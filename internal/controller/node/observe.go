@@ -48,7 +48,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	scene := &facts.Scene{
 		Module: module, Asks: r.asks.of(module), Makes: r.made != nil, Images: images, ImageProblem: about.ImageProblem, Held: facts.Judge(module, nodes.Items, configs),
 		Configs: configs, Plugins: plugins, Deliveries: deliveries,
-		Silent: leaving(module) && r.answerDue(module) <= 0,
+		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
 	}
 	for i := range nodes.Items {
 		if node, concerned := scene.Node(&nodes.Items[i]); concerned {

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
+	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -31,6 +32,7 @@ type reporter struct {
 	metrics    *metrics.Board
 	asks       *memory
 	told       told
+	seen       rollout.Sightings
 	now        func() time.Time
 	gate       *gate.Gate
 }
@@ -42,6 +44,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 		if err = ignoreNotFound("get Module", err); err == nil {
 			r.asks.forget(request.NamespacedName)
 			r.told.forget(request.NamespacedName)
+			r.seen.Forget(request.NamespacedName)
 			r.metrics.Forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, err

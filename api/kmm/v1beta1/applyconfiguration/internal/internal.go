@@ -909,6 +909,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: kept
       type:
         scalar: boolean
+    - name: retry
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.drover-project.drover.api.kmm.v1beta1.SysfsCheck
   map:
     fields:

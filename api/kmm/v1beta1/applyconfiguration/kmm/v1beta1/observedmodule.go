@@ -28,7 +28,7 @@ type ObservedModuleApplyConfiguration struct {
 	LoadBegan *v1.Time `json:"loadBegan,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	Taint *string `json:"taint,omitempty"`
-	// parameters are the readable parameters' values right after the load.
+	// parameters are the readable parameters' values right after the load; not all, where they are many or long.
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 

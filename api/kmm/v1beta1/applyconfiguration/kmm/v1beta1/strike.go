@@ -17,6 +17,9 @@ type StrikeApplyConfiguration struct {
 	Build *string `json:"build,omitempty"`
 	// began is when that load began, by the node's clock: shortly before the node went down.
 	Began *v1.Time `json:"began,omitempty"`
+	// retry is the request to try again, as in spec.modules[].retry, that the agent carried out last; unset: none. What it holds against a
+	// build, it has held since then.
+	Retry *v1.Time `json:"retry,omitempty"`
 	// evidence is true when the kernel itself named the module.
 	Evidence *bool `json:"evidence,omitempty"`
 	// kept is true when the strike was to be excused and was not: one was excused not long ago.
@@ -50,6 +53,14 @@ func (b *StrikeApplyConfiguration) WithBuild(value string) *StrikeApplyConfigura
 // If called multiple times, the Began field is set to the value of the last call.
 func (b *StrikeApplyConfiguration) WithBegan(value v1.Time) *StrikeApplyConfiguration {
 	b.Began = &value
+	return b
+}
+
+// WithRetry sets the Retry field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Retry field is set to the value of the last call.
+func (b *StrikeApplyConfiguration) WithRetry(value v1.Time) *StrikeApplyConfiguration {
+	b.Retry = &value
 	return b
 }
 
