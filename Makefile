@@ -31,7 +31,7 @@ demo: ## Do the main job on an embedded cluster: a Module goes in, every node's 
 	@go run ./test/demo
 
 .PHONY: test
-test: ## Pass the tests: all Go tests, against a real API server, with the race detector where there is a C compiler
+test: ## Pass the tests: all Go tests, against a real API server, with the race detector where there is a C compiler (LOAD=4: beside four busy loops)
 	@go run ./hack/runtests $(TESTFLAGS)
 
 .PHONY: race

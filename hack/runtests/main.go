@@ -3,6 +3,8 @@
 // Command runtests runs all Go tests against a real API server. It builds the embedded control plane when needed, prints one
 // line per package and the output of what failed, and keeps the results for `make rows` in .cache/test.json (or where -results says).
 //
+// LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then fails leans on time.
+//
 // The race detector needs a C compiler on linux; without one it is left out, and that is said.
 package main
 
@@ -33,13 +35,16 @@ const (
 var slowest = []string{"/test/e2e", "/test/operators"}
 
 func main() {
+	if os.Getenv(busyVariable) != "" {
+		beBusy(os.Stdin)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	packages := flag.String("packages", "./...", "packages to test, separated by spaces")
 	run := flag.String("run", "", "run only tests that match")
 	tags := flag.String("tags", "", "build tags")
 	kept := flag.String("results", resultsFile, "keep the results here; empty: nowhere")
 	flag.Parse()
-	err := runTests(ctx, *packages, *run, *tags, cmp.Or(*kept, os.DevNull))
+	err := underLoad(os.Getenv("LOAD"), func() error { return runTests(ctx, *packages, *run, *tags, cmp.Or(*kept, os.DevNull)) })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runtests:", err)

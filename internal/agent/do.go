@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -91,15 +92,15 @@ func (p *pass) resolve(ctx context.Context, f facts) error {
 // it, looks at the kernel and goes on.
 func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	l := p.intent(f)
+	if drifted {
+		l.Repairs, l.LastRepair = l.Repairs+1, ptr.To(p.now())
+	}
 	p.journal.Loaded[f.key] = l
 	if err := p.noteJournal(); err != nil {
 		return err
 	}
 	if drifted {
-		p.fail(ctx, f, f.orderHash(), report{
-			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonDrifted,
-			Message: fmt.Sprintf("Module %s went out of the kernel although it is wanted; it is loaded again. Find out who unloads it.", l.Main),
-		})
+		p.fail(ctx, f, f.orderHash(), *l.drifted())
 	}
 	if f.plan.BuiltIn {
 		return p.complete(f, l, v1beta1.ObservedModule{BuiltIn: true})
@@ -186,6 +187,9 @@ func (p *pass) intent(f facts) *loaded {
 	l := &loaded{
 		Item: f.order.ModuleItem, Config: f.order.Config, DeliveryID: deliveryID(f.order),
 		BuiltIn: f.plan.BuiltIn, Main: f.plan.Main,
+	}
+	if f.sameLoad() {
+		l.Repairs, l.LastRepair = f.loaded.Repairs, f.loaded.LastRepair
 	}
 	for _, s := range f.plan.Steps {
 		before, _ := f.loaded.module(s.Name)

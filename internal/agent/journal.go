@@ -75,6 +75,9 @@ type loaded struct {
 	Began metav1.Time `json:"began,omitempty"`
 	// Since is when Main became live.
 	Since metav1.Time `json:"since,omitempty"`
+	// Repairs counts how often it went away although it was wanted, and LastRepair is when it was loaded again for the last time.
+	Repairs    int32        `json:"repairs,omitempty"`
+	LastRepair *metav1.Time `json:"lastRepair,omitempty"`
 	// Observed right after the load.
 	Observed *v1beta1.ObservedModule `json:"observed,omitempty"`
 }

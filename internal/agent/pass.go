@@ -112,6 +112,9 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 		if o.report == nil {
 			o.report = p.notListed[k]
 		}
+		if order := p.orders[k]; o.report == nil && o.live && order != nil && order.State != v1beta1.NodeModuleAbsent {
+			o.report = o.loaded.recurring(p.o.Clock.Now())
+		}
 		out[k] = o
 	}
 	return out, errors.Join(append(failed, p.tidyBlacklists())...)

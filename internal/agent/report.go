@@ -111,6 +111,7 @@ func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 			Item: m.ModuleItem, Config: m.Config, Complete: true, Main: main,
 			Modules: []loadedModule{{Name: main, BuildID: id, Planned: id, Ours: true}},
 			Since:   m.LastTransitionTime, Observed: m.Observed, DeliveryID: m.Observed.Delivery,
+			Repairs: m.Observed.Repairs, LastRepair: m.Observed.LastRepair,
 		}
 		if m.Observed.LoadBegan != nil {
 			l.Began = *m.Observed.LoadBegan

@@ -52,6 +52,7 @@ func (o outcome) observed() *v1beta1.ObservedModule {
 	}
 	seen := *o.loaded.Observed
 	seen.Delivery, seen.Unusable = o.loaded.DeliveryID, o.unusable
+	seen.Repairs, seen.LastRepair = o.loaded.Repairs, o.loaded.LastRepair
 	return &seen
 }
 

@@ -29,6 +29,10 @@ func TestLifecycleDefinitionsDeletedAndRestored(t *testing.T) {
 	s.converged(each(everyNode, once))
 	names := []string{"crd/modules." + v1beta1.GroupVersion.Group, "crd/nodemodulesconfigs." + v1beta1.GroupVersion.Group}
 
+	s.whenFailed(func(ctx context.Context) error {
+		_, err := shared.Kubectl(ctx, "apply", "--server-side", "-k", "config/crd")
+		return err
+	})
 	s.kubectl(append([]string{"delete", "--timeout=80s"}, names...)...)
 	s.journalIs(each(everyNode, once))
 	s.kubectl("apply", "--server-side", "-k", "config/crd")

@@ -216,7 +216,7 @@ func TestLifecycleOneBadModuleStopsNoOther(t *testing.T) {
 	for _, node := range nodes {
 		s.does(node, "hold", "module", s.kernelModule)
 	}
-	s.must(shared.Debug(s.Context(), "/images?pattern=good"))
+	s.images("good")
 	s.change(func(m *v1beta1.Module) {
 		m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "registry.example.com/nowhere:1"
 	})

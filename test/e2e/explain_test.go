@@ -22,7 +22,7 @@ func TestLifecycleExplain(t *testing.T) {
 	drover := buildTool(t)
 	s.create()
 	s.converged(each(everyNode, once))
-	s.must(shared.Debug(s.Context(), "/images?pattern=/mod:")) // no image of any other name exists
+	s.images("/mod:") // no image of any other name exists
 	broken := s.second("broken", "e2e_explain_broken")
 	broken.create(func(m *v1beta1.Module) {
 		m.Spec.ModuleLoader.Container.KernelMappings = append([]v1beta1.KernelMapping{{
@@ -67,7 +67,7 @@ func TestLifecycleExplain(t *testing.T) {
 		out, _ := drover(s.Context(), ask.args...)
 		t.Logf("$ drover %s\n%s", strings.Join(ask.args, " "), out)
 	}
-	s.must(shared.Debug(s.Context(), "/images?pattern="))
+	s.images("")
 }
 
 // program builds one of ours, when it is first asked for, and gives its path.

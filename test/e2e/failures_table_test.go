@@ -236,14 +236,14 @@ func lifeFailures() map[string]failure {
 		v1beta1.ReasonDrifted: {
 			given: loaded(),
 			breaks: func(s *scenario, node string) {
-				// Somebody takes it out twice: at first it is back before anybody hears of it, then it has to wait a while.
+				// Once is nobody's concern.
 				for range 2 {
 					s.eventually("it is live", func(ctx context.Context) error {
 						return shared.Debug(ctx, debugPath(node, "rmmod", "module", s.kernelModule))
 					})
 				}
 			},
-			state: v1beta1.AttemptWaiting, words: []string{"hollow-0"}, passes: true,
+			state: v1beta1.AttemptWaiting, words: []string{"hollow-0"},
 		},
 	}
 }

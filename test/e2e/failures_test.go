@@ -43,8 +43,6 @@ type failure struct {
 	kernel string
 	// words in the condition's message.
 	words []string
-	// passes: it is over by itself soon, so that a poll could miss it.
-	passes bool
 }
 
 // TestFailureHasItsReason: whatever goes wrong is told apart from all else, in the Module's conditions, in the node's entry and by one event,
@@ -67,13 +65,9 @@ func TestFailureHasItsReason(t *testing.T) {
 			if f.given != nil {
 				s = f.given(s, node)
 			}
-			told := s.toldNow
-			if f.passes {
-				told = s.filmed(node)
-			}
 			begin := time.Now()
 			f.breaks(s, node)
-			told(node, f, reason)
+			s.toldNow(node, f, reason)
 			s.eventually("it is an event", func(ctx context.Context) error { return s.oneEvent(ctx, reason) })
 			took := time.Since(begin)
 			t.Logf("REASON %s %.1f", reason, took.Seconds())
@@ -97,18 +91,6 @@ func (s *scenario) toldNow(node string, f failure, reason string) {
 		}
 		return errors.Join(f.moduleTells(m, reason), s.entrySays(ctx, node, f, reason))
 	})
-}
-
-// filmed begins to film both now, and returns what waits until each has said so once.
-func (s *scenario) filmed(node string) func(string, failure, string) {
-	s.Helper()
-	modules := s.film(&v1beta1.ModuleList{}, s.key.Name, client.InNamespace(s.key.Namespace))
-	configs := s.film(&v1beta1.NodeModulesConfigList{}, node)
-	return func(_ string, f failure, reason string) {
-		s.Helper()
-		shows(modules, func(m *v1beta1.Module) error { return f.moduleTells(m, reason) })
-		shows(configs, func(c *v1beta1.NodeModulesConfig) error { return f.entryTells(c, s.key, reason) })
-	}
 }
 
 // moduleTells objects unless the Module's conditions name the reason.

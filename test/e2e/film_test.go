@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -40,23 +39,6 @@ func (f *film) next(ctx context.Context) (client.Object, error) {
 		return o, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("nothing more in %s", patience)
-	}
-}
-
-// shows reads a film on until there is nothing to object to a state of its object, whatever comes before.
-func shows[T client.Object](f *film, objection func(T) error) {
-	f.s.Helper()
-	ctx, cancel := context.WithTimeout(f.s.Context(), patience)
-	defer cancel()
-	last := errors.New("it was deleted")
-	for last != nil {
-		o, err := f.next(ctx)
-		if err != nil {
-			f.s.Fatalf("%v; the last state: %v", err, last)
-		}
-		if now, ok := o.(T); ok {
-			last = objection(now)
-		}
 	}
 }
 

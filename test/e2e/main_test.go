@@ -42,6 +42,8 @@ var shared struct {
 	*fleet.Fleet
 	// watch is the administrator's client, which can watch.
 	watch client.WithWatch
+	// outage: a test has stopped the API server.
+	outage bool
 }
 
 func TestMain(m *testing.M) {

@@ -21,9 +21,15 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// does calls a verb of a hollow node.
+// undoes are verbs that end what others began; they take the same arguments.
+var undoes = map[string]string{"fault": "mend", "hold": "unhold", "unready": "ready", "vanish": "return"}
+
+// does calls a verb of a hollow node. What a test has begun and not ended when it fails is ended for the next one.
 func (s *scenario) does(node, verb string, args ...string) {
 	s.Helper()
+	if end := undoes[verb]; end != "" {
+		s.whenFailed(func(ctx context.Context) error { return shared.Debug(ctx, debugPath(node, end, args...)) })
+	}
 	s.must(shared.Debug(s.Context(), debugPath(node, verb, args...)))
 }
 
@@ -39,14 +45,14 @@ func debugPath(node, verb string, args ...string) string {
 // on makes the Module select nodes that have a label of its own, which these get.
 func (s *scenario) on(nodes ...string) func(*v1beta1.Module) {
 	s.Helper()
-	for _, node := range nodes {
-		s.label(node, `"yes"`)
-	}
 	s.Cleanup(func() {
 		for _, node := range nodes {
 			s.label(node, "null")
 		}
 	})
+	for _, node := range nodes {
+		s.label(node, `"yes"`)
+	}
 	return func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{s.selector(): "yes"} }
 }
 

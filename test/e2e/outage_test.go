@@ -17,12 +17,12 @@ import (
 )
 
 // onlyEven are the images of kernelEven.
-const onlyEven = "6%5C.1%5C.0"
+const onlyEven = `6\.1\.0`
 
 // halfWay creates the Module while the images of one kernel do not exist: half of the nodes load, the others' carriers wait.
 func (s *scenario) halfWay() {
 	s.Helper()
-	s.must(shared.Debug(s.Context(), "/images?pattern="+onlyEven))
+	s.images(onlyEven)
 	s.create()
 	s.eventually("half of the nodes have loaded and the others wait for an image", func(ctx context.Context) error {
 		return errors.Join(
@@ -52,16 +52,31 @@ func (s *scenario) firstCarrier(create func()) {
 
 func (s *scenario) stopAPIServer() {
 	s.Helper()
+	shared.outage = true
+	s.whenFailed(func(ctx context.Context) error {
+		if !shared.outage {
+			return nil
+		}
+		shared.outage = false
+		return shared.Cluster.StartComponent(ctx, devcluster.APIServer)
+	})
 	s.must(shared.Cluster.StopComponent(s.Context(), devcluster.APIServer))
 }
 
 func (s *scenario) startAPIServer() {
 	s.Helper()
 	s.must(shared.Cluster.StartComponent(s.Context(), devcluster.APIServer))
+	shared.outage = false
 }
 
 func (s *scenario) killOperator() {
 	s.Helper()
+	s.whenFailed(func(ctx context.Context) error {
+		if shared.Operator.Running() {
+			return nil
+		}
+		return shared.StartOperator(ctx)
+	})
 	s.must(shared.Operator.Kill())
 }
 
@@ -76,7 +91,7 @@ func TestAPIServerRestartsHalfWay(t *testing.T) {
 	s.halfWay()
 
 	s.stopAPIServer()
-	s.must(shared.Debug(s.Context(), "/images?pattern="))
+	s.images("")
 	s.eventually("the others load while the API server is away", func(ctx context.Context) error {
 		return kernels(ctx, s.kernelModule, each(everyNode, once))
 	})
@@ -101,7 +116,7 @@ func TestOperatorKilledHalfWay(t *testing.T) {
 	s.halfWay()
 
 	s.killOperator()
-	s.must(shared.Debug(s.Context(), "/images?pattern="))
+	s.images("")
 	s.eventually("the others load without an operator", func(ctx context.Context) error {
 		return kernels(ctx, s.kernelModule, each(everyNode, once))
 	})
@@ -136,7 +151,7 @@ func TestLifecycleOperatorKilledWhileDeleting(t *testing.T) {
 
 func TestRegistryThatIsDown(t *testing.T) {
 	s := given(t, "registry")
-	s.must(shared.Debug(s.Context(), "/images?pattern=no-such-image"))
+	s.images("no-such-image")
 	s.create(func(m *v1beta1.Module) {
 		m.Spec.Selector = map[string]string{"drover.dev/hollow": "true"}
 	})
@@ -147,7 +162,7 @@ func TestRegistryThatIsDown(t *testing.T) {
 	})
 	s.journalIs(map[string]tally{})
 
-	s.must(shared.Debug(s.Context(), "/images?pattern="))
+	s.images("")
 
 	s.converged(each(everyNode, once))
 }

@@ -101,8 +101,8 @@ func (a *ahead) future(name string, changes ...func(*v1beta1.Module)) {
 		m.Spec.ModuleLoader.Container.RegistryTLS.Insecure = true
 		m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = a.reference(name, "${KERNEL_FULL_VERSION}")
 	}}, changes...)...)
-	a.must(shared.Admin.Create(a.Context(), m))
 	a.leave(client.ObjectKeyFromObject(m), name)
+	a.must(shared.Admin.Create(a.Context(), m))
 }
 
 // building makes a Module's image be compiled with a command of the shell in a folder with a file per kernel.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,6 @@ func given(t *testing.T, name string) *scenario {
 	t.Helper()
 	s := &scenario{T: t, key: types.NamespacedName{Namespace: "e2e-" + name, Name: "mod"}, kernelModule: "e2e_" + strings.ReplaceAll(name, "-", "_")}
 	s.must(shared.Admin.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
-	s.must(shared.Debug(s.Context(), "/images?pattern="))
 	s.leave(s.key, s.kernelModule)
 	return s
 }
@@ -55,12 +55,12 @@ func (s *scenario) second(name, kernelModule string) *scenario {
 	return other
 }
 
-// leave deletes the Module at the end of the test and checks that nothing of it stays anywhere.
+// leave deletes the Module at the end of the test and checks that nothing of it stays anywhere. A test that failed leaves nothing either, or the
+// next one would fail for it.
 func (s *scenario) leave(key types.NamespacedName, kernelModule string) {
 	s.Cleanup(func() {
 		if s.Failed() {
 			s.tell()
-			return // what is left may be in any state
 		}
 		ctx := context.WithoutCancel(s.Context())
 		m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -69,6 +69,25 @@ func (s *scenario) leave(key types.NamespacedName, kernelModule string) {
 			return errors.Join(gone(ctx, key), outOfKernels(ctx, kernelModule))
 		})
 	})
+}
+
+// whenFailed puts something of the fleet in order for the tests that follow. It may have been in order already.
+func (s *scenario) whenFailed(mend func(context.Context) error) {
+	s.Cleanup(func() {
+		if !s.Failed() {
+			return
+		}
+		if err := mend(context.WithoutCancel(s.Context())); err != nil {
+			s.Logf("put in order: %v", err)
+		}
+	})
+}
+
+// images are those that exist from now on, as a regular expression; empty: all. At the end of the test all exist again.
+func (s *scenario) images(pattern string) {
+	s.Helper()
+	s.Cleanup(func() { s.must(shared.Debug(context.WithoutCancel(s.Context()), "/images?pattern=")) })
+	s.must(shared.Debug(s.Context(), "/images?pattern="+url.QueryEscape(pattern)))
 }
 
 func (s *scenario) must(err error) {

@@ -133,11 +133,7 @@ func given(t *testing.T, name string) (*kittest.Cluster, *unstructured.Unstructu
 		c.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: account}})
 	}
 	c.Create(t, o)
-	t.Cleanup(func() {
-		if !t.Failed() {
-			c.Delete(t, o)
-		}
-	})
+	t.Cleanup(func() { c.Delete(t, o) })
 	awaitReady(t, c, o)
 	return c, o
 }

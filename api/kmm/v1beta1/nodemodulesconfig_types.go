@@ -264,6 +264,13 @@ type ObservedModule struct {
 	// compiled into the kernel. What used the kernel module before then used another instance of it.
 	// +optional
 	LoadBegan *metav1.Time `json:"loadBegan,omitempty"`
+	// repairs counts how often in this boot the kernel module went out of the kernel although it was wanted, and was loaded again. Another build
+	// or other parameters begin at 0.
+	// +optional
+	Repairs int32 `json:"repairs,omitempty"`
+	// lastRepair is when the agent began the last of them, by the node's clock. Unset: there was none.
+	// +optional
+	LastRepair *metav1.Time `json:"lastRepair,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -916,6 +916,10 @@ func (in *ObservedModule) DeepCopyInto(out *ObservedModule) {
 		in, out := &in.LoadBegan, &out.LoadBegan
 		*out = (*in).DeepCopy()
 	}
+	if in.LastRepair != nil {
+		in, out := &in.LastRepair, &out.LastRepair
+		*out = (*in).DeepCopy()
+	}
 	if in.Parameters != nil {
 		in, out := &in.Parameters, &out.Parameters
 		*out = make(map[string]string, len(*in))

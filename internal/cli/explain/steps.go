@@ -217,6 +217,16 @@ func (s *subject) plugin() Step {
 		Text: fmt.Sprintf("no pod of it is ready on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)}
 }
 
+// repairs adds how often the kernel module went away in this boot.
+func (s *subject) repairs(steps []Step) []Step {
+	live := s.entry.Live
+	if !s.known.Live || live.Observed == nil || live.Observed.Repairs == 0 || live.Observed.LastRepair == nil {
+		return steps
+	}
+	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it went out of the kernel and was loaded again: %s in this boot, the last %s ago",
+		count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.now))})
+}
+
 // retry adds when a failure is tried again.
 func (s *subject) retry(steps []Step) []Step {
 	a := s.entry.Attempt

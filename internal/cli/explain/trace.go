@@ -72,6 +72,7 @@ const (
 	stepLoaded    = "loaded"
 	stepReady     = "ready"
 	stepPlugin    = "plugin"
+	stepRepairs   = "repairs"
 	stepRetry     = "next try"
 )
 
@@ -177,7 +178,7 @@ func (s *subject) coming() []Step {
 	if s.about.HasPlugin || s.about.HasDRA {
 		steps = append(steps, s.plugin())
 	}
-	return s.retry(steps)
+	return s.retry(s.repairs(steps))
 }
 
 // leaving are the steps of a node that shall lose it.

@@ -171,6 +171,15 @@ func TestOneNode(t *testing.T) {
 			c.Status.Modules[0].Config.ContainerImage = "registry.example.com/nic:1-" + newKernel
 			w.failed(c, v1beta1.AttemptInUse, v1beta1.ReasonInUse, "Module nic is in use by pod shop/web-1 (process 4711); stop it.")
 		},
+		"drifted": func(w *world) {
+			c := w.node("hollow-1", func(n *corev1.Node) { n.Labels[v1beta1.ReadyLabel("drivers", "nic")] = "" })
+			w.live(c)
+			c.Status.Modules[0].Observed.Repairs, c.Status.Modules[0].Observed.LastRepair = 3, &metav1.Time{Time: noon.Add(-2 * time.Minute)}
+			c.Status.Attempts = []v1beta1.NodeModuleAttempt{{
+				Namespace: "drivers", Name: "nic", State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonDrifted,
+				Message: "Module nic goes out of the kernel although it is wanted; it is loaded again. Find out what unloads it.",
+			}}
+		},
 		"carrier-refused-beside-others": func(w *world) {
 			w.node("hollow-1")
 			w.refused("Live on 0 of 3 nodes; UnknownSymbol on hollow-2, hollow-3: no; DeliveryRefused on hollow-1: exceeded quota; Loading on hollow-4")

@@ -727,6 +727,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: delivery
       type:
         scalar: string
+    - name: lastRepair
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: loadBegan
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -735,6 +738,9 @@ var schemaYAML = typed.YAMLObject(`types:
         map:
           elementType:
             scalar: string
+    - name: repairs
+      type:
+        scalar: numeric
     - name: srcversion
       type:
         scalar: string

@@ -26,6 +26,11 @@ type ObservedModuleApplyConfiguration struct {
 	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
 	// compiled into the kernel. What used the kernel module before then used another instance of it.
 	LoadBegan *v1.Time `json:"loadBegan,omitempty"`
+	// repairs counts how often in this boot the kernel module went out of the kernel although it was wanted, and was loaded again. Another build
+	// or other parameters begin at 0.
+	Repairs *int32 `json:"repairs,omitempty"`
+	// lastRepair is when the agent began the last of them, by the node's clock. Unset: there was none.
+	LastRepair *v1.Time `json:"lastRepair,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	Taint *string `json:"taint,omitempty"`
 	// parameters are the readable parameters' values right after the load; not all, where they are many or long.
@@ -91,6 +96,22 @@ func (b *ObservedModuleApplyConfiguration) WithUnusable(value bool) *ObservedMod
 // If called multiple times, the LoadBegan field is set to the value of the last call.
 func (b *ObservedModuleApplyConfiguration) WithLoadBegan(value v1.Time) *ObservedModuleApplyConfiguration {
 	b.LoadBegan = &value
+	return b
+}
+
+// WithRepairs sets the Repairs field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Repairs field is set to the value of the last call.
+func (b *ObservedModuleApplyConfiguration) WithRepairs(value int32) *ObservedModuleApplyConfiguration {
+	b.Repairs = &value
+	return b
+}
+
+// WithLastRepair sets the LastRepair field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastRepair field is set to the value of the last call.
+func (b *ObservedModuleApplyConfiguration) WithLastRepair(value v1.Time) *ObservedModuleApplyConfiguration {
+	b.LastRepair = &value
 	return b
 }
 
