@@ -80,10 +80,9 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		{Name: "DROVER_DOCKERFILE", Value: filepath.Join(dockerfileDir, DockerfileKey)},
 		{Name: "SSL_CERT_DIR", Value: caDirs},
 	}
-	volume, dir := baseAuth(&image.Spec)
-	if volume != "" {
-		mounts = append(mounts, mount(volume, dir, true))
-		env = append(env, corev1.EnvVar{Name: "DROVER_AUTH", Value: filepath.Join(dir, authFile)})
+	if mergesAuth(&image.Spec, o) {
+		mounts = append(mounts, mount("auth", mergedDir, true))
+		env = append(env, corev1.EnvVar{Name: "DROVER_AUTH", Value: filepath.Join(mergedDir, authFile)})
 	}
 	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
 		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -91,18 +90,6 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: rootInside(o.HostModules),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}}}
-}
-
-// baseAuth is the volume with the credentials for base images, and where it is mounted: the one Secret, or what check has put together of several.
-func baseAuth(spec *v1alpha1.ModuleImageSpec) (volume, dir string) {
-	switch {
-	case len(spec.RepoSecrets) == 0:
-		return "", ""
-	case mergesAuth(spec):
-		return "auth", mergedDir
-	}
-	name := spec.RepoSecrets[0].Name
-	return volumeName("auth", name), authDir(name)
 }
 
 // buildahArgs make the result depend on the inputs alone, as far as a Dockerfile allows: no times, one platform, no cache.

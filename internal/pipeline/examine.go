@@ -49,7 +49,7 @@ func MadeForTrial(spec *v1alpha1.ModuleImageSpec) bool { return spec.Examine != 
 
 // examine is the last step of a Job whose image is examined: of the layout, or of the registry's image where nothing was to be made.
 func examine(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
-	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
+	args, mounts := registry(spec, o, spec.Image, spec.RegistryTLS)
 	args = append(args, "--kernel", spec.KernelVersion, "--arch", spec.Architecture, "--dir-name", path.Join("/", spec.DirName))
 	args = append(args, repeated("--module", spec.Examine.Modules)...)
 	args = append(args, repeated("--load-order", spec.Examine.LoadOrder)...)

@@ -77,6 +77,19 @@ type Options struct {
 	User *int64
 	// Deadline ends a Job.
 	Deadline time.Duration
+	// AccountSecrets are the pull secrets of the image's ServiceAccount, which the caller reads. As for a kubelet, they need not exist.
+	AccountSecrets []corev1.LocalObjectReference
+}
+
+// pullSecrets are the Module's, and those of its ServiceAccount that it does not name itself.
+func pullSecrets(spec *v1alpha1.ModuleImageSpec, o *Options) []corev1.LocalObjectReference {
+	all := slices.Clone(spec.RepoSecrets)
+	for _, secret := range o.AccountSecrets {
+		if secret.Name != "" && !slices.Contains(all, secret) {
+			all = append(all, secret)
+		}
+	}
+	return all
 }
 
 // JobName of the n-th Job of an image.
@@ -134,7 +147,7 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		AutomountServiceAccountToken: ptr.To(false),
 		EnableServiceLinks:           ptr.To(false),
 		ShareProcessNamespace:        ptr.To(false),
-		ImagePullSecrets:             spec.RepoSecrets,
+		ImagePullSecrets:             pullSecrets(spec, o),
 		Tolerations:                  spec.Tolerations,
 		NodeSelector:                 map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture},
 		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: o.User},
@@ -147,13 +160,13 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 			}}},
 		},
 	}
-	for i := range spec.RepoSecrets {
-		s.Volumes = append(s.Volumes, authVolume(spec.RepoSecrets[i].Name))
+	for _, secret := range s.ImagePullSecrets {
+		s.Volumes = append(s.Volumes, authVolume(secret.Name))
 	}
 	if made(spec) {
 		s.InitContainers = []corev1.Container{check(spec, o)}
 	}
-	if mergesAuth(spec) {
+	if mergesAuth(spec, o) {
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: "auth", VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 		}})
@@ -185,10 +198,10 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 }
 
 func check(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
-	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
+	args, mounts := registry(spec, o, spec.Image, spec.RegistryTLS)
 	args = append(args, "--hash", spec.Hash)
 	mounts = append(mounts, mount("state", stateDir, false))
-	if mergesAuth(spec) {
+	if mergesAuth(spec, o) {
 		args, mounts = append(args, "--merge-auth", path.Join(mergedDir, authFile)), append(mounts, mount("auth", mergedDir, false))
 	}
 	if spec.Sign != nil {
@@ -198,18 +211,18 @@ func check(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	return step(o, StepCheck, args, mounts...)
 }
 
-// mergesAuth reports whether a builder that takes one file of credentials needs those of several Secrets.
-func mergesAuth(spec *v1alpha1.ModuleImageSpec) bool {
-	return spec.Build != nil && spec.Build.Native == nil && len(spec.RepoSecrets) > 1
+// mergesAuth reports whether there is a builder that takes credentials as one file of today's form, and credentials to be put together for it.
+func mergesAuth(spec *v1alpha1.ModuleImageSpec, o *Options) bool {
+	return spec.Build != nil && spec.Build.Native == nil && len(pullSecrets(spec, o)) > 0
 }
 
 func pull(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
-	args, mounts := registry(spec, spec.Sign.UnsignedImage, spec.Sign.UnsignedImageRegistryTLS)
+	args, mounts := registry(spec, o, spec.Sign.UnsignedImage, spec.Sign.UnsignedImageRegistryTLS)
 	return step(o, StepPull, append(args, "--layout", layoutDir), append(mounts, mount("layout", layoutDir, false))...)
 }
 
 func pushUnsigned(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
-	args, mounts := registry(spec, spec.Sign.UnsignedImage, spec.Sign.UnsignedImageRegistryTLS)
+	args, mounts := registry(spec, o, spec.Sign.UnsignedImage, spec.Sign.UnsignedImageRegistryTLS)
 	c := step(o, StepPush, append(args, "--layout", layoutDir, "--hash", spec.Hash), append(mounts, mount("layout", layoutDir, true))...)
 	c.Name = StepPushUnsigned
 	return c
@@ -225,7 +238,7 @@ func sign(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 }
 
 func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
-	args, mounts := registry(spec, spec.Image, spec.RegistryTLS)
+	args, mounts := registry(spec, o, spec.Image, spec.RegistryTLS)
 	args, mounts = append(args, "--layout", layoutDir, "--hash", spec.Hash), append(mounts, mount("layout", layoutDir, true))
 	if spec.Sign != nil {
 		args, mounts = append(args, "--cert", certFile(spec.Sign)), append(mounts, mount("cert", path.Dir(certFile(spec.Sign)), true))
@@ -238,10 +251,14 @@ func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 }
 
 // registry are the arguments and mounts of a step that reaches one.
-func registry(spec *v1alpha1.ModuleImageSpec, image string, tls v1beta1.TLSOptions) (args []string, mounts []corev1.VolumeMount) {
+func registry(spec *v1alpha1.ModuleImageSpec, o *Options, image string, tls v1beta1.TLSOptions) (args []string, mounts []corev1.VolumeMount) {
 	args = []string{"--image", image}
-	for _, secret := range spec.RepoSecrets {
-		args = append(args, "--auth", path.Join(authDir(secret.Name), authFile))
+	for i, secret := range pullSecrets(spec, o) {
+		flag := "--auth"
+		if i >= len(spec.RepoSecrets) {
+			flag = "--account-auth"
+		}
+		args = append(args, flag, path.Join(authDir(secret.Name), authFile))
 		mounts = append(mounts, mount(volumeName("auth", secret.Name), authDir(secret.Name), true))
 	}
 	if tls.Insecure {
@@ -295,8 +312,11 @@ func certFile(s *v1alpha1.ImageSign) string { return path.Join(certDir, s.CertSe
 // volumeName is short enough whatever the Secret is called.
 func volumeName(kind, secret string) string { return kind + "-" + digest([]byte(secret))[:nameDigits] }
 
+// authVolume holds credentials, whichever of the two forms the Secret has.
 func authVolume(secret string) corev1.Volume {
-	return itemVolume(volumeName("auth", secret), secret, corev1.DockerConfigJsonKey, authFile)
+	v := itemVolume(volumeName("auth", secret), secret, corev1.DockerConfigJsonKey, authFile)
+	v.Secret.Items = append(v.Secret.Items, corev1.KeyToPath{Key: corev1.DockerConfigKey, Path: corev1.DockerConfigKey})
+	return v
 }
 
 // itemVolume holds one key of a Secret. Without it the pod starts all the same: a step says at once what is missing, whereas a pod that waits for

@@ -104,11 +104,7 @@ func TestSecretsAreWhereTheyAreNeeded(t *testing.T) {
 				}
 			}
 		}
-		build := []string{"licence"}
-		if pod.InitContainers[1].Image == options().BuildahImage {
-			build = append(build, "repo") // base images
-		}
-		want := map[string][]string{"check": {"repo", "cert"}, "build": build, "sign": {"key", "cert"}, "push": {"repo", "cert"}}
+		want := map[string][]string{"check": {"repo", "cert"}, "build": {"licence"}, "sign": {"key", "cert"}, "push": {"repo", "cert"}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}

@@ -128,6 +128,58 @@ func TestAllRepoSecretsAreMounted(t *testing.T) {
 	}
 }
 
+// TestSecretsOfTheServiceAccountCount: they pull the pod's images and are credentials of each step beside the Module's, which come first. Unlike those
+// they need not exist. Both forms of a Secret with credentials are mounted.
+func TestSecretsOfTheServiceAccountCount(t *testing.T) {
+	o := options()
+	unsigned := func(m *v1beta1.Module) { container(m).Build, container(m).Sign.UnsignedImage = nil, "r.example/u:1" }
+	o.AccountSecrets = []corev1.LocalObjectReference{{Name: "account"}, {Name: "repo"}, {}}
+	for name, tc := range map[string]struct {
+		given []func(*v1beta1.Module)
+		own   int
+	}{
+		"beside the Module's":     {given: []func(*v1beta1.Module){signing}, own: 1},
+		"the Module names none":   {given: []func(*v1beta1.Module){signing, func(m *v1beta1.Module) { m.Spec.ImageRepoSecret = nil }}},
+		"an image that is signed": {given: []func(*v1beta1.Module){signing, unsigned}, own: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := image(t, module(tc.given...), configMap("FROM a"), options().BuildahImage)
+			pod := pipeline.Job(img, 1, "New", o).Spec.Template.Spec
+			if got := pod.ImagePullSecrets; len(got) != 2 || !slices.Contains(got, corev1.LocalObjectReference{Name: "account"}) {
+				t.Errorf("the pod pulls with %v", got)
+			}
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				if !slices.Contains(c.Args, "--image") {
+					continue
+				}
+				count := func(flag string) (n int) {
+					for _, arg := range c.Args {
+						if arg == flag {
+							n++
+						}
+					}
+					return n
+				}
+				if own, account := count("--auth"), count("--account-auth"); own != tc.own || account != 2-tc.own {
+					t.Errorf("%s has %d credentials of the Module, %d of the account: %v", c.Name, own, account, c.Args)
+				}
+			}
+			for _, v := range pod.Volumes {
+				if !strings.HasPrefix(v.Name, "auth-") {
+					continue
+				}
+				keys := map[string]string{}
+				for _, item := range v.Secret.Items {
+					keys[item.Key] = item.Path
+				}
+				if want := map[string]string{".dockercfg": ".dockercfg", ".dockerconfigjson": "config.json"}; !maps.Equal(keys, want) {
+					t.Errorf("of Secret %s are mounted %v", v.Secret.SecretName, keys)
+				}
+			}
+		})
+	}
+}
+
 // TestSignedAlone: what is pulled is the unsigned image, and the files go to the step as they stand in the Module, variables substituted.
 func TestSignedAlone(t *testing.T) {
 	pod := job(t, signing, func(m *v1beta1.Module) {
@@ -147,7 +199,7 @@ func TestSignedAlone(t *testing.T) {
 	}
 }
 
-// TestBaseImagesArePulledWithAllSecrets: Buildah takes one file, so check puts those of several Secrets together, where nothing else sees them.
+// TestBaseImagesArePulledWithAllSecrets: Buildah takes one file of today's form, so check makes one of all Secrets, where nothing else sees it.
 func TestBaseImagesArePulledWithAllSecrets(t *testing.T) {
 	more := func(m *v1beta1.Module) { m.Spec.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "mirror"}} }
 	mounts := func(pod *corev1.PodSpec, volume string) (names []string) {
@@ -173,7 +225,8 @@ func TestBaseImagesArePulledWithAllSecrets(t *testing.T) {
 	if merged := argument(step(&pod, pipeline.StepCheck), "--merge-auth"); merged == "" || merged != file(&pod) {
 		t.Errorf("check writes %q, Buildah reads %q", merged, file(&pod))
 	}
-	for name, given := range map[string][]func(*v1beta1.Module){"one Secret": {signing}, "native": {more, compiling}} {
+	none := func(m *v1beta1.Module) { m.Spec.ImageRepoSecret = nil }
+	for name, given := range map[string][]func(*v1beta1.Module){"no Secret": {signing, none}, "native": {more, compiling}} {
 		pod := job(t, given...).Spec.Template.Spec
 		if got := mounts(&pod, "auth"); len(got) > 0 || argument(step(&pod, pipeline.StepCheck), "--merge-auth") != "" {
 			t.Errorf("%s: the credentials are in %v", name, got)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -35,6 +36,8 @@ type Registry struct {
 	CA string
 	// Auth are files with credentials, of mounted Secrets for example.
 	Auth []string
+	// AccountAuth are more of them, of a ServiceAccount's Secrets. As for a kubelet, they need not exist.
+	AccountAuth []string
 	// Backoff before the second try of a request; three tries are made.
 	Backoff time.Duration
 }
@@ -44,6 +47,7 @@ func (r *Registry) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&r.SkipVerify, "skip-tls-verify", false, "take any certificate of the registry")
 	flags.StringVar(&r.CA, "ca", "", "file with more certificate authorities in PEM, or folder of such; it need not exist")
 	flags.StringArrayVar(&r.Auth, "auth", nil, "file with credentials for registries, as docker's config.json; may be repeated")
+	flags.StringArrayVar(&r.AccountAuth, "account-auth", nil, "more of such files, which need not exist; may be repeated")
 	flags.DurationVar(&r.Backoff, "retry-delay", 2*time.Second, "delay before a request is tried again; it triples each time")
 }
 
@@ -121,7 +125,7 @@ func (r *Registry) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// credentials are a file of them: docker's config.json of today, or the bare map of its first form.
+// credentials are a file of them: docker's config.json of today, or the bare map of its first form, which may stand beside as .dockercfg.
 type credentials struct {
 	raw   []byte
 	auths map[string]json.RawMessage
@@ -129,7 +133,12 @@ type credentials struct {
 }
 
 func readCredentials(file string) (c credentials, err error) {
-	if c.raw, err = os.ReadFile(file); err != nil {
+	if c.raw, err = os.ReadFile(file); errors.Is(err, fs.ErrNotExist) {
+		if older, olderErr := os.ReadFile(filepath.Join(filepath.Dir(file), corev1.DockerConfigKey)); olderErr == nil {
+			c.raw, err = older, nil
+		}
+	}
+	if err != nil {
 		return c, fmt.Errorf("%w: read credentials: %w", errInvalid, err)
 	}
 	var config struct {
@@ -144,14 +153,30 @@ func readCredentials(file string) (c credentials, err error) {
 	return c, nil
 }
 
-// keychain finds credentials as a kubelet does, and then as docker does.
-func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
-	var secrets []corev1.Secret
-	for _, file := range r.Auth {
+// credentials of all files, the Module's before those of its ServiceAccount.
+func (r *Registry) credentials() ([]credentials, error) {
+	var all []credentials
+	for i, file := range slices.Concat(r.Auth, r.AccountAuth) {
 		c, err := readCredentials(file)
+		if i >= len(r.Auth) && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// keychain finds credentials as a kubelet does, and then as docker does.
+func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
+	var secrets []corev1.Secret
+	all, err := r.credentials()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range all {
 		secret := corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: c.raw}}
 		if c.bare {
 			secret = corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: c.raw}}
@@ -171,11 +196,11 @@ func (r *Registry) merge(into string) error {
 		return nil
 	}
 	all := map[string]json.RawMessage{}
-	for _, file := range r.Auth {
-		c, err := readCredentials(file)
-		if err != nil {
-			return err
-		}
+	files, err := r.credentials()
+	if err != nil {
+		return err
+	}
+	for _, c := range files {
 		for registry, auth := range c.auths {
 			if _, known := all[registry]; !known {
 				all[registry] = auth

@@ -29,6 +29,19 @@ func TestCredentialsAreMerged(t *testing.T) {
 	if want := `{"auths":{"a.example":{"auth":"MQ=="},"b.example":{"auth":"Mw=="}}}`; err != nil || string(raw) != want {
 		t.Errorf("merged is %s, %v", raw, err)
 	}
+	if err := os.Mkdir(filepath.Join(dir, "older"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file("older/.dockercfg", `{"b.example":{"auth":"Ng=="},"d.example":{"auth":"Nw=="}}`)
+	third := file("account", `{"auths":{"a.example":{"auth":"NA=="},"c.example":{"auth":"NQ=="}}}`)
+	account := &Registry{Auth: []string{first, second}, AccountAuth: []string{filepath.Join(dir, "nobody"), filepath.Join(dir, "older", "config.json"), third}}
+	if err := account.merge(into); err != nil {
+		t.Fatal(err)
+	}
+	raw, err = os.ReadFile(into)
+	if want := `{"auths":{"a.example":{"auth":"MQ=="},"b.example":{"auth":"Mw=="},"c.example":{"auth":"NQ=="},"d.example":{"auth":"Nw=="}}}`; err != nil || string(raw) != want {
+		t.Errorf("merged with those of a ServiceAccount is %s, %v", raw, err)
+	}
 	for name, path := range map[string]string{"missing": filepath.Join(dir, "nobody"), "unreadable": file("third", `{"auths":"pAssw0rd"}`), "no map": file("fourth", `["pAssw0rd"]`)} {
 		err := (&Registry{Auth: []string{first, path}}).merge(into)
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "pAssw0rd") {

@@ -124,6 +124,7 @@ func TestFailuresOfTheRegistryAreToldApart(t *testing.T) {
 	fails(t, result.ReasonInvalid, "check", "--image", "NOT A REFERENCE", "--hash", "h")
 	fails(t, result.ReasonNotFound, append([]string{"pull", "--image", s.image("kmods/a:1"), "--layout", t.TempDir()}, good...)...)
 	succeed(t, check("--auth", good[3], "--skip-tls-verify")...)
+	succeed(t, check("--account-auth", good[3], "--account-auth", "/no/such/file", "--skip-tls-verify")...)
 
 	s.faults = slices.Repeat([]int{503}, 100)
 	fails(t, result.ReasonUnavailable, check(good...)...)

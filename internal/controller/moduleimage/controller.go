@@ -2,7 +2,7 @@
 
 // Package moduleimage has images built and signed in the cluster.
 //
-// Reads: Module, Node, ModuleImage, Job, pod, the metadata of ConfigMaps and, live, the one that a build names. Writes: ModuleImages and their
+// Reads: Module, Node, ModuleImage, Job, pod, the metadata of ConfigMaps and, live, the one that a build names and its ServiceAccount. Writes: ModuleImages and their
 // status, and Jobs. It has no right to read any Secret: a Job's steps mount them, and tell what there is to know.
 //
 // Two reconcilers: one makes, for each Module, a ModuleImage per distinct set of inputs, and takes its wish back where it does not want one
@@ -13,6 +13,7 @@
 package moduleimage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ import (
 // +kubebuilder:rbac:groups=drover.dev,resources=moduleimages/finalizers,verbs=update
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get
 
 // Options of the controller.
 type Options struct {
@@ -82,7 +84,11 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get ModuleImage: %w", err)
 	}
-	settings, err := c.settings(ctx, image)
+	o, err := c.pipeline(ctx, image)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	settings, err := c.settings(ctx, image, o)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -92,25 +98,38 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	}
 	now := c.options.Clock.Now()
 	d := decide(image, runs, lost, now)
-	if err := c.act(ctx, image, d, settings); err != nil {
+	if err := c.act(ctx, image, d, settings, o); err != nil {
 		refuse(image, d, err, now)
 		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // again, later and later
 	}
 	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
 }
 
+// pipeline are the options of an image's Jobs: the operator's, and the pull secrets of the ServiceAccount, which the API server gives only to pods
+// that name none themselves. One that is missing has none; that it is missing, the Job says.
+func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) (*pipeline.Options, error) {
+	o := c.options.Pipeline
+	account := &corev1.ServiceAccount{}
+	key := client.ObjectKey{Namespace: image.Namespace, Name: cmp.Or(image.Spec.ServiceAccountName, "default")}
+	if err := c.live.Get(ctx, key, account); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get ServiceAccount %s: %w", key, err)
+	}
+	o.AccountSecrets = account.ImagePullSecrets
+	return &o, nil
+}
+
 // settings are those of a Job that would be made now: its pod's, and the state of the ConfigMap with proxies, mirrors and authorities.
-func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage) (string, error) {
+func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage, o *pipeline.Options) (string, error) {
 	environment := &metav1.PartialObjectMetadata{}
 	environment.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	key := client.ObjectKey{Namespace: image.Namespace, Name: pipeline.EnvironmentConfigMap}
 	switch err := c.client.Get(ctx, key, environment); {
 	case apierrors.IsNotFound(err):
-		return pipeline.Settings(image, &c.options.Pipeline), nil
+		return pipeline.Settings(image, o), nil
 	case err != nil:
 		return "", fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
-	return pipeline.Settings(image, &c.options.Pipeline) + "-" + string(environment.UID) + "-" + environment.ResourceVersion, nil
+	return pipeline.Settings(image, o) + "-" + string(environment.UID) + "-" + environment.ResourceVersion, nil
 }
 
 // observe reads an image's Jobs and pods, and when the newest delivery was begun that did not find it.
@@ -171,7 +190,7 @@ func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) 
 }
 
 // act changes Jobs. What ended is recorded before anything is made or dropped because of it.
-func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *decision, settings string) error {
+func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *decision, settings string, o *pipeline.Options) error {
 	for _, r := range d.record {
 		text, err := pipeline.Record(&r.Told)
 		if err != nil {
@@ -201,7 +220,7 @@ func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *de
 	if d.cause == "" {
 		return nil
 	}
-	job := pipeline.Job(image, d.next, d.cause, &c.options.Pipeline)
+	job := pipeline.Job(image, d.next, d.cause, o)
 	job.Annotations[pipeline.SettingsAnnotation] = settings
 	// A Job of that number is ours already, and the cache late: its arrival there is an event.
 	if err := c.client.Create(ctx, job, kube.OwnerImage); err != nil && !apierrors.IsAlreadyExists(err) {

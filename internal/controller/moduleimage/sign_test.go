@@ -187,3 +187,28 @@ func TestMendedCredentialsAreTried(t *testing.T) {
 	w.pass()
 	w.available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable)
 }
+
+// TestSecretsOfTheServiceAccount: a Module that names an account for its pull secrets, as a DeviceConfig's does, needs no other; a Secret that the
+// account gets later counts at once. The API server takes a volume with both forms of credentials.
+func TestSecretsOfTheServiceAccount(t *testing.T) {
+	w := newWorld(t)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "driver"}}
+	w.must(w.admin.Create(t.Context(), account))
+	base := w.module.DeepCopy()
+	w.module.Spec.ModuleLoader.ServiceAccountName = "driver"
+	w.must(w.admin.Patch(t.Context(), w.module, client.MergeFrom(base)))
+	w.pass()
+	w.fail()
+	if again := w.pass(); again != 30*time.Second {
+		t.Errorf("the next try is in %v", again)
+	}
+	w.quiet()
+	account.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+	w.must(w.admin.Update(t.Context(), account))
+	w.pass()
+	if pod := w.active().Spec.Template.Spec; len(pod.ImagePullSecrets) != 1 || pod.ImagePullSecrets[0].Name != "registry" ||
+		!slices.Contains(pod.InitContainers[0].Args, "--account-auth") {
+		t.Errorf("pulls with %v, checks with %v", pod.ImagePullSecrets, pod.InitContainers[0].Args)
+	}
+	w.quiet()
+}
