@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,16 @@ import (
 // binary to use instead of building one.
 const BinaryVariable = "DROVER_DEVCLUSTER"
 
+// VersionVariable names an environment variable with the minor version of Kubernetes to build, "1.31"; empty: that of go.mod. Others have a
+// go-<version>.mod beside it.
+const VersionVariable = "KUBERNETES"
+
+const (
+	defaultModfile = "go.mod"
+	// defaultVersion is what it requires.
+	defaultVersion = "1.36"
+)
+
 // target is a program that can be built from devcluster's module. The product
 // must not depend on k8s.io/kubernetes, so it is built, not imported.
 type target struct {
@@ -33,6 +44,8 @@ type target struct {
 	pkg string
 	// cost is what a first build takes, for the person who waits.
 	cost string
+	// version of Kubernetes as "1.31"; empty: that of go.mod.
+	version string
 }
 
 var (
@@ -49,13 +62,21 @@ func Build(ctx context.Context) (string, error) {
 	if path := os.Getenv(BinaryVariable); path != "" {
 		return path, nil
 	}
-	return build(ctx, devclusterTarget, os.Stderr)
+	t, err := devclusterTarget.asked()
+	if err != nil {
+		return "", err
+	}
+	return build(ctx, t, os.Stderr)
 }
 
 // BuildKubelet does the same for the kubelet of the same release, bin/kubelet:
 // linked statically, for the virtual machines of the end-to-end tests.
 func BuildKubelet(ctx context.Context) (string, error) {
-	return build(ctx, kubeletTarget, os.Stderr)
+	t, err := kubeletTarget.asked()
+	if err != nil {
+		return "", err
+	}
+	return build(ctx, t, os.Stderr)
 }
 
 // Assets returns a folder in which the control plane's programs have their
@@ -65,7 +86,7 @@ func Assets(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(filepath.Dir(binary), "assets")
+	dir := filepath.Join(filepath.Dir(binary), strings.Replace(filepath.Base(binary), devclusterTarget.name, "assets", 1))
 	output, err := exec.CommandContext(ctx, binary, "assets", "--dir", dir).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("make the folder of assets: %w: %s", err, output)
@@ -88,7 +109,7 @@ func build(ctx context.Context, t target, progress io.Writer) (_ string, err err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	flags, err := buildFlags(sources)
+	flags, err := buildFlags(sources, t.modfile())
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +117,8 @@ func build(ctx context.Context, t target, progress io.Writer) (_ string, err err
 	if err != nil {
 		return "", err
 	}
-	binary, keyFile := filepath.Join(bin, t.name), filepath.Join(bin, t.name+".key")
+	binary := filepath.Join(bin, t.name)
+	keyFile := binary + ".key"
 	if upToDate(binary, keyFile, key) {
 		return binary, nil
 	}
@@ -137,6 +159,35 @@ func compile(ctx context.Context, sources string, t target, flags []string, bina
 	return nil
 }
 
+// asked is the target in the version that the environment asks for.
+func (t target) asked() (target, error) {
+	asked := strings.TrimPrefix(os.Getenv(VersionVariable), "v")
+	if asked == "" {
+		return t, nil
+	}
+	numbers := strings.Split(asked, ".")
+	if len(numbers) < 2 || len(numbers) > 3 {
+		return t, fmt.Errorf("%s=%q is not a version of Kubernetes like 1.31", VersionVariable, asked)
+	}
+	return t.of(numbers[0] + "." + numbers[1]), nil
+}
+
+// of is the target in a version of Kubernetes. The one of go.mod has no name of its own.
+func (t target) of(version string) target {
+	if version != defaultVersion {
+		t.version = version
+		t.name += "-" + version
+	}
+	return t
+}
+
+func (t target) modfile() string {
+	if t.version == "" {
+		return defaultModfile
+	}
+	return "go-" + t.version + ".mod"
+}
+
 // say writes a line about the build. That it cannot be shown is no reason to
 // fail.
 func say(w io.Writer, format string, args ...any) {
@@ -161,10 +212,10 @@ func every(interval time.Duration, f func()) (stop func()) {
 
 // buildFlags make small, reproducible programs that report their Kubernetes
 // version, as release builds do.
-func buildFlags(sources string) ([]string, error) {
-	content, err := os.ReadFile(filepath.Join(sources, "go.mod"))
+func buildFlags(sources, modfile string) ([]string, error) {
+	content, err := os.ReadFile(filepath.Join(sources, modfile))
 	if err != nil {
-		return nil, fmt.Errorf("read devcluster's go.mod: %w", err)
+		return nil, fmt.Errorf("read devcluster's versions: %w; %s is the version of Kubernetes, one of %s", err, VersionVariable, strings.Join(versions(sources), ", "))
 	}
 	for line := range strings.Lines(string(content)) {
 		version, found := strings.CutPrefix(strings.TrimSpace(line), "k8s.io/kubernetes ")
@@ -173,16 +224,31 @@ func buildFlags(sources string) ([]string, error) {
 		}
 		numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 		if len(numbers) != 3 {
-			return nil, fmt.Errorf("read devcluster's go.mod: odd version %q", version)
+			return nil, fmt.Errorf("read devcluster's %s: odd version %q", modfile, version)
 		}
 		ldflags := []string{"-s", "-w"}
 		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 			ldflags = append(ldflags,
 				"-X", pkg+".gitVersion="+version, "-X", pkg+".gitMajor="+numbers[0], "-X", pkg+".gitMinor="+numbers[1])
 		}
-		return []string{"-trimpath", "-ldflags", strings.Join(ldflags, " ")}, nil
+		flags := []string{"-trimpath", "-ldflags", strings.Join(ldflags, " ")}
+		if modfile != defaultModfile {
+			flags = append(flags, "-modfile="+modfile)
+		}
+		return flags, nil
 	}
-	return nil, errors.New("read devcluster's go.mod: it does not require k8s.io/kubernetes")
+	return nil, fmt.Errorf("read devcluster's %s: it does not require k8s.io/kubernetes", modfile)
+}
+
+// versions of Kubernetes that there are modules for.
+func versions(sources string) []string {
+	all := []string{defaultVersion}
+	files, _ := filepath.Glob(filepath.Join(sources, "go-*.mod")) // the pattern is a good one
+	for _, file := range files {
+		all = append(all, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "go-"), ".mod"))
+	}
+	slices.Sort(all)
+	return all
 }
 
 // buildKey is a digest of all that a build depends on: sources, checksums of
@@ -211,7 +277,7 @@ func buildKey(sources string, t target, flags []string) (string, error) {
 // builtFrom tells whether a file of devcluster's module goes into the target.
 func builtFrom(t target, name string) bool {
 	switch {
-	case name == "go.mod", name == "go.sum":
+	case name == t.modfile(), name == strings.TrimSuffix(t.modfile(), "mod")+"sum":
 		return true
 	case t.pkg != ".", strings.HasSuffix(name, "_test.go"):
 		return false
