@@ -42,6 +42,7 @@ func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]stri
 		s.Artifacts = append(s.Artifacts, v1beta1.NodeArtifact{ID: id, Digest: digest})
 	}
 	sortStatus(s)
+	bound(s)
 	return s
 }
 
@@ -65,7 +66,7 @@ func clipMessage(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
-	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	return clip(message, maxMessage) + "…"
 }
 
 func attemptOf(k key, r report, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {

@@ -20,6 +20,12 @@ const defaultDirName = "/opt"
 // maxRemembered bounds a Mapper's memory; a cluster has far fewer distinct kernels.
 const maxRemembered = 1024
 
+// Bounds of a NodeModulesConfig's schema: an order that breaks them would be refused on each pass.
+const (
+	maxVersion = 256
+	maxImage   = 4096
+)
+
 // Mapper finds the kernel mapping for a kernel. It is made once per Module generation, because making it compiles
 // the regular expressions and templates. It is safe for concurrent use.
 type Mapper struct {
@@ -116,7 +122,7 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 
 // For returns what to load on a kernel, or false when no mapping matches. Literals are compared, and regular expressions
 // (not anchored) matched, with the version without its trailing "+"; the first mapping that matches wins.
-// An error means that the mapping's image uses a variable that this kernel does not give.
+// An error means that the mapping's image uses a variable that this kernel does not give, or that one of the two is too long.
 func (m *Mapper) For(kernelVersion string) (Resolved, bool, error) {
 	version := Trim(kernelVersion)
 	m.mu.RLock()
@@ -141,6 +147,9 @@ func (m *Mapper) resolve(version string) (Resolved, bool, error) {
 	if !ok {
 		return Resolved{}, false, nil
 	}
+	if len(version) > maxVersion {
+		return Resolved{}, true, fmt.Errorf("the node's kernel version has %d characters, more than %d", len(version), maxVersion)
+	}
 	compiled := m.mappings[index]
 	parsed := Parse(version).TagSafe()
 	image, err := compiled.image.render(func(name string) string {
@@ -157,6 +166,9 @@ func (m *Mapper) resolve(version string) (Resolved, bool, error) {
 	})
 	if err != nil {
 		return Resolved{}, true, fmt.Errorf("%s: %w", compiled.path, err)
+	}
+	if len(image) > maxImage {
+		return Resolved{}, true, fmt.Errorf("%s has %d characters on this kernel, more than %d", compiled.path, len(image), maxImage)
 	}
 	return Resolved{Config: m.config(index, version, image), Mapping: index}, true, nil
 }

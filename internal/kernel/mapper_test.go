@@ -239,6 +239,27 @@ func TestMapperForError(t *testing.T) {
 	}
 }
 
+// TestMapperRefusesWhatNoOrderHolds: the schema of a node's orders would refuse it on each pass.
+func TestMapperRefusesWhatNoOrderHolds(t *testing.T) {
+	image := strings.Repeat("${KERNEL_FULL_VERSION}", 40)
+	mapper, err := NewMapper(loader(func(c *v1beta1.ModuleLoaderContainerSpec) {
+		c.ContainerImage, c.KernelMappings = "r/a:"+image, []v1beta1.KernelMapping{{Regexp: "."}}
+	}), "ns", "mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length, want := range map[int]string{
+		100: "",
+		200: "spec.moduleLoader.container.containerImage has 8004 characters on this kernel, more than 4096",
+		257: "the node's kernel version has 257 characters, more than 256",
+	} {
+		_, ok, err := mapper.For(strings.Repeat("6", length))
+		if !ok || want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%d: found %v, error %v", length, ok, err)
+		}
+	}
+}
+
 func TestMapperIsShared(t *testing.T) {
 	spec := loader(func(c *v1beta1.ModuleLoaderContainerSpec) { c.InTreeModulesToRemove = []string{"a"} })
 	mapper, err := NewMapper(spec, "ns", "mod")

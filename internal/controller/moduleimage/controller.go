@@ -63,6 +63,8 @@ type Controller struct {
 	client  client.Client
 	live    client.Reader
 	options Options
+	// kernels are what nodes said of theirs.
+	kernels kernels
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -47,7 +48,7 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	if placement.Paused(m) && m.DeletionTimestamp == nil {
 		return reconcile.Result{}, nil
 	}
-	wants, problem, err := c.wants(ctx, m)
+	wants, problem, again, err := c.wants(ctx, m)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -56,24 +57,26 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	} else {
 		c.options.Problems.Report(request.NamespacedName, map[string]delivery.Problem{delivery.AllNodes: *problem})
 	}
-	return reconcile.Result{}, c.make(ctx, m, wants)
+	return reconcile.Result{RequeueAfter: again}, c.make(ctx, m, wants)
 }
 
-// wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared.
-func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*v1alpha1.ModuleImageSpec, *delivery.Problem, error) {
-	wants := map[string]*v1alpha1.ModuleImageSpec{}
+// wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared. After again, time alone
+// makes more of them; 0: it does not.
+func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
+	wants map[string]*v1alpha1.ModuleImageSpec, problem *delivery.Problem, again time.Duration, err error,
+) {
+	wants = map[string]*v1alpha1.ModuleImageSpec{}
 	if m.DeletionTimestamp != nil || !pipeline.Makes(m) {
-		return wants, nil, nil
+		return wants, nil, 0, nil
 	}
 	mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
 	if err != nil {
-		return wants, nil, nil //nolint:nilerr // the mapping's error is told of by KernelsCovered
+		return wants, nil, 0, nil //nolint:nilerr // the mapping's error is told of by KernelsCovered
 	}
-	platforms, err := c.platforms(ctx, m)
+	platforms, again, err := c.platforms(ctx, m)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	var problem *delivery.Problem
 	sources := map[string]*corev1.ConfigMap{}
 	for _, p := range platforms {
 		resolved, found, err := mapper.For(p.kernel)
@@ -84,7 +87,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*
 		if err == nil && spec != nil {
 			var source *corev1.ConfigMap
 			if source, err = c.source(ctx, m.Namespace, pipeline.Source(spec), sources); err != nil {
-				return nil, nil, err
+				return nil, nil, 0, err
 			}
 			err = pipeline.Complete(m.Namespace, spec, source, c.options.Pipeline.BuildahImage)
 		}
@@ -99,7 +102,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (map[string]*
 			wants[pipeline.Name(spec)] = spec
 		}
 	}
-	return wants, problem, nil
+	return wants, problem, again, nil
 }
 
 type platform struct{ kernel, arch string }
@@ -109,19 +112,33 @@ func platformOf(node *corev1.Node) platform {
 	return platform{kernel: info.KernelVersion, arch: info.Architecture}
 }
 
-// platforms are the distinct kernels of the nodes where a Module belongs.
-func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) ([]platform, error) {
+// platforms are the distinct kernels of the nodes where a Module belongs, but for those of nodes that name too many, which wait.
+func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []platform, again time.Duration, err error) {
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		return nil, fmt.Errorf("list Nodes: %w", err)
+		return nil, 0, fmt.Errorf("list Nodes: %w", err)
 	}
-	found := map[platform]bool{}
+	now, found, exists := c.options.Clock.Now(), map[platform]bool{}, map[string]bool{}
 	for i := range nodes.Items {
-		if p := platformOf(&nodes.Items[i]); placement.Eligible(m, &nodes.Items[i]) && p.kernel != "" {
+		node := &nodes.Items[i]
+		exists[node.Name] = true
+		p := platformOf(node)
+		if !placement.Eligible(m, node) || p.kernel == "" {
+			continue
+		}
+		if ok, left := c.kernels.allow(node.Name, p, now); ok {
 			found[p] = true
+		} else {
+			log.FromContext(ctx).Info("No image is made for a node that names one kernel after another", "node", node.Name, "kernel", p.kernel, "again", left)
+			if again == 0 || left < again {
+				again = left
+			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), func(a, b platform) int { return slices.Compare([]string{a.kernel, a.arch}, []string{b.kernel, b.arch}) }), nil
+	c.kernels.keep(exists, now)
+	return slices.SortedFunc(maps.Keys(found), func(a, b platform) int {
+		return slices.Compare([]string{a.kernel, a.arch}, []string{b.kernel, b.arch})
+	}), again, nil
 }
 
 // source reads the one ConfigMap that a build names, from the API server; nil where there is none.

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// TestAReportIsNeverRefused, however much there is to say: the API server takes a status as a whole or not at all.
+func TestAReportIsNeverRefused(t *testing.T) {
+	c := newCluster(t)
+	a, err := newAPI(c.api, c.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.order(order("gadget", nil))
+	long := strings.Repeat("ä", 5000)
+	parameters := map[string]string{}
+	for i := range 1000 {
+		parameters[fmt.Sprintf("p%03d", i)] = strings.Repeat("x", 100)
+	}
+	outcomes, artifacts := map[key]outcome{}, map[string]string{}
+	for i := range 1100 {
+		o := outcome{report: &report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}}
+		if i < 600 {
+			o.live, o.loaded = true, &loaded{Item: v1beta1.ModuleItem{Namespace: "team", Name: fmt.Sprintf("m%04d", i)}, Observed: &v1beta1.ObservedModule{}}
+		}
+		outcomes[key{"team", fmt.Sprintf("m%04d", i)}] = o
+	}
+	for i := range 2100 {
+		artifacts[fmt.Sprintf("d%04d", i)] = "digest"
+	}
+	outcomes[key{"team", "m0000"}] = outcome{
+		live: true, loaded: &loaded{
+			Item:     v1beta1.ModuleItem{Namespace: "team", Name: "m0000"},
+			Observed: &v1beta1.ObservedModule{BuildID: long, SrcVersion: long, Taint: long, Parameters: parameters},
+		},
+		report: &report{
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonQuarantined, Message: long, Holders: []string{"team/" + long, "team/short"},
+			Strike: &v1beta1.Strike{Delivery: "d1", Build: long, Began: metav1.NewTime(time.Unix(1, 0))},
+		},
+	}
+
+	n, err := a.applyStatus(t.Context(), statusOf("boot", outcomes, artifacts, &v1beta1.NodeModulesConfigStatus{}, time.Unix(1, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &n.Status
+	if len(s.Modules) != maxModules || len(s.Attempts) != maxAttempts || len(s.Artifacts) != maxArtifacts {
+		t.Errorf("%d modules, %d attempts, %d artifacts", len(s.Modules), len(s.Attempts), len(s.Artifacts))
+	}
+	// What could be named is whole; the rest is cut, or not named.
+	seen, attempt := s.Modules[0].Observed, s.Attempts[0]
+	if n := len(seen.Parameters); n == 0 || n >= 256 || len(seen.Parameters["p000"]) != 100 || !strings.HasPrefix(long, seen.BuildID) || seen.BuildID == "" {
+		t.Errorf("%d parameters, build ID %q", n, seen.BuildID)
+	}
+	if len(attempt.Holders) != 1 || attempt.Holders[0] != "team/short" || !strings.HasPrefix(long, attempt.Strike.Build) {
+		t.Errorf("holders %v, build %q", attempt.Holders, attempt.Strike.Build)
+	}
+}
