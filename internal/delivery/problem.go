@@ -73,6 +73,28 @@ func RunningSince(pod *corev1.Pod) (since time.Time, runs bool) {
 	return since, len(pod.Status.ContainerStatuses) > 0
 }
 
+// Stalled is what to say of a carrier that has not been started for so long.
+func Stalled(pod *corev1.Pod, since time.Duration) *Problem {
+	why := "nothing is known of its containers"
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Reason != "" {
+			why = w.Reason
+		}
+	}
+	if pod.Spec.NodeName != "" && len(pod.Status.ContainerStatuses) == 0 {
+		why = "its kubelet has said nothing of it"
+	}
+	return &Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: fmt.Sprintf(
+		"carrier pod %s/%s has not started for more than %s (%s): kubectl describe pod -n %s %s shows its events",
+		pod.Namespace, pod.Name, since, why, pod.Namespace, pod.Name)}
+}
+
+// Running reports whether all of a carrier pod's containers run.
+func Running(pod *corev1.Pod) bool {
+	_, runs := RunningSince(pod)
+	return runs
+}
+
 func failedMessage(pod *corev1.Pod) string {
 	text := pod.Status.Message
 	switch {

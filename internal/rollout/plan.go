@@ -55,6 +55,8 @@ type Node struct {
 	Held bool
 	// Begun: the node is being made ready for its turn, and keeps it.
 	Begun bool
+	// Passed is when the node passed its turn, as it could not be made ready in time; zero: it did not. It comes after all others.
+	Passed time.Time
 	// Late: the image does not come. Others have precedence.
 	Late bool
 	// Paused by annotation: no order reaches the node.
@@ -115,7 +117,9 @@ func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 	for i := range nodes {
 		m.count(&nodes[i])
 	}
-	slices.SortStableFunc(m.line, func(a, b *Node) int { return order(a) - order(b) })
+	slices.SortStableFunc(m.line, func(a, b *Node) int {
+		return cmp.Or(order(a)-order(b), a.Passed.Compare(b.Passed))
+	})
 	m.unload()
 	m.halt()
 	m.reload()
@@ -139,12 +143,12 @@ type maker struct {
 	trying int
 }
 
-// order puts nodes that were begun with before the others, and those whose image does not come behind them.
+// order puts nodes that were begun with before the others, and those whose image does not come, or that have passed their turn, behind them.
 func order(n *Node) int {
 	if n.Begun {
 		return -1
 	}
-	if n.Late && !n.Held {
+	if n.Late && !n.Held || !n.Passed.IsZero() {
 		return 1
 	}
 	return 0

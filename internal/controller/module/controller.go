@@ -47,9 +47,6 @@ const (
 	staleDelay = 100 * time.Millisecond
 	// slotDelay is how often a Module asks again for delivery slots that other Modules hold.
 	slotDelay = 5 * time.Second
-	// collectTime is how long a carrier that runs may wait for its node's agent until it holds no slot any more. An agent
-	// that is there looks every few seconds.
-	collectTime = time.Minute
 )
 
 // Options of the controller.
@@ -219,10 +216,6 @@ func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
 	}
 	if p.queued > 0 {
 		soon(slotDelay)
-	}
-	if p.working > 0 {
-		// Time alone takes a slot from a carrier that nobody collects.
-		soon(collectTime)
 	}
 	return next
 }

@@ -138,13 +138,18 @@ func (pl *planner) claimed(node string, held []string) {
 	if n := len(held) - maxClaims; n > 0 {
 		held, more = held[:maxClaims], fmt.Sprintf(" and %d more", n)
 	}
+	pl.tell(node, &delivery.Problem{
+		Reason:  v1beta1.ReasonInUse,
+		Message: "pods hold devices of " + pl.snap.allocation.driver + " by ResourceClaims " + strings.Join(held, ", ") + more,
+	})
+}
+
+// tell notes what is to be said of a node.
+func (pl *planner) tell(node string, problem *delivery.Problem) {
 	if pl.holders == nil {
 		pl.holders = map[string]delivery.Problem{}
 	}
-	pl.holders[node] = delivery.Problem{
-		Reason:  v1beta1.ReasonInUse,
-		Message: "pods hold devices of " + pl.snap.allocation.driver + " by ResourceClaims " + strings.Join(held, ", ") + more,
-	}
+	pl.holders[node] = *problem
 }
 
 // overdue reports whether a Module that is being deleted has waited for as long as it may.

@@ -19,7 +19,7 @@ const (
 )
 
 // ledger is what the operator knows of deliveries that no API object tells: which carriers this process created, what
-// failed where and until when it rests, and how many slots each Module holds. All of it is lost with the process, and a
+// failed where and until when it rests, and which slots each Module holds. All of it is lost with the process, and a
 // new process starts well without it: carriers it does not know and no entry names are made again.
 type ledger struct {
 	mu      sync.Mutex
@@ -29,9 +29,18 @@ type ledger struct {
 }
 
 type account struct {
-	carriers map[types.UID]bool
-	held     int
+	carriers map[types.UID]sight
+	slots    slots
 	failures map[place]failure
+}
+
+// sight is what this process knows of a carrier.
+type sight struct {
+	// created: by this process.
+	created bool
+	// runs, or does not, since then, as this process saw it: what the pod says of times is by its node's clock.
+	runs  bool
+	since time.Time
 }
 
 // place is where a delivery failed: another image on the same node starts afresh.
@@ -51,7 +60,7 @@ func newLedger(slots int, clock clock.PassiveClock) *ledger {
 // at returns a Module's account. The lock must be held.
 func (l *ledger) at(key types.NamespacedName) *account {
 	if l.modules[key] == nil {
-		l.modules[key] = &account{carriers: map[types.UID]bool{}, failures: map[place]failure{}}
+		l.modules[key] = &account{carriers: map[types.UID]sight{}, failures: map[place]failure{}}
 	}
 	return l.modules[key]
 }
@@ -68,52 +77,44 @@ func (l *ledger) read(key types.NamespacedName) account {
 func (l *ledger) create(key types.NamespacedName, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at(key).carriers[uid] = true
+	l.at(key).carriers[uid] = sight{created: true, since: l.clock.Now()}
 }
 
 // created reports whether this process created the carrier.
 func (l *ledger) created(key types.NamespacedName, uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.read(key).carriers[uid]
+	return l.read(key).carriers[uid].created
 }
 
-// keep forgets all carriers but those that the pass sees.
-func (l *ledger) keep(key types.NamespacedName, views []view) {
+// waited is how long a carrier has been as it is, running or not.
+func (l *ledger) waited(key types.NamespacedName, uid types.UID) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := l.read(key).carriers
-	if len(known) == 0 {
-		return
-	}
-	seen := make(map[types.UID]bool, len(known))
-	for i := range views {
-		for _, pod := range views[i].carriers {
-			if known[pod.UID] {
-				seen[pod.UID] = true
-			}
-		}
-	}
-	l.at(key).carriers = seen
-}
-
-// reserve notes how many slots the Module holds for carriers at work and gives it up to as many more as it asks for. It
-// returns how many those are. Passes of several Modules run at the same time: what one is given, no other is.
-func (l *ledger) reserve(key types.NamespacedName, working, asked int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if working == 0 && asked == 0 && l.modules[key] == nil {
+	seen, ok := l.read(key).carriers[uid]
+	if !ok {
 		return 0
 	}
-	mine := l.at(key)
-	mine.held = working
-	free := l.max
-	for _, a := range l.modules {
-		free -= a.held
+	return l.clock.Since(seen.since)
+}
+
+// look notes the carriers that the pass sees and forgets all others.
+func (l *ledger) look(key types.NamespacedName, views []view) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, seen := l.read(key).carriers, map[types.UID]sight{}
+	for i := range views {
+		for _, pod := range views[i].carriers {
+			now, ok := known[pod.UID]
+			if runs := delivery.Running(pod); !ok || now.runs != runs {
+				now.runs, now.since = runs, l.clock.Now()
+			}
+			seen[pod.UID] = now
+		}
 	}
-	granted := min(asked, max(free, 0))
-	mine.held += granted
-	return granted
+	if len(known)+len(seen) > 0 {
+		l.at(key).carriers = seen
+	}
 }
 
 // fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long each time, up to 5 min.

@@ -24,13 +24,14 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	key, other := types.NamespacedName{Namespace: "team", Name: "nic"}, types.NamespacedName{Name: "other"}
 	failed := map[string]time.Time{"a": noon.Add(-time.Minute), "b": noon.Add(-time.Hour)}
 	l := newLedger(4, clocktesting.NewFakePassiveClock(noon))
-	if got := l.reserve(other, 1, 0); got != 0 {
-		t.Fatalf("granted %d to who asks for none", got)
+	if got := l.reserve(other, nodes(1), nil); len(got) != 0 {
+		t.Fatalf("granted %d to who asks for none", len(got))
 	}
 	pl := &planner{
 		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, orders: newMappings().of(given()),
 		trusted: func(types.UID) bool { return false }, resting: func(string, string) bool { return false },
 		failed: func(node, _ string) time.Time { return failed[node] }, now: noon, seen: &rollout.Sightings{},
+		waited: func(types.UID) time.Duration { return 0 }, drained: func(string) wait { return wait{} },
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		v := emptyView()
@@ -39,7 +40,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	}
 	steps, working := pl.decideAll()
 	asking := pl.asking(steps)
-	p := pl.admit(steps, asking, l.reserve(key, working, len(asking)))
+	p := pl.admit(steps, asking, l.reserve(key, working, names(asking)))
 	var served []string
 	for i := range p.steps {
 		served = append(served, p.steps[i].view.name)
@@ -47,15 +48,24 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "c", "d"}, served); diff != "" || p.queued != 1 {
 		t.Errorf("queued %d; who never failed comes first, then whose failure is oldest (-want +got):\n%s", p.queued, diff)
 	}
-	if got := l.reserve(other, 1, 1); got != 0 {
-		t.Errorf("granted %d of no free slots", got)
+	if got := l.reserve(other, nodes(1), nodes(1)); len(got) != 0 {
+		t.Errorf("granted %d of no free slots", len(got))
 	}
-	if got := l.reserve(key, 1, 0); got != 0 {
-		t.Errorf("granted %d to who asks for none", got)
+	if got := l.reserve(key, nodes(1), nil); len(got) != 0 {
+		t.Errorf("granted %d to who asks for none", len(got))
 	}
-	if got := l.reserve(other, 1, 5); got != 2 {
-		t.Errorf("granted %d of 2 free slots", got)
+	if got := l.reserve(other, nodes(1), nodes(5)); len(got) != 2 {
+		t.Errorf("granted %d of 2 free slots", len(got))
 	}
+}
+
+// nodes are names of so many nodes.
+func nodes(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("node-%04d", i)
+	}
+	return all
 }
 
 func TestSlotsAreGivenOutOnce(t *testing.T) {
@@ -63,7 +73,7 @@ func TestSlotsAreGivenOutOnce(t *testing.T) {
 	var granted atomic.Int64
 	var all sync.WaitGroup
 	for i := range 16 {
-		all.Go(func() { granted.Add(int64(l.reserve(types.NamespacedName{Name: fmt.Sprint(i)}, 0, 30))) })
+		all.Go(func() { granted.Add(int64(len(l.reserve(types.NamespacedName{Name: fmt.Sprint(i)}, nil, nodes(30))))) })
 	}
 	all.Wait()
 	if got := granted.Load(); got != 100 {
@@ -110,7 +120,7 @@ func TestTheLedgerForgets(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	l.create(key, "a")
 	l.create(key, "b")
-	l.keep(key, []view{{carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
+	l.look(key, []view{{carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
 	if l.created(key, "a") || !l.created(key, "b") {
 		t.Error("what no longer stands is forgotten, the rest is not")
 	}
@@ -120,14 +130,15 @@ func TestTheLedgerForgets(t *testing.T) {
 	}
 
 	// A pass of a Module that is gone asks all that any pass asks.
-	l.keep(key, []view{{carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
+	l.created(key, "b")
+	l.waited(key, "b")
 	l.resting(key, "n", "r/nic:1")
 	l.failed(key, "n", "r/nic:1")
 	l.retain(key, "n", "")
 	l.nextRetry(key)
 	l.problems(key, nil)
-	if granted := l.reserve(key, 0, 0); granted != 0 || len(l.modules) != 0 {
-		t.Errorf("%d slots granted, %d accounts: looking at a Module that is gone makes it one again", granted, len(l.modules))
+	if granted := l.reserve(key, nil, nil); len(granted) != 0 || len(l.modules) != 0 {
+		t.Errorf("%d slots granted, %d accounts: looking at a Module that is gone makes it one again", len(granted), len(l.modules))
 	}
 }
 
@@ -139,7 +150,7 @@ func TestWhenAPassComesAgain(t *testing.T) {
 		then  time.Duration
 	}{
 		"nothing is open":           {plan{}, 0},
-		"a carrier may be left":     {plan{working: 1}, collectTime},
+		"a carrier may be left":     {plan{working: 1, patience: collectTime}, collectTime},
 		"somebody waits for a slot": {plan{working: 1, queued: 1}, slotDelay},
 	}
 	for name, tc := range cases {

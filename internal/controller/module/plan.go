@@ -13,7 +13,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/rollout"
 )
@@ -34,8 +33,9 @@ type plan struct {
 	// patience is until time alone changes the plan: a node is no longer wanted for long enough, or not waited for any more;
 	// 0: never.
 	patience time.Duration
-	// rollout is until time alone changes what the rollout does next; 0: it does not.
+	// rollout is until time alone changes what the rollout does next; 0: it does not. hold are the nodes that wait for their turn.
 	rollout time.Duration
+	hold    map[string]bool
 	// blocked is why nothing may be delivered although something should.
 	blocked *delivery.Problem
 	// taints are the nodes whose devices get no new pods.
@@ -95,6 +95,10 @@ type planner struct {
 	trusted func(types.UID) bool
 	// resting reports whether a delivery has failed there so recently that it is not tried yet.
 	resting func(node, image string) bool
+	// waited is how long the process has seen a carrier as it is, running or not.
+	waited func(types.UID) time.Duration
+	// drained is what is known of the drain of a node.
+	drained func(node string) wait
 	// failed is when a delivery failed there last; zero: it did not.
 	failed func(node, image string) time.Time
 	// seen is since when the process knows what is live on nodes.
@@ -122,6 +126,8 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		options: &c.options,
 		trusted: func(uid types.UID) bool { return c.ledger.created(snap.key, uid) },
 		resting: func(node, image string) bool { return c.ledger.resting(snap.key, node, image) },
+		waited:  func(uid types.UID) time.Duration { return c.ledger.waited(snap.key, uid) },
+		drained: func(node string) wait { return c.drains.of(snap.key, node) },
 		failed:  func(node, image string) time.Time { return c.ledger.failed(snap.key, node, image) },
 		seen:    &c.seen,
 		now:     c.options.Clock.Now(),
@@ -134,16 +140,21 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	} else {
 		c.mapping.forget(snap.key)
 	}
-	c.ledger.keep(snap.key, snap.nodes)
+	if snap.module != nil {
+		c.ledger.look(snap.key, snap.nodes)
+	}
 	steps, working := pl.decideAll()
 	pl.taints.stay = pl.changing()
 	c.unwanted.note(snap.key, pl.stillUnwanted)
 	asking := pl.asking(steps)
-	granted := c.ledger.reserve(snap.key, working, len(asking))
+	granted := c.ledger.reserve(snap.key, working, names(asking))
 	p := pl.admit(steps, asking, granted)
-	p.working = working + granted
-	if r := pl.rollout; r != nil && !r.Again.IsZero() {
-		p.rollout = max(r.Again.Sub(pl.now), time.Millisecond)
+	p.working = len(working) + len(granted)
+	if r := pl.rollout; r != nil {
+		p.hold = r.Hold
+		if !r.Again.IsZero() {
+			p.rollout = max(r.Again.Sub(pl.now), time.Millisecond)
+		}
 	}
 	for i := range steps {
 		c.ledger.retain(snap.key, steps[i].view.name, steps[i].image)
@@ -151,47 +162,8 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	return p
 }
 
-// asking are the steps that want a slot for a new carrier, in the order in which they shall get one: where none failed yet,
-// by name, so that the same nodes wait, then where the failure is oldest, so that those that always fail keep nobody out.
-func (pl *planner) asking(steps []step) []*step {
-	var asking []*step
-	for i := range steps {
-		if steps[i].request != nil {
-			asking = append(asking, &steps[i])
-		}
-	}
-	slices.SortStableFunc(asking, func(a, b *step) int {
-		return pl.failed(a.view.name, a.image).Compare(pl.failed(b.view.name, b.image))
-	})
-	return asking
-}
-
-// admit keeps the steps that do something. Of those that ask for a slot, the first get one.
-func (pl *planner) admit(steps []step, asking []*step, granted int) *plan {
-	m := pl.snap.module
-	p := &plan{key: pl.snap.key, unloadsAll: m == nil || m.DeletionTimestamp != nil, blocked: pl.blocked, draining: pl.draining, holders: pl.holders, taints: pl.taints}
-	for _, s := range asking[granted:] {
-		s.request, s.write = nil, nil
-		p.queued++
-	}
-	for _, s := range steps {
-		if v := s.view; m != nil && v.node != nil && !s.remove && (v.follows() || s.write != nil) {
-			p.remaining++
-			if pl.leaves(&s) {
-				p.left = append(p.left, v)
-				s.uncordon = s.uncordon || drain.Marked(v.node, pl.snap.key)
-			}
-		}
-		if !s.idle() {
-			p.steps = append(p.steps, s)
-		}
-	}
-	p.patience = pl.patience
-	return p
-}
-
-// decideAll returns a step for every node, and how many carriers are at work.
-func (pl *planner) decideAll() (steps []step, working int) {
+// decideAll returns a step for every node, and the nodes on which carriers are at work.
+func (pl *planner) decideAll() (steps []step, working []string) {
 	steps = make([]step, 0, len(pl.snap.nodes))
 	aims := pl.aims()
 	for i := range pl.snap.nodes {
@@ -207,7 +179,7 @@ func (pl *planner) decideAll() (steps []step, working int) {
 		case a.order == nil:
 			pl.absent(&s, a.leave, a.wishes)
 		case pl.present(&s, &a):
-			working++
+			working = append(working, v.name)
 		}
 		pl.evacuate(&s, &a)
 		pl.drain(&s)
@@ -260,11 +232,6 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 		s.writeUnlessRight(a.delivered(v))
 		return false
 	}
-	if a.stay != nil && !a.ahead {
-		s.discard = standing(v.carriers)
-		s.writeUnlessRight(a.stay)
-		return false
-	}
 	s.image = a.order.Config.ContainerImage
 	var current *corev1.Pod
 	name := delivery.CarrierName(s.key.Namespace, s.key.Name, v.name, id)
@@ -274,6 +241,10 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 		} else {
 			s.discard = append(s.discard, standing([]*corev1.Pod{pod})...)
 		}
+	}
+	if a.stay != nil && !a.ahead {
+		pl.wait(s, a, current)
+		return false
 	}
 	switch {
 	case current == nil:
@@ -298,14 +269,7 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 	}
 	s.writeUnlessRight(a.carriedBy(current.UID))
 	failed := v.attempt != nil && v.attempt.State == v1beta1.AttemptFailed && v.carrierUID(id) == current.UID
-	return !failed && delivery.ProblemOf(current) == nil && placement.Ready(v.node) && !pl.uncollected(current)
-}
-
-// uncollected reports whether a carrier has had its content ready for so long that nobody seems to be there to take it: it
-// stays for an agent that comes late, and holds no slot.
-func (pl *planner) uncollected(carrier *corev1.Pod) bool {
-	since, runs := delivery.RunningSince(carrier)
-	return runs && pl.now.Sub(since) > collectTime
+	return !failed && delivery.ProblemOf(current) == nil && placement.Ready(v.node) && !pl.idles(s, current)
 }
 
 // deliver asks for a carrier, unless the node cannot run one now.

@@ -61,13 +61,10 @@ func TestPlanForANode(t *testing.T) {
 			s.view.carriers = append(s.view.carriers, pod)
 		}
 	}
-	since := func(d time.Duration) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
-				Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon.Add(-d))},
-			}}}
-		}
+	runs := func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}}}
 	}
+	since := func(d time.Duration) func(*scene) { return func(s *scene) { s.waited = d } }
 	annotated := func(key, value string) func(*scene) {
 		return other(func(m *v1beta1.Module) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) })
 	}
@@ -119,10 +116,10 @@ func TestPlanForANode(t *testing.T) {
 		},
 		"a node that holds the image needs no carrier": {given: []func(*scene){holding}, then: outcome{Writes: true, Remaining: 1}},
 		"a carrier of ours at work is waited for": {
-			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1},
+			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1, Patience: startTime},
 		},
 		"a carrier of ours that no entry names yet is named": {
-			given: []func(*scene){noConfig, carrier(ours), trusted}, then: outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1},
+			given: []func(*scene){noConfig, carrier(ours), trusted}, then: outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1, Patience: startTime},
 		},
 		"a carrier that nobody remembers is not named": {
 			given: []func(*scene){noConfig, carrier("stranger")}, then: outcome{Discards: true},
@@ -143,9 +140,12 @@ func TestPlanForANode(t *testing.T) {
 		"a carrier that has its image needs no other Secrets": {
 			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) {
 				p.Annotations = map[string]string{v1beta1.PullsAsAnnotation: "as before"}
-				p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: noon}}}}}
+				runs(p)
 			})},
-			then: outcome{Working: true, Remaining: 1},
+			then: outcome{Working: true, Remaining: 1, Patience: collectTime},
+		},
+		"one that does not start gives its slot back in time": {
+			given: []func(*scene){entry(ours), carrier(ours), since(startTime)}, then: outcome{Remaining: 1, Told: v1beta1.ReasonAwaitingDelivery},
 		},
 		"a carrier that is going is waited for": {
 			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} })},
@@ -167,10 +167,10 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), carrier(ours), attempt(v1beta1.AttemptFailed)}, then: outcome{Remaining: 1},
 		},
 		"a carrier that runs is waited for": {
-			given: []func(*scene){entry(ours), carrier(ours, since(59*time.Second))}, then: outcome{Working: true, Remaining: 1},
+			given: []func(*scene){entry(ours), carrier(ours, runs), since(59 * time.Second)}, then: outcome{Working: true, Remaining: 1, Patience: time.Second},
 		},
 		"one that nobody collects holds no slot": {
-			given: []func(*scene){entry(ours), carrier(ours, since(61*time.Second))}, then: outcome{Remaining: 1},
+			given: []func(*scene){entry(ours), carrier(ours, runs), since(time.Minute)}, then: outcome{Remaining: 1},
 		},
 		"nor does one on a node that is not Ready": {
 			given: []func(*scene){entry(ours), carrier(ours), func(s *scene) { s.view.node.Status.Conditions = nil }}, then: outcome{Remaining: 1},
@@ -342,7 +342,7 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours, absentEntry), holding, live, struck},
 			then:  outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
 		},
-		"nodes that have the order go on":            {given: []func(*scene){entry(ours), carrier(ours), struck}, then: outcome{Working: true, Remaining: 1}},
+		"nodes that have the order go on":            {given: []func(*scene){entry(ours), carrier(ours), struck}, then: outcome{Working: true, Remaining: 1, Patience: startTime}},
 		"what is live and lost its order is claimed": {given: []func(*scene){holding, live, struck}, then: outcome{Writes: true, Remaining: 1}},
 		"a pause still reaches a node that waits": {
 			given: []func(*scene){old, live, struck, pausedModule}, then: outcome{Writes: true, Paused: true, Carrier: "old", Remaining: 1},

@@ -54,6 +54,8 @@ type scene struct {
 	// memory of the process
 	trusted, resting bool
 	unsealed         bool
+	// waited is how long the process has seen the carriers as they are.
+	waited time.Duration
 	// defined is since when there are Modules.
 	defined time.Time
 	// unwanted is since when the process knows the node to be unwanted.
@@ -74,6 +76,8 @@ type outcome struct {
 	// Paused and Asked (for a retry) are what is written beside.
 	Paused, Asked, Excused bool
 	Patience               time.Duration
+	// Told is what is said of the node.
+	Told string
 }
 
 func emptyView() view {
@@ -105,6 +109,8 @@ func (s *scene) play(t *testing.T) outcome {
 		trusted: func(types.UID) bool { return s.trusted },
 		resting: func(string, string) bool { return s.resting },
 		failed:  func(string, string) time.Time { return time.Time{} },
+		waited:  func(types.UID) time.Duration { return s.waited },
+		drained: func(string) wait { return wait{} },
 		seen:    &rollout.Sightings{},
 		now:     noon,
 
@@ -121,8 +127,12 @@ func (s *scene) play(t *testing.T) outcome {
 	}
 	steps, working := pl.decideAll()
 	asking := pl.asking(steps)
-	p := pl.admit(steps, asking, len(asking))
-	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: working > 0, Patience: p.patience}
+	granted := map[string]bool{}
+	for _, name := range names(asking) {
+		granted[name] = true
+	}
+	p := pl.admit(steps, asking, granted)
+	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: len(working) > 0, Patience: p.patience, Told: p.holders["n"].Reason}
 	for i := range p.steps {
 		st := &p.steps[i]
 		out.Creates, out.Discards, out.Removes, out.Failed = st.request != nil, len(st.discard) > 0, st.remove, st.failed != nil

@@ -33,6 +33,9 @@ func (pl *planner) aims() []aim {
 	for i := range aims {
 		if v, a := &pl.snap.nodes[i], &aims[i]; !a.keep && pl.rollout.Hold[v.name] {
 			pl.hold(v, a)
+			if told := pl.drained(v.name).told; told != nil {
+				pl.tell(v.name, told)
+			}
 		}
 	}
 	return aims
@@ -120,18 +123,19 @@ func (pl *planner) part(v *view, a *aim) rollout.Node {
 	}
 	n := rollout.Observe(&f)
 	n.Later = a.keep && a.leave != ""
-	n.Begun = drain.Marked(v.node, pl.snap.key)
+	drained := pl.drained(v.name)
+	n.Begun, n.Passed = drain.Marked(v.node, pl.snap.key) && !drained.over(), drained.passed
 	return n
 }
 
-// late reports whether a delivery does not come: it failed not long ago, or nobody takes what the carrier has ready.
+// late reports whether a delivery does not come: it failed not long ago, the carrier does not start, or nobody takes what it has ready.
 func (pl *planner) late(v *view, id, image string) bool {
 	if pl.resting(v.name, image) {
 		return true
 	}
 	name := delivery.CarrierName(pl.snap.key.Namespace, pl.snap.key.Name, v.name, id)
 	for _, pod := range v.carriers {
-		if pod.Name == name && (delivery.ProblemOf(pod) != nil || pl.uncollected(pod)) {
+		if pod.Name == name && (delivery.ProblemOf(pod) != nil || pl.stalled(pod) || pl.uncollected(pod)) {
 			return true
 		}
 	}

@@ -79,9 +79,13 @@ func (c *Controller) vacate(ctx context.Context, p *plan) error {
 	if err := kube.Each(bounded, c.options.Parallelism, pods, c.evict); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("evict pods: %w", err)
 	}
-	c.drains.keep(p.key, nodes)
+	c.drains.keep(p.key, nodes, p.hold)
+	now := c.options.Clock.Now()
 	for _, v := range nodes {
-		v.settle(p, c.drains.late(p.key, v, c.options.Clock.Now()))
+		told := v.settle(p, c.drains.late(p.key, v, now))
+		if v.step.empty && told != nil {
+			c.drains.pass(p.key, v, now, told)
+		}
 	}
 	return nil
 }
@@ -172,23 +176,25 @@ func refusalOf(err error) string {
 // open reports whether something keeps the node from its change.
 func (v *vacancy) open() bool { return v.refused != "" || v.outdated || len(v.pods) > 0 }
 
-// settle puts what came of it into the plan.
-func (v *vacancy) settle(p *plan, late bool) {
+// settle puts what came of it into the plan, and returns what is told of the node, or nil.
+func (v *vacancy) settle(p *plan, late bool) *delivery.Problem {
 	s := v.step
 	s.uncordon = false
 	if !v.open() {
-		return
+		return nil
 	}
 	p.draining = true
 	if s.empty && !s.restores {
 		s.request, s.write = nil, nil
 	}
-	if problem := v.problem(late); problem != nil {
+	problem := v.problem(late)
+	if problem != nil {
 		if p.holders == nil {
 			p.holders = map[string]delivery.Problem{}
 		}
 		p.holders[s.view.name] = *problem
 	}
+	return problem
 }
 
 // problem is what keeps a node from being emptied, refusals first; nil: nothing that is worth telling.
