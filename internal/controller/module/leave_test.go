@@ -45,6 +45,46 @@ func (w *world) labels(node *corev1.Node, want ...string) {
 	}
 }
 
+// TestAModuleThatLeavesLeavesNothing in what it shared with others, however many come and go: not its owner's fields either.
+func TestAModuleThatLeavesLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	node, stays := w.node("a"), w.module("stays")
+	w.load(node, stays)
+	size := func() int {
+		config := w.config(node)
+		for _, f := range config.ManagedFields {
+			if f.Manager == string(kube.ModuleOwner(w.namespace, "goes")) {
+				t.Errorf("owned by %s (%s): %s", f.Manager, f.Operation, f.FieldsV1.Raw)
+			}
+		}
+		if !slices.ContainsFunc(config.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+			return f.Manager == string(kube.ModuleOwner(w.namespace, "stays"))
+		}) {
+			t.Error("the other Module owns nothing any more")
+		}
+		return len(config.ManagedFields)
+	}
+	before := size()
+	m := w.module("goes")
+	w.pass(m)
+	entry := w.ordered(node, stays)
+	w.agent(node, loaded(entry, w.ordered(node, m)))
+	w.pass(m)
+	w.reap()
+	w.must(w.admin.Delete(t.Context(), m))
+	w.pass(m)
+	w.agent(node, gone(loaded(entry), m))
+	w.pass(m)
+	w.pass(m)
+	if w.exists(m) || w.entry(node, m) != nil {
+		t.Fatal("the Module is still there")
+	}
+	if after := size(); after != before {
+		t.Errorf("%d owners, before it came %d", after, before)
+	}
+	w.quiet(stays)
+}
+
 func TestAnEntryThatAnotherOwnsTooLeaves(t *testing.T) {
 	for name, alone := range map[string]bool{"alone": true, "beside another": false} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,11 @@ func (c *Controller) remove(ctx context.Context, s step) error {
 	if last && !held(config) {
 		return kube.DeleteUnchanged(ctx, c.client, config)
 	}
-	if err := c.strip(ctx, s, config, patch); err != nil || !last || config.DeletionTimestamp != nil {
+	owner, err := c.takeOwner(ctx, s, config)
+	if err != nil {
+		return err
+	}
+	if err := c.strip(ctx, s, config, append(patch, owner...)); err != nil || !last || config.DeletionTimestamp != nil {
 		return err
 	}
 	return kube.DeleteUnchanged(ctx, c.client, config)
@@ -121,6 +125,27 @@ func takeFinalizer(config *v1beta1.NodeModulesConfig) []operation {
 	}
 	at := fmt.Sprintf("/metadata/finalizers/%d", i)
 	return []operation{{Op: "test", Path: at, Value: OrdersFinalizer}, {Op: "remove", Path: at}}
+}
+
+// takeOwner takes out what metadata.managedFields says of the Module's field owner: the rest that it owns, the owner reference, each Module owns
+// too, and the entry would stay for ever. The cache does not hold these fields. An object that is not as it was read has none: the patch is
+// refused then.
+func (c *Controller) takeOwner(ctx context.Context, s step, config *v1beta1.NodeModulesConfig) ([]operation, error) {
+	now := &v1beta1.NodeModulesConfig{}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(config), now); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get NodeModulesConfig %s: %w", config.Name, err)
+	}
+	if now.ResourceVersion != config.ResourceVersion {
+		return nil, nil
+	}
+	var patch []operation
+	owner := string(kube.ModuleOwner(s.key.Namespace, s.key.Name))
+	for i := len(now.ManagedFields) - 1; i >= 0; i-- {
+		if now.ManagedFields[i].Manager == owner {
+			patch = append(patch, operation{Op: "remove", Path: fmt.Sprintf("/metadata/managedFields/%d", i)})
+		}
+	}
+	return patch, nil
 }
 
 // unfit reports whether a JSON patch was refused because a test in it failed: the object is not as it was read. The API
