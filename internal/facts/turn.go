@@ -6,7 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
@@ -21,7 +21,7 @@ func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
 	}
 	parts, policy := s.parts(nodes), rollout.PolicyOf(s.Module)
 	if s.Seen != nil {
-		s.Seen.Date(client.ObjectKeyFromObject(s.Module), parts, policy, now)
+		s.Seen.Date(types.NamespacedName{Namespace: s.Module.Namespace, Name: s.Module.Name}, parts, policy, now)
 	}
 	return rollout.Make(parts, policy, now)
 }

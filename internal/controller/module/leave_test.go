@@ -54,7 +54,7 @@ func TestAModuleThatLeavesLeavesNothing(t *testing.T) {
 		config := w.config(node)
 		for _, f := range config.ManagedFields {
 			if f.Manager == string(kube.ModuleOwner(w.namespace, "goes")) {
-				t.Errorf("owned by %s (%s): %s", f.Manager, f.Operation, f.FieldsV1.Raw)
+				t.Errorf("owned by %s (%s): %s", f.Manager, f.Operation, f.FieldsV1.GetRawString())
 			}
 		}
 		if !slices.ContainsFunc(config.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
