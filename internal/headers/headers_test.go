@@ -68,6 +68,21 @@ func TestHeadersOfADistributionBecomeAnImageThatWorksWhereverItIsMounted(t *test
 			},
 		},
 		{
+			name: "Ubuntu's, without the package for modules in Rust", packages: debs(t, map[string][]file{
+				"linux-headers-6.1.0-9-amd64_amd64.deb": {
+					{name: "usr/src/linux-headers-6.1.0-9-amd64/include/generated/utsrelease.h", content: utsrelease},
+					{name: "usr/src/linux-headers-6.1.0-9-amd64/rust", link: "../linux-lib-rust-6.1.0-9-amd64/rust"},
+				},
+			}), kernel: "6.1.0-9-amd64", arch: "amd64",
+			want: map[string]string{
+				"include":                         "-> usr/src/linux-headers-6.1.0-9-amd64/include",
+				"rust":                            "-> usr/src/linux-headers-6.1.0-9-amd64/rust",
+				"lib/modules/6.1.0-9-amd64/build": "-> ../../../usr/src/linux-headers-6.1.0-9-amd64",
+				"usr/src/linux-headers-6.1.0-9-amd64/include/generated/utsrelease.h": utsrelease,
+				"usr/src/linux-headers-6.1.0-9-amd64/rust":                           "-> ../linux-lib-rust-6.1.0-9-amd64/rust",
+			},
+		},
+		{
 			name: "Fedora's one package", packages: []string{writeRPM(t)}, kernel: "6.1.0-9-amd64", arch: "arm64",
 			want: map[string]string{
 				"Makefile":                        "-> usr/src/kernels/6.1/Makefile",
