@@ -106,6 +106,20 @@ BUILT_MODULE_NAME[1]=user-of-lib
 				Script:  "sh ./configure --with=/headers && make KERNELRELEASE=6.1.0 -C /headers M=/build/src modules",
 			},
 		},
+		"a preparation of several lines, and a make that is not the first word": {
+			config: `PACKAGE_NAME=three
+PACKAGE_VERSION=1
+PRE_BUILD="configure
+  --prefix=/usr
+  --with-linux=$kernel_source_dir
+"
+MAKE[0]="'make' -C src/make all && ./make-more"
+`,
+			want: DKMS{
+				Modules: []string{"three"},
+				Script:  "sh ./configure --prefix=/usr --with-linux=/headers && 'make' -C src/make all && ./make-more",
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

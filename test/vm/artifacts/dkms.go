@@ -27,7 +27,7 @@ const readConfig = `kernelver=$2 kernel_source_dir=$3 arch=x86_64 dkms_tree=/var
 for i in "${!BUILT_MODULE_NAME[@]}"; do echo "module ${BUILT_MODULE_NAME[$i]}"; done
 [ ${#BUILT_MODULE_NAME[@]} -gt 0 ] || echo "module $PACKAGE_NAME"
 for i in "${!PATCH[@]}"; do if [[ $kernelver =~ ${PATCH_MATCH[$i]:-.} ]]; then echo "patch ${PATCH[$i]}"; fi; done
-[ -z "$PRE_BUILD" ] || echo "pre $PRE_BUILD"
+[ -z "$PRE_BUILD" ] || echo "pre "${PRE_BUILD//$'\n'/ }
 echo "make ${MAKE[0]:-make -C $kernel_source_dir M=$dkms_tree/$PACKAGE_NAME/$PACKAGE_VERSION/build}"
 echo "tree $dkms_tree/$PACKAGE_NAME/$PACKAGE_VERSION/build"`
 
@@ -71,8 +71,11 @@ func describe(ctx context.Context, source, release, headers, build string) (*DKM
 	if err != nil {
 		return nil, err
 	}
-	// As dkms itself calls it.
-	compile := strings.Replace(facts["make"][0], "make", "make KERNELRELEASE="+release, 1)
+	// As dkms itself calls it: a make that is not the first word stays as it is.
+	compile := facts["make"][0]
+	if rest, plain := strings.CutPrefix(compile, "make"); plain {
+		compile = "make KERNELRELEASE=" + release + rest
+	}
 	if len(facts["pre"]) > 0 {
 		compile = "sh ./" + facts["pre"][0] + " && " + compile
 	}
