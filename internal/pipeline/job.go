@@ -44,6 +44,9 @@ const (
 	mergedDir      = "/drover/credentials"
 	environmentDir = "/drover/environment"
 
+	// lostAfter is for how many seconds a Job stays on a node that is not heard of.
+	lostAfter int64 = 60
+
 	authFile = "config.json"
 	// upstream's keys of the Secrets for signing.
 	keyKey, certKey = "key", "cert"
@@ -148,7 +151,7 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		EnableServiceLinks:           ptr.To(false),
 		ShareProcessNamespace:        ptr.To(false),
 		ImagePullSecrets:             pullSecrets(spec, o),
-		Tolerations:                  spec.Tolerations,
+		Tolerations:                  append(leaving(), spec.Tolerations...),
 		NodeSelector:                 map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture},
 		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: o.User},
 		Volumes: []corev1.Volume{
@@ -195,6 +198,17 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		s.Containers = []corev1.Container{push(spec, o)}
 	}
 	return s
+}
+
+// leaving has the pod evicted from a node that is lost after a minute instead of five. The first toleration of a taint counts.
+func leaving() []corev1.Toleration {
+	var all []corev1.Toleration
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		all = append(all, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(lostAfter),
+		})
+	}
+	return all
 }
 
 func check(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
 func options() *pipeline.Options {
@@ -241,5 +242,42 @@ func TestLocalBuildIsTheSame(t *testing.T) {
 	}
 	if diff := cmp.Diff(rendered[5:], local.Args[6:]); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestResultsAreKeptWhole: a kubelet keeps 12 KiB of what all containers of a pod tell, each the same share.
+func TestResultsAreKeptWhole(t *testing.T) {
+	longest := 0
+	for name, given := range map[string][]func(*v1beta1.Module){
+		"Dockerfile": {signing}, "native": {compiling, signing},
+		"native from a ConfigMap, unsigned pushed too": {compiling, signing, func(m *v1beta1.Module) {
+			container(m).Sign.UnsignedImage = "r.example/u:1"
+			container(m).Build.Native.SourceImage, container(m).Build.Native.SourceConfigMap = "", ref("source")
+		}},
+	} {
+		pod := job(t, given...).Spec.Template.Spec
+		containers := len(pod.InitContainers) + len(pod.Containers)
+		if longest = max(longest, containers); result.MaxMessage > 12<<10/containers {
+			t.Errorf("%s: %d bytes of each of %d containers do not fit", name, result.MaxMessage, containers)
+		}
+	}
+	if longest != 7 {
+		t.Errorf("the longest Job has %d containers: say so at result.MaxMessage", longest)
+	}
+}
+
+// TestJobsLeaveLostNodesSoon: whatever the Module tolerates, for the first toleration of a taint counts.
+func TestJobsLeaveLostNodesSoon(t *testing.T) {
+	pod := job(t, func(m *v1beta1.Module) {
+		m.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}).Spec.Template.Spec
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		i := slices.IndexFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" || t.Key == key })
+		if i < 0 || pod.Tolerations[i].TolerationSeconds == nil || *pod.Tolerations[i].TolerationSeconds != 60 {
+			t.Errorf("%s: tolerations are %v", key, pod.Tolerations)
+		}
+	}
+	if last := pod.Tolerations[len(pod.Tolerations)-1]; last.Key != "" || last.TolerationSeconds != nil {
+		t.Errorf("the Module's own toleration is %v", last)
 	}
 }

@@ -49,6 +49,8 @@ type Run struct {
 	Recorded bool
 	// Unseen: the Job ended, and its pod is still at work as far as is known here. What it told is on its way.
 	Unseen bool
+	// Removed is until when the kubelet was to end the Job's pod, where somebody asked for it, such as the eviction from a node that is lost. Zero: none did.
+	Removed time.Time
 	// Stale: the Job was made with other settings than those of now. See [Settings].
 	Stale bool
 }
@@ -79,6 +81,9 @@ func Runs(spec *v1alpha1.ModuleImageSpec, jobs []batchv1.Job, pods []corev1.Pod)
 			r.Told, r.Recorded = recorded, true
 		} else {
 			pod := podOf(&jobs[i], pods)
+			if pod != nil && pod.DeletionTimestamp != nil {
+				r.Removed = pod.DeletionTimestamp.Time
+			}
 			r.Unseen = !r.Active() && pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 			r.Told = told(spec, &jobs[i], pod, r.Told)
 		}

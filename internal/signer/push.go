@@ -75,10 +75,10 @@ func (o PushOptions) push(ctx context.Context, r *result.Result) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := o.mayWrite(tag, options); err != nil {
+	if r.Signer, err = readSigner(o.Certificate); err != nil {
 		return err
 	}
-	if r.Signer, err = readSigner(o.Certificate); err != nil {
+	if r.State, r.Digest, err = o.present(tag, r.Signer, options); err != nil || r.State == result.StateCurrent {
 		return err
 	}
 	layout, err := ocidir.Open(o.Layout)
@@ -108,19 +108,17 @@ func (o PushOptions) push(ctx context.Context, r *result.Result) (err error) {
 	return nil
 }
 
-// mayWrite asks once more, for building takes long, and others push, too.
-func (o PushOptions) mayWrite(tag name.Tag, options []remote.Option) error {
+// present asks once more, for building takes long, and others push, too: the pod of an earlier Job among them, that was on a lost node. What they
+// pushed of the same inputs stays, for nodes may have it already.
+func (o PushOptions) present(tag name.Tag, signer *result.Signer, options []remote.Option) (result.State, string, error) {
 	if o.Hash == "" {
-		return nil
+		return "", "", nil
 	}
-	state, digest, err := find(tag, o.Hash, nil, options)
-	if err != nil {
-		return err
+	state, digest, err := find(tag, o.Hash, signer, options)
+	if err == nil && state == result.StatePrebuilt {
+		err = fmt.Errorf("%w: %s", errPrebuilt, digest)
 	}
-	if state == result.StatePrebuilt {
-		return fmt.Errorf("%w: %s", errPrebuilt, digest)
-	}
-	return nil
+	return state, digest, err
 }
 
 // pushable is an image or an index.

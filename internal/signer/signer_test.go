@@ -233,6 +233,27 @@ func TestWhatIsNotOursIsNeverOverwritten(t *testing.T) {
 	fails(t, result.ReasonInvalid, append([]string{"push", "--image", pinned, "--layout", layout, "--hash", "h"}, s.flags(t)...)...)
 }
 
+// TestWhatWasPushedMeanwhileStays: a Job's pod that was on a lost node may come back after another Job has pushed the same inputs.
+func TestWhatWasPushedMeanwhileStays(t *testing.T) {
+	s := newServer(t)
+	push := func(content, hash string) result.Result {
+		root, layout := t.TempDir(), t.TempDir()
+		write(t, filepath.Join(root, "a.ko"), []byte("\x7fELF"+content))
+		succeed(t, "pack", "--root", root, "--kernel", kernel, "--layout", layout)
+		return succeed(t, append([]string{"push", "--image", s.image("kmods/a:1"), "--layout", layout, "--hash", hash}, s.flags(t)...)...)
+	}
+	first := push("one", "h")
+	if again := push("another build", "h"); again.Digest != first.Digest || again.State != result.StateCurrent {
+		t.Errorf("pushed was %s, and then %+v", first.Digest, again)
+	}
+	if got, err := s.get(t, "kmods/a:1").Digest(); err != nil || got.String() != first.Digest {
+		t.Errorf("the registry has %s, %v", got, err)
+	}
+	if other := push("another build", "other inputs"); other.Digest == first.Digest || other.State != result.StateOutdated {
+		t.Errorf("of other inputs: %+v", other)
+	}
+}
+
 func TestPushIsTriedAgain(t *testing.T) {
 	s := newServer(t)
 	root, layout := t.TempDir(), t.TempDir()

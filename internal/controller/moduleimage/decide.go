@@ -30,6 +30,8 @@ const (
 	firstDoubt = 15 * time.Minute
 	// arrival is how long a Job's end may be here before its pod's: they come by different watches.
 	arrival = time.Minute
+	// silence is how long after its grace period a pod may be there, until its kubelet is taken for lost.
+	silence = time.Minute
 )
 
 // The causes of Jobs.
@@ -63,7 +65,12 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		r := &runs[i]
 		d.next = max(d.next, r.Number+1)
 		suspended := ptr.Deref(r.Job.Spec.Suspend, false)
+		rest := r.Removed.Add(silence).Sub(now)
 		switch {
+		case r.Active() && wanted && !suspended && !r.Removed.IsZero() && rest <= 0:
+			// Its node is lost: Kubernetes waits for the pod's end, which nobody tells.
+			d.drop = append(d.drop, r)
+			continue
 		case r.Active() && wanted && r.Stale && !r.Unseen && (suspended || r.Told.Reason != ""):
 			// It has done nothing yet, and would do it with settings that were mended since.
 			d.drop = append(d.drop, r)
@@ -72,6 +79,9 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 			d.suspend = append(d.suspend, r)
 		case !r.Active() && !r.Recorded:
 			d.record = append(d.record, r)
+		}
+		if r.Active() && !r.Removed.IsZero() && rest > 0 {
+			coming = rest
 		}
 		last = r
 		if r.Succeeded {

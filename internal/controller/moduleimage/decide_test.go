@@ -254,6 +254,40 @@ func TestMendedSettingsCount(t *testing.T) {
 	}
 }
 
+// TestALostNodeHoldsNoBuild: a pod that is to be gone and stays has no kubelet any more. Its Job is replaced a minute after its grace period; the Job
+// controller would wait for the pod until the Job's time is over.
+func TestALostNodeHoldsNoBuild(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	removed := func(ago time.Duration) func(*pipeline.Run) {
+		return func(r *pipeline.Run) { r.Removed = now.Add(-ago) }
+	}
+	for name, tc := range map[string]struct {
+		given    func(*pipeline.Run)
+		replaced bool
+		again    time.Duration
+	}{
+		"nobody removes it":     {given: func(*pipeline.Run) {}},
+		"it is being ended":     {given: removed(-30 * time.Second), again: silence + 30*time.Second},
+		"it should be over":     {given: removed(silence - time.Second), again: time.Second},
+		"its kubelet is silent": {given: removed(silence), replaced: true},
+		"suspended":             {given: func(r *pipeline.Run) { removed(time.Hour)(r); r.Job.Spec.Suspend = ptr.To(true) }},
+		"the Job has ended well": {given: func(r *pipeline.Run) {
+			removed(time.Hour)(r)
+			r.Succeeded, r.Finished, r.Told.Digest = true, now, "sha256:a"
+		}, again: checkPeriod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(wanted(), []pipeline.Run{run(1, tc.given)}, time.Time{}, now)
+			if replaced := len(d.drop) == 1 && d.cause == causeNew && d.next == 2; replaced != tc.replaced || !tc.replaced && len(d.drop) > 0 {
+				t.Errorf("drops %d, cause %q, Job %d", len(d.drop), d.cause, d.next)
+			}
+			if d.again != tc.again {
+				t.Errorf("looks again in %v instead of %v", d.again, tc.again)
+			}
+		})
+	}
+}
+
 // TestFailuresDoNotPileUp: however often somebody asks for another try.
 func TestFailuresDoNotPileUp(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -42,8 +42,8 @@ const (
 )
 
 // MaxMessage bounds a termination message. A kubelet keeps 4096 bytes of one, and 12 KiB of all containers of a pod together, divided equally: this
-// leaves room for six.
-const MaxMessage = 2048
+// leaves room for eight. The longest Job has seven.
+const MaxMessage = 1536
 
 const maxError = 700
 
