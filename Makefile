@@ -18,6 +18,7 @@ PLATFORMS ?= amd64,arm64
 DIST ?= dist
 KUBECTL ?= $(shell command -v kubectl || echo bin/kubectl)
 NODES ?= 500
+MODULES ?= 20
 EVENTS ?= 10000
 SEED ?= 1
 LDFLAGS := -s -w -X github.com/drover-project/drover/internal/version.Version=$(VERSION)
@@ -232,6 +233,10 @@ bench-resolve: ## Measure how long it takes to find out what to load for each of
 .PHONY: bench-sign
 bench-sign: ## Sign all modules of Debian's amd64 kernel, and compare bytes and time with the kernel's sign-file; sign one in an image of 1 GiB (linux/amd64 with apt-get)
 	@go run ./test/bench/sign
+
+.PHONY: bench-memory
+bench-memory: ## Measure what the operator's caches hold for each of MODULES Modules on each of NODES nodes, read from a real API server (16 GiB for 5,000 nodes)
+	@go run ./test/bench/memory --nodes $(NODES) --modules $(MODULES)
 
 .PHONY: bench-fleet
 bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run

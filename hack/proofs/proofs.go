@@ -45,6 +45,7 @@ var all = []proof{
 	}},
 	{group: "fleet", name: "groups", command: "e2e", limit: time.Hour},
 	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour},
+	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
 }
 

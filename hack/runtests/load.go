@@ -59,6 +59,6 @@ func beBusy(input io.Reader) {
 		_, _ = io.Copy(io.Discard, input)
 		os.Exit(0)
 	}()
-	for { //nolint:revive,staticcheck // to spin is what it is for
+	for { //nolint:staticcheck // to spin is what it is for
 	}
 }

@@ -44,7 +44,7 @@ func TestLoadsWhatWasDeliveredAndReportsOnce(t *testing.T) {
 	got := s.Modules[0]
 	boot, _ := r.host.BootID()
 	same(t, "boot", boot, got.BootID)
-	same(t, "config", o.Config, got.Config)
+	same(t, "config", &o.Config, got.Config)
 	began := metav1.NewTime(r.clock.Now())
 	same(t, "observed", &v1beta1.ObservedModule{
 		Delivery: "d1", BuildID: buildID(t, m), Taint: "OE", Parameters: map[string]string{"size": "3"}, LoadBegan: &began,

@@ -252,7 +252,7 @@ func TestArgsAreTheWayNotTheGoal(t *testing.T) {
 	d := r.deliver("d1", gadget)
 	for _, change := range [][]func(*v1beta1.NodeModuleSpec){{params("size=3")}, {params("size=3"), args(loadV, nil)}, {params("size=3"), args(nil, unloadW)}} {
 		o := order("gadget", d, change...)
-		same(t, "config", o.Config, r.pass(o).Modules[0].Config)
+		same(t, "config", &o.Config, r.pass(o).Modules[0].Config)
 	}
 	same(t, "calls", []string{"finit_module gadget"}, r.calls())
 	r.pass(order("gadget", d, args(loadV, nil), params("size=4")))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -95,7 +96,8 @@ func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.Node
 func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 	for _, m := range last.Modules {
 		k := key{m.Namespace, m.Name}
-		main := modprobe.Main(&m.Config.Modprobe)
+		config := ptr.Deref(m.Config, v1beta1.ModuleConfig{})
+		main := modprobe.Main(&config.Modprobe)
 		if p.journal.Loaded[k] != nil || m.BootID != p.bootID || m.Observed == nil || m.Observed.BuiltIn {
 			continue
 		}
@@ -108,7 +110,7 @@ func (p *pass) restore(last *v1beta1.NodeModulesConfigStatus) error {
 			continue
 		}
 		l := &loaded{
-			Item: m.ModuleItem, Config: m.Config, Complete: true, Main: main,
+			Item: m.ModuleItem, Config: config, Complete: true, Main: main,
 			Modules: []loadedModule{{Name: main, BuildID: id, Planned: id, Ours: true}},
 			Since:   m.LastTransitionTime, Observed: m.Observed, DeliveryID: m.Observed.Delivery,
 			Repairs: m.Observed.Repairs, LastRepair: m.Observed.LastRepair,

@@ -10,6 +10,7 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -30,7 +31,7 @@ func statusOf(bootID string, outcomes map[key]outcome, artifacts map[string]stri
 	for k, o := range outcomes {
 		if o.live {
 			s.Modules = append(s.Modules, v1beta1.NodeModuleStatus{
-				ModuleItem: o.loaded.Item, Config: o.loaded.Config, BootID: bootID,
+				ModuleItem: o.loaded.Item, Config: ptr.To(o.loaded.Config), BootID: bootID,
 				LastTransitionTime: o.loaded.Since, Observed: o.observed(),
 			})
 		}

@@ -117,7 +117,7 @@ func TestOrdersAreTimed(t *testing.T) {
 	}
 	live := func(image string) v1beta1.NodeModuleStatus {
 		return v1beta1.NodeModuleStatus{
-			ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "nic"}, Config: v1beta1.ModuleConfig{ContainerImage: image},
+			ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "nic"}, Config: &v1beta1.ModuleConfig{ContainerImage: image},
 		}
 	}
 	config := func(order *v1beta1.NodeModuleSpec, live *v1beta1.NodeModuleStatus) *v1beta1.NodeModulesConfig {

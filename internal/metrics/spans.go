@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -108,7 +109,7 @@ func goalOf(c *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) goal {
 		return goal{}
 	case order.State == v1beta1.NodeModuleAbsent:
 		return goal{state: v1beta1.NodeModuleAbsent}
-	case live != nil && sameBuild(live.Config, order.Config):
+	case live != nil && sameBuild(ptr.Deref(live.Config, v1beta1.ModuleConfig{}), order.Config):
 		return goal{}
 	}
 	return goal{state: v1beta1.NodeModulePresent, image: order.Config.ContainerImage}

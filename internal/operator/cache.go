@@ -104,12 +104,15 @@ func slimNode(object any) (any, error) {
 			ResourceVersion:   node.ResourceVersion,
 			CreationTimestamp: node.CreationTimestamp,
 			DeletionTimestamp: node.DeletionTimestamp,
-			Labels:            node.Labels,
+			Labels:            internLabels(node.Labels),
 			Annotations:       maps.Clone(node.Annotations),
 		},
 		Spec:   corev1.NodeSpec{Taints: node.Spec.Taints},
 		Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo},
 	}
+	info := &kept.Status.NodeInfo
+	info.MachineID, info.SystemUUID = "", ""
+	shareAll(&info.KernelVersion, &info.OSImage, &info.ContainerRuntimeVersion, &info.KubeletVersion, &info.OperatingSystem, &info.Architecture)
 	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool {
 		return key != v1beta1.CordonedAnnotation && !slices.Contains(placement.WishAnnotations, key)
 	})

@@ -4,6 +4,7 @@ package operator
 
 import (
 	"math"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -57,9 +59,12 @@ func TestTextsOfAllNodesAreShared(t *testing.T) {
 		return &v1beta1.NodeModulesConfig{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{copied("label"): ""}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
 			Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{{
-				ModuleItem: item(), Config: config(), Delivery: &v1beta1.Delivery{ID: copied("id")},
+				ModuleItem: item(), Config: config(), Delivery: &v1beta1.Delivery{ID: copied("id"), CarrierUID: "on its way"},
+			}, {
+				ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "gpu"}, Config: config(),
+				Delivery: &v1beta1.Delivery{ID: copied("held"), CarrierUID: "has delivered"},
 			}}},
-			Status: v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item(), Config: config()}}},
+			Status: v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item(), Config: ptr.To(config())}}, Artifacts: []v1beta1.NodeArtifact{{ID: copied("held")}}},
 		}
 	}
 	a, b := node(), node()
@@ -70,6 +75,7 @@ func TestTextsOfAllNodesAreShared(t *testing.T) {
 	}
 	want := node()
 	want.ManagedFields = nil
+	want.Spec.Modules[1].Delivery.CarrierUID = ""
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Errorf("the object (-want +got):\n%s", diff)
 	}
@@ -82,5 +88,28 @@ func TestTextsOfAllNodesAreShared(t *testing.T) {
 	same("the image in status", a.Spec.Modules[0].Config.ContainerImage, a.Status.Modules[0].Config.ContainerImage)
 	same("a parameter in status", a.Spec.Modules[0].Config.Modprobe.Parameters[0], a.Status.Modules[0].Config.Modprobe.Parameters[0])
 	same("the image on another node", a.Spec.Modules[0].Config.ContainerImage, b.Spec.Modules[0].Config.ContainerImage)
+	if got := a.Spec.Modules[1].Delivery.CarrierUID; got != "" {
+		t.Errorf("the carrier %s of what the node holds is kept", got)
+	}
+	if a.Spec.Modules[1].Delivery != b.Spec.Modules[1].Delivery || reflect.ValueOf(a.Labels).Pointer() != reflect.ValueOf(b.Labels).Pointer() {
+		t.Error("deliveries or labels are kept twice")
+	}
+	if a.Status.Modules[0].Config != &a.Spec.Modules[0].Config {
+		t.Error("what is live as ordered is kept twice")
+	}
 	same("the delivery on another node", a.Spec.Modules[0].Delivery.ID, b.Spec.Modules[0].Delivery.ID)
+	for _, object := range []*v1beta1.NodeModulesConfig{a, b} {
+		object.Spec.Modules = object.Spec.Modules[1:]
+		if _, err := slimConfig(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if &a.Spec.Modules[0] != &b.Spec.Modules[0] {
+		t.Error("orders that are the same on two nodes are kept twice")
+	}
+	paused := b.DeepCopy()
+	paused.Spec.Modules[0].Paused = true
+	if _, err := slimConfig(paused); err != nil || !paused.Spec.Modules[0].Paused || a.Spec.Modules[0].Paused {
+		t.Errorf("a pause of one node: %+v (%v); on another: %+v", paused.Spec.Modules, err, a.Spec.Modules)
+	}
 }

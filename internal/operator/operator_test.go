@@ -175,7 +175,7 @@ func (f *fleet) writes(since env.Mark) map[env.Write]int {
 func loaded(e *v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigStatus {
 	return &v1beta1.NodeModulesConfigStatus{
 		Modules: []v1beta1.NodeModuleStatus{{
-			ModuleItem: e.ModuleItem, Config: e.Config, BootID: "boot-1", LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
+			ModuleItem: e.ModuleItem, Config: &e.Config, BootID: "boot-1", LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
 		}},
 		Artifacts: []v1beta1.NodeArtifact{{ID: e.Delivery.ID, Digest: "d"}},
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
@@ -84,7 +85,7 @@ func (f *Facts) serving() bool {
 
 // done: what the Module asks for is live, and the agent asks for nothing more.
 func (f *Facts) done() bool {
-	if !f.serving() || f.open() || !SameBuild(f.Live.Config, *f.Config) {
+	if !f.serving() || f.open() || !SameBuild(ptr.Deref(f.Live.Config, v1beta1.ModuleConfig{}), *f.Config) {
 		return false
 	}
 	if by := f.Live.Observed.Delivery; by != "" {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/rollout"
@@ -73,7 +74,7 @@ func (c *cluster) seen(m *machine) rollout.Node {
 	}
 	if m.live != "" {
 		f.Live = &v1beta1.NodeModuleStatus{
-			Config: config(m.live), BootID: fmt.Sprint(m.boot), LastTransitionTime: metav1.NewTime(m.since),
+			Config: ptr.To(config(m.live)), BootID: fmt.Sprint(m.boot), LastTransitionTime: metav1.NewTime(m.since),
 			Observed: &v1beta1.ObservedModule{Delivery: m.live},
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/rollout"
@@ -196,8 +197,11 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 // order: then the agent says that what has to go is in use.
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
-	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.failsChecks() && rollout.SameBuild(e.Order.Config, e.Live.Config)
+	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.failsChecks() && rollout.SameBuild(e.Order.Config, e.loaded())
 }
+
+// loaded is what the agent loaded.
+func (e Entry) loaded() v1beta1.ModuleConfig { return ptr.Deref(e.Live.Config, v1beta1.ModuleConfig{}) }
 
 // failsChecks is true while the agent sees that a check of readyWhen does not pass.
 func (e Entry) failsChecks() bool { return e.Live.Observed != nil && e.Live.Observed.Unusable }
@@ -206,7 +210,7 @@ func (e Entry) failsChecks() bool { return e.Live.Observed != nil && e.Live.Obse
 // it: it can be older than the Module, and it can be the same for an image that was built again under its name. What
 // the node holds tells those two builds apart.
 func (e Entry) Current(node *corev1.Node, ask *Ask) bool {
-	if ask == nil || !e.Usable(node) || e.open() || !rollout.SameBuild(ask.Config, e.Live.Config) {
+	if ask == nil || !e.Usable(node) || e.open() || !rollout.SameBuild(ask.Config, e.loaded()) {
 		return false
 	}
 	if e.Order.Delivery == nil {

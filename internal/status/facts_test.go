@@ -67,7 +67,7 @@ func TestCurrent(t *testing.T) {
 					{ModuleItem: item, Config: config, Delivery: &v1beta1.Delivery{ID: "first"}},
 				}},
 				Status: v1beta1.NodeModulesConfigStatus{
-					Modules:   []v1beta1.NodeModuleStatus{{ModuleItem: item, Config: config, BootID: "boot-1"}},
+					Modules:   []v1beta1.NodeModuleStatus{{ModuleItem: item, Config: &config, BootID: "boot-1"}},
 					Artifacts: []v1beta1.NodeArtifact{{ID: "first"}},
 				},
 			}

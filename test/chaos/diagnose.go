@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
@@ -60,7 +61,7 @@ func kind(c *v1beta1.NodeModulesConfig) string {
 		parts = append(parts, fmt.Sprintf("ordered %s %s next=%t", tag(o.Config.ContainerImage), o.State, o.Next != nil))
 	}
 	for i := range c.Status.Modules {
-		parts = append(parts, "live "+tag(c.Status.Modules[i].Config.ContainerImage))
+		parts = append(parts, "live "+tag(ptr.Deref(c.Status.Modules[i].Config, v1beta1.ModuleConfig{}).ContainerImage))
 	}
 	for i := range c.Status.Attempts {
 		a := &c.Status.Attempts[i]

@@ -88,7 +88,7 @@ func statusSaysWhatWasLoaded(t *testing.T) {
 			Namespace: c.key.Namespace, Name: c.key.Name, ServiceAccountName: "puller",
 			ImageRepoSecret: &corev1.LocalObjectReference{Name: "registry"}, Tolerations: tolerations,
 		},
-		Config: entry.Config, BootID: node.Status.NodeInfo.BootID,
+		Config: &entry.Config, BootID: node.Status.NodeInfo.BootID,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(v1beta1.NodeModuleStatus{}, "LastTransitionTime", "Observed")); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

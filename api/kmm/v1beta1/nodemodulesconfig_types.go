@@ -221,7 +221,7 @@ type NodeModuleStatus struct {
 
 	// config that was loaded.
 	// +optional
-	Config ModuleConfig `json:"config,omitempty"`
+	Config *ModuleConfig `json:"config,omitempty"`
 
 	// bootId of the boot in which it was loaded or adopted.
 	// +optional
@@ -260,14 +260,14 @@ type ObservedModule struct {
 	// unusable is true while a check of readyWhen fails: live, but not ready.
 	// +optional
 	Unusable bool `json:"unusable,omitempty"`
-	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
-	// compiled into the kernel. What used the kernel module before then used another instance of it.
-	// +optional
-	LoadBegan *metav1.Time `json:"loadBegan,omitempty"`
 	// repairs counts how often in this boot the kernel module went out of the kernel although it was wanted, and was loaded again. Another build
 	// or other parameters begin at 0.
 	// +optional
 	Repairs int32 `json:"repairs,omitempty"`
+	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
+	// compiled into the kernel. What used the kernel module before then used another instance of it.
+	// +optional
+	LoadBegan *metav1.Time `json:"loadBegan,omitempty"`
 	// lastRepair is when the agent began the last of them, by the node's clock. Unset: there was none.
 	// +optional
 	LastRepair *metav1.Time `json:"lastRepair,omitempty"`

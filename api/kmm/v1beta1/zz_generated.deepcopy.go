@@ -775,7 +775,11 @@ func (in *NodeModuleSpec) DeepCopy() *NodeModuleSpec {
 func (in *NodeModuleStatus) DeepCopyInto(out *NodeModuleStatus) {
 	*out = *in
 	in.ModuleItem.DeepCopyInto(&out.ModuleItem)
-	in.Config.DeepCopyInto(&out.Config)
+	if in.Config != nil {
+		in, out := &in.Config, &out.Config
+		*out = new(ModuleConfig)
+		(*in).DeepCopyInto(*out)
+	}
 	in.LastTransitionTime.DeepCopyInto(&out.LastTransitionTime)
 	if in.Observed != nil {
 		in, out := &in.Observed, &out.Observed

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
@@ -168,7 +169,7 @@ func (s *subject) loaded() Step {
 	case s.known.Available:
 		return Step{Name: stepLoaded, State: OK, Text: "live: " + alive(live, s.now)}
 	}
-	return Step{Name: stepLoaded, State: Waiting, Text: "live is " + live.Config.ContainerImage + ": " + alive(live, s.now)}
+	return Step{Name: stepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage + ": " + alive(live, s.now)}
 }
 
 // alive is what the kernel says of a live module.

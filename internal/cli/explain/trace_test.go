@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -91,7 +92,7 @@ func (w *world) held(c *v1beta1.NodeModulesConfig) {
 func (w *world) live(c *v1beta1.NodeModulesConfig) {
 	w.held(c)
 	c.Status.Modules = []v1beta1.NodeModuleStatus{{
-		ModuleItem: c.Spec.Modules[0].ModuleItem, Config: c.Spec.Modules[0].Config, BootID: "b0071d00-0000-4000-8000-000000000001",
+		ModuleItem: c.Spec.Modules[0].ModuleItem, Config: ptr.To(c.Spec.Modules[0].Config), BootID: "b0071d00-0000-4000-8000-000000000001",
 		LastTransitionTime: metav1.NewTime(noon.Add(-90 * time.Minute)),
 		Observed:           &v1beta1.ObservedModule{BuildID: "c0ffeec0ffeec0ffeec0ffee", Taint: "OE"},
 	}}

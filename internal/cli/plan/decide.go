@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -134,7 +135,7 @@ func change(entry status.Entry, ask *status.Ask, isNew bool) (Action, string) {
 	if entry.Order != nil {
 		have = entry.Order.Config
 	} else if entry.Live != nil {
-		have = entry.Live.Config
+		have = ptr.Deref(entry.Live.Config, v1beta1.ModuleConfig{})
 	}
 	switch differs := differences(&have, &ask.Config); {
 	case len(differs) > 0:

@@ -149,7 +149,7 @@ func serving(t *testing.T, e *env.Env, m *v1beta1.Module, name string, ready boo
 	}
 	empty := config.DeepCopy()
 	config.Status = v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{
-		ModuleItem: item, Config: ask.Config, BootID: "boot-1", LastTransitionTime: metav1.Now(), Observed: &v1beta1.ObservedModule{Delivery: ask.Delivery},
+		ModuleItem: item, Config: &ask.Config, BootID: "boot-1", LastTransitionTime: metav1.Now(), Observed: &v1beta1.ObservedModule{Delivery: ask.Delivery},
 	}}}
 	if err := e.Client(t, e.AgentConfig(t, name)).Status().Patch(t.Context(), config, client.MergeFrom(empty)); err != nil {
 		t.Fatal(err)

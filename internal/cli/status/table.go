@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -196,7 +197,7 @@ func nodeRow(about *status.Module, known *status.Node, entry status.Entry, node 
 		}
 	}
 	if live := entry.Live; live != nil && known.Live {
-		r.Image, r.For = live.Config.ContainerImage, duration.HumanDuration(now.Sub(live.LastTransitionTime.Time))
+		r.Image, r.For = ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage, duration.HumanDuration(now.Sub(live.LastTransitionTime.Time))
 		if live.Observed != nil {
 			r.Build = live.Observed.BuildID
 		}

@@ -42,7 +42,7 @@ func driven(t *testing.T) *scene {
 	order := *wish(t)
 	s.view.config.Spec.Modules = []v1beta1.NodeModuleSpec{order}
 	s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{
-		ModuleItem: order.ModuleItem, Config: order.Config, BootID: thisBoot, Observed: &v1beta1.ObservedModule{},
+		ModuleItem: order.ModuleItem, Config: &order.Config, BootID: thisBoot, Observed: &v1beta1.ObservedModule{},
 	}}
 	s.view.config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: order.Delivery.ID}}
 	return s

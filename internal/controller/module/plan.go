@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
@@ -199,7 +200,7 @@ func (pl *planner) absent(s *step, reason string, wishes placement.Wishes) {
 	case v.entry == nil && v.live != nil:
 		// Unclaimed: loaded by us, and no order names it. With its Module it leaves by an order like any other.
 		s.write = &v1beta1.NodeModuleSpec{
-			ModuleItem: v.live.ModuleItem, Config: v.live.Config, State: v1beta1.NodeModuleAbsent, Reason: reason,
+			ModuleItem: v.live.ModuleItem, Config: ptr.Deref(v.live.Config, v1beta1.ModuleConfig{}), State: v1beta1.NodeModuleAbsent, Reason: reason,
 		}
 	case v.entry == nil:
 		// Left over when two Modules left at the same time.

@@ -42,7 +42,7 @@ func TestPlanForANode(t *testing.T) {
 	}
 	live := func(s *scene) {
 		s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{
-			ModuleItem: order.ModuleItem, Config: order.Config, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
+			ModuleItem: order.ModuleItem, Config: &order.Config, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
 		}}
 	}
 	foreign := func(s *scene) { live(s); s.view.config.Status.Modules[0].Observed = nil }

@@ -21,7 +21,7 @@ func (pl *planner) struck(order *v1beta1.NodeModuleSpec, v *view) bool {
 		ordered := e.Delivery != nil && e.Delivery.ID == order.Delivery.ID
 		return !ordered || e.State == v1beta1.NodeModuleAbsent && !v.observed()
 	}
-	return !v.observed() || !holds(v.config, order.Delivery.ID) || !equality.Semantic.DeepEqual(v.live.Config, order.Config)
+	return !v.observed() || !holds(v.config, order.Delivery.ID) || !equality.Semantic.DeepEqual(v.live.Config, &order.Config)
 }
 
 // excused is an order that tells the node's agent which strikes came from outside. What it was told stays, for the same

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/rollout"
@@ -49,7 +50,7 @@ func (v *view) settled() bool {
 	if a := v.attempt; a != nil && a.State != v1beta1.AttemptAbsent && a.State != v1beta1.AttemptUnclaimed {
 		return a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired
 	}
-	if !v.observed() || !v.inKernel() || !rollout.SameBuild(v.live.Config, v.entry.Config) {
+	if !v.observed() || !v.inKernel() || !rollout.SameBuild(ptr.Deref(v.live.Config, v1beta1.ModuleConfig{}), v.entry.Config) {
 		return false
 	}
 	by := v.live.Observed.Delivery

@@ -219,7 +219,7 @@ func loaded(entries ...*v1beta1.NodeModuleSpec) v1beta1.NodeModulesConfigStatus 
 	var status v1beta1.NodeModulesConfigStatus
 	for _, e := range entries {
 		status.Modules = append(status.Modules, v1beta1.NodeModuleStatus{
-			ModuleItem: e.ModuleItem, Config: e.Config, BootID: "boot-1", LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
+			ModuleItem: e.ModuleItem, Config: &e.Config, BootID: "boot-1", LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
 			Observed: &v1beta1.ObservedModule{BuildID: "b1"},
 		})
 		status.Artifacts = append(status.Artifacts, v1beta1.NodeArtifact{ID: e.Delivery.ID, Digest: "d"})

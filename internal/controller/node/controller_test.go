@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -167,7 +168,7 @@ func (s *scene) report(t *testing.T, name string, status v1beta1.NodeModulesConf
 
 func (s *scene) live(boot string) v1beta1.NodeModulesConfigStatus {
 	return v1beta1.NodeModulesConfigStatus{
-		Modules: []v1beta1.NodeModuleStatus{{ModuleItem: s.item(), Config: config(), BootID: boot, LastTransitionTime: metav1.Now()}},
+		Modules: []v1beta1.NodeModuleStatus{{ModuleItem: s.item(), Config: ptr.To(config()), BootID: boot, LastTransitionTime: metav1.Now()}},
 	}
 }
 

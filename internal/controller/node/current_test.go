@@ -128,7 +128,7 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	for _, name := range s.nodes {
 		s.orders(t, name, id, next)
 		status := holding(s.live("boot-1"), id)
-		status.Modules[0].Config = next
+		status.Modules[0].Config = &next
 		s.report(t, name, status)
 	}
 	deliveries.Report(client.ObjectKeyFromObject(s.module), nil)

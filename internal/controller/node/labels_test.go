@@ -24,7 +24,7 @@ func entry(change ...func(*v1beta1.NodeModulesConfig)) *v1beta1.NodeModulesConfi
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
 		Spec:       v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{{ModuleItem: item, Config: config}}},
 		Status: v1beta1.NodeModulesConfigStatus{
-			Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item, Config: config, BootID: boot}},
+			Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item, Config: &config, BootID: boot}},
 		},
 	}
 	for _, f := range change {

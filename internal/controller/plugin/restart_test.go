@@ -63,7 +63,7 @@ func (r *reports) loaded(t *testing.T, began time.Time) {
 	r.config.Status.Modules = []kmmv1beta1.NodeModuleStatus{{
 		ModuleItem: kmmv1beta1.ModuleItem{Namespace: r.module.Namespace, Name: r.module.Name}, BootID: "boot-1",
 		LastTransitionTime: metav1.NewTime(time.Unix(2_000_000_000, 0)), Observed: observed,
-		Config: kmmv1beta1.ModuleConfig{KernelVersion: "6", ContainerImage: "example.com/nic:6"},
+		Config: &kmmv1beta1.ModuleConfig{KernelVersion: "6", ContainerImage: "example.com/nic:6"},
 	}}
 	if err := r.agent.Status().Patch(t.Context(), r.config, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func (s *scene) live(t *testing.T, names ...string) {
 		item := v1beta1.ModuleItem{Namespace: s.namespace, Name: name, ServiceAccountName: "default"}
 		load := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "example.com/nic:1", ImagePullPolicy: corev1.PullIfNotPresent}
 		config.Spec.Modules = append(config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: item, Config: load})
-		status.Modules = append(status.Modules, v1beta1.NodeModuleStatus{ModuleItem: item, Config: load, BootID: "boot-1", LastTransitionTime: metav1.Now()})
+		status.Modules = append(status.Modules, v1beta1.NodeModuleStatus{ModuleItem: item, Config: &load, BootID: "boot-1", LastTransitionTime: metav1.Now()})
 	}
 	old := &v1beta1.NodeModulesConfig{}
 	err := s.admin.Get(t.Context(), client.ObjectKey{Name: s.node}, old)

@@ -23,12 +23,12 @@ type ObservedModuleApplyConfiguration struct {
 	Adopted *bool `json:"adopted,omitempty"`
 	// unusable is true while a check of readyWhen fails: live, but not ready.
 	Unusable *bool `json:"unusable,omitempty"`
-	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
-	// compiled into the kernel. What used the kernel module before then used another instance of it.
-	LoadBegan *v1.Time `json:"loadBegan,omitempty"`
 	// repairs counts how often in this boot the kernel module went out of the kernel although it was wanted, and was loaded again. Another build
 	// or other parameters begin at 0.
 	Repairs *int32 `json:"repairs,omitempty"`
+	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
+	// compiled into the kernel. What used the kernel module before then used another instance of it.
+	LoadBegan *v1.Time `json:"loadBegan,omitempty"`
 	// lastRepair is when the agent began the last of them, by the node's clock. Unset: there was none.
 	LastRepair *v1.Time `json:"lastRepair,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
@@ -91,19 +91,19 @@ func (b *ObservedModuleApplyConfiguration) WithUnusable(value bool) *ObservedMod
 	return b
 }
 
-// WithLoadBegan sets the LoadBegan field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LoadBegan field is set to the value of the last call.
-func (b *ObservedModuleApplyConfiguration) WithLoadBegan(value v1.Time) *ObservedModuleApplyConfiguration {
-	b.LoadBegan = &value
-	return b
-}
-
 // WithRepairs sets the Repairs field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Repairs field is set to the value of the last call.
 func (b *ObservedModuleApplyConfiguration) WithRepairs(value int32) *ObservedModuleApplyConfiguration {
 	b.Repairs = &value
+	return b
+}
+
+// WithLoadBegan sets the LoadBegan field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LoadBegan field is set to the value of the last call.
+func (b *ObservedModuleApplyConfiguration) WithLoadBegan(value v1.Time) *ObservedModuleApplyConfiguration {
+	b.LoadBegan = &value
 	return b
 }
 
