@@ -4,6 +4,8 @@
 // many API writes that costs, and what is written when nothing has to be done. The floor is measured in the same run: a bare client
 // makes the same kinds and number of smallest writes with the same concurrency.
 //
+// Then each node in turn reports something new of the Module, and the operator's own metrics say how many passes that costs.
+//
 // All writes are counted in the API server's audit log by user agent; the truth about kernels is asked from the fake kernels.
 // BREAK breaks something on purpose, so that the result must be red: agent (no node has an agent), unload (somebody removes the
 // module behind Drover's back).
@@ -50,6 +52,8 @@ type result struct {
 	RestartWrites      int            `json:"restartWrites"`
 	CordonWrites       int            `json:"cordonWrites"`
 	UnaskedUnloads     int            `json:"unaskedUnloads"`
+	Reports            int            `json:"reports"`
+	PassesPerReport    float64        `json:"passesPerReport"`
 	OperatorCPUSeconds float64        `json:"operatorCPUSeconds"`
 	OperatorRSSMiB     float64        `json:"operatorRSSMiB"`
 	OperatorLogLines   int            `json:"operatorLogLines"`
@@ -72,6 +76,7 @@ func (r result) wrong() error {
 	check(r.PluginPodsReady == r.Nodes, "pluginPodsReady %d is not the number of nodes", r.PluginPodsReady)
 	check(r.EventWrites+r.NoopWrites+r.RestartWrites+r.CordonWrites == 0, "writes although nothing had to be done")
 	check(r.UnaskedUnloads == 0, "%d unloads that nobody asked for", r.UnaskedUnloads)
+	check(r.Reports > 0 && r.PassesPerReport <= maxPassesPerReport, "passesPerReport %.3f is above %.2f", r.PassesPerReport, maxPassesPerReport)
 	// CPU, memory and log bounds are stated for 500 nodes.
 	scale := max(1, float64(r.Nodes)/500)
 	check(r.OperatorCPUSeconds <= 15*scale, "operatorCPUSeconds %.1f is above %.0f", r.OperatorCPUSeconds, 15*scale)
@@ -102,10 +107,14 @@ func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
 		return err
 	}
 	begin = time.Now() // what has to be built is built
+	metrics, err := freeAddress()
+	if err != nil {
+		return err
+	}
 	o := fleet.Options{
 		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say,
 		NodeLabels:   map[string]string{"drover.dev/sample-device": "true"},
-		OperatorArgs: []string{fmt.Sprintf("--parallelism=%d", concurrency)},
+		OperatorArgs: []string{fmt.Sprintf("--parallelism=%d", concurrency), "--metrics-bind-address=" + metrics},
 	}
 	if os.Getenv("BREAK") == "agent" {
 		o.Faults = []string{"agent-off"}
@@ -114,7 +123,7 @@ func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{f: f, nodes: nodes, timeout: timeout, say: say, result: result{Nodes: nodes, KCMQPS: kcmQPS}}
+	b := &bench{f: f, nodes: nodes, timeout: timeout, metrics: metrics, say: say, result: result{Nodes: nodes, KCMQPS: kcmQPS}}
 	defer func() { err = errors.Join(err, f.Stop()) }()
 	measured := b.measure(ctx)
 	line, err := json.Marshal(b.result)

@@ -49,6 +49,8 @@ type bench struct {
 	log     *audit.Log
 	nodes   int
 	timeout time.Duration
+	// metrics is the operator's address for them.
+	metrics string
 	say     func(string, ...any)
 	result  result
 }
@@ -57,7 +59,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if b.log, err = audit.Open(b.f.Cluster.AuditLog); err != nil {
 		return err
 	}
-	for _, phase := range []func(context.Context) error{b.load, b.noop, b.cordon, b.restart, b.kernels, b.floor} {
+	for _, phase := range []func(context.Context) error{b.load, b.noop, b.cordon, b.restart, b.kernels, b.reports, b.clear, b.floor} {
 		if err := phase(ctx); err != nil {
 			return err
 		}
@@ -249,6 +251,11 @@ func (b *bench) kernels(ctx context.Context) error {
 	if missing > 0 && os.Getenv("BREAK") != "unload" {
 		return fmt.Errorf("%d kernels do not hold %s although their nodes are labelled ready", missing, kernelName)
 	}
+	return nil
+}
+
+// clear makes room for the floor.
+func (b *bench) clear(ctx context.Context) error {
 	return errors.Join(b.f.StopOperator(), b.f.Admin.Delete(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: moduleName + "-device-plugin"}}))
 }
 

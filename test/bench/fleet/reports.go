@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// maxPassesPerReport is what one node's report may cost, in passes of the controller that gives orders: one, of the Module that it is about.
+const maxPassesPerReport = 1.05
+
+// passesSeries counts those passes.
+const passesSeries = `controller_runtime_reconcile_total{controller="module",`
+
+// reports has one node after the other report something new of the Module: somebody removes the kernel module, and the agent, which loads it
+// again, says when. The next node's turn comes when that is written, so that passes of several reports can hardly be one.
+func (b *bench) reports(ctx context.Context) error {
+	if _, err := b.log.Next(); err != nil {
+		return err
+	}
+	truth, err := b.f.Truth(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := b.passes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range truth {
+		if err := b.report(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	writes, err := b.untilQuiet(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := b.passes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range writes {
+		if w.Resource() == "nodemodulesconfigs/status" {
+			b.result.Reports++
+		}
+	}
+	if b.result.Reports < len(truth) {
+		return fmt.Errorf("%d reports of %d nodes", b.result.Reports, len(truth))
+	}
+	b.result.PassesPerReport = (after - before) / float64(b.result.Reports)
+	b.say("%d reports, one after the other: %.0f passes, %.3f for each", b.result.Reports, after-before, b.result.PassesPerReport)
+	return nil
+}
+
+// report returns when the node has said that its kernel module is live again.
+func (b *bench) report(ctx context.Context, node string) error {
+	before, err := b.repairs(ctx, node)
+	if err != nil {
+		return err
+	}
+	if err := b.f.Debug(ctx, "/rmmod?node="+node+"&module="+kernelName); err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		now, err := b.repairs(ctx, node)
+		return now > before, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until node %s reports: %w", node, err)
+	}
+	return nil
+}
+
+// repairs is how often the node has reported a repair of the kernel module.
+func (b *bench) repairs(ctx context.Context, node string) (int32, error) {
+	config := &v1beta1.NodeModulesConfig{}
+	if err := b.f.Admin.Get(ctx, client.ObjectKey{Name: node}, config); err != nil {
+		return 0, fmt.Errorf("get what node %s reports: %w", node, err)
+	}
+	for i := range config.Status.Modules {
+		if m := &config.Status.Modules[i]; m.Name == moduleName && m.Observed != nil {
+			return m.Observed.Repairs, nil
+		}
+	}
+	return 0, nil
+}
+
+// passes reads the operator's own count of the module controller's passes.
+func (b *bench) passes(ctx context.Context) (float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.metrics+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the operator's metrics: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the operator's metrics: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	sum, found := 0.0, false
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		labels, value, _ := strings.Cut(lines.Text(), "} ")
+		if !strings.HasPrefix(labels, passesSeries) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the operator's metrics: %w", err)
+		}
+		sum, found = sum+n, true
+	}
+	if err := lines.Err(); err != nil {
+		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+	}
+	if !found {
+		return 0, errors.New("the operator's metrics do not count the module controller's passes")
+	}
+	return sum, nil
+}
+
+// freeAddress is one for the operator's metrics.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}
