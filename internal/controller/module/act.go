@@ -39,7 +39,7 @@ func (c *Controller) clear(ctx context.Context, s step) error {
 // perform does the rest of one node's step. Nodes are independent of each other: it runs for many at a time.
 func (c *Controller) perform(ctx context.Context, s step) error {
 	if s.failed != nil {
-		c.ledger.fail(s.key, s.view.name, s.image, *s.failed)
+		c.ledger.fail(s.key, s.view.name, s.image, *s.failed, s.retry)
 	}
 	if s.request != nil {
 		carrier, err := c.create(ctx, s)
@@ -70,7 +70,7 @@ func (c *Controller) create(ctx context.Context, s step) (*corev1.Pod, error) {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
 		c.ledger.fail(s.key, s.view.name, s.image, delivery.Problem{
 			Reason: v1beta1.ReasonDeliveryRefused, Message: err.Error(),
-		})
+		}, s.retry)
 		log.FromContext(ctx).V(2).Info("Carrier refused", "node", s.view.name, "reason", err.Error())
 		return nil, nil
 	}

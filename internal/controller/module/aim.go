@@ -3,6 +3,8 @@
 package module
 
 import (
+	"time"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/rollout"
@@ -37,6 +39,14 @@ type aim struct {
 	// stay is the entry that the node keeps until its turn comes; nil: the turn has come. The image is delivered ahead when it shall be.
 	stay  *v1beta1.NodeModuleSpec
 	ahead bool
+}
+
+// asked is the last request to try again; zero: there was none.
+func (a *aim) asked() time.Time {
+	if a.wishes.Retry == nil {
+		return time.Time{}
+	}
+	return a.wishes.Retry.Time
 }
 
 // aim decides what the Module wants of a node.

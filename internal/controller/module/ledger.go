@@ -51,6 +51,8 @@ type failure struct {
 	at      time.Time
 	rest    time.Duration
 	until   time.Time
+	// retry is the last request to try again that stood then; zero: none.
+	retry time.Time
 }
 
 func newLedger(slots int, clock clock.PassiveClock) *ledger {
@@ -118,24 +120,25 @@ func (l *ledger) look(key types.NamespacedName, views []view) {
 }
 
 // fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long each time, up to 5 min.
-func (l *ledger) fail(key types.NamespacedName, node, image string, problem delivery.Problem) {
+func (l *ledger) fail(key types.NamespacedName, node, image string, problem delivery.Problem, retry time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := place{node, image}
 	f := l.at(key).failures[at]
-	f.problem = problem
+	f.problem, f.retry = problem, retry
 	f.rest = min(max(2*f.rest, firstRest), longRest)
 	f.at = l.clock.Now()
 	f.until = f.at.Add(f.rest)
 	l.at(key).failures[at] = f
 }
 
-// resting reports whether the delivery failed too recently to try again.
-func (l *ledger) resting(key types.NamespacedName, node, image string) bool {
+// resting reports whether the delivery failed too recently to try again, unless somebody has asked for that since: requests are told apart by
+// their times, which are by clocks of people.
+func (l *ledger) resting(key types.NamespacedName, node, image string, retry time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f, ok := l.read(key).failures[place{node, image}]
-	return ok && l.clock.Now().Before(f.until)
+	return ok && l.clock.Now().Before(f.until) && !retry.After(f.retry)
 }
 
 // failed is when the delivery failed last; zero: it did not.

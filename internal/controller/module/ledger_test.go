@@ -29,7 +29,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	}
 	pl := &planner{
 		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, orders: newMappings().of(given()),
-		trusted: func(types.UID) bool { return false }, resting: func(string, string) bool { return false },
+		trusted: func(types.UID) bool { return false }, resting: func(string, string, time.Time) bool { return false },
 		failed: func(node, _ string) time.Time { return failed[node] }, now: noon, seen: &rollout.Sightings{},
 		waited: func(types.UID) time.Duration { return 0 }, drained: func(string) wait { return wait{} },
 	}
@@ -82,12 +82,13 @@ func TestSlotsAreGivenOutOnce(t *testing.T) {
 }
 
 func TestFailuresRestLongerEachTime(t *testing.T) {
+	asked := noon.Add(-24 * time.Hour)
 	now := clocktesting.NewFakePassiveClock(noon)
 	l := newLedger(1, now)
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	problem := delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
-		l.fail(key, "n", "r/nic:1", problem)
+		l.fail(key, "n", "r/nic:1", problem, asked)
 		if got := l.nextRetry(key); got != want {
 			t.Errorf("rests %s, want %s", got, want)
 		}
@@ -95,15 +96,18 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 			t.Errorf("failed at %s, want now", got)
 		}
 		now.SetTime(now.Now().Add(want - time.Millisecond))
-		if !l.resting(key, "n", "r/nic:1") {
+		if !l.resting(key, "n", "r/nic:1", asked) || !l.resting(key, "n", "r/nic:1", time.Time{}) {
 			t.Error("tried too early")
 		}
+		if l.resting(key, "n", "r/nic:1", asked.Add(time.Second)) {
+			t.Error("somebody asked again, by a clock that is a day behind, and it rests")
+		}
 		now.SetTime(now.Now().Add(time.Millisecond))
-		if l.resting(key, "n", "r/nic:1") {
+		if l.resting(key, "n", "r/nic:1", asked) {
 			t.Error("rests too long")
 		}
 	}
-	if l.resting(key, "n", "r/nic:2") || l.resting(key, "m", "r/nic:1") {
+	if l.resting(key, "n", "r/nic:2", asked) || l.resting(key, "m", "r/nic:1", asked) {
 		t.Error("another image or another node does not rest")
 	}
 	if got := l.problems(key, nil)["n"]; got != problem {
@@ -132,7 +136,7 @@ func TestTheLedgerForgets(t *testing.T) {
 	// A pass of a Module that is gone asks all that any pass asks.
 	l.created(key, "b")
 	l.waited(key, "b")
-	l.resting(key, "n", "r/nic:1")
+	l.resting(key, "n", "r/nic:1", time.Time{})
 	l.failed(key, "n", "r/nic:1")
 	l.retain(key, "n", "")
 	l.nextRetry(key)

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -70,8 +69,9 @@ type step struct {
 	consumers []string
 	restores  bool
 	options   v1beta1.DrainOptions
-	// image that the node needs delivered, or nothing: failures with any other are history.
+	// image that the node needs delivered, or nothing: failures with any other are history. retry is the last request to try again; zero: none.
 	image string
+	retry time.Time
 	// mountless: it is to be remembered, with what is written, that the node mounts no images.
 	mountless bool
 }
@@ -95,7 +95,7 @@ type planner struct {
 	// trusted reports whether this process created the carrier with that UID.
 	trusted func(types.UID) bool
 	// resting reports whether a delivery has failed there so recently that it is not tried yet.
-	resting func(node, image string) bool
+	resting func(node, image string, retry time.Time) bool
 	// waited is how long the process has seen a carrier as it is, running or not.
 	waited func(types.UID) time.Duration
 	// drained is what is known of the drain of a node.
@@ -126,7 +126,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		snap:    snap,
 		options: &c.options,
 		trusted: func(uid types.UID) bool { return c.ledger.created(snap.key, uid) },
-		resting: func(node, image string) bool { return c.ledger.resting(snap.key, node, image) },
+		resting: func(node, image string, retry time.Time) bool { return c.ledger.resting(snap.key, node, image, retry) },
 		waited:  func(uid types.UID) time.Duration { return c.ledger.waited(snap.key, uid) },
 		drained: func(node string) wait { return c.drains.of(snap.key, node) },
 		failed:  func(node, image string) time.Time { return c.ledger.failed(snap.key, node, image) },
@@ -233,7 +233,7 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 		s.writeUnlessRight(a.delivered(v))
 		return false
 	}
-	s.image = a.order.Config.ContainerImage
+	s.image, s.retry = a.order.Config.ContainerImage, a.asked()
 	var current *corev1.Pod
 	name := delivery.CarrierName(s.key.Namespace, s.key.Name, v.name, id)
 	for _, pod := range v.carriers {
@@ -276,7 +276,7 @@ func (pl *planner) present(s *step, a *aim) (working bool) {
 // deliver asks for a carrier, unless the node cannot run one now.
 func (pl *planner) deliver(s *step, a *aim) {
 	node, order := s.view.node, a.order
-	if !placement.Ready(node) || pl.rests(s, a.wishes.Retry) {
+	if !placement.Ready(node) || pl.resting(s.view.name, s.image, s.retry) {
 		return
 	}
 	if pl.snap.unsealed != nil {
@@ -294,11 +294,6 @@ func (pl *planner) deliver(s *step, a *aim) {
 		AgentImage: pl.options.AgentImage,
 	}
 	s.write = a.carriedBy("").DeepCopy()
-}
-
-// rests reports whether a delivery has failed too recently to be tried again, unless somebody has asked for that since.
-func (pl *planner) rests(s *step, retry *metav1.Time) bool {
-	return pl.resting(s.view.name, s.image) && (retry == nil || !retry.After(pl.failed(s.view.name, s.image)))
 }
 
 // writeUnlessRight applies the order unless the entry, and the object's owner, are so already.

@@ -107,7 +107,7 @@ func (s *scene) play(t *testing.T) outcome {
 		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}, defined: metav1.NewTime(s.defined), verdict: s.verdict, allocation: s.allocation},
 		options: &Options{AgentImage: "agent:1", DeliveryMode: delivery.ModeImageVolume},
 		trusted: func(types.UID) bool { return s.trusted },
-		resting: func(string, string) bool { return s.resting },
+		resting: func(_, _ string, retry time.Time) bool { return s.resting && retry.IsZero() },
 		failed:  func(string, string) time.Time { return time.Time{} },
 		waited:  func(types.UID) time.Duration { return s.waited },
 		drained: func(string) wait { return wait{} },

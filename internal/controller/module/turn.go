@@ -116,7 +116,7 @@ func (pl *planner) part(v *view, a *aim) rollout.Node {
 	switch {
 	case a.order != nil:
 		f.Config, f.Delivery = &a.order.Config, a.order.Delivery.ID
-		f.Late = pl.late(v, f.Delivery, a.order.Config.ContainerImage)
+		f.Late = pl.late(v, a)
 	case a.leave == "" && v.entry != nil && v.entry.Delivery != nil:
 		// Paused, or not to be resolved: it counts, with what it has.
 		f.Config, f.Delivery = &v.entry.Config, v.entry.Delivery.ID
@@ -129,11 +129,11 @@ func (pl *planner) part(v *view, a *aim) rollout.Node {
 }
 
 // late reports whether a delivery does not come: it failed not long ago, the carrier does not start, or nobody takes what it has ready.
-func (pl *planner) late(v *view, id, image string) bool {
-	if pl.resting(v.name, image) {
+func (pl *planner) late(v *view, a *aim) bool {
+	if pl.resting(v.name, a.order.Config.ContainerImage, a.asked()) {
 		return true
 	}
-	name := delivery.CarrierName(pl.snap.key.Namespace, pl.snap.key.Name, v.name, id)
+	name := delivery.CarrierName(pl.snap.key.Namespace, pl.snap.key.Name, v.name, a.order.Delivery.ID)
 	for _, pod := range v.carriers {
 		if pod.Name == name && (delivery.ProblemOf(pod) != nil || pl.stalled(pod) || pl.uncollected(pod)) {
 			return true
