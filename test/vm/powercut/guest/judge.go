@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/test/vm/powercut/say"
 )
@@ -25,8 +27,8 @@ import (
 // bootLimit is how long the agent may take to load without an API server, on an emulated processor of a busy machine.
 const bootLimit = 4 * time.Minute
 
-// pause is between two looks at something that has no event.
-func pause() { <-time.After(10 * time.Millisecond) }
+// lookEvery is between two looks at something that has no event.
+const lookEvery = 10 * time.Millisecond
 
 // judge says what the last cut has left: whether all files are whole, and which build the agent loads from them.
 func (n *node) judge(ctx context.Context) (say.Judgement, error) {
@@ -67,14 +69,18 @@ func (n *node) bootOnce(ctx context.Context, held map[string]string) (live int, 
 	if err != nil {
 		return 0, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	ctx, cancel := context.WithCancel(ctx)
 	booted := make(chan error, 1)
 	go func() { booted <- a.Boot(ctx) }()
-	for live == 0 && why == "" && ctx.Err() == nil && err == nil {
-		pause()
+	err = wait.PollUntilContextTimeout(ctx, lookEvery, bootLimit, true, func(context.Context) (bool, error) {
+		var err error
 		if live, err = n.live(n.Worked, n.Issued); live == 0 && err == nil {
 			why = n.heldBack(held)
 		}
+		return live != 0 || why != "", err
+	})
+	if wait.Interrupted(err) {
+		err = nil // nothing is live, and nothing holds it back: the host counts that
 	}
 	cancel()
 	return live, why, errors.Join(err, <-booted)

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +18,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent/kcall"
@@ -59,7 +62,7 @@ func run(ctx context.Context) error {
 	if err := os.MkdirAll(disk, 0o700); err != nil {
 		return err
 	}
-	if err := mountDisk(o.FileSystem); err != nil {
+	if err := mountDisk(ctx, o.FileSystem); err != nil {
 		return err
 	}
 	ctx = klog.NewContext(ctx, klog.Background())
@@ -135,16 +138,14 @@ func loadAll(dir string) error {
 }
 
 // mountDisk mounts the disk, with the file system's own recovery and its defaults. The device may come a moment after its driver.
-func mountDisk(fileSystem string) error {
-	const tries = 600
-	var err error
-	for range tries {
-		if err = unix.Mount("/dev/vda", disk, fileSystem, 0, ""); !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENXIO) {
-			break
-		}
-		pause()
-	}
-	if err != nil {
+func mountDisk(ctx context.Context, fileSystem string) error {
+	const limit = time.Minute
+	var mounted error
+	err := wait.PollUntilContextTimeout(ctx, lookEvery, limit, true, func(context.Context) (bool, error) {
+		mounted = unix.Mount("/dev/vda", disk, fileSystem, 0, "")
+		return !errors.Is(mounted, unix.ENOENT) && !errors.Is(mounted, unix.ENXIO), nil
+	})
+	if err := cmp.Or(mounted, err); err != nil {
 		return fmt.Errorf("mount the disk: %w", err)
 	}
 	return nil

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// lateEvery says which orders are delivered only a while after they are given.
-	lateEvery = 4
-	late      = 300 * time.Millisecond
+	// lateEvery says which orders are delivered only a while after they are given, as a carrier takes its time: a cut in that while
+	// leaves an order without its build, and the previous one has to serve.
+	lateEvery = 2
+	late      = 800 * time.Millisecond
 	// orderLimit is how long one order may take.
 	orderLimit = 4 * time.Minute
 )
@@ -72,7 +73,7 @@ func (n *node) give(server *apiServer, order int) error {
 	if !isLate {
 		return nil
 	}
-	<-time.After(late) // the order waits for its delivery
+	<-time.After(late) // waits for nothing: this is how long the carrier takes
 	return n.deliver(order)
 }
 
