@@ -232,7 +232,7 @@ func imageTree(delivery fs.FS, release string) (fs.FS, *kmod.Tree, error) {
 }
 
 // walkedHostTree indexes the host's own modules by looking at every directory.
-func walkedHostTree(h host.Host) (fs.FS, *kmod.Tree, error) { return hostTree(h, kmod.NewTree) }
+func walkedHostTree(h host.Host) (fs.FS, *kmod.Tree, error) { return hostTree(h, kmod.NewHostTree) }
 
 // hostTree indexes the host's own modules; a host without any is fine.
 func hostTree(h host.Host, index func(fs.FS) (*kmod.Tree, error)) (fs.FS, *kmod.Tree, error) {

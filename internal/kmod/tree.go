@@ -40,10 +40,16 @@ type readResult struct {
 }
 
 // NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS). Symbolic links are never followed, whether
-// they name directories ("host", "build", "source") or files (weak-updates). When several files hold one name, depmod's
+// they name directories ("host", "build", "source") or files. When several files hold one name, depmod's
 // search order decides as distributions configure it: updates, extra, everything else, weak-updates; within one of these
 // the lexically first path. A directory that does not exist is an error that wraps fs.ErrNotExist.
-func NewTree(fsys fs.FS) (*Tree, error) {
+func NewTree(fsys fs.FS) (*Tree, error) { return walk(fsys, false) }
+
+// NewHostTree is NewTree for a node's own directory, whose links to modules are followed as depmod does: RHEL's weak-updates, and what packages
+// put into extra, lead to a module that was built for another kernel and fits this one. A link that leads nowhere is none.
+func NewHostTree(fsys fs.FS) (*Tree, error) { return walk(fsys, true) }
+
+func walk(fsys fs.FS, links bool) (*Tree, error) {
 	t := &Tree{fsys: fsys, files: map[string]string{}, builtin: map[string]bool{}, infos: map[string]readResult{}}
 	seen := 0
 	err := fs.WalkDir(fsys, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -56,7 +62,7 @@ func NewTree(fsys fs.FS) (*Tree, error) {
 		switch {
 		case entry.IsDir() && (file == "build" || file == "source"):
 			return fs.SkipDir // kernel headers and sources; depmod leaves them out as well
-		case entry.Type().IsRegular():
+		case entry.Type().IsRegular(), links && leadsToModule(fsys, file, entry):
 			t.add(file)
 		}
 		return nil
@@ -67,9 +73,17 @@ func NewTree(fsys fs.FS) (*Tree, error) {
 	return t, t.readBuiltin()
 }
 
-// NewIndexedTree is NewTree for a node's own directory: the files are those of depmod's modules.dep, so that no directory is walked, which takes
-// longer than all else at a boot. It knows what modprobe knows; a module that was put there since is not found, and links are. Without
-// modules.dep it is NewTree.
+func leadsToModule(fsys fs.FS, file string, entry fs.DirEntry) bool {
+	if _, ok := ModuleName(file); !ok || entry.Type()&fs.ModeSymlink == 0 {
+		return false
+	}
+	info, err := fs.Stat(fsys, file)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// NewIndexedTree is NewHostTree without walking: the files are those of depmod's modules.dep, so that no directory is walked, which takes
+// longer than all else at a boot. It knows what modprobe knows; a module that was put there since is not found. Without
+// modules.dep it is NewHostTree.
 func NewIndexedTree(fsys fs.FS) (*Tree, error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
@@ -86,7 +100,7 @@ func NewIndexedTree(fsys fs.FS) (*Tree, error) {
 		return nil, err
 	}
 	if len(content) == 0 {
-		return NewTree(fsys)
+		return NewHostTree(fsys)
 	}
 	for line := range strings.Lines(string(content)) {
 		if file, _, ok := strings.Cut(line, ":"); ok && fs.ValidPath(file) {

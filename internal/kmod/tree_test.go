@@ -70,6 +70,63 @@ func TestTreeIndex(t *testing.T) {
 	}
 }
 
+// TestHostTree follows a node's links to modules, as depmod does, on a real file system.
+func TestHostTree(t *testing.T) {
+	for name, test := range map[string]struct {
+		files []string
+		links map[string]string
+		want  map[string]string
+	}{
+		"weak-updates lead to another kernel's module": {
+			files: []string{"5.14.0-1/extra/pkg/a.ko.xz"},
+			links: map[string]string{"5.14.0-2/weak-updates/pkg/a.ko.xz": "../../../5.14.0-1/extra/pkg/a.ko.xz"},
+			want:  map[string]string{"a": "weak-updates/pkg/a.ko.xz"},
+		},
+		"a link in extra comes before the kernel's own": {
+			files: []string{"5.14.0-2/kernel/a.ko", "opt/a.ko"},
+			links: map[string]string{"5.14.0-2/extra/a.ko": "../../opt/a.ko"},
+			want:  map[string]string{"a": "extra/a.ko"},
+		},
+		"links that lead nowhere, to a directory or to themselves": {
+			files: []string{"5.14.0-2/kernel/b.ko"},
+			links: map[string]string{
+				"5.14.0-2/weak-updates/b.ko": "../../gone.ko", "5.14.0-2/extra/b.ko": "../kernel", "5.14.0-2/updates/b.ko": "b.ko", "5.14.0-2/build": "../5.14.0-2",
+			},
+			want: map[string]string{"b": "kernel/b.ko"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, file := range test.files {
+				put(t, filepath.Join(dir, file), func(name string) error { return os.WriteFile(name, nil, 0o600) })
+			}
+			for link, target := range test.links {
+				put(t, filepath.Join(dir, link), func(name string) error { return os.Symlink(target, name) })
+			}
+			for how, index := range map[string]func(fs.FS) (*kmod.Tree, error){"walked": kmod.NewHostTree, "without an index": kmod.NewIndexedTree} {
+				tree, err := index(os.DirFS(filepath.Join(dir, "5.14.0-2")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := map[string]string{}
+				for _, module := range tree.Names() {
+					got[module], _ = tree.Path(module)
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", how, diff)
+				}
+			}
+		})
+	}
+}
+
+func put(t *testing.T, name string, do func(string) error) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), do(name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestIndexedTree takes depmod's word for where modules are, and looks for itself where there is none.
 func TestIndexedTree(t *testing.T) {
 	index := func(lines string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(lines)} }

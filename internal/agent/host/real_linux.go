@@ -167,7 +167,7 @@ func (r *Real) Dumps() ([]Dump, error) {
 }
 
 // Tree implements Host.
-func (r *Real) Tree() (fs.FS, error) { return os.DirFS(r.modulesDir()), nil }
+func (r *Real) Tree() (fs.FS, error) { return hostTree{dir: r.modulesDir(), root: r.root}, nil }
 
 // modulesDir is lib/modules/<release>. A pod mounts the host's /lib/modules, which the kubelet has resolved where /lib
 // is a link; on a host itself both names lead there.

@@ -137,7 +137,7 @@ func (s Stage) addHosts(target string, c Content) error {
 		return err
 	}
 	hostFS := os.DirFS(s.HostModules)
-	host, err := kmod.NewTree(hostFS)
+	host, err := kmod.NewHostTree(hostFS)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

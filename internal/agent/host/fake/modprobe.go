@@ -26,7 +26,7 @@ func (h *Host) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
 	if err != nil {
 		return err
 	}
-	hostTree, err := kmod.NewTree(hostFS)
+	hostTree, err := kmod.NewHostTree(hostFS)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("modprobe: %w", err)
 	}
