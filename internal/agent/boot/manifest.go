@@ -102,6 +102,7 @@ func (o PodOptions) complete(spec *corev1.PodSpec) {
 	if caps := c.SecurityContext.Capabilities; caps != nil { // nobody hears who holds a module
 		caps.Add = slices.DeleteFunc(caps.Add, func(c corev1.Capability) bool { return c == "SYS_PTRACE" })
 	}
+	c.SecurityContext.AppArmorProfile = nil // the runtime's forbids only that
 	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil })
 	unused := func(name string) bool { return name == podsVolume || name == logsVolume }
 	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return unused(m.Name) })

@@ -47,6 +47,7 @@ func TestStaticPodIsTheDaemonSets(t *testing.T) {
 	want, got := set.Spec.Template.Spec, pod.Spec
 	caps := want.Containers[0].SecurityContext.Capabilities
 	caps.Add = slices.DeleteFunc(caps.Add, func(c corev1.Capability) bool { return c == "SYS_PTRACE" }) // it serves the names of holders
+	want.Containers[0].SecurityContext.AppArmorProfile = nil                                            // as does this
 	differ := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
 		case ".ServiceAccountName", ".AutomountServiceAccountToken", ".DNSPolicy", ".NodeSelector", ".Priority", ".Name", ".Image", ".Args", ".Env", ".Volumes", ".VolumeMounts":

@@ -58,6 +58,9 @@ func List(pod *corev1.PodSpec) ([]Item, error) {
 	if options := c.SecurityContext.SELinuxOptions; options != nil {
 		add("SELinux type "+options.Type, func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.SELinuxOptions = nil })
 	}
+	if profile := c.SecurityContext.AppArmorProfile; profile != nil {
+		add("AppArmor "+string(profile.Type), func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.AppArmorProfile = nil })
+	}
 	if pod.HostNetwork {
 		add("hostNetwork", func(p *corev1.PodSpec) { p.HostNetwork, p.DNSPolicy = false, corev1.DNSClusterFirst })
 	}

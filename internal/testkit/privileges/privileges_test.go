@@ -150,6 +150,7 @@ func TestNoPtrace(t *testing.T) {
 	want := pod(t)
 	caps := want.Containers[0].SecurityContext.Capabilities
 	caps.Add = slices.DeleteFunc(caps.Add, func(c corev1.Capability) bool { return c == "SYS_PTRACE" })
+	want.Containers[0].SecurityContext.AppArmorProfile = nil
 	if len(caps.Add) != 3 {
 		t.Errorf("capabilities %v", caps.Add)
 	}

@@ -40,6 +40,7 @@ type probe struct {
 
 // untested are items that this kernel and container runtime do not look at, with the reason.
 var untested = map[string]string{
+	"AppArmor Unconfined":                "the node's kernel has no AppArmor profile loaded",
 	"SELinux type spc_t":                 "Debian's kernel has no SELinux policy loaded",
 	"mount /lib/modules":                 "for rawArgs that name no directory, which is up to modprobe",
 	"mount /host/var/lib/systemd/pstore": "for nodes with systemd",
