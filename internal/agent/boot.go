@@ -98,6 +98,9 @@ func (loadsOnly) Unload(_ context.Context, r host.UnloadRequest) error {
 // probesOnly is modprobe, but for command lines that remove.
 type probesOnly struct{ program Modprobe }
 
+// ModprobeRunning is the program's answer.
+func (p probesOnly) ModprobeRunning() bool { return p.program.ModprobeRunning() }
+
 // Modprobe refuses to remove.
 func (p probesOnly) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
 	if modprobe.Parse(r.Args).Remove {

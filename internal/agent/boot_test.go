@@ -157,6 +157,8 @@ func TestBootProbesNothingAway(t *testing.T) {
 
 type countingModprobe struct{ asked *int }
 
+func (countingModprobe) ModprobeRunning() bool { return false }
+
 func (c countingModprobe) Modprobe(context.Context, host.ModprobeRequest) error {
 	*c.asked++
 	return nil

@@ -40,9 +40,11 @@ func (p *pass) mindFuse(ctx context.Context) error {
 		return err
 	}
 	// Loads are made one after another, and none is being made now: one that is still open has been left behind, by this agent or the last.
+	// A modprobe that hangs at one module may still load the next.
+	running := p.o.Modprobe != nil && p.o.Modprobe.ModprobeRunning()
 	for _, s := range p.o.Fuse.List(now) {
-		state := p.present[s.Build.Module]
-		if !s.Loading || state == host.StateComing {
+		state, present := p.present[s.Build.Module]
+		if !s.Loading || state == host.StateComing || !present && running {
 			continue
 		}
 		if err := p.o.Fuse.Done(s.Build, state == host.StateLive, now); err != nil {
@@ -126,8 +128,12 @@ func (p *pass) heldBack(f facts) (*report, error) {
 			State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonQuarantined, Next: hold.Until,
 			Message: fmt.Sprintf("Not loaded: %v. Look at the node's console and pstore; another build may be loaded at once.", hold),
 		}
-		if hold.Quarantined {
+		switch {
+		case hold.Quarantined:
 			r.State = v1beta1.AttemptFailed
+		case hold.Until.IsZero():
+			r.Reason, r.Message = v1beta1.ReasonTimeout, fmt.Sprintf("Not loaded: %v.", hold)
+			return r, nil
 		}
 		r.Strike, r.Strikes = p.strike(f, s.burns())
 		return r, nil

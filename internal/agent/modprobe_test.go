@@ -40,7 +40,11 @@ type probes struct {
 	before func()
 	broken error
 	alias  map[string]string
+	// running: a call that was left behind has not ended.
+	running bool
 }
+
+func (p *probes) ModprobeRunning() bool { return p.running }
 
 func (p *probes) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
 	p.lines = append(p.lines, r.Args)
@@ -204,6 +208,41 @@ func TestModprobeHangs(t *testing.T) {
 	same(t, "attempt", "", attempt(r.pass(order("gadget", d, args(loadV, nil))), "gadget"))
 	r.pass(order("gadget", d, args(loadV, nil), absent))
 	same(t, "live", []string(nil), liveNow(r))
+}
+
+// TestModprobeHangsBeforeAModule that takes the node down when it gets there: its load was never seen to end, so it counts.
+func TestModprobeHangsBeforeAModule(t *testing.T) {
+	for name, test := range map[string]struct {
+		running bool
+		// reached: the modules that came while nobody waited any more.
+		reached []synth.Module
+		want    string // what is said once more time has passed
+		after   string // what is said after the node went down
+	}{
+		"it still hangs":              {running: true, want: "Waiting Timeout", after: "Waiting Quarantined"},
+		"it hangs at the last module": {running: true, reached: []synth.Module{busCore}, want: "Waiting Timeout", after: "Waiting Quarantined"},
+		"it has ended":                {want: "Failed Timeout", after: "Waiting Quarantined"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{Tree: hostTreeOf(busCore)})
+			p := &probes{Host: r.host, broken: fmt.Errorf("modprobe gadget: %w", host.ErrTimeout)}
+			o := order("gadget", r.deliver("d1", stacked), args(loadV, nil))
+			r.boot(p, o)
+			p.running = test.running
+			for _, m := range test.reached {
+				if err := r.host.Insmod(ko(m)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.clock.Step(time.Minute)
+			same(t, "attempt", test.want, attempt(r.pass(o), "gadget"))
+			same(t, "calls", map[bool]int{true: 1, false: 2}[test.running], len(p.lines))
+			r.host.Reboot("") // the module takes the node down
+			p.running = false
+			r.boot(p, o)
+			same(t, "after the crash", test.after, attempt(r.last, "gadget"))
+		})
+	}
 }
 
 // TestModprobeLeavesWhatIsInUse and says who uses it.

@@ -56,4 +56,7 @@ type Blacklist interface {
 type Modprobe interface {
 	// Modprobe makes one call. Errors are as those of host.Host's Load and Unload, or what the program said.
 	Modprobe(ctx context.Context, r host.ModprobeRequest) error
+
+	// ModprobeRunning tells whether a call that was left behind has not ended: it may still load what it has not reached yet.
+	ModprobeRunning() bool
 }

@@ -20,6 +20,9 @@ func (r *Real) HasModprobe() bool {
 	return err == nil
 }
 
+// ModprobeRunning tells whether a call that was left behind has not ended.
+func (r *Real) ModprobeRunning() bool { return r.modprobe.Running() }
+
 // Modprobe lays the image's tree out and runs kmod's modprobe on it, as a child with the deadline of kernel calls. Its errors are those of
 // Load and Unload, as far as the program tells the kernel's answer.
 func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {

@@ -81,6 +81,13 @@ func (r *Runner) Run(args []string, c Content) error {
 	}
 }
 
+// Running tells whether a call that was left behind has not ended.
+func (r *Runner) Running() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.left) > 0
+}
+
 func (r *Runner) isLeft(root string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

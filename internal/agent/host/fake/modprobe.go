@@ -14,6 +14,9 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
+// ModprobeRunning is false: a call ends before it returns.
+func (*Host) ModprobeRunning() bool { return false }
+
 // Modprobe plays kmod's modprobe: it loads the modules that the command line names, and what they need, or removes them, and what nobody uses
 // any more then. It knows no configuration. Its calls of the kernel are in the call journal like all others, and fail as scripted.
 func (h *Host) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
