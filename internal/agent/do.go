@@ -15,7 +15,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/kmod"
 )
@@ -25,30 +24,6 @@ func (p *pass) fail(ctx context.Context, f facts, hash string, r report) {
 	p.retries[f.task] = p.retries[f.task].next(hash, p.o.Clock.Now(), r)
 	klog.FromContext(ctx).Info("Order not fulfilled", "module", f.key.String(), "state", r.State, "reason", r.Reason,
 		"message", r.Message, "attempt", p.retries[f.task].report.Attempt, "previous", f.previous)
-}
-
-// importDelivery takes over what the carrier has delivered, if it has.
-func (p *pass) importDelivery(ctx context.Context, f facts) error {
-	d := f.order.Delivery
-	digest, err := p.o.Store.Import(ctx, d.ID, d.CarrierUID)
-	var refused *manifest.Failure
-	switch {
-	case errors.As(err, &refused):
-		p.fail(ctx, f, f.carrierHash(), report{State: v1beta1.AttemptFailed, Reason: refused.Reason, Message: refused.Message})
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		p.looked[f.key] = true
-		return nil
-	case err != nil:
-		p.fail(ctx, f, f.carrierHash(), report{
-			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonImageUnreadable,
-			Message: fmt.Sprintf("The carrier's output cannot be imported: %v.", err),
-		})
-		return nil
-	}
-	klog.FromContext(ctx).Info("Imported", "module", f.key.String(), "delivery", d.ID, "digest", digest)
-	p.held[d.ID] = digest
-	return nil
 }
 
 // resolve finds out what to load.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"syscall"
 
 	"k8s.io/klog/v2"
 
@@ -36,19 +36,19 @@ func (p *pass) takeNext(ctx context.Context, k key) *report {
 	if was, ok := p.nextRefused[k]; ok && was.carrier == string(next.CarrierUID) {
 		return &was.report
 	}
-	digest, err := p.o.Store.Import(ctx, next.ID, next.CarrierUID)
+	digest, err := p.importTree(ctx, next)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case notDelivered(err):
 		p.ahead[next.CarrierUID] = true
 		return nil
+	case errors.Is(err, syscall.ENOSPC):
+		p.ahead[next.CarrierUID] = true // there may be room by then
+		r := importReport(err)
+		return &r
 	case err != nil:
-		r := report{
-			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonImageUnreadable,
-			Message: fmt.Sprintf("What the next order needs cannot be imported: %v. What is loaded stays.", err),
-		}
-		var refused *manifest.Failure
-		if errors.As(err, &refused) {
-			r.Reason, r.Message = refused.Reason, refused.Message
+		r := importReport(err)
+		if !errors.As(err, new(*manifest.Failure)) {
+			r.Message = fmt.Sprintf("What the next order needs cannot be imported: %v. What is loaded stays.", err)
 		}
 		p.nextRefused[k] = nextRefused{carrier: string(next.CarrierUID), report: r}
 		klog.FromContext(ctx).Info("Next delivery refused", "module", k.String(), "reason", r.Reason, "message", r.Message)

@@ -281,31 +281,3 @@ func (p *pass) wakeAt(d decision) {
 		p.wake = d.wake
 	}
 }
-
-// needed are the deliveries to keep: wanted, in use, and one step back, of every order that stands.
-func (p *pass) needed() map[string]string {
-	need := map[string]string{}
-	keep := func(id string) {
-		if digest, ok := p.held[id]; ok {
-			need[id] = digest
-		}
-	}
-	for k, o := range p.orders {
-		keep(deliveryID(o))
-		if o.Next != nil {
-			keep(o.Next.ID)
-		}
-		for _, id := range p.journal.Deliveries[k] {
-			keep(id)
-		}
-	}
-	for _, l := range p.journal.Loaded {
-		keep(l.DeliveryID)
-	}
-	for k, w := range p.journal.Worked {
-		if p.orders[k] != nil {
-			keep(w.DeliveryID)
-		}
-	}
-	return need
-}

@@ -16,7 +16,7 @@ type Store interface {
 	// Import copies the output of the carrier pod with that UID into the store under the delivery id and returns the
 	// digest of the imported tree. An error that wraps fs.ErrNotExist means: nothing complete there yet, ask again;
 	// one that wraps *manifest.Failure says why the carrier's output will never do. Importing an id that is held
-	// already changes nothing.
+	// already changes nothing. One that wraps syscall.ENOSPC means: there is no room for it now.
 	Import(ctx context.Context, id string, carrier types.UID) (digest string, err error)
 
 	// Open verifies a held delivery against its digest and returns its tree, whose root holds lib/modules/<kernel>

@@ -46,7 +46,8 @@ func OutputDir(uid types.UID) (string, error) {
 
 // Import takes over the output of the carrier pod with that UID and returns the digest of its tree.
 // An error that wraps fs.ErrNotExist means: not complete yet. A *manifest.Failure carries the export's own
-// reason, or DeliveryRefused when the output lies about its content. Nothing of a failed import stays.
+// reason, or DeliveryRefused when the output lies about its content. One that wraps syscall.ENOSPC means: there is no
+// room for it now. Nothing of a failed import stays.
 func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (string, error) {
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("delivery id %q is not acceptable", id)
@@ -62,6 +63,9 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	m, err := readManifest(out)
 	if err != nil {
 		return "", err
+	}
+	if err := s.makeRoom(m); err != nil {
+		return "", fmt.Errorf("import: %w", err)
 	}
 	tmp, err := os.MkdirTemp(s.path(incomingDir), "tree-")
 	if err != nil {

@@ -39,6 +39,11 @@ const (
 	damagedDir    = "damaged"
 	incomingDir   = "incoming"
 
+	// DefaultMaxTotal is eight deliveries of the largest size.
+	DefaultMaxTotal = 8 * manifest.DefaultMaxBytes
+	// reserve stays free on the file system for what the agent has to note before each load.
+	reserve = 32 << 20
+
 	// keptDamaged is how many damaged things stay for a post-mortem.
 	keptDamaged = 2
 	// maxRecord is far above the size of a delivery's record, bytes.
@@ -58,6 +63,8 @@ type Options struct {
 	MaxFiles int
 	// MaxBytes per delivery; 0 means manifest.DefaultMaxBytes.
 	MaxBytes int64
+	// MaxTotal bounds the content of all deliveries, bytes; 0 means DefaultMaxTotal.
+	MaxTotal int64
 	// NoSync skips fsync. For throw-away stores: a power cut may then leave a damaged tree (which Open finds).
 	NoSync bool
 	// Clock is the real one unless set.
@@ -86,6 +93,7 @@ type record struct {
 func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 	opt.MaxFiles = cmp.Or(opt.MaxFiles, manifest.MaxFiles)
 	opt.MaxBytes = cmp.Or(opt.MaxBytes, manifest.DefaultMaxBytes)
+	opt.MaxTotal = cmp.Or(opt.MaxTotal, DefaultMaxTotal)
 	if opt.Clock == nil {
 		opt.Clock = clock.RealClock{}
 	}

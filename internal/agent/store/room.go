@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/drover-project/drover/internal/agent/manifest"
+)
+
+// makeRoom checks that a delivery fits; its error wraps syscall.ENOSPC. What is kept for a post-mortem only makes room first.
+func (s *Store) makeRoom(m manifest.Manifest) error {
+	if _, err := os.Lstat(s.tree(digestOf(m.Files))); err == nil {
+		return nil // shared with another delivery
+	}
+	var size int64
+	for _, e := range m.Files {
+		size += min(e.Size, s.opt.MaxBytes+1) // what is larger is refused later
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.fits(size)
+	if errors.Is(err, syscall.ENOSPC) {
+		if removed := s.forgetDamaged(); removed != nil {
+			return errors.Join(err, removed)
+		}
+		err = s.fits(size)
+	}
+	return err
+}
+
+func (s *Store) fits(size int64) error {
+	var held int64
+	err := filepath.WalkDir(s.path(treesDir), func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return fmt.Errorf("%s: %w", entry.Name(), err)
+		}
+		held += info.Size()
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look at what is held: %w", err)
+	}
+	if held+size > s.opt.MaxTotal {
+		return fmt.Errorf("%s needed, %s held, and at most %s: %w", mib(size), mib(held), mib(s.opt.MaxTotal), syscall.ENOSPC)
+	}
+	var on syscall.Statfs_t
+	if err := syscall.Statfs(s.dir, &on); err != nil {
+		return fmt.Errorf("look for free space: %w", err)
+	}
+	if free := int64(on.Bavail) * int64(on.Bsize); free < size+reserve { //nolint:gosec,unconvert // types differ between systems; no disk is that large
+		return fmt.Errorf("%s needed, %s free on the disk, and %s of it kept for the agent's own notes: %w", mib(size), mib(free), mib(reserve), syscall.ENOSPC)
+	}
+	return nil
+}
+
+func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+func (s *Store) forgetDamaged() error {
+	entries, err := os.ReadDir(s.path(damagedDir))
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.path(damagedDir), entry.Name())))
+	}
+	return err
+}
