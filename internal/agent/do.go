@@ -107,6 +107,9 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || s.is(m)) {
 			continue
 		}
+		if p.ending() {
+			return nil // the journal names what was begun; the next agent goes on
+		}
 		err := p.insert(ctx, f.key, s, f.parameters(s.Name))
 		if errors.Is(err, host.Errno("EEXIST")) && s.Name != f.plan.Main {
 			err = nil // a dependency that came meanwhile is taken as it is
@@ -321,6 +324,9 @@ func (p *pass) unload(ctx context.Context, f facts) error {
 		if m.Name != f.loaded.Main && !beforeMain {
 			_, live := f.live[f.loaded.Main]
 			beforeMain = !live
+		}
+		if p.ending() {
+			return nil // what is left is still ours in the journal
 		}
 		klog.FromContext(ctx).Info("Unloading", "module", f.key.String(), "name", m.Name, "buildID", m.BuildID)
 		err := p.o.Host.Unload(ctx, host.UnloadRequest{Name: m.Name, For: f.key.String()})

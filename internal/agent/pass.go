@@ -41,13 +41,15 @@ type pass struct {
 	notListed map[key]*report
 	// checked is what the checks of readyWhen said.
 	checked map[key]watched
+	// ending tells that the agent was told to stop: no further call to the kernel is begun.
+	ending func() bool
 	// wake is the earliest time at which some order has to be decided again.
 	wake time.Time
 }
 
 // newPass begins a pass over the orders of spec.
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
-	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, ahead: map[types.UID]bool{}, reloading: map[key]bool{}, checked: map[key]watched{}}
+	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, ahead: map[types.UID]bool{}, reloading: map[key]bool{}, checked: map[key]watched{}, ending: func() bool { return false }}
 	for i := range spec.Modules {
 		p.orders[keyOf(spec.Modules[i])] = &spec.Modules[i]
 	}
@@ -93,6 +95,7 @@ func (p *pass) keys() []key {
 // says it once more for all. Without outcomes, the kernel itself could not be read, and there is nothing to report.
 func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 	out := map[key]outcome{}
+	p.ending = func() bool { return ctx.Err() != nil }
 	if err := p.mindFuse(ctx); err != nil {
 		return nil, err
 	}

@@ -56,6 +56,10 @@ func TestAgentPrivileges(t *testing.T) {
 	if *got.Privileged || !*got.ReadOnlyRootFilesystem || spec.HostPID || spec.HostIPC {
 		t.Errorf("more than the agent needs: %+v", got)
 	}
+	const callDeadline = 60 // --kernel-call-deadline, which the DaemonSet leaves as it is
+	if *spec.TerminationGracePeriodSeconds < callDeadline+15 {
+		t.Errorf("%d s are too few to end in order: one call to the kernel may take %d", *spec.TerminationGracePeriodSeconds, callDeadline)
+	}
 	for _, mount := range spec.Containers[0].VolumeMounts {
 		switch mount.Name {
 		case "proc", "sys", "state", "tmp", "firmware":
