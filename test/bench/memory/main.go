@@ -98,10 +98,14 @@ func (r *result) measure(ctx context.Context, config *rest.Config, say func(stri
 	ended := make(chan error, 1)
 	go func() { ended <- caches.Start(ctx) }()
 	for _, kind := range []client.Object{&corev1.Node{}, &v1beta1.Module{}, &v1beta1.NodeModulesConfig{}} {
-		if _, err := caches.GetInformer(ctx, kind); err != nil { // returns when all is there
+		if _, err := caches.GetInformer(ctx, kind); err != nil { // before the cache has started, it returns at once
 			cancel()
 			return errors.Join(fmt.Errorf("fill the cache of %T: %w", kind, err), <-ended)
 		}
+	}
+	if !caches.WaitForCacheSync(ctx) {
+		cancel()
+		return errors.Join(errors.New("the caches were not filled"), <-ended)
 	}
 	if err := r.counted(ctx, caches); err != nil {
 		cancel()
