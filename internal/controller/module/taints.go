@@ -42,14 +42,21 @@ func (pl *planner) changing() map[string]bool {
 	return nodes
 }
 
-// settled reports whether the order is done, has failed, or waits for the next boot: what is live until then serves.
+// settled reports whether the order is done, has failed, or waits for the next boot: what is live until then serves. One whose kernel module is
+// removed and repaired again and again is done.
 func (v *view) settled() bool {
 	if v.entry.State != "" && v.entry.State != v1beta1.NodeModulePresent {
 		return false
 	}
-	if a := v.attempt; a != nil && a.State != v1beta1.AttemptAbsent && a.State != v1beta1.AttemptUnclaimed {
-		return a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired
+	if v.done() {
+		return true
 	}
+	a := v.attempt
+	return a != nil && (a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired)
+}
+
+// done reports whether what the entry orders is live.
+func (v *view) done() bool {
 	if !v.observed() || !v.inKernel() || !rollout.SameBuild(ptr.Deref(v.live.Config, v1beta1.ModuleConfig{}), v.entry.Config) {
 		return false
 	}
