@@ -170,7 +170,7 @@ kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, eve
 .PHONY: integration
 integration: export KUBERNETES ?= 1.31
 integration: ## Test the controllers and the device operators against the API server of another release (KUBERNETES=1.31 or 1.33; so do e2e and conformance)
-	@go run ./hack/runtests -results "" -packages "./internal/controller/... ./internal/operators/... ./test/api"
+	@go run ./hack/runtests -results "" -packages "./internal/controller/... ./internal/operator/... ./internal/operators/... ./test/api"
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel

@@ -47,8 +47,5 @@ func run(ctx context.Context, args []string) error {
 	if options.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
-	if options.DRA, err = operator.ServesDRA(mgr.GetRESTMapper()); err != nil {
-		return err
-	}
 	return start(ctx, mgr, options)
 }

@@ -25,8 +25,8 @@ import (
 )
 
 // cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and few of the pods.
-// Secrets are never read, and of ConfigMaps only that they changed.
-func cacheOptions() (cache.Options, error) {
+// Secrets are never read, and of ConfigMaps only that they changed. dra: the API server serves claims and DeviceClasses.
+func cacheOptions(dra bool) (cache.Options, error) {
 	ofModules, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)
@@ -34,23 +34,24 @@ func cacheOptions() (cache.Options, error) {
 	made := labels.NewSelector().Add(*ofModules)
 	// By name, so that the rights to these can be by name, too.
 	seal := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, module.SealPolicy)}
-	return cache.Options{
-		DefaultTransform: slim,
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:               {Transform: slimNode},
-			&corev1.Pod{}:                {Label: made, Transform: slimPod},
-			&v1beta1.NodeModulesConfig{}: {Transform: slimConfig},
-			&appsv1.DaemonSet{}:          {Label: made},
-			&batchv1.Job{}:               {Label: made},
-			&corev1.ConfigMap{}:          {Transform: slimMetadata},
-			&corev1.ServiceAccount{}:     {Label: made},
-			&resourcev1.ResourceClaim{}:  {Transform: slimClaim},
-			// Who wrote it tells whether it was made here.
-			&resourcev1.DeviceClass{}:                       {Label: made, Transform: whole},
-			&admissionv1.ValidatingAdmissionPolicy{}:        seal,
-			&admissionv1.ValidatingAdmissionPolicyBinding{}: seal,
-		},
-	}, nil
+	kinds := map[client.Object]cache.ByObject{
+		&corev1.Node{}:               {Transform: slimNode},
+		&corev1.Pod{}:                {Label: made, Transform: slimPod},
+		&v1beta1.NodeModulesConfig{}: {Transform: slimConfig},
+		&appsv1.DaemonSet{}:          {Label: made},
+		&batchv1.Job{}:               {Label: made},
+		&corev1.ConfigMap{}:          {Transform: slimMetadata},
+		&corev1.ServiceAccount{}:     {Label: made},
+
+		&admissionv1.ValidatingAdmissionPolicy{}:        seal,
+		&admissionv1.ValidatingAdmissionPolicyBinding{}: seal,
+	}
+	if dra {
+		kinds[&resourcev1.ResourceClaim{}] = cache.ByObject{Transform: slimClaim}
+		// Who wrote it tells whether it was made here.
+		kinds[&resourcev1.DeviceClass{}] = cache.ByObject{Label: made, Transform: whole}
+	}
+	return cache.Options{DefaultTransform: slim, ByObject: kinds}, nil
 }
 
 // slim drops what is only there for other writers. Managed fields can be half of an object.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -39,7 +41,8 @@ type Controller interface {
 }
 
 // NewManager makes the manager that runs the controllers. Its clients differ from base in the operator's user agent, and have no limit on
-// the client's side; the API server's own priority and fairness knows better what it can bear.
+// the client's side; the API server's own priority and fairness knows better what it can bear. It sets o.DRA: the cache asks for each of its
+// kinds at once, and ends the process for one that the API server does not serve.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	clients := kube.Hasty(base)
 	clients.UserAgent = version.UserAgent(Name)
@@ -61,13 +64,21 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	if err := ootov1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register our kinds: %w", err)
 	}
-	cached, err := cacheOptions()
+	mapper, err := newMapper(clients)
+	if err != nil {
+		return nil, err
+	}
+	if o.DRA, err = ServesDRA(mapper); err != nil {
+		return nil, err
+	}
+	cached, err := cacheOptions(o.DRA)
 	if err != nil {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(clients, ctrl.Options{
-		Scheme: scheme,
-		Cache:  cached,
+		Scheme:         scheme,
+		Cache:          cached,
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
 		// Reads wait until the cache has seen our own writes. Every controller relies on it: what it has just written
 		// is never written again.
 		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
@@ -98,6 +109,19 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		}
 	}
 	return mgr, nil
+}
+
+// newMapper makes what knows the kinds that the API server serves. It asks when it is asked.
+func newMapper(clients *rest.Config) (meta.RESTMapper, error) {
+	connection, err := rest.HTTPClientFor(clients)
+	if err != nil {
+		return nil, fmt.Errorf("make the connection to the API server: %w", err)
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(clients, connection)
+	if err != nil {
+		return nil, fmt.Errorf("make the mapper of kinds: %w", err)
+	}
+	return mapper, nil
 }
 
 // carrierUser is nobody in particular: the user of our own images.

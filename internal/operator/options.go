@@ -37,7 +37,7 @@ const (
 type Options struct {
 	// Namespace the operator runs in. The leader's Lease is there.
 	Namespace string
-	// DRA: the API server serves what DRA drivers need. No flag; see [ServesDRA].
+	// DRA: the API server serves what DRA drivers need. No flag: [NewManager] finds out.
 	DRA bool
 	// Taints keep pods off devices whose kernel module is in change. No flag; nil where the API server has nothing to do it by.
 	Taints module.DeviceTaints

@@ -19,6 +19,11 @@ import (
 func TestDeviceTaints(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
+	_, err := admin.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "ResourceSlice"}, "v1")
+	if meta.IsNoMatchError(err) {
+		t.Log("Kubernetes before 1.34: there is nothing to taint")
+		return
+	}
 	name := e.Namespace(t)
 	taint := resourcev1.DeviceTaint{Key: "drover.dev/unload", Effect: resourcev1.DeviceTaintEffectNoSchedule}
 	slice := &resourcev1.ResourceSlice{
