@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -38,6 +39,8 @@ type api struct {
 	core, coordination rest.Interface
 	parameters         runtime.ParameterCodec
 	outage             outage
+	// release of the API server, which the kubelets are of, too: none is ever newer.
+	release string
 }
 
 func newAPI(config *rest.Config) (*api, error) {
@@ -73,6 +76,20 @@ func (a *api) ensureAccount(ctx context.Context) error {
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: agentAccount, Namespace: agentNamespace}}
 	return ensure(ctx, a.core, agentNamespace, "serviceaccounts", account)
+}
+
+// learnRelease asks the API server for its release.
+func (a *api) learnRelease(ctx context.Context) error {
+	answer, err := a.core.Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return fmt.Errorf("ask for the API server's release: %w", err)
+	}
+	var info apiversion.Info
+	if err := json.Unmarshal(answer, &info); err != nil {
+		return fmt.Errorf("read the API server's release: %w", err)
+	}
+	a.release = info.GitVersion
+	return nil
 }
 
 // object is what ensure creates.

@@ -166,7 +166,7 @@ func (f *fleet) run(ctx context.Context, out io.Writer) error {
 
 // start registers all nodes and starts their agents.
 func (f *fleet) start(ctx context.Context, out io.Writer) error {
-	if err := f.api.ensureAccount(ctx); err != nil {
+	if err := errors.Join(f.api.learnRelease(ctx), f.api.ensureAccount(ctx)); err != nil {
 		return err
 	}
 	var done atomic.Int64

@@ -31,9 +31,8 @@ import (
 // HollowLabel is on every hollow node.
 const HollowLabel = "drover.dev/hollow"
 
-// What a hollow node says it runs: new enough for image volumes.
+// What a hollow node says it runs: a runtime new enough for image volumes.
 const (
-	kubeletVersion = "v1.36.3"
 	runtimeVersion = "containerd://2.4.2"
 	defaultOSImage = "Hollow Linux"
 )
@@ -133,7 +132,7 @@ func (n *node) status() (corev1.NodeStatus, error) {
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name}},
 		NodeInfo: corev1.NodeSystemInfo{
 			MachineID: machine, SystemUUID: boot, BootID: boot, KernelVersion: n.kernel.Release(), OSImage: cmp.Or(n.osImage, defaultOSImage),
-			ContainerRuntimeVersion: runtimeVersion, KubeletVersion: kubeletVersion,
+			ContainerRuntimeVersion: runtimeVersion, KubeletVersion: n.api.release,
 			OperatingSystem: "linux", Architecture: "amd64",
 		},
 	}, nil
