@@ -30,8 +30,8 @@ import (
 const (
 	// marker is a file of every header tree; it holds the kernel's version.
 	marker = "include/generated/utsrelease.h"
-	// forRust is the link of a header tree to what modules in Rust need. Ubuntu's linux-lib-rust-V holds it, which no header package depends on.
-	forRust = "rust"
+	// forRust begins the name of the package that a header tree of Ubuntu links to for modules in Rust, and that no header package depends on.
+	forRust = "linux-lib-rust-"
 	// maxText bounds the files that are read to be understood, in bytes.
 	maxText = 64 << 10
 	// implied is the kind of a folder that a package has only by what is in it.
@@ -188,7 +188,7 @@ func (t *tree) write(e entry, content io.Reader) error {
 // complete finds what is missing: a distribution's headers come in several packages.
 func (t *tree) complete() error {
 	for _, e := range t.seen {
-		if e.kind == tar.TypeSymlink && strings.HasPrefix(e.path, "usr/src/") && path.Base(e.path) != forRust {
+		if e.kind == tar.TypeSymlink && strings.HasPrefix(e.path, "usr/src/") && !strings.Contains(e.link, forRust) {
 			t.needs[path.Join(path.Dir(e.path), e.link)] = e.path
 		}
 	}

@@ -33,7 +33,7 @@ type DrainOptions struct {
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// waitForCompletion are labels of pods in any namespace, all of which a pod must have, that end by themselves: they are not evicted, and as long as
-	// one of them runs nobody else is. The node is cordoned meanwhile where drain is Node.
+	// one of them runs no other pod is. The node is cordoned meanwhile where drain is Node.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16
@@ -67,7 +67,7 @@ type RolloutSpec struct {
 	Paused bool `json:"paused,omitempty"`
 
 	// drain says which pods are evicted so that the kernel module can be unloaded for a change, by the eviction API, which respects
-	// PodDisruptionBudgets. None (default): nobody's, whoever uses it is waited for. Holders: those of the pods that use it, as the node's agent
+	// PodDisruptionBudgets. None (default): none; pods that use it are waited for. Holders: those of the pods that use it, as the node's agent
 	// names them; not those of DaemonSets. Node: the node is cordoned and all its pods are evicted first, but those of DaemonSets and static
 	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing. Pods that nothing would bring back
 	// and pods with emptyDir volumes are not evicted unless drainOptions says so: they keep their node from being changed.

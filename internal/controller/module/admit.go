@@ -8,7 +8,7 @@ import (
 	"github.com/drover-project/drover/internal/drain"
 )
 
-// asking are the steps that want a slot for a new carrier, in the order in which they shall get one: where none failed yet,
+// asking are the steps that want a slot for a new carrier, in the order in which they get one: where none failed yet,
 // by name, so that the same nodes wait, then where the failure is oldest, so that those that always fail keep nobody out.
 func (pl *planner) asking(steps []step) []*step {
 	var asking []*step

@@ -132,7 +132,7 @@ func (l *ledger) fail(key types.NamespacedName, node, image string, problem deli
 	l.at(key).failures[at] = f
 }
 
-// resting reports whether the delivery failed too recently to try again, unless somebody has asked for that since: requests are told apart by
+// resting reports whether the delivery failed too recently to try again, unless a retry was asked for since: requests are told apart by
 // their times, which are by clocks of people.
 func (l *ledger) resting(key types.NamespacedName, node, image string, retry time.Time) bool {
 	l.mu.Lock()

@@ -21,7 +21,7 @@ type DrainOptionsApplyConfiguration struct {
 	// goes on. Default 10m. It begins anew when the operator is started anew.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
 	// waitForCompletion are labels of pods in any namespace, all of which a pod must have, that end by themselves: they are not evicted, and as long as
-	// one of them runs nobody else is. The node is cordoned meanwhile where drain is Node.
+	// one of them runs no other pod is. The node is cordoned meanwhile where drain is Node.
 	WaitForCompletion map[string]string `json:"waitForCompletion,omitempty"`
 }
 

@@ -23,7 +23,7 @@ type RolloutSpecApplyConfiguration struct {
 	// paused stops the rollout: no further node that has the kernel module is changed. Nodes that are being changed go on.
 	Paused *bool `json:"paused,omitempty"`
 	// drain says which pods are evicted so that the kernel module can be unloaded for a change, by the eviction API, which respects
-	// PodDisruptionBudgets. None (default): nobody's, whoever uses it is waited for. Holders: those of the pods that use it, as the node's agent
+	// PodDisruptionBudgets. None (default): none; pods that use it are waited for. Holders: those of the pods that use it, as the node's agent
 	// names them; not those of DaemonSets. Node: the node is cordoned and all its pods are evicted first, but those of DaemonSets and static
 	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing. Pods that nothing would bring back
 	// and pods with emptyDir volumes are not evicted unless drainOptions says so: they keep their node from being changed.
