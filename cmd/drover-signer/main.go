@@ -46,8 +46,8 @@ func root() *cobra.Command {
 	flags := flag.NewFlagSet("logs", flag.ContinueOnError)
 	logs.AddFlags(flags)
 	c.PersistentFlags().AddGoFlagSet(flags)
-	c.AddCommand(signer.CheckCommand(), signer.PullCommand(), signer.SourceCommand(), signer.PackCommand(), signer.SignCommand(readKey), signer.PushCommand(),
-		signer.ExamineCommand(), &cobra.Command{
+	c.AddCommand(signer.CheckCommand(), signer.PullCommand(), signer.FetchCommand(), signer.SourceCommand(),
+		signer.PackCommand(), signer.SignCommand(readKey), signer.PushCommand(), signer.ExamineCommand(), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 			Run: func(c *cobra.Command, _ []string) { c.Println(version.Version) },
 		})

@@ -87,7 +87,7 @@ func ParseFlags(args []string) (*Options, error) {
 		"namespace of the operator; default from $"+namespaceVariable)
 	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required)")
 	set.StringVar(&mode, "delivery-mode", string(delivery.ModeAuto),
-		"how the pods that deliver read an image: imageVolume, initContainer, or auto to choose per node")
+		"how the pods that deliver, and native builds, read an image: imageVolume, initContainer (builds: a step that unpacks it), or auto to choose by nodes")
 	set.IntVar(&o.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
 	set.StringVar(&o.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
 	set.StringVar(&o.BuildImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
@@ -160,6 +160,7 @@ func (o *Options) Makes() bool { return o.SignerImage != "" && o.enabled("image"
 func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {
 	return moduleimage.Options{Gate: g, Problems: problems, Pipeline: pipeline.Options{
 		SignerImage: o.SignerImage, BuildahImage: o.BuildImage, HostModules: o.BuildHostModules, User: o.CarrierUser, Deadline: o.BuildTimeout,
+		Delivery: o.DeliveryMode,
 	}}
 }
 

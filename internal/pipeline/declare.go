@@ -5,7 +5,7 @@
 //
 // A Job's pod goes through its steps one after the other, as init containers; the last one is its container:
 //
-//	check ──► build (Buildah, or the user's own compiler and pack), or pull ──► sign ──► push
+//	check ──► build (Buildah, or fetch, the user's own compiler and pack), or pull ──► sign ──► push
 //
 // Steps hand on an OCI layout in a volume. What check finds to be there already ends the others at once. Each step mounts what it needs and no
 // more: the signing key is in sign only, which runs nothing of the user's and takes the layout for hostile input.

@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"encoding/json"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -20,11 +19,13 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/delivery"
 )
 
 // The steps of a Job, by the names of their containers.
 const (
 	StepCheck        = "check"
+	StepFetch        = "fetch" // followed by the volume: fetch-headers
 	StepSource       = "source"
 	StepBuild        = "build"
 	StepPack         = "pack"
@@ -82,6 +83,10 @@ type Options struct {
 	Deadline time.Duration
 	// AccountSecrets are the pull secrets of the image's ServiceAccount, which the caller reads. As for a kubelet, they need not exist.
 	AccountSecrets []corev1.LocalObjectReference
+	// Delivery is how images are to be read where a node may be able to mount them. The caller makes MountImages of it, by [MountsImages].
+	Delivery delivery.Mode
+	// MountImages: the pod has image volumes. Otherwise a step unpacks images before the build.
+	MountImages bool
 }
 
 // pullSecrets are the Module's, and those of its ServiceAccount that it does not name itself.
@@ -152,7 +157,7 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		ShareProcessNamespace:        ptr.To(false),
 		ImagePullSecrets:             pullSecrets(spec, o),
 		Tolerations:                  append(leaving(), spec.Tolerations...),
-		NodeSelector:                 map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture},
+		NodeSelector:                 nodeSelector(spec),
 		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: o.User},
 		Volumes: []corev1.Volume{
 			{Name: "state", VolumeSource: emptyDir()}, {Name: "layout", VolumeSource: emptyDir()}, {Name: "work", VolumeSource: emptyDir()},
@@ -178,7 +183,6 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 	if b := BuilderOf(spec); b != nil {
 		part := b.Render(image, o)
 		s.InitContainers, s.Volumes, root = append(s.InitContainers, part.Containers...), append(s.Volumes, part.Volumes...), part.Root
-		maps.Copy(s.NodeSelector, spec.Build.Selector)
 	} else if spec.Sign != nil {
 		s.InitContainers = append(s.InitContainers, pull(spec, o))
 	}
@@ -343,12 +347,6 @@ func itemVolume(name, secret, key, file string) corev1.Volume {
 
 func secretVolume(name, secret string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}
-}
-
-func imageVolume(name, reference string) corev1.Volume {
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
-		Reference: reference, PullPolicy: corev1.PullIfNotPresent,
-	}}}
 }
 
 func emptyDir() corev1.VolumeSource {

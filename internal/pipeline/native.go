@@ -29,7 +29,7 @@ umask 0000
 exec "$@"`
 )
 
-// Render mounts headers and source as image volumes.
+// Render gives the compiler headers and source, of images or of a ConfigMap.
 func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	b := image.Spec.Build
 	n := b.Native
@@ -38,13 +38,15 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	env := append(environment(b),
 		corev1.EnvVar{Name: "DROVER_STATE", Value: stateDir}, corev1.EnvVar{Name: "DROVER_SOURCE", Value: sourceDir},
 		corev1.EnvVar{Name: "HOME", Value: "/tmp"}, corev1.EnvVar{Name: "KERNEL_HEADERS", Value: headersDir})
+	var containers []corev1.Container
 	if n.HeadersImage != "" {
-		volumes = append(volumes, imageVolume("headers", n.HeadersImage))
+		volume, fetch := content(&image.Spec, o, "headers", n.HeadersImage, headersDir)
+		volumes, containers = append(volumes, volume), append(containers, fetch...)
 		mounts = append(mounts, mount("headers", headersDir, true))
 	}
-	var containers []corev1.Container
 	if n.SourceImage != "" {
-		volumes = append(volumes, imageVolume("source", n.SourceImage))
+		volume, fetch := content(&image.Spec, o, "source", n.SourceImage, sourceDir)
+		volumes, containers = append(volumes, volume), append(containers, fetch...)
 	} else {
 		// The ConfigMap can change while the Job runs; the build gets what its name stands for.
 		volumes = append(volumes, corev1.Volume{Name: "source", VolumeSource: emptyDir()},

@@ -39,9 +39,11 @@ func TestPodSecurity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		given  []func(*v1beta1.Module)
 		host   bool
+		fetch  bool
 		strict string
 	}{
 		"native":                     {given: []func(*v1beta1.Module){compiling, signing}, strict: "restricted", host: true},
+		"native, no image volumes":   {given: []func(*v1beta1.Module){compiling, signing}, strict: "restricted", host: true, fetch: true},
 		"sign only":                  {given: []func(*v1beta1.Module){signed}, strict: "restricted", host: true},
 		"Dockerfile":                 {given: []func(*v1beta1.Module){signing}, strict: "baseline"},
 		"Dockerfile, host's modules": {given: []func(*v1beta1.Module){signing}, strict: "privileged", host: true},
@@ -51,7 +53,7 @@ func TestPodSecurity(t *testing.T) {
 			for _, level := range []string{"restricted", "baseline", "privileged"} {
 				admitted = admitted || level == tc.strict
 				o := options()
-				o.HostModules = tc.host
+				o.HostModules, o.MountImages = tc.host, !tc.fetch
 				j := pipeline.Job(image(t, module(tc.given...), configMap("FROM a"), o.BuildahImage), 1, "New", o)
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "pipeline-" + level, Name: "p"}, Spec: j.Spec.Template.Spec}
 				err := admin.Create(t.Context(), pod, client.DryRunAll)

@@ -9,7 +9,6 @@ import (
 	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -94,7 +93,7 @@ func (o ExamineOptions) examine(ctx context.Context, r *result.Result) (err erro
 		if err != nil {
 			return err
 		}
-	} else if image, index, err = o.fetch(ctx); err != nil {
+	} else if image, index, err = o.Registry.fetch(ctx, o.Image); err != nil {
 		return err
 	}
 	digest, err := digestOf(image, index)
@@ -102,8 +101,13 @@ func (o ExamineOptions) examine(ctx context.Context, r *result.Result) (err erro
 		return err
 	}
 	if image == nil {
-		if image, err = o.ofPlatform(index); err != nil {
+		if image, err = ofPlatform(index, o.Arch); err != nil {
 			return err
+		}
+		if image == nil {
+			return &unfitError{finding: fit.Finding{
+				Reason: v1beta1.ReasonPullFailed, Text: fmt.Sprintf("the image %s is for several platforms, and not for linux/%s", o.Image, o.Arch),
+			}}
 		}
 	}
 	o.Wish.Machine = o.Arch
@@ -120,34 +124,6 @@ func (o ExamineOptions) examine(ctx context.Context, r *result.Result) (err erro
 	return nil
 }
 
-// fetch asks the registry for the image, or the index of images.
-func (o ExamineOptions) fetch(ctx context.Context) (v1.Image, v1.ImageIndex, error) {
-	reference, err := o.Registry.reference(o.Image)
-	if err != nil {
-		return nil, nil, err
-	}
-	options, err := o.Registry.options(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := remote.Get(reference, options...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ask the registry: %w", err)
-	}
-	if !found.MediaType.IsIndex() {
-		image, err := found.Image()
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the manifest: %w", err)
-		}
-		return image, nil, nil
-	}
-	index, err := found.ImageIndex()
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the index: %w", err)
-	}
-	return nil, index, nil
-}
-
 func digestOf(image v1.Image, index v1.ImageIndex) (string, error) {
 	var top interface{ Digest() (v1.Hash, error) } = index
 	if image != nil {
@@ -158,26 +134,4 @@ func digestOf(image v1.Image, index v1.ImageIndex) (string, error) {
 		return "", fmt.Errorf("digest of the image: %w", err)
 	}
 	return digest.String(), nil
-}
-
-// ofPlatform is an index's image for the processor, as a kubelet would choose it.
-func (o ExamineOptions) ofPlatform(index v1.ImageIndex) (v1.Image, error) {
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, fmt.Errorf("read the index: %w", err)
-	}
-	wanted := v1.Platform{OS: "linux", Architecture: o.Arch}
-	for _, d := range manifest.Manifests {
-		if d.Platform == nil || !d.MediaType.IsImage() || !d.Platform.Satisfies(wanted) {
-			continue
-		}
-		image, err := index.Image(d.Digest)
-		if err != nil {
-			return nil, fmt.Errorf("read the image for %s: %w", wanted, err)
-		}
-		return image, nil
-	}
-	return nil, &unfitError{finding: fit.Finding{
-		Reason: v1beta1.ReasonPullFailed, Text: fmt.Sprintf("the image %s is for several platforms, and not for %s", o.Image, wanted.String()),
-	}}
 }

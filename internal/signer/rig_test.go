@@ -245,7 +245,7 @@ func readTestKey(key, certificate []byte) (*Key, error) {
 func run(t *testing.T, args ...string) (result.Result, error) {
 	t.Helper()
 	root := &cobra.Command{Use: "drover-signer", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(CheckCommand(), PullCommand(), PackCommand(), SignCommand(readTestKey), PushCommand(), ExamineCommand())
+	root.AddCommand(CheckCommand(), PullCommand(), FetchCommand(), PackCommand(), SignCommand(readTestKey), PushCommand(), ExamineCommand())
 	message := filepath.Join(t.TempDir(), "message")
 	var out bytes.Buffer
 	root.SetOut(&out)

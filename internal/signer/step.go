@@ -3,7 +3,7 @@
 // Package signer is what drover-signer does: the steps of the Job that makes a kernel module image. Each step is a command, does one thing, and
 // says what came of it in its container's termination message (internal/pipeline/result).
 //
-// check asks the registry, pull and pack fill an OCI layout, sign changes it, push sends it away. Only sign sees the key, and it needs no network.
+// check asks the registry, fetch and source bring what is compiled, pull and pack fill an OCI layout, sign changes it, push sends it away. Only sign sees the key, and it needs no network.
 // Nothing prints keys, tokens or contents.
 package signer
 

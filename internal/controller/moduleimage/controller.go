@@ -107,8 +107,8 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
 }
 
-// pipeline are the options of an image's Jobs: the operator's, and the pull secrets of the ServiceAccount, which the API server gives only to pods
-// that name none themselves. One that is missing has none; that it is missing, the Job says.
+// pipeline are the options of an image's Jobs: the operator's, what its nodes can do, and the pull secrets of the ServiceAccount, which the API
+// server gives only to pods that name none themselves. One that is missing has none; that it is missing, the Job says.
 func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) (*pipeline.Options, error) {
 	o := c.options.Pipeline
 	account := &corev1.ServiceAccount{}
@@ -117,6 +117,11 @@ func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) 
 		return nil, fmt.Errorf("get ServiceAccount %s: %w", key, err)
 	}
 	o.AccountSecrets = account.ImagePullSecrets
+	var nodes corev1.NodeList
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	o.MountImages = pipeline.MountsImages(&image.Spec, o.Delivery, nodes.Items)
 	return &o, nil
 }
 

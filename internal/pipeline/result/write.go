@@ -42,7 +42,7 @@ const (
 )
 
 // MaxMessage bounds a termination message. A kubelet keeps 4096 bytes of one, and 12 KiB of all containers of a pod together, divided equally: this
-// leaves room for eight. The longest Job has seven.
+// leaves room for eight, which the longest Job has.
 const MaxMessage = 1536
 
 const maxError = 700

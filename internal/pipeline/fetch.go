@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/internal/delivery"
+)
+
+// readsImages reports whether a step of the Job reads the content of an image besides its own.
+func readsImages(spec *v1alpha1.ModuleImageSpec) bool {
+	return spec.Build != nil && spec.Build.Native != nil && (spec.Build.Native.HeadersImage != "" || spec.Build.Native.SourceImage != "")
+}
+
+// MountsImages reports whether a Job's pod may have image volumes: only if each of the nodes that it may come to can mount them, for the
+// scheduler asks none. With no such node it may not, because an API server that knows no image volumes drops them without a word.
+func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []corev1.Node) bool {
+	if !readsImages(spec) {
+		return false
+	}
+	if mode != delivery.ModeAuto && mode != "" {
+		return mode == delivery.ModeImageVolume
+	}
+	selector, found := labels.SelectorFromSet(nodeSelector(spec)), false
+	for i := range nodes {
+		if !selector.Matches(labels.Set(nodes[i].Labels)) {
+			continue
+		}
+		if mode.For(&nodes[i].Status.NodeInfo) != delivery.ModeImageVolume {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// nodeSelector says which nodes a Job's pod may come to.
+func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
+	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture}
+	if spec.Build != nil {
+		maps.Copy(all, spec.Build.Selector)
+	}
+	return all
+}
+
+// content is a volume with what an image holds: the image itself, or a folder that a step fills.
+func content(spec *v1alpha1.ModuleImageSpec, o *Options, volume, image, dir string) (corev1.Volume, []corev1.Container) {
+	if o.MountImages {
+		return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
+			Reference: image, PullPolicy: corev1.PullIfNotPresent,
+		}}}, nil
+	}
+	args, mounts := registry(spec, o, image, spec.Build.BaseImageRegistryTLS)
+	fetch := step(o, StepFetch, append(args, "--arch", spec.Architecture, "--to", dir), append(mounts, mount(volume, dir, false))...)
+	fetch.Name = StepFetch + "-" + volume
+	return corev1.Volume{Name: volume, VolumeSource: emptyDir()}, []corev1.Container{fetch}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package repack
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Unpack writes the content of an image into a folder, as a container would see it. Nothing is written outside of the folder, whatever the layers
+// say. All files can be read by every user, and are the caller's; devices and attributes beside the right to execute are left out.
+func Unpack(ctx context.Context, image v1.Image, dir string, limits Limits) (err error) {
+	layers, err := image.Layers()
+	if err != nil {
+		return fmt.Errorf("read the image's manifest: %w", err)
+	}
+	if len(layers) > limits.Layers {
+		return fmt.Errorf("%w: more than %d layers", ErrRefused, limits.Layers)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open the folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, wrap("close the folder", root.Close())) }()
+	spent := &budget{limits: limits}
+	for at, layer := range layers {
+		u := &unpacker{root: root, fresh: map[string]bool{}}
+		err := scan(ctx, layer, spent, func(h *tar.Header, content io.Reader) error {
+			if err := spent.entry(h); err != nil {
+				return err
+			}
+			return u.add(h, content)
+		})
+		if err != nil {
+			return fmt.Errorf("layer %d of %d: %w", at+1, len(layers), err)
+		}
+	}
+	return nil
+}
+
+// unpacker lays one layer over those below it.
+type unpacker struct {
+	// root keeps everything inside: no name, and no link on the way, leads out of it.
+	root *os.Root
+	// fresh are the paths that this layer has brought: its whiteouts are about those below it.
+	fresh map[string]bool
+}
+
+func (u *unpacker) add(h *tar.Header, content io.Reader) error {
+	name, err := entryPath(h.Name)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		if h.Typeflag != tar.TypeDir {
+			return fmt.Errorf("%w: the root is not a folder", ErrRefused)
+		}
+		return nil
+	}
+	dir, base := path.Dir(name), path.Base(name)
+	hides, isWhiteout := strings.CutPrefix(base, whiteoutPrefix)
+	switch {
+	case base == whiteoutOpaque:
+		err = u.clear(dir)
+	case strings.HasPrefix(base, whiteoutMeta):
+		return nil // notes of one storage driver to itself
+	case isWhiteout && (hides == "" || hides == "." || hides == ".."):
+		return fmt.Errorf("%w: the whiteout %q names nothing", ErrRefused, h.Name)
+	case isWhiteout:
+		err = u.hide(path.Join(dir, hides))
+	default:
+		return u.place(name, h, content)
+	}
+	return refused(err)
+}
+
+// hide takes away what lower layers brought to a place, and leaves what this one brings.
+func (u *unpacker) hide(name string) error {
+	if u.fresh[name] {
+		return u.clear(name)
+	}
+	if err := u.root.RemoveAll(name); !errors.Is(err, fs.ErrNotExist) {
+		return err //nolint:wrapcheck // refused does
+	}
+	return nil
+}
+
+// clear hides all that is in a folder.
+func (u *unpacker) clear(dir string) error {
+	info, err := u.root.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // refused does
+	}
+	entries, err := fs.ReadDir(u.root.FS(), dir)
+	if err != nil {
+		return err //nolint:wrapcheck // refused does
+	}
+	for _, entry := range entries {
+		if err := u.hide(path.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place puts an entry where it belongs, in the place of what is there.
+func (u *unpacker) place(name string, h *tar.Header, content io.Reader) error {
+	for at := name; at != "."; at = path.Dir(at) {
+		u.fresh[at] = true
+	}
+	info, err := u.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = u.root.MkdirAll(path.Dir(name), 0o755)
+	case err == nil && (!info.IsDir() || h.Typeflag != tar.TypeDir):
+		err = u.root.RemoveAll(name)
+	}
+	if err != nil {
+		return refused(err)
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return refused(u.root.MkdirAll(name, 0o755))
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+		return u.file(name, h, content)
+	case tar.TypeSymlink:
+		// It may name what it likes: nothing here follows it out of the folder.
+		return refused(u.root.Symlink(h.Linkname, name))
+	case tar.TypeLink:
+		target, err := entryPath(h.Linkname)
+		if err != nil {
+			return err
+		}
+		return refused(u.root.Link(target, name))
+	}
+	return nil // devices, pipes
+}
+
+// file writes a regular file. Its time is kept, for make goes by it.
+func (u *unpacker) file(name string, h *tar.Header, content io.Reader) (err error) {
+	mode := fs.FileMode(0o644)
+	if h.Mode&0o111 != 0 {
+		mode = 0o755
+	}
+	out, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return refused(err)
+	}
+	_, err = io.Copy(out, content)
+	err = errors.Join(err, out.Close())
+	var local *fs.PathError
+	switch {
+	case errors.As(err, &local):
+		return refused(err)
+	case err != nil:
+		return malformed(err)
+	}
+	return refused(u.root.Chtimes(name, h.ModTime, h.ModTime))
+}
+
+// refused says that an entry cannot be written. It is the image's fault, unless the disk is at fault.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, disk := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, fs.ErrPermission} {
+		if errors.Is(err, disk) {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrRefused, err)
+}
