@@ -94,7 +94,7 @@ func TestSamplesDeclareWhatIsMade(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		resolved, _, err := mapper.For("6.1.0-44-amd64")
+		resolved, _, err := mapper.For("6.1.0-44-amd64", "amd64")
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -153,7 +153,7 @@ func TestSamplesResolveToImages(t *testing.T) {
 		}
 		got[file] = map[string]string{}
 		for _, version := range []string{debian12, backports, fedora} {
-			resolved, found, err := mapper.For(version)
+			resolved, found, err := mapper.For(version, "amd64")
 			if err != nil {
 				t.Errorf("%s on %s: %v", file, version, err)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/drover-project/drover/internal/status"
 )
 
-// Asks are what one generation of a Module asks for, by kernel. They are computed once per kernel: nodes are many,
+// Asks are what one generation of a Module asks for, by kernel and processor. They are computed once per kernel: nodes are many,
 // kernels few. They are not safe for concurrent use.
 type Asks struct {
 	module   *v1beta1.Module
@@ -40,24 +40,25 @@ func (a *Asks) Of(module *v1beta1.Module) bool {
 	return a.module.UID == module.UID && a.module.Generation == module.Generation
 }
 
-// On returns what is asked of a kernel, by the version that the node reports. The result is shared.
-func (a *Asks) On(version string) (*status.Ask, *status.Problem) {
+// On returns what is asked of a kernel and processor, as the node reports them. The result is shared.
+func (a *Asks) On(version, arch string) (*status.Ask, *status.Problem) {
 	if a.module.Spec.ModuleLoader == nil {
 		return nil, nil
 	}
-	known, ok := a.byKernel[version]
+	key := version + "/" + arch
+	known, ok := a.byKernel[key]
 	if !ok {
-		known = a.resolve(version)
-		kernel.Remember(a.byKernel, version, known)
+		known = a.resolve(version, arch)
+		kernel.Remember(a.byKernel, key, known)
 	}
 	return known.want, known.problem
 }
 
-func (a *Asks) resolve(version string) ask {
+func (a *Asks) resolve(version, arch string) ask {
 	if a.err != nil {
 		return unmapped(a.err.Error())
 	}
-	resolved, found, err := a.mapper.For(version)
+	resolved, found, err := a.mapper.For(version, arch)
 	switch {
 	case err != nil:
 		return unmapped(err.Error())

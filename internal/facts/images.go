@@ -27,7 +27,7 @@ func (s *Scene) Ask(node *corev1.Node) (*status.Ask, *status.Problem) {
 
 func (s *Scene) want(node *corev1.Node) want {
 	info := &node.Status.NodeInfo
-	ask, unmapped := s.Asks.On(info.KernelVersion)
+	ask, unmapped := s.Asks.On(info.KernelVersion, info.Architecture)
 	if ask == nil || !s.Makes || !s.Asks.declared.Makes() {
 		return want{ask: ask, unmapped: unmapped}
 	}

@@ -31,7 +31,7 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 
 	asks := NewAsks(module)
-	plain, _ := asks.On(kernelVersion)
+	plain, _ := asks.On(kernelVersion, "amd64")
 	spec, err := asks.declared.On(&plain.Config, plain.Mapping, &corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ type Mapper struct {
 	name      string
 
 	mu    sync.RWMutex
-	known map[string]answer // by trimmed kernel version: nodes are many, their kernels few
+	known map[platform]answer // nodes are many, their kernels few
 }
 
 // Resolved is a kernel mapping applied to one kernel.
@@ -47,6 +47,9 @@ type Resolved struct {
 	// Mapping is the index into spec.moduleLoader.container.kernelMappings.
 	Mapping int
 }
+
+// platform is a kernel's version, trimmed, and the processor.
+type platform struct{ version, arch string }
 
 type compiledMapping struct {
 	literal string
@@ -72,7 +75,7 @@ func NewMapper(spec *v1beta1.ModuleLoaderSpec, namespace, name string) (*Mapper,
 		container: *spec.Container.DeepCopy(),
 		namespace: namespace,
 		name:      name,
-		known:     map[string]answer{},
+		known:     map[platform]answer{},
 	}
 	m.mappings = make([]compiledMapping, 0, len(m.container.KernelMappings))
 	for i := range m.container.KernelMappings {
@@ -120,19 +123,19 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 	return compiled, nil
 }
 
-// For returns what to load on a kernel, or false when no mapping matches. Literals are compared, and regular expressions
+// For returns what to load on a kernel and processor (as Go spells it), or false when no mapping matches. Literals are compared, and regular expressions
 // (not anchored) matched, with the version without its trailing "+"; the first mapping that matches wins.
 // An error means that the mapping's image uses a variable that this kernel does not give, or that one of the two is too long.
-func (m *Mapper) For(kernelVersion string) (Resolved, bool, error) {
-	version := Trim(kernelVersion)
+func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
+	on := platform{version: Trim(kernelVersion), arch: arch}
 	m.mu.RLock()
-	known, ok := m.known[version]
+	known, ok := m.known[on]
 	m.mu.RUnlock()
 	if !ok {
-		known.resolved, known.found, known.err = m.resolve(version)
+		known.resolved, known.found, known.err = m.resolve(on.version, arch)
 		m.mu.Lock()
 		if len(m.known) < maxRemembered {
-			m.known[version] = known
+			m.known[on] = known
 		}
 		m.mu.Unlock()
 	}
@@ -142,7 +145,7 @@ func (m *Mapper) For(kernelVersion string) (Resolved, bool, error) {
 	return Resolved{Config: *known.resolved.Config.DeepCopy(), Release: kernelVersion, Mapping: known.resolved.Mapping}, true, nil
 }
 
-func (m *Mapper) resolve(version string) (Resolved, bool, error) {
+func (m *Mapper) resolve(version, arch string) (Resolved, bool, error) {
 	index, ok := m.match(version)
 	if !ok {
 		return Resolved{}, false, nil
@@ -154,6 +157,8 @@ func (m *Mapper) resolve(version string) (Resolved, bool, error) {
 	parsed := Parse(version).TagSafe()
 	image, err := compiled.image.render(func(name string) string {
 		switch name {
+		case VarNodeArch:
+			return arch
 		case VarModName:
 			return m.name
 		case VarModNamespace:

@@ -52,7 +52,7 @@ func TestMapperMatch(t *testing.T) {
 		{kernel: "", mapping: -1},
 	} {
 		t.Run(test.kernel, func(t *testing.T) {
-			got, ok, err := mapper.For(test.kernel)
+			got, ok, err := mapper.For(test.kernel, "amd64")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestMapperConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, ok, err := mapper.For("6.1.0-18-amd64")
+			got, ok, err := mapper.For("6.1.0-18-amd64", "amd64")
 			if err != nil || !ok {
 				t.Fatalf("found %v, error %v", ok, err)
 			}
@@ -231,7 +231,7 @@ func TestMapperForError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // computed, then remembered
-		_, ok, err := mapper.For("6.1.0-18-amd64")
+		_, ok, err := mapper.For("6.1.0-18-amd64", "amd64")
 		want := "spec.moduleLoader.container.containerImage: variable KERNEL_RHEL_VERSION: kernel 6.1.0-18-amd64 is not a RHEL kernel"
 		if !ok || err == nil || err.Error() != want {
 			t.Errorf("found %v, error %v", ok, err)
@@ -253,7 +253,7 @@ func TestMapperRefusesWhatNoOrderHolds(t *testing.T) {
 		200: "spec.moduleLoader.container.containerImage has 8004 characters on this kernel, more than 4096",
 		257: "the node's kernel version has 257 characters, more than 256",
 	} {
-		_, ok, err := mapper.For(strings.Repeat("6", length))
+		_, ok, err := mapper.For(strings.Repeat("6", length), "amd64")
 		if !ok || want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%d: found %v, error %v", length, ok, err)
 		}
@@ -271,7 +271,7 @@ func TestMapperIsShared(t *testing.T) {
 	for worker := range 8 {
 		group.Go(func() {
 			for i := range 2 * maxRemembered {
-				got, ok, err := mapper.For(fmt.Sprintf("6.1.%d-%d-amd64", i%(maxRemembered+100), worker%2))
+				got, ok, err := mapper.For(fmt.Sprintf("6.1.%d-%d-amd64", i%(maxRemembered+100), worker%2), "amd64")
 				if err != nil || !ok || got.Config.InTreeModulesToRemove[0] != "a" {
 					t.Errorf("got %v, %v, %v", got, ok, err)
 					return
@@ -300,7 +300,7 @@ func BenchmarkMapperFor(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok, err := mapper.For("6.99.12-18-amd64"); !ok || err != nil {
+		if _, ok, err := mapper.For("6.99.12-18-amd64", "amd64"); !ok || err != nil {
 			b.Fatal(ok, err)
 		}
 	}

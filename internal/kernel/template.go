@@ -26,12 +26,13 @@ const (
 	VarKernelUbuntuRelease = "KERNEL_UBUNTU_RELEASE"
 	VarKernelUbuntuFlavor  = "KERNEL_UBUNTU_FLAVOR"
 	VarContainerImage      = "CONTAINER_IMAGE"
+	VarNodeArch            = "NODE_ARCH" // as Go, container images and node labels spell it
 	VarModName             = "MOD_NAME"
 	VarModNamespace        = "MOD_NAMESPACE"
 )
 
 // variables gives every variable of the closed list and how to read it from a Version.
-// A nil function marks those that the caller gives (the Module's name, its namespace, its image).
+// A nil function marks those that the caller gives (the node's processor, the Module's name, its namespace, its image).
 var variables = map[string]func(*Version) string{
 	VarKernelFullVersion:   func(v *Version) string { return v.Full },
 	VarKernelVersion:       func(v *Version) string { return v.Full },
@@ -47,6 +48,7 @@ var variables = map[string]func(*Version) string{
 	VarKernelUbuntuRelease: func(v *Version) string { return v.DebianRelease },
 	VarKernelUbuntuFlavor:  func(v *Version) string { return v.DebianFlavor },
 	VarContainerImage:      nil,
+	VarNodeArch:            nil,
 	VarModName:             nil,
 	VarModNamespace:        nil,
 }
@@ -58,7 +60,7 @@ func VariableNames() []string {
 }
 
 // Variables returns the value of every variable that this version gives, and those of extra
-// (CONTAINER_IMAGE, MOD_NAME, MOD_NAMESPACE), which win. Variables without a value are left out.
+// (CONTAINER_IMAGE, NODE_ARCH, MOD_NAME, MOD_NAMESPACE), which win. Variables without a value are left out.
 func (v Version) Variables(extra map[string]string) map[string]string {
 	values := make(map[string]string, len(variables))
 	for name, read := range variables {

@@ -85,7 +85,7 @@ func TestVariableNames(t *testing.T) {
 	want := []string{
 		"CONTAINER_IMAGE", "KERNEL_DEBIAN_FLAVOR", "KERNEL_DEBIAN_RELEASE", "KERNEL_FULL_VERSION",
 		"KERNEL_RHEL_ARCH", "KERNEL_RHEL_RELEASE", "KERNEL_RHEL_VERSION", "KERNEL_UBUNTU_FLAVOR", "KERNEL_UBUNTU_RELEASE",
-		"KERNEL_VERSION", "KERNEL_X", "KERNEL_XYZ", "KERNEL_Y", "KERNEL_Z", "MOD_NAME", "MOD_NAMESPACE",
+		"KERNEL_VERSION", "KERNEL_X", "KERNEL_XYZ", "KERNEL_Y", "KERNEL_Z", "MOD_NAME", "MOD_NAMESPACE", "NODE_ARCH",
 	}
 	if diff := cmp.Diff(want, VariableNames()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

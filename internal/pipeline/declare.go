@@ -34,7 +34,7 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	if build == nil && sign == nil {
 		return nil, nil
 	}
-	v := valuesOf(m, resolved)
+	v := valuesOf(m, resolved, arch)
 	spec := onKernel(m, resolved, arch)
 	var err error
 	if spec.Build, err = declareBuild(build, v); err != nil {
@@ -62,9 +62,10 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 // image's reference has them as a tag may hold them.
 type values struct{ exact, tag map[string]string }
 
-func valuesOf(m *v1beta1.Module, resolved *kernel.Resolved) values {
+func valuesOf(m *v1beta1.Module, resolved *kernel.Resolved, arch string) values {
 	own := map[string]string{
 		kernel.VarModName: m.Name, kernel.VarModNamespace: m.Namespace, kernel.VarContainerImage: resolved.Config.ContainerImage,
+		kernel.VarNodeArch: arch,
 	}
 	version := kernel.Parse(resolved.Release)
 	return values{exact: version.Variables(own), tag: version.TagSafe().Variables(own)}
@@ -252,9 +253,11 @@ func declareSign(s *v1beta1.Sign, v values) (*v1alpha1.ImageSign, error) {
 	return declared, nil
 }
 
-// arguments are all template variables, and over them the user's own, the last of a name.
+// arguments are all template variables but the processor, and over them the user's own, the last of a name. What builds has the image's processor
+// in any case, and an argument of it would be a new input of every build.
 func arguments(own []v1beta1.BuildArg, variables map[string]string) []v1beta1.BuildArg {
 	all := maps.Clone(variables)
+	delete(all, kernel.VarNodeArch)
 	for _, arg := range own {
 		all[arg.Name] = arg.Value
 	}

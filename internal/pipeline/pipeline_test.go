@@ -46,7 +46,7 @@ func declare(t *testing.T, m *v1beta1.Module, kernelVersion string) (*v1alpha1.M
 	if err != nil {
 		t.Fatal(err)
 	}
-	resolved, found, err := mapper.For(kernelVersion)
+	resolved, found, err := mapper.For(kernelVersion, "amd64")
 	if err != nil || !found {
 		t.Fatalf("resolve: %v, %v", found, err)
 	}

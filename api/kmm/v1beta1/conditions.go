@@ -163,6 +163,8 @@ const (
 	ReasonCheckFailed = "CheckFailed"
 	// ReasonBuildInputMissing: what an image is to be built from is not there, or does not say enough.
 	ReasonBuildInputMissing = "BuildInputMissing"
+	// ReasonImageConflict: an older image that is made in the cluster has the same name.
+	ReasonImageConflict = "ImageConflict"
 	// ReasonUnsupportedNode: the selector chooses only nodes on which no agent can run.
 	ReasonUnsupportedNode = "UnsupportedNode"
 	// ReasonUnsupported: the Module asks for something that this version does not do.

@@ -125,7 +125,7 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 		}
 	}
 	must(admin.Create(t.Context(), module))
-	ask, _ := facts.NewAsks(module).On("6.1.0")
+	ask, _ := facts.NewAsks(module).On("6.1.0", "amd64")
 	unscheduled := corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{namespace + "-full"}}},

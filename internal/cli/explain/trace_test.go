@@ -75,7 +75,7 @@ func (w *world) node(name string, changes ...func(*corev1.Node)) *v1beta1.NodeMo
 
 func (w *world) order(c *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleSpec {
 	w.Helper()
-	ask, problem := facts.NewAsks(w.m).On(newKernel)
+	ask, problem := facts.NewAsks(w.m).On(newKernel, "amd64")
 	if problem != nil {
 		w.Fatal(problem)
 	}

@@ -103,7 +103,7 @@ func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 	var reports []Report
 	for _, t := range targets {
 		r := Report{Module: m.Namespace + "/" + m.Name, Kernel: t.kernel, Nodes: t.nodes}
-		ask, unmapped := asks.On(t.kernel)
+		ask, unmapped := asks.On(t.kernel, strings.TrimPrefix(t.platform, "linux/"))
 		if unmapped != nil {
 			text := cmp.Or(unmapped.Message, fmt.Sprintf("none of the %d kernelMappings matches", len(m.Spec.ModuleLoader.Container.KernelMappings)))
 			r.Findings = []fit.Finding{{Check: checkMapping, State: fit.Failed, Reason: unmapped.Reason, Text: text}}

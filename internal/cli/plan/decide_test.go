@@ -38,7 +38,7 @@ func TestPlan(t *testing.T) {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": "yes"}}}
 		n.Status.NodeInfo.KernelVersion = newKernel
 		if asked != nil {
-			ask, problem := facts.NewAsks(asked).On(newKernel)
+			ask, problem := facts.NewAsks(asked).On(newKernel, "amd64")
 			if problem != nil {
 				t.Fatal(problem)
 			}

@@ -129,7 +129,7 @@ func serving(t *testing.T, e *env.Env, m *v1beta1.Module, name string, ready boo
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
 		},
 	}
-	ask, unmapped := facts.NewAsks(m).On(node.Status.NodeInfo.KernelVersion)
+	ask, unmapped := facts.NewAsks(m).On(node.Status.NodeInfo.KernelVersion, node.Status.NodeInfo.Architecture)
 	if unmapped != nil {
 		t.Fatal(unmapped)
 	}

@@ -56,7 +56,7 @@ func changed(t *testing.T) func(*scene) {
 	return func(s *scene) {
 		s.module.Generation = 2
 		s.module.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2"
-		o := newMappings().of(s.module).on(running)
+		o := newMappings().of(s.module).on(running, "amd64")
 		s.view.config.Status.Artifacts = append(s.view.config.Status.Artifacts, v1beta1.NodeArtifact{ID: o.entry.Delivery.ID})
 	}
 }

@@ -35,7 +35,7 @@ func (c *Controller) images(ctx context.Context, m *v1beta1.Module) ([]v1alpha1.
 // order is what to load on a node. For an image that is made in the cluster, what it is made from is part of the delivery's identity.
 func (pl *planner) order(v *view) order {
 	info := &v.node.Status.NodeInfo
-	o := pl.orders.on(info.KernelVersion)
+	o := pl.orders.on(info.KernelVersion, info.Architecture)
 	if o.err != nil || !o.found || !pl.options.Images || !pl.orders.declared.Makes() {
 		return o
 	}

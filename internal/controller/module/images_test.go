@@ -52,7 +52,7 @@ func TestImagesThatAreMadeAreWaitedFor(t *testing.T) {
 
 	mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
 	w.must(err)
-	resolved, _, err := mapper.For(kernelVersion)
+	resolved, _, err := mapper.For(kernelVersion, "amd64")
 	w.must(err)
 	spec, err := pipeline.Declare(m, &resolved, "")
 	w.must(err)

@@ -73,21 +73,22 @@ func (c *mappings) forget(key types.NamespacedName) {
 	delete(c.known, key)
 }
 
-// on returns the order for a kernel, by the version that the node reports.
-func (o *orders) on(version string) order {
+// on returns the order for a kernel and processor, as the node reports them.
+func (o *orders) on(version, arch string) order {
 	if o.err != nil {
 		return order{err: o.err}
 	}
-	known, ok := o.byKernel[version]
+	key := version + "/" + arch
+	known, ok := o.byKernel[key]
 	if !ok {
-		known = o.resolve(version)
-		kernel.Remember(o.byKernel, version, known)
+		known = o.resolve(version, arch)
+		kernel.Remember(o.byKernel, key, known)
 	}
 	return known
 }
 
-func (o *orders) resolve(version string) order {
-	resolved, found, err := o.mapper.For(version)
+func (o *orders) resolve(version, arch string) order {
+	resolved, found, err := o.mapper.For(version, arch)
 	if err != nil {
 		return order{err: fmt.Errorf("resolve for kernel %s: %w", version, err)}
 	}

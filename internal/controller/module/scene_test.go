@@ -40,7 +40,7 @@ func given() *v1beta1.Module {
 // wish is the order that given makes for the running kernel.
 func wish(t *testing.T) *v1beta1.NodeModuleSpec {
 	t.Helper()
-	o := newMappings().of(given()).on(running)
+	o := newMappings().of(given()).on(running, "amd64")
 	if !o.found || o.err != nil {
 		t.Fatalf("order %+v", o)
 	}

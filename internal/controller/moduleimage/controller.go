@@ -99,7 +99,10 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	now := c.options.Clock.Now()
-	d := decide(image, runs, lost, now)
+	d, err := c.decision(ctx, image, runs, lost, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := c.act(ctx, image, d, settings, o); err != nil {
 		refuse(image, d, err, now)
 		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // again, later and later

@@ -79,7 +79,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	}
 	sources := map[string]*corev1.ConfigMap{}
 	for _, p := range platforms {
-		resolved, found, err := mapper.For(p.kernel)
+		resolved, found, err := mapper.For(p.kernel, p.arch)
 		if err != nil || !found {
 			continue
 		}

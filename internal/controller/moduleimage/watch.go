@@ -43,6 +43,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Named("moduleimage").
 		For(&v1alpha1.ModuleImage{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&batchv1.Job{}).
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfName), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfPod)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfEnvironment), builder.WithPredicates(predicate.NewPredicateFuncs(isEnvironment))).
 		WithOptions(options).

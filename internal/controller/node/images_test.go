@@ -50,7 +50,7 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resolved, _, err := mapper.For(kernelVersion)
+	resolved, _, err := mapper.For(kernelVersion, "amd64")
 	if err != nil {
 		t.Fatal(err)
 	}

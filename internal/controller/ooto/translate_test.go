@@ -89,7 +89,7 @@ func TestSampleMakesWhatItSays(t *testing.T) {
 			Image: "ghcr.io/vendor/driver:v1.2.3-6.1.0-1-gke", Dockerfile: own, Unsigned: "ghcr.io/vendor/driver:v1.2.3-6.1.0-1-gke-unsigned",
 		},
 	} {
-		resolved, found, err := mapper.For(version)
+		resolved, found, err := mapper.For(version, "amd64")
 		if err != nil || !found {
 			t.Fatalf("%s: %v, %v", version, found, err)
 		}

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,18 +94,18 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 	if err != nil {
 		return f.fails(v1beta1.ReasonNoKernelMapping, err.Error())
 	}
-	resolved, mapped, err := mapper.For(p.Spec.KernelVersion)
-	switch {
-	case err != nil:
-		return f.fails(v1beta1.ReasonNoKernelMapping, err.Error())
-	case !mapped:
-		return f.fails(v1beta1.ReasonNoKernelMapping,
-			fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings), kernel.Trim(p.Spec.KernelVersion)))
-	case !w.makes:
-		return f.fails(v1beta1.ReasonCheckFailed, "the operator looks at no images: it has no --signer-image, or its controller of images is switched off")
-	}
-	f.image = resolved.Config.ContainerImage
 	for _, arch := range architectures {
+		resolved, mapped, err := mapper.For(p.Spec.KernelVersion, arch)
+		switch {
+		case err != nil:
+			return f.fails(v1beta1.ReasonNoKernelMapping, err.Error())
+		case !mapped:
+			return f.fails(v1beta1.ReasonNoKernelMapping,
+				fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings), kernel.Trim(p.Spec.KernelVersion)))
+		case !w.makes:
+			return f.fails(v1beta1.ReasonCheckFailed, "the operator looks at no images: it has no --signer-image, or its controller of images is switched off")
+		}
+		f.image = cmp.Or(f.image, resolved.Config.ContainerImage)
 		one := w.ofArchitecture(p, m, &resolved, arch)
 		maps.Copy(f.wants, one.wants)
 		if len(architectures) > 1 {

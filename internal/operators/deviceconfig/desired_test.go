@@ -125,7 +125,7 @@ func TestImageIsAValidReference(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resolved, found, err := mapper.For(version)
+		resolved, found, err := mapper.For(version, "amd64")
 		if err != nil || !found {
 			t.Fatalf("%s: found %t, %v", version, found, err)
 		}
