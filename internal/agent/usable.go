@@ -22,14 +22,17 @@ const (
 // watched is what the checks of one order said.
 type watched struct {
 	checks []v1beta1.ReadyCheck
-	passed bool
+	// failing is the first that did not pass, and is what the status names; none: all passed.
+	failing host.Probe
 	// since is when they began to fail.
 	since time.Time
 }
 
+func (w watched) passed() bool { return w.failing == host.Probe{} }
+
 // pause is when to look again.
 func (w watched) pause(now time.Time) time.Duration {
-	if w.passed {
+	if w.passed() {
 		return usableAgain
 	}
 	return max(unusableSoon, min(now.Sub(w.since)/10, unusableLong))
@@ -43,19 +46,19 @@ func (p *pass) unusable(k key, f facts) *report {
 		return nil
 	}
 	now := watched{checks: order.ReadyWhen, since: f.now}
-	if before, ok := p.watched[k]; ok && !before.passed {
+	if before, ok := p.watched[k]; ok && !before.passed() {
 		now.since = before.since
 	}
 	failing, found := p.failing(order.ReadyWhen)
-	now.passed = failing == nil
+	now.failing = failing
 	p.checked[k] = now
-	if failing == nil {
+	if now.passed() {
 		return nil
 	}
 	// The headline stays as it is while the check fails: what is there instead may change at any time.
 	r := &report{
 		State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonNotUsable,
-		Message: fmt.Sprintf("Module %s is live, but not ready: readyWhen asks for %s, and the node does not have that.", f.loaded.Main, *failing),
+		Message: fmt.Sprintf("Module %s is live, but not ready: readyWhen asks for %s, and the node does not have that.", f.loaded.Main, failing),
 	}
 	if found != "" {
 		r.Message += "\n" + found
@@ -63,18 +66,18 @@ func (p *pass) unusable(k key, f facts) *report {
 	return r
 }
 
-// failing is the first check that does not pass; nil: all do.
-func (a *Agent) failing(checks []v1beta1.ReadyCheck) (failing *host.Probe, found string) {
+// failing is the first check that does not pass; none: all do.
+func (a *Agent) failing(checks []v1beta1.ReadyCheck) (failing host.Probe, found string) {
 	for i := range checks {
 		probe, ok := probeOf(&checks[i])
 		if !ok {
 			continue
 		}
 		if ok, found := a.o.Host.Probe(probe); !ok {
-			return &probe, found
+			return probe, found
 		}
 	}
-	return nil, ""
+	return host.Probe{}, ""
 }
 
 // probeOf is what the node is asked for a check; commands are not for the node.
@@ -88,10 +91,10 @@ func probeOf(c *v1beta1.ReadyCheck) (host.Probe, bool) {
 	return host.Probe{}, false
 }
 
-// checksStand tells whether all checks say what they said.
+// checksStand tells whether all checks say what they said: where another one fails now, the status names it.
 func (a *Agent) checksStand() bool {
 	for _, w := range a.watched {
-		if failing, _ := a.failing(w.checks); (failing == nil) != w.passed {
+		if failing, _ := a.failing(w.checks); failing != w.failing {
 			return false
 		}
 	}

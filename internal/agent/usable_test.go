@@ -126,3 +126,22 @@ func TestChecksAreMadeAgainSoon(t *testing.T) {
 	same(t, "sees it go", false, r.agent.undisturbed())
 	same(t, "begins anew", unusableSoon, look())
 }
+
+// TestTheCheckThatFailsNowIsNamed: where the one that failed passes and the next fails, the status says so at the next look.
+func TestTheCheckThatFailsNowIsNamed(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	r := newRig(t, fake.Options{})
+	o := order("gadget", r.deliver("d1", gadget), readyWhen(needsNode, needsLink))
+	r.agent.recorded = &record{Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{o}}}
+	for range 2 { // the first loads, the second finds nothing to do
+		if _, err := r.agent.look(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, "rests while the same check fails", true, r.agent.undisturbed())
+	r.host.Put("/dev/gadget0", "")
+	same(t, "sees that another one fails", false, r.agent.undisturbed())
+	if m := r.pass(o).Attempts[0].Message; !strings.Contains(m, "/sys/class/gadget/g0/state") {
+		t.Errorf("message %q does not name it", m)
+	}
+}
