@@ -114,6 +114,9 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 	if t := image.Spec.Trigger; t != nil {
 		annotations[TriggerAnnotation] = strconv.Itoa(*t)
 	}
+	if asked := RetryOf(&image.Spec); asked != "" {
+		annotations[v1beta1.RetryAnnotation] = asked
+	}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: image.Namespace, Name: JobName(image, n), Labels: labels, Annotations: annotations,

@@ -226,3 +226,12 @@ func Record(t *Told) (string, error) {
 	}
 	return string(text), nil
 }
+
+// RetryOf is what a Job for the image has under v1beta1.RetryAnnotation: the newest wish to forget failures, which the Job answers. It is known by
+// its value alone, for the clock of the person who asks may differ from the cluster's. Empty: nobody asked.
+func RetryOf(spec *v1alpha1.ModuleImageSpec) string {
+	if spec.Retry == nil {
+		return ""
+	}
+	return spec.Retry.UTC().Format(time.RFC3339)
+}

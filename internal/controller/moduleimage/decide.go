@@ -160,11 +160,17 @@ func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Ru
 		if r.Succeeded {
 			break
 		}
-		if asked := image.Spec.Retry; r.Failed && !r.Stale && !outdated(image, r) && (asked == nil || r.Finished.After(asked.Time)) {
+		if r.Failed && !r.Stale && !outdated(image, r) && !forgotten(image, r) {
 			failed = append(failed, r)
 		}
 	}
 	return failed
+}
+
+// forgotten: somebody asked since the Job was made.
+func forgotten(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
+	asked := pipeline.RetryOf(&image.Spec)
+	return asked != "" && r.Job.Annotations[v1beta1.RetryAnnotation] != asked
 }
 
 // outdated: the Job was made for another rebuild trigger.

@@ -104,6 +104,37 @@ func TestToolsSeeWhetherToWait(t *testing.T) {
 	says(runs[:failureLimit], "Available=False")
 }
 
+// TestARetryIsKnownByItsValue: the clock of the person who asks may be an hour off. The failures of before are forgotten, those of after count.
+func TestARetryIsKnownByItsValue(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for name, asked := range map[string]time.Time{"an hour behind": now.Add(-time.Hour), "in time": now, "an hour ahead": now.Add(time.Hour)} {
+		t.Run(name, func(t *testing.T) {
+			image := wanted()
+			fails := func(i int) pipeline.Run {
+				return run(i, func(r *pipeline.Run) {
+					r.Failed, r.Recorded, r.Finished, r.Told.Reason = true, true, now, v1beta1.ReasonBuildFailed
+					r.Job = pipeline.Job(image, i, "", &pipeline.Options{})
+				})
+			}
+			var runs []pipeline.Run
+			for i := range failureLimit {
+				runs = append(runs, fails(i+1))
+			}
+			if d := decide(image, runs, time.Time{}, now); d.cause != "" {
+				t.Fatalf("before anybody asked: a Job because of %q", d.cause)
+			}
+			image.Spec.Retry = &metav1.Time{Time: asked}
+			if d := decide(image, runs, time.Time{}, now); d.cause != causeRetry {
+				t.Errorf("asked: the cause is %q, want %q", d.cause, causeRetry)
+			}
+			runs = append(runs, fails(failureLimit+1))
+			if d := decide(image, runs, time.Time{}, now); d.cause != "" || d.again != firstPause {
+				t.Errorf("it failed again: the cause is %q, the next look in %v; want a pause of %v", d.cause, d.again, firstPause)
+			}
+		})
+	}
+}
+
 // wanted is an image that somebody wants, and run the n-th of its Jobs.
 func wanted() *v1alpha1.ModuleImage {
 	return &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
