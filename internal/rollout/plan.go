@@ -94,6 +94,8 @@ type Plan struct {
 	Halt Halt
 	// Mass are the nodes that are no longer selected, when they are too many and nobody has confirmed that.
 	Mass []string
+	// Confirmation is one that does not count for Mass, for it is not of the last hour; zero: there is none.
+	Confirmation time.Time
 	// Again is when the answer changes without an event; zero: never.
 	Again time.Time
 }
@@ -249,7 +251,7 @@ func (m *maker) unload() {
 	}
 	confirmed := m.policy.confirmed(m.now)
 	if len(mass) > m.Limit && !confirmed {
-		m.Mass = mass
+		m.Mass, m.Confirmation = mass, m.policy.Confirmed
 		if at := m.policy.Confirmed; at.After(m.now) {
 			m.again(at)
 		}

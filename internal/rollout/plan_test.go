@@ -62,6 +62,9 @@ func line(p *rollout.Plan) string {
 	if len(p.Mass) > 0 {
 		parts = append(parts, fmt.Sprintf("mass %d", len(p.Mass)))
 	}
+	if !p.Confirmation.IsZero() {
+		parts = append(parts, "confirmed in vain for "+p.Confirmation.Format(time.TimeOnly))
+	}
 	if !p.Again.IsZero() {
 		parts = append(parts, "again in "+p.Again.Sub(noon).String())
 	}
@@ -145,10 +148,10 @@ func TestWhoMayChangeNow(t *testing.T) {
 			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Minute) }), then: "start a b c"},
 		"for an hour": {
 			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c")},
-			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Hour) }), then: "mass 3"},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Hour) }), then: "mass 3, confirmed in vain for 11:00:00"},
 		"and not before the time that was named": {
 			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c")},
-			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(time.Minute) }), then: "mass 3, again in 1m0s"},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(time.Minute) }), then: "mass 3, confirmed in vain for 12:01:00, again in 1m0s"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package status
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/rollout"
@@ -46,9 +47,13 @@ func failures(p *rollout.Plan) string {
 
 // mass tells of nodes that are no longer selected and are too many to believe it.
 func mass(p *rollout.Plan) string {
-	return fmt.Sprintf("%s no longer selected or without a mapping, and at most %d may be unavailable at a time: nothing is unloaded on %s; "+
+	text := fmt.Sprintf("%s no longer selected or without a mapping, and at most %d may be unavailable at a time: nothing is unloaded on %s; "+
 		"bring the labels back, or confirm with the annotation %s set to the present time (RFC 3339)",
 		strings.Replace(quantity(len(p.Mass), "node")+" are", "1 node are", "1 node is", 1), p.Limit, list(p.Mass), v1beta1.ConfirmDeselectionAnnotation)
+	if !p.Confirmation.IsZero() {
+		text += fmt.Sprintf("; that of %s does not count: it is not of the last hour by the operator's clock", p.Confirmation.UTC().Format(time.RFC3339))
+	}
+	return text
 }
 
 func has(n int) string {

@@ -4,6 +4,7 @@ package status_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/rollout"
@@ -67,6 +68,13 @@ func TestRolloutInWords(t *testing.T) {
 				Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}}},
 			then: "False MassDeselection: 2 nodes are no longer selected or without a mapping, and at most 1 may be unavailable at a time: nothing is unloaded on a, b; " +
 				"bring the labels back, or confirm with the annotation drover.dev/confirm-deselection set to the present time (RFC 3339)",
+		},
+		"deselected, and confirmed by a clock an hour off": {
+			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Wanted = false }),
+				Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}, Confirmation: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}},
+			then: "False MassDeselection: 2 nodes are no longer selected or without a mapping, and at most 1 may be unavailable at a time: nothing is unloaded on a, b; " +
+				"bring the labels back, or confirm with the annotation drover.dev/confirm-deselection set to the present time (RFC 3339); " +
+				"that of 2026-01-31T12:00:00Z does not count: it is not of the last hour by the operator's clock",
 		},
 		"a node failed while others wait for their version label": {
 			given: status.Module{Loads: true, Nodes: nodes(4, old, func(i int, n *status.Node) {
