@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -145,6 +146,15 @@ func draDriver(t *testing.T) {
 		m.Spec.DRA = driver("dra.example.com", first)
 		m.Spec.DRA.Container.Image = "registry.example.com/driver:1"
 	})
+	served, err := shared.ServesDRA()
+	c.must(err)
+	if !served {
+		// The release is too old for DRA drivers, which is said; the kernel module is loaded all the same.
+		c.eventually("the Module says so", func(ctx context.Context) error {
+			return errors.Join(c.kernels(ctx, once), c.says(ctx, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonUnsupported))
+		})
+		return
+	}
 	c.loaded()
 	spec := c.daemonSet("dra", 1).Spec.Template.Spec
 	if probe := spec.Containers[0].LivenessProbe; probe == nil || probe.GRPC == nil || probe.GRPC.Port != 51515 || *probe.GRPC.Service != "liveness" {

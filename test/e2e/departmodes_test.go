@@ -60,6 +60,27 @@ func (s *scenario) nothingMade(ctx context.Context) error {
 	return nil
 }
 
+// staysUnder waits until nothing but the claim keeps the deleted Module, and checks that its driver is the one of before.
+func (s *scenario) staysUnder(claim *resourcev1.ResourceClaim, before *appsv1.DaemonSet) {
+	s.Helper()
+	s.eventually("the garbage collector is done with the Module, which waits for the claim", func(ctx context.Context) error {
+		m := &v1beta1.Module{}
+		if err := shared.Admin.Get(ctx, s.key, m); err != nil {
+			return err
+		}
+		if !slices.Equal(m.Finalizers, []string{v1beta1.ModuleFinalizer}) {
+			return fmt.Errorf("finalizers %v", m.Finalizers)
+		}
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonInUse, claim.Name)
+	})
+	set, err := s.daemonSet(s.Context())
+	s.must(err)
+	if set.UID != before.UID || set.DeletionTimestamp != nil || set.Status.NumberReady != 1 {
+		s.Errorf("the driver is not what it was: %+v %+v", set.ObjectMeta, set.Status)
+	}
+	s.must(shared.Admin.Get(s.Context(), client.ObjectKeyFromObject(set), &corev1.ServiceAccount{}))
+}
+
 // TestLifecycleDeletionModes: whatever way a Module is deleted, the cluster's garbage collector takes no driver away under a claim, and nothing
 // is left behind.
 func TestLifecycleDeletionModes(t *testing.T) {
@@ -70,7 +91,13 @@ func TestLifecycleDeletionModes(t *testing.T) {
 			}[mode])
 			const node = "hollow-0"
 			driver := s.key.Namespace + ".example.com"
+			underClaim, err := shared.ServesDRA()
+			s.must(err)
 			s.create(s.on(node), func(m *v1beta1.Module) {
+				if !underClaim { // the release is too old for claims of devices
+					withPlugin("registry.example.com/plugin:1")(m)
+					return
+				}
 				m.Spec.DRA = &v1beta1.DRASpec{DriverName: driver, Container: v1beta1.WorkloadContainer{Image: "registry.example.com/driver:1"}}
 			})
 			s.converged(each([]string{node}, once))
@@ -81,31 +108,19 @@ func TestLifecycleDeletionModes(t *testing.T) {
 				}
 				return err
 			})
-			claim := s.claimed(driver)
+			var claim *resourcev1.ResourceClaim
+			if underClaim {
+				claim = s.claimed(driver)
+			}
 
 			s.must(shared.Admin.Delete(s.Context(), s.module(), client.PropagationPolicy(mode)))
 
-			s.eventually("the garbage collector is done with the Module, which waits for the claim", func(ctx context.Context) error {
-				m := &v1beta1.Module{}
-				if err := shared.Admin.Get(ctx, s.key, m); err != nil {
-					return err
-				}
-				if !slices.Equal(m.Finalizers, []string{v1beta1.ModuleFinalizer}) {
-					return fmt.Errorf("finalizers %v", m.Finalizers)
-				}
-				return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonInUse, claim.Name)
-			})
-			set, err := s.daemonSet(s.Context())
-			s.must(err)
-			if set.UID != before.UID || set.DeletionTimestamp != nil || set.Status.NumberReady != 1 {
-				t.Errorf("the driver is not what it was: %+v %+v", set.ObjectMeta, set.Status)
+			if underClaim {
+				s.staysUnder(claim, before)
+				s.must(kernels(s.Context(), s.kernelModule, each([]string{node}, once)))
+				claim.Status.ReservedFor = nil
+				s.must(shared.Admin.Status().Update(s.Context(), claim))
 			}
-			account := &corev1.ServiceAccount{}
-			s.must(shared.Admin.Get(s.Context(), client.ObjectKeyFromObject(set), account))
-			s.must(kernels(s.Context(), s.kernelModule, each([]string{node}, once)))
-
-			claim.Status.ReservedFor = nil
-			s.must(shared.Admin.Status().Update(s.Context(), claim))
 
 			s.eventually("all of the Module is gone", func(ctx context.Context) error { return errors.Join(gone(ctx, s.key), s.nothingMade(ctx)) })
 			s.journalIs(each([]string{node}, tally{Loads: 1, Unloads: 1}))

@@ -69,6 +69,14 @@ func Build(ctx context.Context) (string, error) {
 	return build(ctx, t, os.Stderr)
 }
 
+// buildKwok returns the binary whose kwok plays pods: that of go.mod, whatever release is tested, for older ones play less.
+func buildKwok(ctx context.Context) (string, error) {
+	if path := os.Getenv(BinaryVariable); path != "" {
+		return path, nil
+	}
+	return build(ctx, devclusterTarget, os.Stderr)
+}
+
 // BuildKubelet does the same for the kubelet of the same release, bin/kubelet:
 // linked statically, for the virtual machines of the end-to-end tests.
 func BuildKubelet(ctx context.Context) (string, error) {

@@ -103,6 +103,13 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.WithKwok {
+		kwok, err := buildKwok(ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.Args = append([]string{"--kwok-binary=" + kwok}, o.Args...)
+	}
 	c := &Cluster{done: make(chan struct{}), answers: make(chan string, 1)}
 	if o.Dir == "" {
 		if c.temporary, err = os.MkdirTemp("", "devcluster-"); err != nil {

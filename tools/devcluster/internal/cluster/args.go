@@ -104,9 +104,10 @@ func (l *layout) scheduler(Options) spec {
 	}}
 }
 
-func (l *layout) kwok(Options) spec {
+func (l *layout) kwok(o Options) spec {
 	return spec{
-		name: component.Kwok,
+		name:   component.Kwok,
+		binary: o.KwokBinary,
 		args: []string{
 			"--kubeconfig=" + l.kwoks,
 			"--config=" + l.kwokConfig,

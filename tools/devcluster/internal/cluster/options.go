@@ -26,6 +26,9 @@ type Options struct {
 	// WithKwok also starts kwok, which plays the kubelet for pods on nodes
 	// with the label drover.dev/hollow=true.
 	WithKwok bool
+	// KwokBinary is a devcluster whose kwok it is; empty: this one. An older
+	// release of Kubernetes has an older kwok, that plays less.
+	KwokBinary string
 	// APIServerPort is kube-apiserver's port; 0 takes a free one.
 	APIServerPort int
 	// AdvertiseAddress is the address published for the kubernetes Service;

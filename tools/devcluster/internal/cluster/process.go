@@ -40,18 +40,24 @@ type process struct {
 // spec says how to start a component.
 type spec struct {
 	name string
-	args []string
-	env  []string
+	// binary holds the component; empty: this same one.
+	binary string
+	args   []string
+	env    []string
 	// ownMounts gives the process a mount namespace of its own (Linux).
 	ownMounts bool
 }
 
-// launch starts this same binary under the component's name, tied to the rope,
+// launch starts the binary under the component's name, tied to the rope,
 // with its output in dir.
 func launch(rope *lifeline.Rope, dir string, s spec) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find the own binary: %w", err)
+	binary := s.binary
+	if binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find the own binary: %w", err)
+		}
+		binary = self
 	}
 	p := &process{name: s.name, spec: s, log: filepath.Join(dir, s.name+".log"), done: make(chan struct{})}
 	output, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -61,7 +67,7 @@ func launch(rope *lifeline.Rope, dir string, s spec) (*process, error) {
 	// The child has its own descriptor.
 	defer func() { _ = output.Close() }()
 
-	p.cmd = exec.Command(self, s.args...)
+	p.cmd = exec.Command(binary, s.args...)
 	p.cmd.Args[0] = s.name
 	p.cmd.Dir = dir
 	// etcd takes its flags from the environment too.

@@ -49,6 +49,7 @@ func newStart() *cobra.Command {
 	flags.BoolVar(&o.Keep, "keep", false, "keep the data of an earlier run in the folder")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "write the administrator's kubeconfig here too")
 	flags.BoolVar(&o.WithKwok, "with-kwok", false, "start kwok too: it plays pods on nodes labelled "+cluster.HollowLabel+"=true")
+	flags.StringVar(&o.KwokBinary, "kwok-binary", "", "devcluster whose kwok it is; empty is this one")
 	flags.IntVar(&o.APIServerPort, "apiserver-port", 0, "kube-apiserver's port; 0 takes a free one")
 	flags.StringVar(&o.AdvertiseAddress, "advertise-address", "", "address published for the kubernetes Service; empty publishes none")
 	flags.StringSliceVar(&o.ExtraSANs, "extra-sans", nil, "more names or addresses for the server's certificate")
