@@ -210,8 +210,8 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 	case now.state >= running:
 		return nil
 	case now.state < exported:
-		if why := c.images.refusal(reference(pod), pod.Spec.Containers[0].Image); why != "" {
-			return c.fail(ctx, now, pod, why)
+		if image, why := c.images.refusal(reference(pod), pod.Spec.Containers[0].Image); why != "" {
+			return c.fail(ctx, now, pod, image, why)
 		}
 		if err := c.export(ctx, now, n, pod); err != nil {
 			return err
@@ -229,7 +229,7 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 
 // fail reports a pull that failed, and a little later that the kubelet backs off. It is tried again when other images
 // exist.
-func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, why string) error {
+func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, image, why string) error {
 	reason, next := "ErrImagePull", pullFailed
 	switch now.state {
 	case backingOff:
@@ -240,7 +240,7 @@ func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, why 
 		}
 		reason, next = "ImagePullBackOff", backingOff
 	}
-	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, reason, why, metav1.NewTime(c.clock.Now()))); err != nil {
+	if err := c.api.patchPodStatus(ctx, pod, waitingStatus(pod, image, reason, why, metav1.NewTime(c.clock.Now()))); err != nil {
 		return err
 	}
 	now.state = next

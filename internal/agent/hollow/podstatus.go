@@ -13,10 +13,7 @@ import (
 func runningStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionTrue)}
 	for _, c := range pod.Spec.InitContainers {
-		done := &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}
-		status.InitContainerStatuses = append(status.InitContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: true, State: corev1.ContainerState{Terminated: done},
-		})
+		status.InitContainerStatuses = append(status.InitContainerStatuses, initialised(c, now))
 	}
 	started := true
 	for _, c := range pod.Spec.Containers {
@@ -28,27 +25,33 @@ func runningStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	return status
 }
 
-// waitingStatus is what a kubelet says about a carrier whose image cannot be pulled. The kubelet reports a failed image
-// volume on the container that mounts it, and a failed init container's image on that.
-func waitingStatus(pod *corev1.Pod, reason, message string, now metav1.Time) corev1.PodStatus {
+// initialised is what a kubelet says about an init container that did its work.
+func initialised(c corev1.Container, now metav1.Time) corev1.ContainerStatus {
+	done := &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}
+	return corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: true, State: corev1.ContainerState{Terminated: done}}
+}
+
+// waitingStatus is what a kubelet says about a carrier of which an image cannot be pulled. The kubelet reports a failed image
+// volume on the container that mounts it, and a container's own image on that, which begins when the init containers are done.
+func waitingStatus(pod *corev1.Pod, image, reason, message string, now metav1.Time) corev1.PodStatus {
 	if pod.Status.StartTime != nil {
 		now = *pod.Status.StartTime
 	}
 	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionFalse)}
-	ref := reference(pod)
 	if reason == "ImagePullBackOff" {
-		message = fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", ref, message)
+		message = fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", image, message)
 	}
 	failed := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
-	initialising := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	state := failed
 	for _, c := range pod.Spec.InitContainers {
-		status.InitContainerStatuses = append(status.InitContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: failed})
+		if c.Image == image {
+			state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+			status.InitContainerStatuses = append(status.InitContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: failed})
+			continue
+		}
+		status.InitContainerStatuses = append(status.InitContainerStatuses, initialised(c, now))
 	}
 	for _, c := range pod.Spec.Containers {
-		state := failed
-		if len(pod.Spec.InitContainers) > 0 {
-			state = initialising
-		}
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: state})
 	}
 	return status

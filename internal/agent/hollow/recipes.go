@@ -94,19 +94,19 @@ func (i *images) recipeFor(reference string) recipe {
 	return recipe{}
 }
 
-// refusal is what the registry answers to a pull for a carrier that runs the agent's image, in a container runtime's words; empty: the pull
+// refusal is what the registry answers to a pull for a carrier that runs the agent's image, in a container runtime's words, and of which image; empty: the pull
 // succeeds.
-func (i *images) refusal(reference, agent string) string {
+func (i *images) refusal(reference, agent string) (image, why string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	what := i.recipeFor(reference).what
-	text, refused := refusals[what]
+	text, bad := refusals[what]
 	switch {
 	case what == agentUnauthorized:
 		reference, text = agent, refusals["unauthorized"]
-	case refused:
+	case bad:
 	case i.pattern.MatchString(reference):
-		return ""
+		return "", ""
 	default:
 		text = refusals["missing"]
 	}
@@ -114,5 +114,5 @@ func (i *images) refusal(reference, agent string) string {
 	if strings.Contains(text, "%q") {
 		where = "https://" + path.Dir(reference) + "/manifests"
 	}
-	return fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: ", reference, reference) + fmt.Sprintf(text, where)
+	return reference, fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: ", reference, reference) + fmt.Sprintf(text, where)
 }
