@@ -36,8 +36,8 @@ test: ## Pass the tests: all Go tests, against a real API server, with the race 
 	@go run ./hack/runtests $(TESTFLAGS)
 
 .PHONY: race
-race: ## Pass the tests of what runs beside itself, with the race detector: agent, controllers, kit and operators (gcc or clang)
-	@go run ./hack/runtests -results "" -packages "./internal/agent/... ./internal/controller/... ./internal/kube/... ./internal/operator/... ./internal/operators/... ./kit/..."
+race: ## Pass the tests of what runs beside itself, with the race detector: agent, controllers, operator and kit (gcc or clang)
+	@go run ./hack/runtests -results "" -packages "./internal/agent/... ./internal/controller/... ./internal/kube/... ./internal/operator/... ./kit"
 
 .PHONY: help
 help: ## List the targets
@@ -147,7 +147,7 @@ bare: ## Run `make demo` and `make test` as README says, in a bare Debian with G
 	@hack/bare
 
 .PHONY: proofs
-proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=kernel,build,modules,operators,fleet; hours; as e2e-kernel)
+proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=tests,kernel,build,modules,operators,fleet; hours; as e2e-kernel)
 	@go run ./hack/proofs
 
 .PHONY: rows

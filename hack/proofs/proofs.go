@@ -21,7 +21,11 @@ type proof struct {
 type counterproof struct{ command, says string }
 
 var all = []proof{
+	// With a C compiler, the race detector watches all of them.
+	{group: "tests", name: "test", command: "test", limit: 2 * time.Hour},
+	{group: "kernel", name: "main", command: "e2e-kernel", limit: time.Hour, counter: []counterproof{{"e2e-kernel BREAK=image", "FAILED a:"}}},
 	{group: "kernel", name: "node", command: "e2e-kernel GROUP=node", limit: time.Hour},
+	{group: "kernel", name: "disk", command: "e2e-kernel GROUP=disk", limit: time.Hour},
 	{group: "kernel", name: "dra", command: "e2e-kernel GROUP=dra", limit: time.Hour},
 	{group: "kernel", name: "operators-vm", command: "e2e-kernel GROUP=operators", limit: time.Hour},
 	{group: "kernel", name: "agent", command: "bench-agent", limit: time.Hour},

@@ -20,7 +20,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/drover-project/drover/hack/gotest"
@@ -62,7 +64,8 @@ func runTests(ctx context.Context, packages, pattern, tags, kept string) error {
 	}
 	defer func() { _ = results.Close() }()
 
-	args := []string{"-timeout", "20m"}
+	// Tests wait for clusters as much as they compute: one package more than there are processors keeps those busy.
+	args := []string{"-timeout", "20m", "-p", strconv.Itoa(runtime.NumCPU() + 1)}
 	if tags != "" {
 		args = append(args, "-tags", tags)
 	}
