@@ -169,12 +169,12 @@ kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, eve
 # Kubernetes 1.36 is what all tests use. tools/devcluster has the modules of older releases, from which the same programs are compiled.
 .PHONY: integration
 integration: export KUBERNETES ?= 1.31
-integration: ## Test the controllers and the device operators against the API server of another release (KUBERNETES=1.31 or 1.33; so do e2e and conformance)
+integration: ## Test the controllers and the device operators against the API server of another release (KUBERNETES=1.31, 1.33 or 1.34; so do e2e and conformance)
 	@go run ./hack/runtests -results "" -packages "./internal/controller/... ./internal/operator/... ./internal/operators/... ./test/api"
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
-e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, disk for power cuts, dra, or operators; linux/amd64 with apt-get; root)
+e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, disk for power cuts, versions for older kubelets, dra, or operators; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
 .PHONY: e2e-build e2e-dkms

@@ -69,7 +69,10 @@ type workflow struct {
 		ContinueOnError any `json:"continue-on-error"`
 		If              any `json:"if"`
 		Strategy        struct {
-			Matrix struct{ Include []map[string]string }
+			Matrix struct {
+				Include    []map[string]string
+				Kubernetes []string
+			}
 		}
 		Steps []struct {
 			Uses, Run       string
@@ -93,7 +96,7 @@ func TestWorkflow(t *testing.T) {
 	if !slices.Equal(w.On.Push.Branches, []string{"main", "release-*"}) {
 		t.Errorf("pushes to %v", w.On.Push.Branches)
 	}
-	want := map[string]string{"lint": "make lint", "unit": "make test", "integration": "make integration KUBERNETES=${{ matrix.kubernetes }}", "e2e": "make e2e"}
+	want := map[string]string{"lint": "make lint", "unit": "make test", "integration": "make integration KUBERNETES=${{ matrix.kubernetes }}", "e2e": "make e2e KUBERNETES=${{ matrix.kubernetes }}"}
 	makefile := readFile(t, "Makefile")
 	for name, job := range w.Jobs {
 		found := false
@@ -118,6 +121,9 @@ func TestWorkflow(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("no job for %v", want)
+	}
+	if got := w.Jobs["e2e"].Strategy.Matrix.Kubernetes; !slices.Equal(got, []string{"1.31", "1.33", "1.36"}) {
+		t.Errorf("e2e on Kubernetes %v: docs/reference/compatibility.md names what is proven", got)
 	}
 	versions := map[string]bool{}
 	for _, m := range w.Jobs["integration"].Strategy.Matrix.Include {

@@ -48,6 +48,12 @@ func (s *suite) groups() map[string][][]step {
 			{"staticPod", "with the static pod, after a reboot it is loaded before the API server is back", s.staticPod},
 			{"signature", "where signatures are enforced, a key in UEFI db loads; another key and none are tried once", s.signature},
 		}},
+		"release": {{
+			start,
+			{"", "kubelet and API server are of the release", s.kubeletIsOfRelease},
+			{"withoutImageVolumes", "the operator finds out that an init container has to deliver, and the module is live", s.loadWithoutImageVolumes},
+			{"loaded", "its Module is Ready, and takes it out of the kernel when it goes", s.goesAgain},
+		}},
 		"dra": {{
 			start,
 			{"published", "a Module with a DRA driver loads its module and publishes its devices", s.published},

@@ -270,21 +270,39 @@ func (s *suite) initContainer(ctx context.Context) error {
 	if err := s.deliveryMode(ctx, "initContainer"); err != nil {
 		return err
 	}
+	image, err := s.pushCopyable(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.copied(ctx, image); err != nil {
+		return err
+	}
+	if err := s.loadsAndGoes(ctx, copiedModule, sample); err != nil {
+		return err
+	}
+	return s.deliveryMode(ctx, "auto")
+}
+
+// copiedModule is delivered by an init container.
+var copiedModule = client.ObjectKey{Namespace: restricted, Name: "copied"}
+
+// pushCopyable makes an image that can copy its files itself.
+func (s *suite) pushCopyable(ctx context.Context) (image string, err error) {
 	release := s.images.Kernels[artifacts.Linux61].Release
 	busybox, err := readFile("/bin/busybox")
 	if err != nil {
-		return err
+		return "", err
 	}
 	tools := map[string]registry.File{"/bin/busybox": registry.Program(busybox)}
 	for _, applet := range []string{"sh", "cp", "mkdir"} {
 		tools["/bin/"+applet] = registry.File{Link: "busybox"}
 	}
-	image, err := s.pushModules(ctx, artifacts.Linux61, s.source("drover-sample"), tag(release)+"-tools", tools)
-	if err != nil {
-		return err
-	}
-	key := client.ObjectKey{Namespace: restricted, Name: "copied"}
-	if err := s.client.Create(ctx, module(key, artifacts.Linux61, image, sample)); err != nil {
+	return s.pushModules(ctx, artifacts.Linux61, s.source("drover-sample"), tag(release)+"-tools", tools)
+}
+
+// copied asks for a module of the image, and waits until an init container brought it and it is live.
+func (s *suite) copied(ctx context.Context, image string) error {
+	if err := s.client.Create(ctx, module(copiedModule, artifacts.Linux61, image, sample)); err != nil {
 		return err
 	}
 	if err := s.eventually(ctx, "a carrier copies by an init container", func(ctx context.Context) error {
@@ -298,10 +316,9 @@ func (s *suite) initContainer(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := s.loadsAndGoes(ctx, key, sample); err != nil {
-		return err
-	}
-	return s.deliveryMode(ctx, "auto")
+	return s.eventually(ctx, "the Module is ready", func(ctx context.Context) error {
+		return s.ready(ctx, artifacts.Linux61, copiedModule, sample)
+	})
 }
 
 // deliveryMode sets the operator's flag and waits for the new operator.

@@ -8,12 +8,14 @@
 //
 // GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "dra", "operators", which is about device
 // operators and the sample device plugin, "agent", which measures what the agent costs, "privileges", which takes away all that the agent is allowed, one thing at a time, "build", in which images are built and signed on
-// the node, "dkms", which does so with each of Debian's packages PKGS, or "disk", which has no cluster and cuts the power of a machine in the middle of loads. STEPS=rmmod,inUse runs only those of the group, for work on them: some
+// the node, "dkms", which does so with each of Debian's packages PKGS, "disk", which has no cluster and cuts the power of a machine in the middle of loads, or "versions", which is group "release" once for each release of
+// Kubernetes whose kubelets have no image volumes (KUBERNETES=1.31 GROUP=release for one). STEPS=rmmod,inUse runs only those of the group, for work on them: some
 // stand on the ones before. TRACE=1 prints how long each thing took that a step waited for.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
 // in group agent, BREAK=busy lets modules come and go while it should be idle;
 // in group disk, BREAK=fsync takes fsync away from the agent's state files, SEED chooses the moments, and CUTS how many;
-// in group privileges, BREAK=item takes nothing away; in group build, BREAK=unsigned has the unsigned image pushed, too.
+// in group privileges, BREAK=item takes nothing away; in group build, BREAK=unsigned has the unsigned image pushed, too;
+// in groups versions and release, BREAK=mode asks for image volumes.
 package main
 
 import (
@@ -48,6 +50,7 @@ type machine struct {
 // machines of groups that compile on the node, or run more there than others.
 var machines = map[string]machine{
 	"disk":      {overall: time.Hour},
+	"versions":  {overall: 2 * time.Hour},
 	"operators": {memMB: 1536},
 	"build":     {memMB: 3072, smp: 2, maxSeconds: 3600, overall: 90 * time.Minute},
 	"dkms":      {memMB: 3072, smp: 2, maxSeconds: 7200, overall: 150 * time.Minute},
@@ -57,8 +60,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(machines[group()].overall, overall))
 	do := run
-	if group() == "disk" {
+	switch group() {
+	case "disk":
 		do = disk
+	case "versions":
+		do = versions
 	}
 	err := do(ctx)
 	cancel()
@@ -111,7 +117,7 @@ func prepare(ctx context.Context) (lanes []lane, err error) {
 	first := newSuite()
 	groups, known := first.groups()[group()]
 	if !known {
-		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, agent, privileges, build, dkms or disk", group())
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, agent, privileges, build, dkms, disk, release or versions", group())
 	}
 	if err := first.prepare(ctx); err != nil {
 		return nil, err
