@@ -45,6 +45,10 @@ func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
 	for archive := tar.NewReader(content); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
+			// The archive ends in good order where a layer could not be read, too: what went wrong is said behind its end.
+			if _, err := io.Copy(io.Discard, content); err != nil {
+				return fmt.Errorf("read the image's layers: %w", err)
+			}
 			return nil
 		}
 		if err != nil {
