@@ -37,7 +37,7 @@ func versions(ctx context.Context) error {
 		fmt.Printf("Kubernetes %s: control plane and kubelet\n", release)
 		one, err := ofRelease(ctx, release)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("Kubernetes %s: %w", release, err))
+			failed = append(failed, fmt.Errorf("with Kubernetes %s: %w", release, err))
 		}
 		for _, promise := range []string{"loaded", "withoutImageVolumes"} {
 			result[promise] = result[promise] == true && one[promise] == true
