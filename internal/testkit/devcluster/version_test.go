@@ -18,7 +18,7 @@ func TestVersionAsked(t *testing.T) {
 		"1.31":    {name: "devcluster-1.31", modfile: "go-1.31.mod", version: "1.31"},
 		"1.31.x":  {name: "devcluster-1.31", modfile: "go-1.31.mod", version: "1.31"},
 		"v1.33.2": {name: "devcluster-1.33", modfile: "go-1.33.mod", version: "1.33"},
-		"1.30":    {name: "devcluster-1.30", modfile: "go-1.30.mod", err: "no such file or directory; KUBERNETES is the version of Kubernetes, one of 1.31, 1.33, 1.36"},
+		"1.30":    {name: "devcluster-1.30", modfile: "go-1.30.mod", err: "no such file or directory; KUBERNETES is the version of Kubernetes, one of 1.31, 1.33, 1.34, 1.36"},
 		"latest":  {err: `KUBERNETES="latest" is not a version of Kubernetes like 1.31`},
 	} {
 		t.Run(asked, func(t *testing.T) {
