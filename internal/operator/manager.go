@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -68,7 +67,7 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.DRA, err = ServesDRA(mapper); err != nil {
+	if o.DRA, err = kube.ServesDRA(mapper); err != nil {
 		return nil, err
 	}
 	cached, err := cacheOptions(o.DRA)
@@ -138,18 +137,6 @@ func CarrierUser(mapper meta.RESTMapper) (*int64, error) {
 		return nil, fmt.Errorf("find out whether the cluster assigns users: %w", err)
 	}
 	return nil, nil
-}
-
-// ServesDRA tells whether the API server serves what DRA drivers need: that of Kubernetes 1.34 and later does.
-func ServesDRA(mapper meta.RESTMapper) (bool, error) {
-	_, err := mapper.RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceClass"}, resourcev1.SchemeGroupVersion.Version)
-	switch {
-	case meta.IsNoMatchError(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("find out whether the API server serves DeviceClasses: %w", err)
-	}
-	return true, nil
 }
 
 // Run starts the controllers that the options enable and returns when ctx ends or the manager fails.

@@ -38,6 +38,7 @@ func (w *world) claim(driver string, node *corev1.Node) *resourcev1.ResourceClai
 // TestAModuleWithClaimedDevicesStaysWhole: the kernel module goes after the driver, the driver after the claims, and the
 // Module after its DeviceClasses.
 func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	w := newWorld(t)
 	w.control = module.New(w.operator, w.operator, w.board, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
 	node, m := w.node("a"), w.module("nic")
@@ -96,6 +97,7 @@ func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 
 // TestTheNewestClaimCounts: a cache that does not show a claim yet must not lead to an unload.
 func TestTheNewestClaimCounts(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	w := newWorld(t)
 	lagging := interceptor.NewClient(w.operator, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -145,6 +147,7 @@ func (r *tainter) Keep(_ context.Context, _ types.NamespacedName, _ string, begi
 
 // TestDevicesAreTaintedForAChange: from before the claims are waited for until the node's kernel module serves again.
 func TestDevicesAreTaintedForAChange(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	failed := func(s v1beta1.NodeModulesConfigStatus, m *v1beta1.Module) v1beta1.NodeModulesConfigStatus {
 		s.Attempts = []v1beta1.NodeModuleAttempt{{
 			Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed,

@@ -174,6 +174,7 @@ func TestARefusalStopsOnlyItsNode(t *testing.T) {
 
 // TestADrainFreesClaims: the rollout waits for claims, so whoever holds one is evicted, and nobody else by a drain of holders.
 func TestADrainFreesClaims(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	for policy, others := range map[v1beta1.DrainPolicy]bool{v1beta1.DrainNode: true, v1beta1.DrainHolders: false} {
 		t.Run(string(policy), func(t *testing.T) {
 			w := newWorld(t)

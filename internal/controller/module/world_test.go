@@ -71,7 +71,7 @@ func (w *world) node(suffix string) *corev1.Node {
 	w.must(w.admin.Create(w.Context(), node))
 	// A new node is tainted not-ready until a controller manager has seen it, and there is none here.
 	node.Status.NodeInfo = corev1.NodeSystemInfo{
-		KernelVersion: kernelVersion, KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "containerd://2.1.4", BootID: "boot-1",
+		KernelVersion: kernelVersion, KubeletVersion: env.Get(w).KubeletVersion(w), ContainerRuntimeVersion: "containerd://2.1.4", BootID: "boot-1",
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	w.must(w.admin.Status().Update(w.Context(), node))

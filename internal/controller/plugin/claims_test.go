@@ -15,6 +15,7 @@ import (
 
 // TestADriverStaysWhilePodsHaveItsDevices: without its driver, a pod that has a device could not end.
 func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
 	admin := e.Admin(t)
 	start(t, e)
@@ -55,6 +56,7 @@ func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 
 // TestADriverLeavesWithItsModule: the DaemonSet of a Module that is being deleted stays for the pods that leave one by one.
 func TestADriverLeavesWithItsModule(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
 	admin := e.Admin(t)
 	start(t, e)

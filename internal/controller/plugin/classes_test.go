@@ -44,6 +44,7 @@ func deviceClass(name string) kmmv1beta1.DeviceClassSpec {
 }
 
 func TestDeviceClassLifecycle(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
 	admin := e.Admin(t)
 	start(t, e)
@@ -101,6 +102,7 @@ func TestDeviceClassLifecycle(t *testing.T) {
 
 // TestForeignDeviceClassesAreNotTouched: who may write a Module in a namespace must not get at objects of the cluster.
 func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
 	admin := e.Admin(t)
 	problems := start(t, e)

@@ -56,7 +56,7 @@ func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, rol
 	if err != nil {
 		t.Fatal(err)
 	}
-	dra, err := operator.ServesDRA(mgr.GetRESTMapper())
+	dra, err := kube.ServesDRA(mgr.GetRESTMapper())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,9 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -28,6 +25,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
+	"github.com/drover-project/drover/internal/kube"
 )
 
 func runtimeScheme() *runtime.Scheme {
@@ -147,11 +145,5 @@ func WriteKubeconfig(path string, config *rest.Config) (err error) {
 	return nil
 }
 
-// ServesDRA reports whether the API server serves what DRA drivers need: Kubernetes does from 1.34 on.
-func (f *Fleet) ServesDRA() (bool, error) {
-	_, err := f.Admin.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceClass"}, resourcev1.SchemeGroupVersion.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
+// ServesDRA reports whether the API server serves what DRA drivers need.
+func (f *Fleet) ServesDRA() (bool, error) { return kube.ServesDRA(f.Admin.RESTMapper()) }

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"testing"
+
+	"k8s.io/client-go/discovery"
+
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// NeedsDRA skips a test where the API server is of a release that does not serve what DRA drivers need (variable KUBERNETES). What Drover says there
+// has tests of its own: TestClusterWithoutDRA, and the cases of test/conformance.
+func (e *Env) NeedsDRA(t testing.TB) {
+	t.Helper()
+	served, err := kube.ServesDRA(e.Admin(t).RESTMapper())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !served {
+		t.Skip("this release of Kubernetes does not serve resource.k8s.io/v1")
+	}
+}
+
+// KubeletVersion is that of the API server's release, "v1.36.3": no node's kubelet is newer than its API server.
+func (e *Env) KubeletVersion(t testing.TB) string {
+	t.Helper()
+	c, err := discovery.NewDiscoveryClientForConfig(e.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := c.ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.GitVersion
+}
