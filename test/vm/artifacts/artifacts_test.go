@@ -39,7 +39,7 @@ func TestWantedModulesAreClosed(t *testing.T) {
 		"kernel/sound/pci/hda/snd-hda-intel.ko":         {"kernel/sound/core/snd-pcm.ko", "kernel/sound/core/snd.ko"},
 		"kernel/drivers/net/ethernet/intel/e1000/e1.ko": nil,
 	}
-	got := wantedModules(dependencies)
+	got := wantedModules(dependencies, unneeded)
 	slices.Sort(got)
 	want := []string{
 		"kernel/drivers/media/mc/mc.ko",

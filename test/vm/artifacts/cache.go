@@ -28,6 +28,8 @@ import (
 type Cache struct {
 	dir  string
 	repo string
+	// AllModules has nodes hold all modules of their kernel's package, as a machine does.
+	AllModules bool
 }
 
 // Open returns the cache in dir. With an empty dir it is $DROVER_CACHE, or

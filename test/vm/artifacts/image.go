@@ -88,7 +88,11 @@ func (c *Cache) rootImage(ctx context.Context, kernels map[Series]Kernel, binari
 		return "", err
 	}
 	inputs = append(inputs, emptyFolders...)
-	inputs = append(inputs, unneeded...)
+	without := unneeded
+	if c.AllModules {
+		without = nil
+	}
+	inputs = append(inputs, without...)
 	inputs = append(inputs, fmt.Sprint(rootSize))
 	for _, series := range AllSeries {
 		inputs = append(inputs, kernels[series].Root)
@@ -107,7 +111,7 @@ func (c *Cache) rootImage(ctx context.Context, kernels map[Series]Kernel, binari
 			return err
 		}
 		for _, kernel := range kernels {
-			if err := installModules(ctx, kernel, tree); err != nil {
+			if err := installModules(ctx, kernel, tree, without); err != nil {
 				return err
 			}
 		}

@@ -13,7 +13,8 @@ import (
 )
 
 // unneeded are subtrees of a kernel's modules that no node of a test has
-// hardware for. What a remaining module depends on stays all the same.
+// hardware for, and that make its root larger. What a remaining module depends
+// on stays all the same. Cache.AllModules keeps them.
 var unneeded = []string{
 	"kernel/sound/",
 	"kernel/drivers/comedi/",
@@ -37,14 +38,14 @@ var unneeded = []string{
 
 // installModules puts a kernel's modules below root, without those a node
 // cannot need, and indexes what is there.
-func installModules(ctx context.Context, kernel Kernel, root string) error {
+func installModules(ctx context.Context, kernel Kernel, root string, without []string) error {
 	target := filepath.Join(root, "lib", "modules", kernel.Release)
 	dependencies, err := readModulesDep(filepath.Join(kernel.Modules(), "modules.dep"))
 	if err != nil {
 		return err
 	}
 	paths := []string{"modules.order", "modules.builtin", "modules.builtin.modinfo"}
-	for _, name := range append(paths, wantedModules(dependencies)...) {
+	for _, name := range append(paths, wantedModules(dependencies, without)...) {
 		if err := linkOrCopy(filepath.Join(kernel.Modules(), name), filepath.Join(target, name)); err != nil {
 			return err
 		}
@@ -55,8 +56,8 @@ func installModules(ctx context.Context, kernel Kernel, root string) error {
 	return nil
 }
 
-// wantedModules are the modules outside of unneeded and all they depend on.
-func wantedModules(dependencies map[string][]string) []string {
+// wantedModules are the modules outside of the subtrees, and all they depend on.
+func wantedModules(dependencies map[string][]string, without []string) []string {
 	wanted := map[string]bool{}
 	var paths []string
 	keep := func(path string) {
@@ -66,7 +67,7 @@ func wantedModules(dependencies map[string][]string) []string {
 		}
 	}
 	for path, needs := range dependencies {
-		if isUnneeded(path) {
+		if isBelow(path, without) {
 			continue
 		}
 		keep(path)
@@ -78,8 +79,8 @@ func wantedModules(dependencies map[string][]string) []string {
 	return paths
 }
 
-func isUnneeded(path string) bool {
-	for _, prefix := range unneeded {
+func isBelow(path string, subtrees []string) bool {
+	for _, prefix := range subtrees {
 		if strings.HasPrefix(path, prefix) {
 			return true
 		}

@@ -39,15 +39,21 @@ const (
 	namedPackages = "v4l2loopback-dkms dm-writeboost-dkms acpi-call-dkms"
 	// atOnce is how many packages are in work: while one waits for a container, another compiles.
 	atOnce = 2
+	// packagePatience is how long a package may be built: some are large, and an emulated node compiles many times slower than a machine.
+	packagePatience = 45 * time.Minute
+	// progress is how often it is said what a package waits for.
+	progress = 2 * time.Minute
 )
 
 // packageResult is what came of a package, for the result.
 type packageResult struct {
-	Built   bool    `json:"built"`
-	Signed  bool    `json:"signed"`
-	Loaded  bool    `json:"loaded"`
-	Reason  string  `json:"reason,omitempty"`
-	Message string  `json:"message,omitempty"`
+	Built   bool   `json:"built"`
+	Signed  bool   `json:"signed"`
+	Loaded  bool   `json:"loaded"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Kernel is what the kernel said last, of a module that it did not take.
+	Kernel  string  `json:"kernel,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 
@@ -153,11 +159,17 @@ func (s *suite) followPackage(ctx context.Context, m *v1beta1.Module, modules []
 	if err := s.client.Create(ctx, m); err != nil {
 		return err
 	}
-	err := s.within(ctx, buildPatience, "the image is there, or cannot be built", func(ctx context.Context) error {
-		if s.ended(ctx, key, v1beta1.ConditionImagesAvailable, r, v1beta1.ReasonBuildFailed) {
+	said := time.Now()
+	err := s.within(ctx, packagePatience, "the image is there, or cannot be built", func(ctx context.Context) error {
+		if s.ended(ctx, key, v1beta1.ConditionImagesAvailable, r, v1beta1.ReasonBuildFailed, v1beta1.ReasonSignFailed, v1beta1.ReasonPushFailed) {
 			return nil
 		}
-		return s.conditionIs(ctx, key, v1beta1.ConditionImagesAvailable, "True", v1beta1.ReasonImagesAvailable)
+		err := s.conditionIs(ctx, key, v1beta1.ConditionImagesAvailable, "True", v1beta1.ReasonImagesAvailable)
+		if err != nil && time.Since(said) > progress {
+			said = time.Now()
+			s.say("   %s: %v", key.Name, err)
+		}
+		return err
 	})
 	if err != nil || r.Reason != "" {
 		return errors.Join(err, s.removeAll(ctx, key, modules))
@@ -171,7 +183,7 @@ func (s *suite) followPackage(ctx context.Context, m *v1beta1.Module, modules []
 		return err
 	}
 	err = s.eventually(ctx, key.Name+" is loaded, or says what it lacks", func(ctx context.Context) error {
-		if s.ended(ctx, key, v1beta1.ConditionLoaded, r, v1beta1.ReasonNoSuchDevice) {
+		if s.refused(ctx, key, r) {
 			return nil
 		}
 		err := s.ready(ctx, artifacts.Linux61, key, kmod.NormalizeName(m.Spec.ModuleLoader.Container.Modprobe.ModuleName))
@@ -187,14 +199,32 @@ func (s *suite) followPackage(ctx context.Context, m *v1beta1.Module, modules []
 	return s.removeAll(ctx, key, modules)
 }
 
-// ended notes that a Module will not get on, with one reason, and why.
-func (s *suite) ended(ctx context.Context, key client.ObjectKey, condition string, r *packageResult, reason string) bool {
+// refused notes that the node failed to load a Module's kernel module, why, and the kernel's own words.
+func (s *suite) refused(ctx context.Context, key client.ObjectKey, r *packageResult) bool {
+	nmc, err := s.nodeConfig(ctx)
+	if err != nil {
+		return false
+	}
+	for _, a := range nmc.Status.Attempts {
+		if a.Namespace == key.Namespace && a.Name == key.Name && a.State == v1beta1.AttemptFailed {
+			r.Reason, r.Message = a.Reason, a.Message
+			if r.Kernel, err = s.console(ctx, "dmesg | tail -n 5"); err != nil {
+				r.Kernel = err.Error()
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// ended notes that a Module will not get on, with one of these reasons, and why.
+func (s *suite) ended(ctx context.Context, key client.ObjectKey, condition string, r *packageResult, reasons ...string) bool {
 	m := &v1beta1.Module{}
 	if err := s.client.Get(ctx, key, m); err != nil {
 		return false
 	}
 	c := meta.FindStatusCondition(m.Status.Conditions, condition)
-	if c == nil || c.Status == metav1.ConditionTrue || c.Reason != reason || c.ObservedGeneration != m.Generation {
+	if c == nil || c.Status == metav1.ConditionTrue || !slices.Contains(reasons, c.Reason) || c.ObservedGeneration != m.Generation {
 		return false
 	}
 	r.Reason, r.Message = c.Reason, c.Message

@@ -111,6 +111,8 @@ func (s *suite) prepare(ctx context.Context) (err error) {
 	if s.cache, err = artifacts.Open(""); err != nil {
 		return err
 	}
+	// A package may need any module of the distribution's.
+	s.cache.AllModules = group() == "dkms"
 	if s.images, err = s.cache.Images(ctx); err != nil {
 		return err
 	}
