@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2/textlogger"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 
@@ -51,6 +52,8 @@ type Options struct {
 	BuildHostModules bool
 	// BuildTimeout ends a build.
 	BuildTimeout time.Duration
+	// BuildRequests and BuildLimits are those of containers that compile, unless the Module names its own.
+	BuildRequests, BuildLimits corev1.ResourceList
 	// CarrierUser is found out, not given: see CarrierUser.
 	CarrierUser *int64
 	// DeliveryMaxInFlight bounds carriers at work in the cluster.
@@ -78,7 +81,7 @@ type Options struct {
 // ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help was asked for.
 func ParseFlags(args []string) (*Options, error) {
 	o := &Options{}
-	var mode, controllers, config string
+	var mode, controllers, config, requests, limits string
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
 	ctrlconfig.RegisterFlags(set)
 	logging := textlogger.NewConfig()
@@ -93,6 +96,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&o.BuildImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
 	set.BoolVar(&o.BuildHostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs namespaces that admit hostPath")
 	set.DurationVar(&o.BuildTimeout, "build-timeout", 2*time.Hour, "how long the Job of an image may take")
+	set.StringVar(&requests, "build-requests", pipeline.DefaultBuildRequests, "requests of the containers that compile, unless a Module has build.resources")
+	set.StringVar(&limits, "build-limits", pipeline.DefaultBuildLimits, "their limits")
 	set.IntVar(&o.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+"; -name leaves one out")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
@@ -119,6 +124,12 @@ func ParseFlags(args []string) (*Options, error) {
 	var err error
 	if o.DeliveryMode, err = delivery.ParseMode(mode); err != nil {
 		return nil, fmt.Errorf("--delivery-mode: %w", err)
+	}
+	if o.BuildRequests, err = pipeline.ParseResources(requests); err != nil {
+		return nil, fmt.Errorf("--build-requests: %w", err)
+	}
+	if o.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
+		return nil, fmt.Errorf("--build-limits: %w", err)
 	}
 	return o, o.validate()
 }
@@ -160,6 +171,7 @@ func (o *Options) Makes() bool { return o.SignerImage != "" && o.enabled("image"
 func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {
 	return moduleimage.Options{Gate: g, Problems: problems, Pipeline: pipeline.Options{
 		SignerImage: o.SignerImage, BuildahImage: o.BuildImage, HostModules: o.BuildHostModules, User: o.CarrierUser, Deadline: o.BuildTimeout,
+		BuildRequests: o.BuildRequests, BuildLimits: o.BuildLimits,
 		Delivery: o.DeliveryMode,
 	}}
 }

@@ -87,7 +87,7 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
 		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/bin/sh"}, Args: args,
-		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: rootInside(o.HostModules),
+		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(b, o), SecurityContext: rootInside(o.HostModules),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}}}
 }

@@ -115,6 +115,7 @@ func mergeBuild(container, mapping *v1beta1.Build) *v1beta1.Build {
 		if len(over.Selector) > 0 {
 			merged.Selector = over.Selector
 		}
+		merged.Resources = mergeResources(merged.Resources, over.Resources)
 		if over.Push != nil && *over.Push != (v1beta1.BuildPush{}) {
 			merged.Push = over.Push
 		}
@@ -174,6 +175,7 @@ func declareBuild(b *v1beta1.Build, v values) (*v1alpha1.ImageBuild, error) {
 	}
 	declared := &v1alpha1.ImageBuild{
 		Args: arguments(b.BuildArgs, v.exact), Secrets: names(b.Secrets), Selector: b.Selector, BaseImageRegistryTLS: b.BaseImageRegistryTLS,
+		Resources: b.Resources,
 	}
 	if b.Native == nil {
 		declared.DockerfileConfigMap = b.DockerfileConfigMap.Name

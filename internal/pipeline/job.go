@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -81,6 +80,8 @@ type Options struct {
 	User *int64
 	// Deadline ends a Job.
 	Deadline time.Duration
+	// BuildRequests and BuildLimits are those of the containers that compile, over DefaultBuildRequests and DefaultBuildLimits.
+	BuildRequests, BuildLimits corev1.ResourceList
 	// AccountSecrets are the pull secrets of the image's ServiceAccount, which the caller reads. As for a kubelet, they need not exist.
 	AccountSecrets []corev1.LocalObjectReference
 	// Delivery is how images are to be read where a node may be able to mount them. The caller makes MountImages of it, by [MountsImages].
@@ -254,8 +255,10 @@ func sign(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args := append([]string{
 		"--layout", layoutDir, "--key", keyFile(spec.Sign), "--cert", certFile(spec.Sign),
 	}, repeated("--file", spec.Sign.Files)...)
-	return step(o, StepSign, args,
+	c := step(o, StepSign, args,
 		mount("layout", layoutDir, false), mount("key", path.Dir(keyFile(spec.Sign)), true), mount("cert", path.Dir(certFile(spec.Sign)), true))
+	c.Resources.Limits[corev1.ResourceMemory] = signMemory
+	return c
 }
 
 func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
@@ -375,17 +378,5 @@ func restricted() *corev1.SecurityContext {
 		RunAsNonRoot:             ptr.To(true),
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-	}
-}
-
-// stepResources and buildResources are set in full, because a ResourceQuota may refuse a pod without them.
-func stepResources() corev1.ResourceRequirements { return resources("50m", "64Mi", "512Mi") }
-
-func buildResources() corev1.ResourceRequirements { return resources("500m", "512Mi", "4Gi") }
-
-func resources(cpu, memory, limit string) corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)},
-		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse(limit)},
 	}
 }

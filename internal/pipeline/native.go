@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -59,10 +60,11 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		volumes = append(volumes, secretVolume(volume, name))
 		mounts = append(mounts, mount(volume, secretDir(name), true))
 	}
+	resources := buildResources(b, o)
 	compile := corev1.Container{
 		Name: StepBuild, Image: n.ToolchainImage, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: buildDir,
 		Command: []string{"/bin/sh", "-c", nativeScript, "build", "-R"}, Args: n.Command,
-		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(), SecurityContext: restricted(),
+		Env: slices.Concat(processors(&resources), env, proxies()), VolumeMounts: mounts, Resources: resources, SecurityContext: restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 	// A toolchain's wrappers may write beside themselves; nothing of that outlives the container.

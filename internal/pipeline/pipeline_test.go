@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -199,7 +200,10 @@ func TestIdentity(t *testing.T) {
 		"pull secret":    hash("FROM a", "b@1", func(m *v1beta1.Module) { m.Spec.ImageRepoSecret = nil }),
 		"TLS":            hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Build.BaseImageRegistryTLS.Insecure = true }),
 		"the nodes":      hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Build.Selector = map[string]string{"a": "b"} }),
-		"rebuild":        hash("FROM a", "b@1", func(m *v1beta1.Module) { m.Spec.ImageRebuildTriggerGeneration = ptr.To(2) }),
+		"resources": hash("FROM a", "b@1", func(m *v1beta1.Module) {
+			container(m).Build.Resources = &v1beta1.BuildResources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Gi")}}
+		}),
+		"rebuild": hash("FROM a", "b@1", func(m *v1beta1.Module) { m.Spec.ImageRebuildTriggerGeneration = ptr.To(2) }),
 		"a device plugin": hash("FROM a", "b@1", func(m *v1beta1.Module) {
 			m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "p:1"}}
 		}),

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -252,6 +254,25 @@ func eventually(t *testing.T, what string, done func(context.Context) (bool, err
 }
 
 // TestRolloutFields: what would stop a rollout for ever, or mean nothing, is refused with the field's path.
+// TestBuildResources: a build may be given what every node has, and nothing else.
+func TestBuildResources(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	for name, then := range map[corev1.ResourceName][]string{
+		"cpu": nil, "memory": nil, "ephemeral-storage": nil,
+		"nvidia.com/gpu": {"build.resources.limits", "must be of cpu, memory and ephemeral-storage"},
+	} {
+		m := valid(func(m *v1beta1.Module) {
+			m.Spec.ModuleLoader.Container.Build = &v1beta1.Build{
+				DockerfileConfigMap: &corev1.LocalObjectReference{Name: "d"},
+				Resources:           &v1beta1.BuildResources{Limits: corev1.ResourceList{name: resource.MustParse("1")}},
+			}
+		})
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
+	}
+}
+
 func TestRolloutFields(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)

@@ -145,6 +145,10 @@ type ImageBuild struct {
 	// baseImageRegistryTLS are the TLS settings of the base images' registry.
 	// +optional
 	BaseImageRegistryTLS v1beta1.TLSOptions `json:"baseImageRegistryTLS,omitempty"`
+
+	// resources of the container that compiles, over the operator's.
+	// +optional
+	Resources *v1beta1.BuildResources `json:"resources,omitempty"`
 }
 
 // ImageSign is a signature with all settings merged.

@@ -36,9 +36,28 @@ type Build struct {
 	// +optional
 	Push *BuildPush `json:"push,omitempty"`
 
+	// resources of the container that compiles, by name over the operator's (flags --build-requests and --build-limits).
+	// +optional
+	Resources *BuildResources `json:"resources,omitempty"`
+
 	// kanikoParams is accepted for compatibility.
 	// +optional
 	KanikoParams *KanikoParams `json:"kanikoParams,omitempty"`
+}
+
+// BuildResources are what a build asks for and gets at most: cpu, memory and ephemeral-storage, as of any container.
+type BuildResources struct {
+	// requests are what the scheduler finds a node by.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'])",message="must be of cpu, memory and ephemeral-storage"
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+
+	// limits are what the build gets at most. Of the operator's requests, one above a limit counts as that limit.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'])",message="must be of cpu, memory and ephemeral-storage"
+	Limits corev1.ResourceList `json:"limits,omitempty"`
 }
 
 // BuildPush is where what is built goes to.

@@ -22,6 +22,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.BuildArgApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("BuildPush"):
 		return &kmmv1beta1.BuildPushApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("BuildResources"):
+		return &kmmv1beta1.BuildResourcesApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("CRStatus"):
 		return &kmmv1beta1.CRStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("DaemonSetStatus"):

@@ -44,6 +44,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: native
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
+    - name: resources
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.BuildResources
     - name: secrets
       type:
         list:
@@ -237,6 +240,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: value
       type:
         scalar: string
+- name: com.github.drover-project.drover.api.kmm.v1beta1.BuildResources
+  map:
+    fields:
+    - name: limits
+      type:
+        namedType: io.k8s.api.core.v1.ResourceList
+    - name: requests
+      type:
+        namedType: io.k8s.api.core.v1.ResourceList
 - name: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
   map:
     fields:
@@ -281,6 +293,10 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
       default: ""
     elementRelationship: atomic
+- name: io.k8s.api.core.v1.ResourceList
+  map:
+    elementType:
+      namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
 - name: io.k8s.api.core.v1.TaintEffect
   scalar: string
 - name: io.k8s.api.core.v1.Toleration
@@ -303,6 +319,16 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: io.k8s.api.core.v1.TolerationOperator
   scalar: string
+- name: io.k8s.apimachinery.pkg.api.resource.Quantity
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

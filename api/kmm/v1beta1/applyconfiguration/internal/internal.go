@@ -49,6 +49,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: push
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.BuildPush
+    - name: resources
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.BuildResources
     - name: secrets
       type:
         list:
@@ -81,6 +84,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.drover-project.drover.api.kmm.v1beta1.BuildResources
+  map:
+    fields:
+    - name: limits
+      type:
+        namedType: io.k8s.api.core.v1.ResourceList
+    - name: requests
+      type:
+        namedType: io.k8s.api.core.v1.ResourceList
 - name: com.github.drover-project.drover.api.kmm.v1beta1.CRStatus
   map:
     fields:

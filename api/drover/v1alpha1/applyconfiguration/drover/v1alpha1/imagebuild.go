@@ -27,6 +27,8 @@ type ImageBuildApplyConfiguration struct {
 	Selector map[string]string `json:"selector,omitempty"`
 	// baseImageRegistryTLS are the TLS settings of the base images' registry.
 	BaseImageRegistryTLS *v1beta1.TLSOptions `json:"baseImageRegistryTLS,omitempty"`
+	// resources of the container that compiles, over the operator's.
+	Resources *v1beta1.BuildResources `json:"resources,omitempty"`
 }
 
 // ImageBuildApplyConfiguration constructs a declarative configuration of the ImageBuild type for use with
@@ -106,5 +108,13 @@ func (b *ImageBuildApplyConfiguration) WithSelector(entries map[string]string) *
 // If called multiple times, the BaseImageRegistryTLS field is set to the value of the last call.
 func (b *ImageBuildApplyConfiguration) WithBaseImageRegistryTLS(value v1beta1.TLSOptions) *ImageBuildApplyConfiguration {
 	b.BaseImageRegistryTLS = &value
+	return b
+}
+
+// WithResources sets the Resources field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resources field is set to the value of the last call.
+func (b *ImageBuildApplyConfiguration) WithResources(value v1beta1.BuildResources) *ImageBuildApplyConfiguration {
+	b.Resources = &value
 	return b
 }

@@ -25,6 +25,8 @@ type BuildApplyConfiguration struct {
 	Native *NativeBuildApplyConfiguration `json:"native,omitempty"`
 	// push says where what is built goes to. Unset: to the mapping's containerImage.
 	Push *BuildPushApplyConfiguration `json:"push,omitempty"`
+	// resources of the container that compiles, by name over the operator's (flags --build-requests and --build-limits).
+	Resources *BuildResourcesApplyConfiguration `json:"resources,omitempty"`
 	// kanikoParams is accepted for compatibility.
 	KanikoParams *KanikoParamsApplyConfiguration `json:"kanikoParams,omitempty"`
 }
@@ -101,6 +103,14 @@ func (b *BuildApplyConfiguration) WithNative(value *NativeBuildApplyConfiguratio
 // If called multiple times, the Push field is set to the value of the last call.
 func (b *BuildApplyConfiguration) WithPush(value *BuildPushApplyConfiguration) *BuildApplyConfiguration {
 	b.Push = value
+	return b
+}
+
+// WithResources sets the Resources field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resources field is set to the value of the last call.
+func (b *BuildApplyConfiguration) WithResources(value *BuildResourcesApplyConfiguration) *BuildApplyConfiguration {
+	b.Resources = value
 	return b
 }
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Requests and limits of containers that compile, unless the operator's flags or the Module say otherwise.
+const (
+	DefaultBuildRequests = "cpu=500m,memory=512Mi,ephemeral-storage=1Gi"
+	DefaultBuildLimits   = "cpu=8,memory=4Gi,ephemeral-storage=32Gi"
+)
+
+// Everything is set, because a ResourceQuota may refuse a pod without it. Of what a node's disk holds, a pod may take as much as its largest container
+// may: that covers the volumes between the steps, too.
+var (
+	stepRequests  = list("50m", "64Mi", "64Mi")
+	stepLimits    = list("8", "512Mi", "32Gi")
+	buildRequests = known(DefaultBuildRequests)
+	buildLimits   = known(DefaultBuildLimits)
+)
+
+// signMemory is for the largest file of an image, which is signed in memory: seven times its size where it is compressed.
+var signMemory = resource.MustParse("2Gi")
+
+// ParseResources reads a list like "cpu=2,memory=4Gi" of what a build may be given.
+func ParseResources(text string) (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for _, item := range strings.Split(text, ",") {
+		if item == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(item, "=")
+		name := corev1.ResourceName(strings.TrimSpace(key))
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage {
+			return nil, fmt.Errorf("%q is not cpu, memory or ephemeral-storage", name)
+		}
+		quantity, err := resource.ParseQuantity(strings.TrimSpace(value))
+		if err != nil || quantity.Sign() < 0 {
+			return nil, fmt.Errorf("%s: %q is not a quantity like 500m or 4Gi", name, value)
+		}
+		list[name] = quantity
+	}
+	return list, nil
+}
+
+func known(text string) corev1.ResourceList {
+	list, err := ParseResources(text)
+	if err != nil {
+		panic(err) // a constant
+	}
+	return list
+}
+
+func list(cpu, memory, disk string) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourceEphemeralStorage: resource.MustParse(disk),
+	}
+}
+
+func stepResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: maps.Clone(stepRequests), Limits: maps.Clone(stepLimits)}
+}
+
+// buildResources are the Module's over the operator's over the defaults, each by name. A request that the Module does not name is at most its limit.
+func buildResources(b *v1alpha1.ImageBuild, o *Options) corev1.ResourceRequirements {
+	own := b.Resources
+	if own == nil {
+		own = &v1beta1.BuildResources{}
+	}
+	r := corev1.ResourceRequirements{Requests: over(buildRequests, o.BuildRequests, own.Requests), Limits: over(buildLimits, o.BuildLimits, own.Limits)}
+	for name, request := range r.Requests {
+		limit, limited := r.Limits[name]
+		if _, named := own.Requests[name]; limited && !named && request.Cmp(limit) > 0 {
+			r.Requests[name] = limit
+		}
+	}
+	return r
+}
+
+// over are several lists in one: the last that has a name wins.
+func over(lists ...corev1.ResourceList) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	for _, l := range lists {
+		maps.Copy(all, l)
+	}
+	return all
+}
+
+// mergeResources puts a mapping's over the container's, by name.
+func mergeResources(container, mapping *v1beta1.BuildResources) *v1beta1.BuildResources {
+	if container == nil || mapping == nil {
+		return cmp.Or(container, mapping)
+	}
+	return &v1beta1.BuildResources{Requests: over(container.Requests, mapping.Requests), Limits: over(container.Limits, mapping.Limits)}
+}
+
+// processors is how many a build may use, for nproc and make: a container sees all of the node's, whatever its limit is.
+func processors(r *corev1.ResourceRequirements) []corev1.EnvVar {
+	limit, limited := r.Limits[corev1.ResourceCPU]
+	if !limited {
+		return nil
+	}
+	number := strconv.FormatInt(max(limit.Value(), 1), 10) // rounded up
+	// GNU's nproc heeds the first one.
+	return []corev1.EnvVar{{Name: "OMP_NUM_THREADS", Value: number}, {Name: "DROVER_PROCESSORS", Value: number}}
+}
