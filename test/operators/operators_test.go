@@ -151,6 +151,8 @@ func heals(t *testing.T, c *kittest.Cluster, child *unstructured.Unstructured, p
 			t.Fatal(err)
 		}
 		eventually(t, name+" is as it was", func(ctx context.Context) error { return same(ctx, c, right) })
+		// A DaemonSet that goes while its controller changes its pods leaves it waiting for them, for five minutes, under the next one's name.
+		eventually(t, name+" is done with the change", func(ctx context.Context) error { return done(ctx, c, child) })
 	}
 	if err := c.Client.Delete(t.Context(), child); err != nil {
 		t.Fatal(err)
@@ -165,6 +167,27 @@ func heals(t *testing.T, c *kittest.Cluster, child *unstructured.Unstructured, p
 		}
 		return nil
 	})
+}
+
+// done objects while the cluster's controllers have not followed the object's last change.
+func done(ctx context.Context, c *kittest.Cluster, child *unstructured.Unstructured) error {
+	now := child.DeepCopy()
+	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(child), now); err != nil {
+		return err
+	}
+	status, _, err := unstructured.NestedMap(now.Object, "status")
+	if err != nil {
+		return err
+	}
+	if seen, ok := status["observedGeneration"]; ok && seen != now.GetGeneration() {
+		return fmt.Errorf("generation %v is observed, of %d", seen, now.GetGeneration())
+	}
+	for _, number := range []string{"updatedNumberScheduled", "numberReady"} {
+		if now.GetKind() == "DaemonSet" && status[number] != status["desiredNumberScheduled"] {
+			return fmt.Errorf("%s is %v, of %v", number, status[number], status["desiredNumberScheduled"])
+		}
+	}
+	return nil
 }
 
 // same objects unless the object's spec is what it was.
