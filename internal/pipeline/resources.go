@@ -18,14 +18,15 @@ import (
 
 // Requests and limits of containers that compile, unless the operator's flags or the Module say otherwise.
 const (
-	DefaultBuildRequests = "cpu=500m,memory=512Mi,ephemeral-storage=1Gi"
+	DefaultBuildRequests = "cpu=500m,memory=512Mi,ephemeral-storage=0"
 	DefaultBuildLimits   = "cpu=8,memory=4Gi,ephemeral-storage=32Gi"
 )
 
 // Everything is set, because a ResourceQuota may refuse a pod without it. Of what a node's disk holds, a pod may take as much as its largest container
-// may: that covers the volumes between the steps, too.
+// may: that covers the volumes between the steps, too. It asks for none of it, for there are kubelets that do not say what they have
+// (localStorageCapacityIsolation: false), and no pod that asks for some comes to their nodes; without a word, a limit would be asked for.
 var (
-	stepRequests  = list("50m", "64Mi", "64Mi")
+	stepRequests  = list("50m", "64Mi", "0")
 	stepLimits    = list("8", "512Mi", "32Gi")
 	buildRequests = known(DefaultBuildRequests)
 	buildLimits   = known(DefaultBuildLimits)

@@ -29,18 +29,18 @@ func TestBuildResources(t *testing.T) {
 		then                         [2]string
 		processors                   string
 	}{
-		"nothing is said": {then: [2]string{"cpu=500m,memory=512Mi,ephemeral-storage=1Gi", "cpu=8,memory=4Gi,ephemeral-storage=32Gi"}, processors: "8"},
+		"nothing is said": {then: [2]string{"cpu=500m,memory=512Mi,ephemeral-storage=0", "cpu=8,memory=4Gi,ephemeral-storage=32Gi"}, processors: "8"},
 		"by the operator": {
 			operator: [2]string{"cpu=1,memory=1Gi,ephemeral-storage=2Gi", "cpu=16,memory=16Gi,ephemeral-storage=64Gi"},
 			then:     [2]string{"cpu=1,memory=1Gi,ephemeral-storage=2Gi", "cpu=16,memory=16Gi,ephemeral-storage=64Gi"}, processors: "16",
 		},
 		"by the container, and by the mapping over it": {
 			container: [2]string{"memory=2Gi", "cpu=2,memory=6Gi"}, mapping: [2]string{"", "cpu=1500m"},
-			then: [2]string{"cpu=500m,memory=2Gi,ephemeral-storage=1Gi", "cpu=1500m,memory=6Gi,ephemeral-storage=32Gi"}, processors: "2",
+			then: [2]string{"cpu=500m,memory=2Gi,ephemeral-storage=0", "cpu=1500m,memory=6Gi,ephemeral-storage=32Gi"}, processors: "2",
 		},
 		"a limit below the operator's request": {
 			container: [2]string{"", "cpu=100m,memory=256Mi"},
-			then:      [2]string{"cpu=100m,memory=256Mi,ephemeral-storage=1Gi", "cpu=100m,memory=256Mi,ephemeral-storage=32Gi"}, processors: "1",
+			then:      [2]string{"cpu=100m,memory=256Mi,ephemeral-storage=0", "cpu=100m,memory=256Mi,ephemeral-storage=32Gi"}, processors: "1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestBuildResources(t *testing.T) {
 
 func TestParseResources(t *testing.T) {
 	for text, says := range map[string]string{
-		"": "", "cpu=2": "", "cpu=2,memory=4Gi,ephemeral-storage=1Gi": "",
+		"": "", "cpu=2": "", "cpu=2,memory=4Gi,ephemeral-storage=0": "",
 		"gpu=1": `"gpu" is not cpu, memory or ephemeral-storage`, "cpu": `cpu: "" is not a quantity`, "memory=much": "not a quantity", "memory=-1Gi": "not a quantity",
 	} {
 		if _, err := pipeline.ParseResources(text); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
