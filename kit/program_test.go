@@ -16,11 +16,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr/testr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2/ktesting"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -55,7 +55,7 @@ func freeAddress(t *testing.T) string {
 // start runs the operator as a program until the end of the test.
 func (r *rig) start(o *kit.Options) {
 	r.Helper()
-	o.Log = testr.New(r.T)
+	o.Log = ktesting.NewLogger(r.T, ktesting.NewConfig())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- program(r.op).Run(ctx, r.env.Config(r, operatorName), o) }()
@@ -232,7 +232,7 @@ func TestAnOutdatedDefinitionIsFound(t *testing.T) {
 		p := program(r.op)
 		p.Requires = requirements
 		p.Setup = func(ctrl.Manager) error { return errors.New("it would run") }
-		err := p.Run(t.Context(), r.env.Config(t, operatorName), &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(t)})
+		err := p.Run(t.Context(), r.env.Config(t, operatorName), &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(t, ktesting.NewConfig())})
 		return fmt.Sprint(err)
 	}
 	cases := map[string]struct {

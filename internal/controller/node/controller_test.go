@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,7 +66,7 @@ func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (de
 // startOptions runs it with all that a test wants to choose.
 func startOptions(t *testing.T, e *env.Env, o node.Options) {
 	t.Helper()
-	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(t)}
+	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(t, ktesting.NewConfig())}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/ktesting"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -52,7 +52,7 @@ func newScene(t *testing.T) *scene {
 // start runs the operator until the end of the test. It knows its controller by name only: "*" does not run it.
 func (s *scene) start() {
 	s.Helper()
-	options := &operator.Options{Controllers: []string{"ooto"}, MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(s.T)}
+	options := &operator.Options{Controllers: []string{"ooto"}, MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(s.T, ktesting.NewConfig())}
 	mgr, err := operator.NewManager(s.env.Config(s.T, env.Operator), options)
 	s.must(err)
 	ctx, cancel := context.WithCancel(context.Background())

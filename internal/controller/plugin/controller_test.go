@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2/ktesting"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
@@ -50,7 +50,7 @@ func startOn(t *testing.T, e *env.Env, agentImage string, without bool) *deliver
 func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, role string) *delivery.Board {
 	t.Helper()
 	options := &operator.Options{
-		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: testr.New(t),
+		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: ktesting.NewLogger(t, ktesting.NewConfig()),
 	}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {

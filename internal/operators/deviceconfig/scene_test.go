@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/ktesting"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/deviceconfig/v1alpha1"
@@ -45,7 +45,7 @@ func newScene(t *testing.T) *scene {
 // start runs the operator's program until the returned function is called, at the latest until the end of the test.
 func (s *scene) start(change ...func(*kit.Options)) (stop func()) {
 	s.Helper()
-	options := &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: testr.New(s.T)}
+	options := &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(s.T, ktesting.NewConfig())}
 	for _, f := range change {
 		f(options)
 	}
