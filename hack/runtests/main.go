@@ -20,9 +20,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/drover-project/drover/hack/gotest"
@@ -64,8 +62,7 @@ func runTests(ctx context.Context, packages, pattern, tags, kept string) error {
 	}
 	defer func() { _ = results.Close() }()
 
-	// Tests wait for clusters as much as they compute: one package more than there are processors keeps those busy.
-	args := []string{"-timeout", "20m", "-p", strconv.Itoa(runtime.NumCPU() + 1)}
+	args := []string{"-timeout", "20m"}
 	if tags != "" {
 		args = append(args, "-tags", tags)
 	}
