@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"testing"
 
@@ -83,6 +84,41 @@ func TestCheckXZ(t *testing.T) {
 			}
 			if got, err := Decompress(out.Bytes()); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("%d bytes, error %v", len(got), err)
+			}
+		})
+	}
+}
+
+// TestATruncatedFileIsMalformed: a part of a module is not taken for the module.
+func TestATruncatedFileIsMalformed(t *testing.T) {
+	content := make([]byte, 300_000)
+	if _, err := rand.NewChaCha8([32]byte{}).Read(content[:150_000]); err != nil {
+		t.Fatal(err)
+	}
+	for name, compress := range map[string]func(io.Writer) (io.WriteCloser, error){
+		"gzip": func(to io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(to), nil },
+		"xz":   func(to io.Writer) (io.WriteCloser, error) { return xz.WriterConfig{CheckSum: xz.CRC32}.NewWriter(to) },
+		"zstd": func(to io.Writer) (io.WriteCloser, error) { return zstd.NewWriter(to) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			w, err := compress(&out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(content); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := decompress(out.Bytes(), 1<<20); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("whole: %d bytes, error %v", len(got), err)
+			}
+			for cut := 100; cut < out.Len(); cut += out.Len() / 50 {
+				if got, err := decompress(out.Bytes()[:cut], 1<<20); !errors.Is(err, ErrMalformed) {
+					t.Errorf("cut to %d of %d bytes: %d bytes, error %v", cut, out.Len(), len(got), err)
+				}
 			}
 		})
 	}

@@ -22,7 +22,8 @@ func recompress(file, module, trailer []byte) ([]byte, error) {
 	if method == kmod.Plain {
 		return append(file, trailer...), nil
 	}
-	out := bytes.NewBuffer(make([]byte, 0, len(module)/2)) // an estimate
+	// It compresses about as well as before; a buffer that had to grow would hold twice as much.
+	out := bytes.NewBuffer(make([]byte, 0, len(file)+len(file)/8+Room))
 	w, err := compressor(method, out)
 	if err != nil {
 		return nil, err
