@@ -23,7 +23,6 @@ type counterproof struct{ command, says string }
 var all = []proof{
 	// With a C compiler, the race detector watches all of them.
 	{group: "tests", name: "test", command: "test", limit: 2 * time.Hour},
-	{group: "kernel", name: "main", command: "e2e-kernel", limit: time.Hour, counter: []counterproof{{"e2e-kernel BREAK=image", "FAILED a:"}}},
 	{group: "kernel", name: "node", command: "e2e-kernel GROUP=node", limit: time.Hour},
 	{group: "kernel", name: "disk", command: "e2e-kernel GROUP=disk", limit: time.Hour},
 	{group: "kernel", name: "versions", command: "e2e-kernel GROUP=versions", limit: 2 * time.Hour, counter: []counterproof{
@@ -51,6 +50,8 @@ var all = []proof{
 		{"e2e-web BREAK=label", `"screenReader":false`},
 	}},
 	{group: "fleet", name: "groups", command: "e2e", limit: time.Hour},
+	{group: "fleet", name: "integration-1.31", command: "integration KUBERNETES=1.31", limit: time.Hour},
+	{group: "fleet", name: "integration-1.33", command: "integration KUBERNETES=1.33", limit: time.Hour},
 	{group: "fleet", name: "groups-1.31", command: "e2e KUBERNETES=1.31", limit: time.Hour},
 	{group: "fleet", name: "groups-1.33", command: "e2e KUBERNETES=1.33", limit: time.Hour},
 	{group: "fleet", name: "conformance-1.31", command: "conformance KUBERNETES=1.31", limit: time.Hour},
