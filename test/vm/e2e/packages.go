@@ -199,14 +199,16 @@ func (s *suite) followPackage(ctx context.Context, m *v1beta1.Module, modules []
 	return s.removeAll(ctx, key, modules)
 }
 
-// refused notes that the node failed to load a Module's kernel module, why, and the kernel's own words.
+// refused notes that the node failed to load a Module's kernel module, as the Module is now, why, and the kernel's own words. What is tried again may
+// still load.
 func (s *suite) refused(ctx context.Context, key client.ObjectKey, r *packageResult) bool {
 	nmc, err := s.nodeConfig(ctx)
 	if err != nil {
 		return false
 	}
 	for _, a := range nmc.Status.Attempts {
-		if a.Namespace == key.Namespace && a.Name == key.Name && a.State == v1beta1.AttemptFailed {
+		of := a.Namespace == key.Namespace && a.Name == key.Name
+		if of && a.State == v1beta1.AttemptFailed && a.NextRetry == nil && s.ended(ctx, key, v1beta1.ConditionLoaded, &packageResult{}, a.Reason) {
 			r.Reason, r.Message = a.Reason, a.Message
 			if r.Kernel, err = s.console(ctx, "dmesg | tail -n 5"); err != nil {
 				r.Kernel = err.Error()
