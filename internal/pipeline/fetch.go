@@ -12,15 +12,15 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 )
 
-// readsImages reports whether a step of the Job reads the content of an image besides its own.
-func readsImages(spec *v1alpha1.ModuleImageSpec) bool {
+// ReadsImages reports whether a step of the Job reads the content of an image besides its own.
+func ReadsImages(spec *v1alpha1.ModuleImageSpec) bool {
 	return spec.Build != nil && spec.Build.Native != nil && (spec.Build.Native.HeadersImage != "" || spec.Build.Native.SourceImage != "")
 }
 
 // MountsImages reports whether a Job's pod may have image volumes: only if each of the nodes that it may come to can mount them, for the
 // scheduler asks none. With no such node it may not, because an API server that knows no image volumes drops them without a word.
 func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []corev1.Node) bool {
-	if !readsImages(spec) {
+	if !ReadsImages(spec) {
 		return false
 	}
 	if mode != delivery.ModeAuto && mode != "" {

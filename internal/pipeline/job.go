@@ -255,10 +255,8 @@ func sign(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args := append([]string{
 		"--layout", layoutDir, "--key", keyFile(spec.Sign), "--cert", certFile(spec.Sign),
 	}, repeated("--file", spec.Sign.Files)...)
-	c := step(o, StepSign, args,
+	return step(o, StepSign, args,
 		mount("layout", layoutDir, false), mount("key", path.Dir(keyFile(spec.Sign)), true), mount("cert", path.Dir(certFile(spec.Sign)), true))
-	c.Resources.Limits[corev1.ResourceMemory] = signMemory
-	return c
 }
 
 func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
@@ -310,10 +308,11 @@ func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount
 	if called != StepCheck {
 		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
 	}
+	resources := stepResources(called)
 	return corev1.Container{
 		Name: called, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: slices.Concat([]string{called}, args, []string{"--state", stateDir}),
-		Env:  proxies(), VolumeMounts: mounts, Resources: stepResources(), SecurityContext: restricted(),
+		Env:  append(proxies(), goMemory(&resources)), VolumeMounts: mounts, Resources: resources, SecurityContext: restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }

@@ -62,18 +62,26 @@ func TestBuildResources(t *testing.T) {
 			if diff := cmp.Diff(want, build.Resources); diff != "" {
 				t.Errorf("the container that compiles (-want +got):\n%s", diff)
 			}
-			env := map[string]string{}
-			for _, v := range build.Env {
-				env[v.Name] = v.Value
-			}
-			if env["OMP_NUM_THREADS"] != tc.processors || env["DROVER_PROCESSORS"] != tc.processors {
+			if env := environment(build); env["OMP_NUM_THREADS"] != tc.processors || env["DROVER_PROCESSORS"] != tc.processors {
 				t.Errorf("nproc says %s, DROVER_PROCESSORS is %s, want %s", env["OMP_NUM_THREADS"], env["DROVER_PROCESSORS"], tc.processors)
+			}
+			if got := environment(step(pod, pipeline.StepPack))["GOMEMLIMIT"]; got != "483183819" { // nine tenths of 512 MiB
+				t.Errorf("GOMEMLIMIT of another step is %q", got)
 			}
 			if got := step(pod, pipeline.StepPack).Resources.Limits; !got.Memory().Equal(list(t, "memory=512Mi")[corev1.ResourceMemory]) || got.StorageEphemeral().IsZero() {
 				t.Errorf("another step may use %v", got)
 			}
 		})
 	}
+}
+
+// environment is what a container's variables say.
+func environment(c *corev1.Container) map[string]string {
+	env := map[string]string{}
+	for _, v := range c.Env {
+		env[v.Name] = v.Value
+	}
+	return env
 }
 
 func TestParseResources(t *testing.T) {

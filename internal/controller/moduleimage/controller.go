@@ -120,6 +120,9 @@ func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) 
 		return nil, fmt.Errorf("get ServiceAccount %s: %w", key, err)
 	}
 	o.AccountSecrets = account.ImagePullSecrets
+	if !pipeline.ReadsImages(&image.Spec) {
+		return &o, nil
+	}
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)

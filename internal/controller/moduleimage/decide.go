@@ -167,7 +167,7 @@ func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Ru
 	return failed
 }
 
-// forgotten: somebody asked since the Job was made.
+// forgotten: a retry was asked for since the Job was made.
 func forgotten(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 	asked := pipeline.RetryOf(&image.Spec)
 	return asked != "" && r.Job.Annotations[v1beta1.RetryAnnotation] != asked

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestABuildOnALostNodeIsMadeElsewhere: the eviction asked for the pod's end, and no kubelet is there to end it. Once the pod should be gone for a
-// minute, its Job makes room for the next, which is no failure of what is built.
+// TestABuildOnALostNodeIsMadeElsewhere: the eviction asked for the pod's end, and no kubelet is there to end it. A minute after the pod should
+// have ended, its Job makes room for the next, and nothing counts as a failure.
 func TestABuildOnALostNodeIsMadeElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.pass()
