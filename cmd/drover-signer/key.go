@@ -5,6 +5,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/drover-project/drover/internal/kmod/sign"
 	"github.com/drover-project/drover/internal/signer"
@@ -18,12 +20,12 @@ func readKey(key, certificate []byte) (*signer.Key, error) {
 	}
 	return &signer.Key{
 		Signer: signer.Describe(k.Certificate()),
-		Sign: func(path string, content []byte) ([]byte, error) {
-			signed, err := sign.File(path, content, k, sign.Options{})
+		Sign: func(path string, from *os.File, to io.Writer) (bool, error) {
+			changed, err := sign.File(path, from, to, k, sign.Options{})
 			if errors.Is(err, sign.ErrNotModule) {
-				return nil, fmt.Errorf("%w: %w", signer.ErrNotModule, err)
+				return false, fmt.Errorf("%w: %w", signer.ErrNotModule, err)
 			}
-			return signed, err
+			return changed, err
 		},
 	}, nil
 }

@@ -54,6 +54,11 @@ func Decompress(content []byte) ([]byte, error) {
 }
 
 func decompress(content []byte, limit int64) ([]byte, error) {
+	return unpack(content, limit, io.ReadAll)
+}
+
+// unpack has read take what a content decompresses to.
+func unpack(content []byte, limit int64, read func(io.Reader) ([]byte, error)) ([]byte, error) {
 	for _, m := range magics {
 		if !bytes.HasPrefix(content, []byte(m.magic)) {
 			continue
@@ -63,7 +68,7 @@ func decompress(content []byte, limit int64) ([]byte, error) {
 			return nil, fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
 		}
 		defer done()
-		out, err := io.ReadAll(io.LimitReader(reader, limit+1))
+		out, err := read(io.LimitReader(reader, limit+1))
 		if err != nil {
 			return nil, fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
 		}

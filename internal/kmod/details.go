@@ -52,11 +52,12 @@ func ReadDetails(content []byte) (*Details, error) {
 
 // ReadDetailsFile reads everything about one module file.
 func ReadDetailsFile(fsys fs.FS, path string) (*Details, error) {
-	content, err := readBounded(fsys, path, MaxSize)
+	content, err := load(fsys, path)
 	if err != nil {
 		return nil, err
 	}
-	d, err := ReadDetails(content)
+	defer content.Release()
+	d, err := ReadDetails(content.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

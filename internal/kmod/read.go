@@ -61,11 +61,12 @@ func Read(content []byte) (*Info, error) {
 
 // ReadFile reads the facts of one module file.
 func ReadFile(fsys fs.FS, path string) (*Info, error) {
-	content, err := readBounded(fsys, path, MaxSize)
+	content, err := load(fsys, path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := Read(content)
+	defer content.Release()
+	info, err := Read(content.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -79,22 +80,38 @@ func readBounded(fsys fs.FS, path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	defer func() { _ = file.Close() }() // only read from
-	stat, err := file.Stat()
+	size, err := sizeOf(file, limit)
 	if err != nil {
-		return nil, fmt.Errorf("stat: %w", err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w: not a regular file", path, ErrMalformed)
-	}
-	if stat.Size() > limit {
-		return nil, fmt.Errorf("%s: %w: %d bytes, limit %d", path, ErrTooLarge, stat.Size(), limit)
-	}
-	content := bytes.NewBuffer(make([]byte, 0, stat.Size()+bytes.MinRead))
-	if _, err := content.ReadFrom(io.LimitReader(file, limit+1)); err != nil {
+	content, err := onHeap(io.LimitReader(file, limit+1), size)
+	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	if int64(content.Len()) > limit {
+	if int64(len(content)) > limit {
 		return nil, fmt.Errorf("%s: %w: limit %d", path, ErrTooLarge, limit)
 	}
-	return content.Bytes(), nil
+	return content, nil
+}
+
+// sizeOf is the size of a regular file of at most limit bytes.
+func sizeOf(file fs.File, limit int64) (int64, error) {
+	stat, err := file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("stat: %w", err)
+	}
+	if !stat.Mode().IsRegular() {
+		return 0, fmt.Errorf("%w: not a regular file", ErrMalformed)
+	}
+	if stat.Size() > limit {
+		return 0, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, stat.Size(), limit)
+	}
+	return stat.Size(), nil
+}
+
+// onHeap reads all there is. Size is what is expected.
+func onHeap(from io.Reader, size int64) ([]byte, error) {
+	content := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	_, err := content.ReadFrom(from)
+	return content.Bytes(), err
 }

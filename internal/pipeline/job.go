@@ -308,7 +308,7 @@ func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount
 	if called != StepCheck {
 		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
 	}
-	resources := stepResources(called)
+	resources := stepResources()
 	return corev1.Container{
 		Name: called, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: slices.Concat([]string{called}, args, []string{"--state", stateDir}),

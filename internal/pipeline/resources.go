@@ -25,16 +25,15 @@ const (
 // Everything is set, because a ResourceQuota may refuse a pod without it. Of what a node's disk holds, a pod may take as much as its largest container
 // may: that covers the volumes between the steps, too. It asks for none of it, for there are kubelets that do not say what they have
 // (localStorageCapacityIsolation: false), and no pod that asks for some comes to their nodes; without a word, a limit would be asked for.
+//
+// The memory of our steps is for the largest module that there may be (256 MiB), which is signed and examined in memory, with its compressed file
+// beside it; `make bench-sign` measures what a large one takes.
 var (
 	stepRequests  = list("50m", "64Mi", "0")
-	stepLimits    = list("8", "512Mi", "32Gi")
+	stepLimits    = list("8", "1Gi", "32Gi")
 	buildRequests = known(DefaultBuildRequests)
 	buildLimits   = known(DefaultBuildLimits)
 )
-
-// signMemory is for the largest file of an image, which is signed in memory. A .ko.zst of 109 MiB that does not compress further took 388 MiB at
-// GOMEMLIMIT=400MiB, and 507 MiB without a limit.
-var signMemory = resource.MustParse("2Gi")
 
 // ParseResources reads a list like "cpu=2,memory=4Gi" of what a build may be given.
 func ParseResources(text string) (corev1.ResourceList, error) {
@@ -72,12 +71,8 @@ func list(cpu, memory, disk string) corev1.ResourceList {
 }
 
 // stepResources are those of a step of ours.
-func stepResources(called string) corev1.ResourceRequirements {
-	r := corev1.ResourceRequirements{Requests: maps.Clone(stepRequests), Limits: maps.Clone(stepLimits)}
-	if called == StepSign {
-		r.Limits[corev1.ResourceMemory] = signMemory
-	}
-	return r
+func stepResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: maps.Clone(stepRequests), Limits: maps.Clone(stepLimits)}
 }
 
 // goMemory has Go's collector of a step keep below the memory limit, of which a tenth is for what is not on its heap.

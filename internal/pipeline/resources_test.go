@@ -65,10 +65,10 @@ func TestBuildResources(t *testing.T) {
 			if env := environment(build); env["OMP_NUM_THREADS"] != tc.processors || env["DROVER_PROCESSORS"] != tc.processors {
 				t.Errorf("nproc says %s, DROVER_PROCESSORS is %s, want %s", env["OMP_NUM_THREADS"], env["DROVER_PROCESSORS"], tc.processors)
 			}
-			if got := environment(step(pod, pipeline.StepPack))["GOMEMLIMIT"]; got != "483183819" { // nine tenths of 512 MiB
+			if got := environment(step(pod, pipeline.StepPack))["GOMEMLIMIT"]; got != "966367638" { // nine tenths of 1 GiB
 				t.Errorf("GOMEMLIMIT of another step is %q", got)
 			}
-			if got := step(pod, pipeline.StepPack).Resources.Limits; !got.Memory().Equal(list(t, "memory=512Mi")[corev1.ResourceMemory]) || got.StorageEphemeral().IsZero() {
+			if got := step(pod, pipeline.StepPack).Resources.Limits; !got.Memory().Equal(list(t, "memory=1Gi")[corev1.ResourceMemory]) || got.StorageEphemeral().IsZero() {
 				t.Errorf("another step may use %v", got)
 			}
 		})

@@ -4,7 +4,6 @@ package repack
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -84,14 +83,13 @@ func (o Options) changeIn(ctx context.Context, layer v1.Layer, found []wanted, s
 	if err != nil {
 		return nil, err
 	}
-	var content bytes.Buffer // for all files, one after the other
 	for n, one := range found {
 		from, ok := entries[one.entry]
 		if !ok {
 			return nil, fmt.Errorf("%w: %s is a hard link to /%s, which is no file of the same layer", ErrRefused, one.path, one.entry)
 		}
 		to := changedFile{header: header{path: one.path, attr: from.header.attr}, local: path.Join(work, "new-"+strconv.Itoa(n))}
-		isNew, err := o.changeOne(ctx, from.local, &content, &to)
+		isNew, err := o.changeOne(ctx, from.local, &to)
 		if err != nil {
 			return nil, err
 		}
@@ -124,44 +122,29 @@ func (o Options) take(h *tar.Header, content io.Reader, local string, spent *bud
 	return nil
 }
 
-// room for what a change may append without a copy of the file.
-const room = 4 << 10
-
-// readInto reads a whole file, in place of what the buffer holds.
-func readInto(content *bytes.Buffer, file string) (err error) {
-	from, err := os.Open(file)
-	if err != nil {
-		return err //nolint:wrapcheck // the caller knows the file by a better name
-	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	info, err := from.Stat()
-	if err != nil {
-		return err //nolint:wrapcheck // as above
-	}
-	content.Reset()
-	content.Grow(int(info.Size()) + room)
-	_, err = content.ReadFrom(from)
-	return err //nolint:wrapcheck // as above
-}
-
-// changeOne holds one file in memory, the only thing that ever is.
-func (o Options) changeOne(ctx context.Context, from string, content *bytes.Buffer, to *changedFile) (isNew bool, err error) {
+// changeOne changes one file, from one local file to another.
+func (o Options) changeOne(ctx context.Context, from string, to *changedFile) (isNew bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("change %s: %w", to.header.path, err)
 	}
-	if err := readInto(content, from); err != nil {
+	before, err := os.Open(from)
+	if err != nil {
 		return false, fmt.Errorf("change %s: %w", to.header.path, err)
 	}
-	before := content.Bytes()
-	after, err := o.Change(to.header.path, before)
+	defer func() { err = errors.Join(err, wrap("change "+to.header.path, before.Close())) }()
+	after, err := os.OpenFile(to.local, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("keep %s: %w", to.header.path, err)
+	}
+	defer func() { err = errors.Join(err, wrap("keep "+to.header.path, after.Close())) }()
+	isNew, err = o.Change(to.header.path, before, after)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", to.header.path, err)
 	}
-	if bytes.Equal(before, after) {
-		return false, nil
+	if !isNew {
+		return false, wrap("forget "+to.header.path, os.Remove(to.local))
 	}
-	to.size = int64(len(after))
-	if err := os.WriteFile(to.local, after, 0o600); err != nil {
+	if to.size, err = after.Seek(0, io.SeekCurrent); err != nil {
 		return false, fmt.Errorf("keep %s: %w", to.header.path, err)
 	}
 	attr := *to.header.attr

@@ -14,14 +14,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Change makes the new content of a file. Path is the file's own, with all links resolved. What it returns unchanged stays where it is.
-// It may append to content, which has some capacity to spare and is nobody else's, but must not change it otherwise.
-type Change func(path string, content []byte) ([]byte, error)
+// Change writes the new content of a file. Path is the file's own, with all links resolved. A file that it did not change stays where it is, and what
+// was written is forgotten.
+type Change func(path string, from *os.File, to io.Writer) (changed bool, err error)
 
 // ErrRefused marks images that are malformed or hostile.
 var ErrRefused = errors.New("image refused")

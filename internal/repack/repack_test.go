@@ -4,6 +4,8 @@ package repack
 
 import (
 	"errors"
+	"io"
+	"os"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -218,7 +220,7 @@ func TestBrokenLayersAreRefused(t *testing.T) {
 func TestAChangeThatFailsNamesTheFile(t *testing.T) {
 	o := options(t, "/opt/*.ko")
 	reason := errors.New("no module")
-	o.Change = func(string, []byte) ([]byte, error) { return nil, reason }
+	o.Change = func(string, *os.File, io.Writer) (bool, error) { return false, reason }
 	_, _, err := Image(t.Context(), imageOf(t, []entry{regular("opt/a.ko", "a")}), o)
 	if !errors.Is(err, reason) || err == nil || err.Error() != "layer 1 of 1: /opt/a.ko: no module" {
 		t.Errorf("error %v", err)

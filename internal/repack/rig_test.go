@@ -105,7 +105,14 @@ func imageOf(t testing.TB, layers ...[]entry) v1.Image {
 }
 
 // shout is a change that tests can see, and that changes nothing the second time.
-func shout(_ string, content []byte) ([]byte, error) { return bytes.ToUpper(content), nil }
+func shout(_ string, from *os.File, to io.Writer) (bool, error) {
+	content, err := io.ReadAll(from)
+	if err != nil {
+		return false, err
+	}
+	_, err = to.Write(bytes.ToUpper(content))
+	return !bytes.Equal(content, bytes.ToUpper(content)), err
+}
 
 func options(t testing.TB, patterns ...string) Options {
 	t.Helper()

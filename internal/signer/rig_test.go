@@ -230,14 +230,19 @@ func readTestKey(key, certificate []byte) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Key{Signer: Describe(parsed), Sign: func(path string, content []byte) ([]byte, error) {
+	return &Key{Signer: Describe(parsed), Sign: func(path string, from *os.File, to io.Writer) (bool, error) {
+		content, err := io.ReadAll(from)
+		if err != nil {
+			return false, err
+		}
 		if !bytes.HasPrefix(content, []byte("\x7fELF")) {
-			return nil, fmt.Errorf("%s: %w", path, ErrNotModule)
+			return false, fmt.Errorf("%s: %w", path, ErrNotModule)
 		}
 		if bytes.HasSuffix(content, []byte(mark)) {
-			return content, nil
+			return false, nil
 		}
-		return append(bytes.Clone(content), mark...), nil
+		_, err = to.Write(append(content, mark...))
+		return true, err
 	}}, nil
 }
 

@@ -18,8 +18,8 @@ import (
 
 // Key signs files.
 type Key struct {
-	// Sign makes the signed content of a kernel module. What is signed with this key already comes back as it is.
-	Sign func(path string, content []byte) ([]byte, error)
+	// Sign writes the signed kernel module, or nothing and false if it is signed with this key already.
+	Sign repack.Change
 	// Signer is what others may know of it.
 	Signer *result.Signer
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 // carrier is the Module's only one, which must be of a mode.
@@ -44,6 +45,7 @@ func (w *world) reboot(node *corev1.Node, boot string) {
 
 // TestANodeThatMountsNoImages gets them by init containers, for all Modules and after a restart of the operator too, until it boots again.
 func TestANodeThatMountsNoImages(t *testing.T) {
+	env.Get(t).NeedsImageVolumes(t)
 	for _, reason := range []string{"CreateContainerError", "CreateContainerConfigError", "RunContainerError"} {
 		t.Run(reason, func(t *testing.T) {
 			w := newWorld(t)
@@ -80,6 +82,7 @@ func TestANodeThatMountsNoImages(t *testing.T) {
 
 // TestNeitherWayStarts: when the second way cannot start either, it rests as any failure does, and the first is tried again.
 func TestNeitherWayStarts(t *testing.T) {
+	env.Get(t).NeedsImageVolumes(t)
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	w.pass(m)
@@ -106,6 +109,7 @@ func TestNeitherWayStarts(t *testing.T) {
 
 // TestAnInitContainerServesEverywhere: one at work is left alone by an operator that would choose an image volume now.
 func TestAnInitContainerServesEverywhere(t *testing.T) {
+	env.Get(t).NeedsImageVolumes(t)
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
 	node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.2"

@@ -19,8 +19,8 @@ import (
 	"github.com/drover-project/drover/test/vm/artifacts"
 )
 
-// signFile is the kernel's own program, which comes from Debian's packages once and stays in .cache/vm.
-func signFile(t *testing.T) string {
+// signFileProgram is the kernel's own program, which comes from Debian's packages once and stays in .cache/vm.
+func signFileProgram(t *testing.T) string {
 	t.Helper()
 	cache, err := artifacts.Open("")
 	if err != nil {
@@ -86,11 +86,11 @@ func pkcs8(t *testing.T, key crypto.Signer) []byte {
 }
 
 func TestSameBytesAsSignFile(t *testing.T) {
-	program, key := signFile(t), keyOf(t, rsaKey())
+	program, key := signFileProgram(t), keyOf(t, rsaKey())
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			f := folder{t, t.TempDir()}
-			ours, err := sign.File("in.ko", module("a"), key, way.options)
+			ours, err := signFile("in.ko", module("a"), key, way.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestSameBytesAsSignFile(t *testing.T) {
 			if !bytes.Equal(ours, theirs) {
 				t.Errorf("ours\n%x\nsign-file's\n%x", ours, theirs)
 			}
-			again, err := sign.File("in.ko", theirs, key, way.options)
+			again, err := signFile("in.ko", theirs, key, way.options)
 			if err != nil || !bytes.Equal(again, theirs) {
 				t.Errorf("what sign-file signed is not left as it is: %v", err)
 			}
@@ -108,13 +108,13 @@ func TestSameBytesAsSignFile(t *testing.T) {
 
 // A module that others have signed gets a second signature, and ours is sign-file's in that as well.
 func TestAnotherSignatureIsAppendedAsSignFileDoes(t *testing.T) {
-	program, first, second := signFile(t), keyOf(t, otherKey()), keyOf(t, rsaKey())
+	program, first, second := signFileProgram(t), keyOf(t, otherKey()), keyOf(t, rsaKey())
 	f := folder{t, t.TempDir()}
-	signed, err := sign.File("in.ko", module("a"), first, sign.Options{})
+	signed, err := signFile("in.ko", module("a"), first, sign.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := sign.File("in.ko", signed, second, sign.Options{})
+	ours, err := signFile("in.ko", signed, second, sign.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestAnotherSignatureIsAppendedAsSignFileDoes(t *testing.T) {
 
 // With ECDSA everything but the value is sign-file's, and openssl takes the value.
 func TestECDSAIsSignFilesButForTheValue(t *testing.T) {
-	program, key := signFile(t), keyOf(t, ecKey())
+	program, key := signFileProgram(t), keyOf(t, ecKey())
 	shape := func(t *testing.T, signed []byte, o sign.Options) []byte {
 		_, message, err := signature.Split(signed)
 		if err != nil {
@@ -146,11 +146,11 @@ func TestECDSAIsSignFilesButForTheValue(t *testing.T) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			f := folder{t, t.TempDir()}
-			ours, err := sign.File("in.ko", module("a"), key, way.options)
+			ours, err := signFile("in.ko", module("a"), key, way.options)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := sign.File("in.ko", module("a"), key, way.options)
+			again, err := signFile("in.ko", module("a"), key, way.options)
 			if err != nil || !bytes.Equal(ours, again) {
 				t.Errorf("a second time gives other bytes: %v", err)
 			}
@@ -160,7 +160,7 @@ func TestECDSAIsSignFilesButForTheValue(t *testing.T) {
 			if err := signature.Verify(theirs, key.Certificate()); err != nil {
 				t.Errorf("sign-file's is refused: %v", err)
 			}
-			if same, err := sign.File("in.ko", theirs, key, way.options); err != nil || !bytes.Equal(same, theirs) {
+			if same, err := signFile("in.ko", theirs, key, way.options); err != nil || !bytes.Equal(same, theirs) {
 				t.Errorf("what sign-file signed is not left as it is: %v", err)
 			}
 		})
@@ -229,7 +229,7 @@ func TestOpenSSLsOwnSignaturesAndKeys(t *testing.T) {
 // TestCompressorsReadWhatIsSigned and what they compressed is signed inside.
 func TestCompressorsReadWhatIsSigned(t *testing.T) {
 	key := keyOf(t, rsaKey())
-	want, err := sign.File("a.ko", module("a"), key, sign.Options{})
+	want, err := signFile("a.ko", module("a"), key, sign.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestCompressorsReadWhatIsSigned(t *testing.T) {
 				}
 				return out
 			}
-			signed, err := sign.File("a.ko", filter(module("a"), strings.Fields(flags)...), key, sign.Options{})
+			signed, err := signFile("a.ko", filter(module("a"), strings.Fields(flags)...), key, sign.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,6 @@
 package sign
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 
@@ -14,34 +13,27 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// recompress joins a module and its trailer, compressed as the file was; a plain file is appended to. Settings are those that the kernel's own decompressors take, which
+// compress writes a module and its trailer as the module's file was: plain or compressed. Settings are those that the kernel's own decompressors take, which
 // newer modprobes leave the work to: xz with CRC32 and one dictionary of 1 MiB, zstd with a window of at most 8 MiB. One goroutine each, and no
 // name or time in the header, so that the output depends on nothing else.
-func recompress(file, module, trailer []byte) ([]byte, error) {
-	method := kmod.CompressionOf(file)
-	if method == kmod.Plain {
-		return append(file, trailer...), nil
-	}
-	// It compresses about as well as before; a buffer that had to grow would hold twice as much.
-	out := bytes.NewBuffer(make([]byte, 0, len(file)+len(file)/8+Room))
-	w, err := compressor(method, out)
+func compress(method kmod.Compression, to io.Writer, module, trailer []byte) error {
+	w, err := compressor(method, to)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, part := range [][]byte{module, trailer} {
 		if _, err := w.Write(part); err != nil {
-			return nil, fmt.Errorf("write: %w", err)
+			return fmt.Errorf("write: %w", err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("end: %w", err)
-	}
-	return out.Bytes(), nil
+	return wrap(w.Close())
 }
 
 func compressor(method kmod.Compression, out io.Writer) (io.WriteCloser, error) {
 	const xzDictionary, zstdWindow = 1 << 20, 8 << 20
 	switch method {
+	case kmod.Plain:
+		return plain{out}, nil
 	case kmod.Gzip:
 		w, err := gzip.NewWriterLevel(out, gzip.BestCompression)
 		return w, wrap(err)
@@ -53,6 +45,12 @@ func compressor(method kmod.Compression, out io.Writer) (io.WriteCloser, error) 
 		return w, wrap(err)
 	}
 }
+
+// plain leaves what is written as it is.
+type plain struct{ io.Writer }
+
+// Close implements io.Closer.
+func (plain) Close() error { return nil }
 
 func wrap(err error) error {
 	if err != nil {

@@ -3,6 +3,7 @@
 package sign_test
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +15,7 @@ import (
 	"math/big"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/drover-project/drover/internal/kmod/sign"
@@ -84,4 +86,21 @@ var ways = map[string]struct {
 	"sha384":            {hash: "sha384", options: sign.Options{Hash: crypto.SHA384}},
 	"sha512":            {hash: "sha512", options: sign.Options{Hash: crypto.SHA512}},
 	"sha512, by key ID": {hash: "sha512", flags: []string{"-k"}, options: sign.Options{Hash: crypto.SHA512, BySubjectKeyID: true}},
+}
+
+// signFile gives the content of the signed file, which is the given one's if that was signed already.
+func signFile(name string, content []byte, key sign.Key, o sign.Options) ([]byte, error) {
+	from, err := fstest.MapFS{"file": {Data: content}}.Open("file")
+	if err != nil {
+		return nil, err
+	}
+	var to bytes.Buffer
+	changed, err := sign.File(name, from, &to, key, o)
+	if err != nil {
+		return nil, err
+	}
+	if !changed {
+		return content, nil
+	}
+	return to.Bytes(), nil
 }

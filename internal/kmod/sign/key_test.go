@@ -122,7 +122,7 @@ func TestBySubjectKeyIDNeedsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sign.File("a.ko", module("a"), key, sign.Options{BySubjectKeyID: true}); err == nil || !strings.Contains(err.Error(), "no subject key identifier") {
+	if _, err := signFile("a.ko", module("a"), key, sign.Options{BySubjectKeyID: true}); err == nil || !strings.Contains(err.Error(), "no subject key identifier") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -149,11 +149,11 @@ func TestRemoteKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := sign.File("a.ko", module("a"), key, sign.Options{})
+	got, err := signFile("a.ko", module("a"), key, sign.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := sign.File("a.ko", module("a"), local, sign.Options{})
+	want, err := signFile("a.ko", module("a"), local, sign.Options{})
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("another signature than the local key's: %v", err)
 	}
@@ -186,7 +186,7 @@ func TestCertificateIsDescribedAndItsDatesWarn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sign.File("a.ko", module("a"), key, sign.Options{}); err != nil {
+	if _, err := signFile("a.ko", module("a"), key, sign.Options{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 
 	"github.com/drover-project/drover/internal/kmod"
 	"github.com/drover-project/drover/internal/kmod/signature"
@@ -31,32 +33,36 @@ var ErrNotModule = errors.New("not a kernel module")
 // Options are how to sign; see signature.Options. The zero value is SHA-256 and issuer with serial number, as KMM signs.
 type Options = signature.Options
 
-// Room is what a signature takes with the longest keys that are usual. Whoever reads a module with so much capacity to spare saves a copy of it.
-const Room = 4 << 10
-
-// File signs the content of a module's file, which may be compressed. The result is content itself, unchanged, if that has just this
-// signature already. A plain module's signature is appended as append does it: into content's spare capacity if there is enough, so that content
-// and result share their memory. The name is for errors only.
-func File(name string, content []byte, key Key, o Options) ([]byte, error) {
-	raw, err := kmod.Decompress(content)
+// File signs a module's file, which may be compressed, and writes the signed one. Changed is false if the file has just this signature already; then
+// nothing is written. One module's worth of memory is taken, and given back at once. The name is for errors only.
+func File(name string, from fs.File, to io.Writer, key Key, o Options) (changed bool, err error) {
+	content, err := kmod.Load(from)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", name, ErrNotModule, err)
+		return false, fmt.Errorf("%s: %w", name, notModule(err))
 	}
-	if _, err := kmod.Read(raw); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", name, ErrNotModule, err)
+	defer content.Release()
+	if _, err := kmod.Read(content.Raw); err != nil {
+		return false, fmt.Errorf("%s: %w", name, notModule(err))
 	}
-	trailer, err := Trailer(raw, key, o)
+	trailer, err := Trailer(content.Raw, key, o)
 	if err != nil {
-		return nil, fmt.Errorf("sign %s: %w", name, err)
+		return false, fmt.Errorf("sign %s: %w", name, err)
 	}
 	if len(trailer) == 0 {
-		return content, nil
+		return false, nil
 	}
-	signed, err := recompress(content, raw, trailer)
-	if err != nil {
-		return nil, fmt.Errorf("compress %s: %w", name, err)
+	if err := compress(content.Compression, to, content.Raw, trailer); err != nil {
+		return false, fmt.Errorf("write %s: %w", name, err)
 	}
-	return signed, nil
+	return true, nil
+}
+
+// notModule marks what is wrong with the file, and not with reading it.
+func notModule(err error) error {
+	if errors.Is(err, kmod.ErrMalformed) || errors.Is(err, kmod.ErrTooLarge) {
+		return fmt.Errorf("%w: %w", ErrNotModule, err)
+	}
+	return err
 }
 
 // Trailer makes the bytes that have to follow a plain module for it to be signed: none if it ends in them already. The module is not looked

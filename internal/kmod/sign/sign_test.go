@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func compressed(t *testing.T, how string, content []byte) []byte {
 
 func TestCompressedModulesAreSignedInside(t *testing.T) {
 	key := keyOf(t, rsaKey())
-	want, err := sign.File("a.ko", module("a"), key, sign.Options{})
+	want, err := signFile("a.ko", module("a"), key, sign.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestCompressedModulesAreSignedInside(t *testing.T) {
 		"gzip": compressed(t, "gzip", module("a")), "xz": compressed(t, "xz", module("a")), "zstd": compressed(t, "zstd", module("a")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := sign.File("a.ko", given, key, sign.Options{})
+			got, err := signFile("a.ko", given, key, sign.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,10 +67,10 @@ func TestCompressedModulesAreSignedInside(t *testing.T) {
 			if raw, err := kmod.Decompress(got); err != nil || !bytes.Equal(raw, want) {
 				t.Errorf("what is inside is not what a plain module becomes: %v", err)
 			}
-			if again, err := sign.File("a.ko", given, key, sign.Options{}); err != nil || !bytes.Equal(again, got) {
+			if again, err := signFile("a.ko", given, key, sign.Options{}); err != nil || !bytes.Equal(again, got) {
 				t.Errorf("a second time gives other bytes: %v", err)
 			}
-			if again, err := sign.File("a.ko", got, key, sign.Options{}); err != nil || !bytes.Equal(again, got) {
+			if again, err := signFile("a.ko", got, key, sign.Options{}); err != nil || !bytes.Equal(again, got) {
 				t.Errorf("signing what is signed changes it: %v", err)
 			}
 		})
@@ -90,7 +91,7 @@ func TestWhatIsNoModuleIsRefusedByName(t *testing.T) {
 		"header only":           module("a")[:64],
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := sign.File("/opt/lib/modules/6.1/some.file", given, key, sign.Options{})
+			_, err := signFile("/opt/lib/modules/6.1/some.file", given, key, sign.Options{})
 			if !errors.Is(err, sign.ErrNotModule) || !strings.HasPrefix(err.Error(), "/opt/lib/modules/6.1/some.file: not a kernel module") {
 				t.Errorf("error %v", err)
 			}
@@ -102,7 +103,7 @@ func TestSigningAgain(t *testing.T) {
 	ours, others := keyOf(t, rsaKey()), keyOf(t, otherKey())
 	by := func(key sign.Key, content []byte, o sign.Options) []byte {
 		t.Helper()
-		signed, err := sign.File("a.ko", content, key, o)
+		signed, err := signFile("a.ko", content, key, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +149,7 @@ func TestVerifyTellsWhoseAndWhat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key := keyOf(t, private)
 			for _, o := range []sign.Options{{}, {BySubjectKeyID: true}} {
-				signed, err := sign.File("a.ko", module("a"), key, o)
+				signed, err := signFile("a.ko", module("a"), key, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -168,7 +169,7 @@ func TestVerifyTellsWhoseAndWhat(t *testing.T) {
 	}
 	ours := keyOf(t, rsaKey())
 	// The same names and identifiers, another key: an impostor.
-	theirs, err := sign.File("a.ko", module("a"), keyOf(t, otherKey()), sign.Options{})
+	theirs, err := signFile("a.ko", module("a"), keyOf(t, otherKey()), sign.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,26 +216,37 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Whoever reads a module with room for the signature saves a copy; whoever does not gets one, and the memory behind the module stays as it is.
-func TestAPlainModuleIsAppendedTo(t *testing.T) {
-	key, plain := keyOf(t, rsaKey()), module("a")
-	want, err := sign.File("a.ko", bytes.Clone(plain), key, sign.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, room := range map[string]int{"no room": 0, "too little": 1, "enough": sign.Room} {
-		t.Run(name, func(t *testing.T) {
-			content := make([]byte, len(plain), len(plain)+room)
-			copy(content, plain)
-			got, err := sign.File("a.ko", content, key, sign.Options{})
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("another result: %v", err)
+// TestTheHeapDoesNotGrowWithTheModule: what a module takes is outside of it, and given back when it is signed.
+func TestTheHeapDoesNotGrowWithTheModule(t *testing.T) {
+	const small, big, more = 4 << 20, 24 << 20, 5 << 20 // the reader of xz makes some garbage
+	key, mark := keyOf(t, ecKey()), bytes.Repeat([]byte("padding "), big/8)
+	for _, how := range []string{"plain", "gzip", "xz", "zstd"} {
+		t.Run(how, func(t *testing.T) {
+			used := map[int]uint64{}
+			for _, size := range []int{small, big} {
+				content := append(module("a"), mark[:size]...)
+				if how != "plain" {
+					content = compressed(t, how, content)
+				}
+				path := filepath.Join(t.TempDir(), "a.ko")
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				from, err := os.Open(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				changed, err := sign.File("a.ko", from, io.Discard, key, sign.Options{})
+				runtime.ReadMemStats(&after)
+				if err := errors.Join(err, from.Close()); err != nil || !changed {
+					t.Fatalf("changed: %t, %v", changed, err)
+				}
+				used[size] = after.TotalAlloc - before.TotalAlloc
 			}
-			if !bytes.Equal(content, plain) {
-				t.Error("the module itself has changed")
-			}
-			if shares := &got[0] == &content[0]; shares != (room == sign.Room) {
-				t.Errorf("with %d bytes of room the memory is shared: %t", room, shares)
+			if used[big] > used[small]+more {
+				t.Errorf("%d MiB take %d bytes of the heap, %d MiB %d", big>>20, used[big], small>>20, used[small])
 			}
 		})
 	}

@@ -5,8 +5,10 @@ package env
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 
+	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kube"
 )
 
@@ -20,6 +22,16 @@ func (e *Env) NeedsDRA(t testing.TB) {
 	}
 	if !served {
 		t.Skip("this release of Kubernetes does not serve resource.k8s.io/v1")
+	}
+}
+
+// NeedsImageVolumes skips a test where kubelets of the API server's release mount no images unless told to. What Drover does there has tests of its own:
+// TestNodesDecideHowABuildReadsImages, and `GROUP=versions make e2e-kernel`.
+func (e *Env) NeedsImageVolumes(t testing.TB) {
+	t.Helper()
+	node := &corev1.NodeSystemInfo{KubeletVersion: e.KubeletVersion(t), ContainerRuntimeVersion: "containerd://2.1.4"}
+	if delivery.ModeAuto.For(node) != delivery.ModeImageVolume {
+		t.Skip("kubelets of this release mount no images")
 	}
 }
 

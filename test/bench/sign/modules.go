@@ -150,13 +150,23 @@ func (b *bench) sign(_ context.Context, file string) error {
 	if os.Getenv("BREAK") == "hash" && filepath.Base(file) == "veth.ko" {
 		o.Hash = crypto.SHA512
 	}
-	return b.with(file, func(content []byte) error {
-		signed, err := sign.File(file, content, b.ourKey, o)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(b.ourDir, filepath.Base(file)), signed, 0o644)
-	})
+	return b.signTo(file, filepath.Join(b.ourDir, filepath.Base(file)), o)
+}
+
+// signTo signs from one file to another, as internal/repack has it done.
+func (b *bench) signTo(file, to string, o sign.Options) (err error) {
+	from, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = sign.File(file, from, out, b.ourKey, o)
+	return err
 }
 
 // with a file's content, in a buffer that others get afterwards, so that there is next to no garbage to collect while we measure.
@@ -172,7 +182,7 @@ func (b *bench) with(file string, do func(content []byte) error) error {
 	return do(buffer.Bytes())
 }
 
-// readInto reads a module as internal/repack does.
+// readInto reads a module.
 func readInto(buffer *bytes.Buffer, file string) (err error) {
 	from, err := os.Open(file)
 	if err != nil {
@@ -184,7 +194,7 @@ func readInto(buffer *bytes.Buffer, file string) (err error) {
 		return err
 	}
 	buffer.Reset()
-	buffer.Grow(int(info.Size()) + sign.Room)
+	buffer.Grow(int(info.Size()) + bytes.MinRead)
 	_, err = buffer.ReadFrom(from)
 	return err
 }
