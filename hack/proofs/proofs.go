@@ -33,7 +33,7 @@ var all = []proof{
 	{group: "kernel", name: "agent", command: "bench-agent", limit: time.Hour},
 	{group: "kernel", name: "privileges", command: "privileges", limit: 2 * time.Hour},
 	{group: "build", name: "build", command: "e2e-build", limit: 100 * time.Minute},
-	{group: "build", name: "dkms", command: "e2e-dkms", limit: 2 * time.Hour},
+	{group: "build", name: "dkms", command: "e2e-dkms", limit: 100 * time.Minute},
 	{group: "build", name: "sign", command: "bench-sign", limit: time.Hour, counter: []counterproof{
 		{"bench-sign BREAK=hash", "1 modules differ from what sign-file writes"},
 	}},

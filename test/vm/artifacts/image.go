@@ -126,6 +126,15 @@ func (c *Cache) rootImage(ctx context.Context, kernels map[Series]Kernel, binari
 	return filepath.Join(dir, "root.img"), err
 }
 
+// RootFolder makes the root file system in a folder, without kernel modules.
+func (c *Cache) RootFolder(ctx context.Context, dir string) error {
+	binaries, err := c.Binaries(ctx)
+	if err != nil {
+		return err
+	}
+	return rootTree(ctx, dir, binaries)
+}
+
 // rootTree fills the folder of the root file system, kernel modules excepted.
 func rootTree(ctx context.Context, tree string, binaries map[string]string) error {
 	for _, folder := range append([]string{"bin", "sbin"}, emptyFolders...) {
@@ -161,7 +170,7 @@ func rootTree(ctx context.Context, tree string, binaries map[string]string) erro
 		}
 	}
 	for source, target := range map[string]string{
-		"init": "sbin/init", "console": "usr/local/sbin/console", "containerd.toml": "etc/containerd/config.toml",
+		"init": "sbin/init", "native-init": "sbin/native-init", "console": "usr/local/sbin/console", "containerd.toml": "etc/containerd/config.toml",
 	} {
 		if err := installGuestFile(source, filepath.Join(tree, target)); err != nil {
 			return err

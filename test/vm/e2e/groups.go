@@ -87,6 +87,7 @@ func (s *suite) groups() map[string][][]step {
 		"dkms": {{
 			start,
 			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},
+			{"", "a node that builds, at the machine's own speed", s.startBuilder},
 			{"dkms", "each package is built natively, under Pod Security restricted, signed, pushed and loaded", s.dkms},
 			{"dockerfile", "those that could be loaded are built once more by one Dockerfile, signed, pushed and loaded together", s.dkmsDockerfile},
 		}},

@@ -47,13 +47,13 @@ type machine struct {
 	overall    time.Duration
 }
 
-// machines of groups that compile on the node, or run more there than others.
+// machines of groups that compile on the node, run more there than others, or take longer.
 var machines = map[string]machine{
 	"disk":      {overall: time.Hour},
 	"versions":  {overall: 2 * time.Hour},
 	"operators": {memMB: 1536},
 	"build":     {memMB: 3072, smp: 2, maxSeconds: 3600, overall: 90 * time.Minute},
-	"dkms":      {memMB: 3072, smp: 2, maxSeconds: 7200, overall: 150 * time.Minute},
+	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute},
 }
 
 func main() {

@@ -39,8 +39,8 @@ const (
 	namedPackages = "v4l2loopback-dkms dm-writeboost-dkms acpi-call-dkms"
 	// atOnce is how many packages are in work: while one waits for a container, another compiles.
 	atOnce = 2
-	// packagePatience is how long a package may be built: some are large, and an emulated node compiles many times slower than a machine.
-	packagePatience = 45 * time.Minute
+	// packagePatience is how long a package may be built. Some are large.
+	packagePatience = 20 * time.Minute
 	// progress is how often it is said what a package waits for.
 	progress = 2 * time.Minute
 )
@@ -105,6 +105,7 @@ func (s *suite) dkmsPackage(ctx context.Context, name string, r *packageResult) 
 	native := m.Spec.ModuleLoader.Container.Build.Native
 	native.SourceImage = registry.Host + "/" + source
 	native.Command = []string{"/bin/sh", "-c", d.Script + collected("packed", d.Modules)}
+	onBuilder(m)
 	return s.followPackage(ctx, m, d.Modules, r)
 }
 
@@ -143,6 +144,7 @@ func (s *suite) dkmsDockerfile(ctx context.Context) error {
 	}
 	m := s.made(client.ObjectKey{Namespace: dockerSpace, Name: "packages"}, modules[:1])
 	m.Spec.ModuleLoader.Container.Build = &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: "packages"}}
+	onBuilder(m)
 	r := &packageResult{}
 	if err := s.followPackage(ctx, m, modules, r); err != nil {
 		return err

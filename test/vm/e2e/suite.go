@@ -79,6 +79,7 @@ type suite struct {
 	client   client.Client
 	core     kubernetes.Interface
 	nodes    map[artifacts.Series]*node.Node
+	builder  *node.Native
 	// guestFiles are put into nodes that start.
 	guestFiles map[string]artifacts.File
 	// loadtime is a program of group agent.
@@ -123,7 +124,7 @@ func (s *suite) prepare(ctx context.Context) (err error) {
 func nodeName(series artifacts.Series) string { return "vm-" + string(series) }
 
 func (s *suite) start(ctx context.Context) (err error) {
-	names := []string{nodeName(artifacts.Linux61), nodeName(artifacts.Linux612), nodeName(needy)}
+	names := []string{nodeName(artifacts.Linux61), nodeName(artifacts.Linux612), nodeName(needy), builderName}
 	s.cluster, err = devcluster.Start(ctx, devcluster.Options{
 		Dir: filepath.Join(s.dir, "cluster"), AdvertiseAddress: node.Gateway, ExtraSANs: []string{node.Gateway},
 		NodeHostAliases: names, NodeTokens: names,
@@ -337,6 +338,9 @@ func (s *suite) explain() error {
 
 func (s *suite) stop() error {
 	var errs []error
+	if s.builder != nil {
+		errs = append(errs, s.builder.Stop())
+	}
 	for _, n := range s.nodes {
 		errs = append(errs, n.Stop())
 	}

@@ -12,7 +12,10 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/test/vm/artifacts"
 )
@@ -68,8 +71,12 @@ type Config struct {
 	ServiceIP string
 	// Labels are set on the Node when it registers.
 	Labels map[string]string
+	// Taints are set on the Node when it registers.
+	Taints []corev1.Taint
 	// FeatureGates of the kubelet.
 	FeatureGates map[string]bool
+	// native nodes take this machine's control groups as they are.
+	native bool
 	// Files are written into the guest at every boot, by absolute path:
 	// static pods below /etc/kubernetes/manifests, for example.
 	Files map[string]artifacts.File
@@ -122,7 +129,7 @@ func (c *Config) guestFiles() (map[string]artifacts.File, error) {
 	}
 	env := []string{
 		"NODE_NAME=" + c.Name, "NODE_IP=" + c.address(), "NODE_LABELS=" + c.labels(),
-		"API_ADDRESS=" + apiAddress, "SERVICE_IP=" + c.ServiceIP,
+		"API_ADDRESS=" + apiAddress, "SERVICE_IP=" + c.ServiceIP, "REGISTRY_ADDRESS=" + net.JoinHostPort(gateway, strconv.Itoa(c.RegistryPort)),
 	}
 	mirror := fmt.Sprintf("[host.\"http://%s:%d\"]\n  capabilities = [\"pull\", \"resolve\"]\n", gateway, c.RegistryPort)
 	files := map[string]artifacts.File{
@@ -168,7 +175,7 @@ func (c *Config) kubeconfig(apiAddress string) map[string]any {
 // kubelet is a KubeletConfiguration. Its server takes every request, because
 // it is reachable from the host's loopback only.
 func (c *Config) kubelet() map[string]any {
-	return map[string]any{
+	config := map[string]any{
 		"apiVersion":                "kubelet.config.k8s.io/v1beta1",
 		"kind":                      "KubeletConfiguration",
 		"authentication":            map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
@@ -177,6 +184,7 @@ func (c *Config) kubelet() map[string]any {
 		"containerRuntimeEndpoint":  "unix:///run/containerd/containerd.sock",
 		"failSwapOn":                false,
 		"featureGates":              c.FeatureGates,
+		"registerWithTaints":        c.Taints,
 		"port":                      c.KubeletPort,
 		"makeIPTablesUtilChains":    false,
 		"evictionHard":              map[string]any{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
@@ -188,6 +196,11 @@ func (c *Config) kubelet() map[string]any {
 		"clusterDomain":             "cluster.local",
 		"resolvConf":                "/etc/resolv.conf",
 	}
+	if c.native {
+		config["failCgroupV1"] = false
+		config["imageGCHighThresholdPercent"] = 100 // the disk is not the node's alone
+	}
+	return config
 }
 
 // network is the list of CNI plugins: a point-to-point link per pod.

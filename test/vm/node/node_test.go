@@ -103,7 +103,7 @@ func TestGuestFilesNameTheGatewayAndNotTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEnv := "NODE_NAME=vm-1\nNODE_IP=10.0.2.17\nNODE_LABELS=a=1,b=2\nAPI_ADDRESS=10.0.2.2:6443\nSERVICE_IP=10.0.0.1\n"
+	wantEnv := "NODE_NAME=vm-1\nNODE_IP=10.0.2.17\nNODE_LABELS=a=1,b=2\nAPI_ADDRESS=10.0.2.2:6443\nSERVICE_IP=10.0.0.1\nREGISTRY_ADDRESS=10.0.2.2:5000\n"
 	if diff := cmp.Diff(wantEnv, string(files["overlay/etc/node/env"].Content)); diff != "" {
 		t.Error(diff)
 	}

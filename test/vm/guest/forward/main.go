@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command forward copies TCP connections from one address to another. In the
+// Command forward copies TCP connections from one address to another, which may be a Unix socket. In the
 // guest it stands in for kube-proxy's rule of the kubernetes Service: it
 // listens on the Service's address and connects to the API server.
 package main
@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 )
 
 func main() {
@@ -28,10 +29,6 @@ func forward(from, to string) error {
 	if err != nil {
 		return fmt.Errorf("read the address: %w", err)
 	}
-	target, err := net.ResolveTCPAddr("tcp", to)
-	if err != nil {
-		return fmt.Errorf("read the target: %w", err)
-	}
 	listener, err := net.ListenTCP("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -41,15 +38,33 @@ func forward(from, to string) error {
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		go serve(client, target)
+		go serve(client, to)
 	}
+}
+
+// peer is a connection that can be closed for writing alone.
+type peer interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// dial connects to an address, or to "unix:" and the path of a socket.
+func dial(to string) (peer, error) {
+	if path, ok := strings.CutPrefix(to, "unix:"); ok {
+		return net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	}
+	address, err := net.ResolveTCPAddr("tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	return net.DialTCP("tcp", nil, address)
 }
 
 // serve copies both ways until both sides are done. A failure shows to both
 // peers as a closed connection, which is all a TCP relay can say.
-func serve(client *net.TCPConn, to *net.TCPAddr) {
+func serve(client *net.TCPConn, to string) {
 	defer func() { _ = client.Close() }()
-	server, err := net.DialTCP("tcp", nil, to)
+	server, err := dial(to)
 	if err != nil {
 		return
 	}

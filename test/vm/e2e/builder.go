@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/vm/node"
+)
+
+const (
+	// builderName is a node that only builds, at the machine's own speed. An emulated one compiles many times slower.
+	builderName  = "builder"
+	builderLabel = "e2e.drover.dev/builds"
+	builderIndex = 100
+)
+
+// startBuilder starts the node that builds.
+func (s *suite) startBuilder(ctx context.Context) error {
+	ca, err := os.ReadFile(s.cluster.CA)
+	if err != nil {
+		return err
+	}
+	s.builder, err = node.StartNative(ctx, s.cache, node.Config{
+		Name: builderName, Index: builderIndex, Dir: filepath.Join(s.dir, builderName), Server: s.cluster.Server, CA: ca,
+		Token: s.cluster.NodeTokens[builderName], RegistryPort: s.registry.Port(), Labels: map[string]string{builderLabel: "true"},
+		Taints: []corev1.Taint{{Key: builderLabel, Effect: corev1.TaintEffectNoSchedule}},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(2*time.Minute, s.patience))
+	defer cancel()
+	return s.builder.WaitReady(ctx, s.core)
+}
+
+// onBuilder has a Module's image built there.
+func onBuilder(m *v1beta1.Module) {
+	m.Spec.ModuleLoader.Container.Build.Selector = map[string]string{builderLabel: "true"}
+	m.Spec.Tolerations = []corev1.Toleration{{Key: builderLabel, Operator: corev1.TolerationOpExists}}
+}
