@@ -178,7 +178,7 @@ e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=mai
 	@go run ./test/vm/e2e
 
 .PHONY: e2e-build e2e-dkms
-e2e-build: ## Build, sign, push and load kernel modules on a virtual node (as e2e-kernel)
+e2e-build: ## Build, sign and push kernel modules on a node, and load them on a virtual one (as e2e-kernel)
 	@GROUP=build go run ./test/vm/e2e
 
 e2e-dkms: ## Do so with Debian's packages PKGS="a-dkms b-dkms", each natively, then all from one Dockerfile (as e2e-kernel)

@@ -23,17 +23,18 @@ const (
 	shown = 10
 )
 
-// judge reads the audit log and the journals of all kernels, and fills the result.
+// judge reads the journals of all kernels, then the audit log, and fills the result. In this order, also a run that was ended in the middle has all
+// orders in the log that the calls before followed.
 func (s *scene) judge(ctx context.Context) error {
+	journal, err := s.f.Journal(ctx)
+	if err != nil {
+		return err
+	}
 	requests, err := s.log.Next()
 	if err != nil {
 		return err
 	}
 	if err := s.history.Add(requests); err != nil {
-		return err
-	}
-	journal, err := s.f.Journal(ctx)
-	if err != nil {
 		return err
 	}
 	s.result.UnaskedUnloads = 0

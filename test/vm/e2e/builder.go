@@ -20,6 +20,8 @@ const (
 	// builderName is a node that only builds, at the machine's own speed. An emulated one compiles many times slower.
 	builderName  = "builder"
 	builderLabel = "e2e.drover.dev/builds"
+	// loadsLabel is on virtual nodes.
+	loadsLabel   = "e2e.drover.dev/loads"
 	builderIndex = 100
 )
 

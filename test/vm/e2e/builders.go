@@ -37,14 +37,13 @@ import (
 	"github.com/drover-project/drover/internal/headers"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/test/vm/artifacts"
-	"github.com/drover-project/drover/test/vm/node"
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
 const (
 	// nativeSpace enforces Pod Security "restricted", which native builds need no more than; dockerSpace is for builds from Dockerfiles.
 	nativeSpace, dockerSpace = "e2e-native", "e2e-docker"
-	// podRegistry is the registry's address for pods, whose packets do not leave the node by themselves: it forwards them from an address of its own.
+	// podRegistry is the registry's address for pods, whose packets do not leave the node that builds: it forwards them from an address of its own.
 	podRegistry = "10.0.0.1:5000"
 	// magic ends a kernel module that is signed.
 	magic = "~Module signature appended~\n"
@@ -79,20 +78,10 @@ func (s *suite) builders(ctx context.Context) error {
 	if err := s.withComponent(ctx, "build", patch); err != nil {
 		return err
 	}
-	if err := s.forwardRegistry(ctx); err != nil {
-		return err
-	}
 	if err := errors.Join(s.buildSpace(ctx, nativeSpace, "restricted"), s.buildSpace(ctx, dockerSpace, "privileged")); err != nil {
 		return err
 	}
 	return s.eventually(ctx, "the operator that builds is ready", s.deployed)
-}
-
-// forwardRegistry lets pods of the first node find the registry at an address of the node's own, as they find the API server, until it reboots.
-func (s *suite) forwardRegistry(ctx context.Context) error {
-	_, err := s.console(ctx, fmt.Sprintf("(while :; do forward %s %s; sleep 1; done >/var/log/registry.log 2>&1 </dev/null &)",
-		podRegistry, net.JoinHostPort(node.Gateway, strconv.Itoa(s.registry.Port()))))
-	return err
 }
 
 // buildSpace makes a namespace with a key for signing and the registry as Buildah finds it.

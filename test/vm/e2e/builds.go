@@ -19,7 +19,6 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
@@ -52,8 +51,7 @@ func (s *suite) sampleModule(name, source string) *v1beta1.Module {
 	m := s.made(client.ObjectKey{Namespace: nativeSpace, Name: name}, []string{sample})
 	m.Spec.ModuleLoader.Container.Build = nativeBuild(compileSample)
 	m.Spec.ModuleLoader.Container.Build.Native.SourceConfigMap = &corev1.LocalObjectReference{Name: source}
-	// Other nodes have the toolchain not at hand, and no way to the registry for pods.
-	m.Spec.ModuleLoader.Container.Build.Selector = map[string]string{corev1.LabelHostname: nodeName(artifacts.Linux61)}
+	onBuilder(m)
 	return m
 }
 
@@ -72,8 +70,8 @@ func (s *suite) sampleSource(ctx context.Context, name, more string) error {
 	return s.client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: nativeSpace, Name: name}, Data: files})
 }
 
-// dockerBegins has another module of the sample built from a Dockerfile, with a base image that Buildah finds at a mirror. That takes minutes,
-// in which other steps have theirs built.
+// dockerBegins has another module of the sample built from a Dockerfile, with a base image that Buildah finds at a mirror. Other steps
+// have theirs built meanwhile.
 func (s *suite) dockerBegins(ctx context.Context) error {
 	files, err := s.sampleFiles(dockerSample, "")
 	if err != nil {
@@ -105,6 +103,7 @@ func (s *suite) dockerBegins(ctx context.Context) error {
 func (s *suite) dockerModule() *v1beta1.Module {
 	m := s.made(client.ObjectKey{Namespace: dockerSpace, Name: "docker"}, []string{dockerSample})
 	m.Spec.ModuleLoader.Container.Build = &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: "sample"}}
+	onBuilder(m)
 	return m
 }
 

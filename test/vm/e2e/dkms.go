@@ -18,7 +18,7 @@ import (
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
-// buildPatience is how long a build on the virtual node may take.
+// buildPatience is how long a build may take.
 const buildPatience = 15 * time.Minute
 
 // made asks for a kernel module whose image is signed, and built as the caller says, on the first node.
@@ -58,7 +58,7 @@ func dockerfileOf(source, script, release string) string {
 		"FROM " + registry.Host + "/" + toolchainImage + " AS build",
 		"COPY --from=source / /build/",
 		"WORKDIR /build",
-		// Mounted, for to copy these thousands of files takes an emulated node five minutes.
+		// Mounted: to copy these thousands of files would take longer than to compile.
 		"RUN --mount=type=bind,from=headers,target=/headers " + script + " && mkdir -p " + target + " && find . -name '*.ko' -exec cp {} " + target + "/ ';'",
 		"FROM scratch",
 		"COPY --from=build /out/ /",

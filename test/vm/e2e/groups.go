@@ -76,6 +76,7 @@ func (s *suite) groups() map[string][][]step {
 		"build": {{
 			start,
 			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},
+			{"", "a node that builds, at the machine's own speed", s.startBuilder},
 			{"", "a build from a Dockerfile is asked for", s.dockerBegins},
 			{"native", "a native build from a ConfigMap is signed, pushed and loaded, under Pod Security restricted", s.nativeSample},
 			{"errorLine", "the compiler's line about a mistake is in the condition", s.compilerLine},

@@ -8,7 +8,7 @@
 //
 // GROUP chooses what is proved: "main" (the default), "node", which is about drift, reboots and busy modules, "dra", "operators", which is about device
 // operators and the sample device plugin, "agent", which measures what the agent costs, "privileges", which takes away all that the agent is allowed, one thing at a time, "build", in which images are built and signed on
-// the node, "dkms", which does so with each of Debian's packages PKGS, "disk", which has no cluster and cuts the power of a machine in the middle of loads, or "versions", which is group "release" once for each release of
+// a node of their own, "dkms", which does so with each of Debian's packages PKGS, "disk", which has no cluster and cuts the power of a machine in the middle of loads, or "versions", which is group "release" once for each release of
 // Kubernetes whose kubelets have no image volumes (KUBERNETES=1.31 GROUP=release for one). STEPS=rmmod,inUse runs only those of the group, for work on them: some
 // stand on the ones before. TRACE=1 prints how long each thing took that a step waited for.
 // It ends with one line RESULT: a boolean per step, and figures. BREAK=image asks for an image that does not exist, so that the result is red;
@@ -47,12 +47,12 @@ type machine struct {
 	overall    time.Duration
 }
 
-// machines of groups that compile on the node, run more there than others, or take longer.
+// machines of groups that run more on the node than others, or take longer.
 var machines = map[string]machine{
 	"disk":      {overall: time.Hour},
 	"versions":  {overall: 2 * time.Hour},
 	"operators": {memMB: 1536},
-	"build":     {memMB: 3072, smp: 2, maxSeconds: 3600, overall: 90 * time.Minute},
+	"build":     {maxSeconds: 1800, overall: time.Hour},
 	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute},
 }
 

@@ -233,7 +233,7 @@ func (s *suite) startSeries(ctx context.Context, series, kernel artifacts.Series
 	n, err := node.Start(ctx, s.images, node.Config{
 		Name: name, Index: index, Kernel: kernel, Dir: filepath.Join(s.dir, name),
 		Server: s.cluster.Server, CA: ca, Token: s.cluster.NodeTokens[name], RegistryPort: s.registry.Port(),
-		Files: s.guestFiles, MemMB: machines[group()].memMB, SMP: machines[group()].smp,
+		Labels: map[string]string{loadsLabel: "true"}, Files: s.guestFiles, MemMB: machines[group()].memMB, SMP: machines[group()].smp,
 	})
 	if err != nil {
 		return err
@@ -315,9 +315,11 @@ func (s *suite) explain() error {
 		{"get", "moduleimages,jobs", "-A", "-o", "wide"},
 		{"get", "nmc", "-o", "yaml"},
 		{"-n", operatorNamespace, "logs", "deployment/drover-operator", "--tail=40"},
-		{"-n", operatorNamespace, "logs", "daemonset/drover-agent", "--tail=40"},
 		{"-n", operatorNamespace, "logs", "-l", "app.kubernetes.io/name=drover-boot", "--tail=40"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
+	}
+	for _, pod := range s.agents(ctx) {
+		questions = append(questions, []string{"-n", operatorNamespace, "logs", pod, "--tail=40"})
 	}
 	if group() == "operators" {
 		questions = append(questions, operatorQuestions...)
@@ -334,6 +336,21 @@ func (s *suite) explain() error {
 		facts = append(facts, fmt.Errorf("\n$ dmesg on %s\n%s", n.Name(), output), err)
 	}
 	return errors.Join(facts...)
+}
+
+// agents are the pods of virtual nodes' agents. The API server reaches no other kubelet for their logs.
+func (s *suite) agents(ctx context.Context) []string {
+	pods, err := s.core.CoreV1().Pods(operatorNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=drover-agent"})
+	if err != nil {
+		return nil // the first questions have the same answer
+	}
+	var names []string
+	for i := range pods.Items {
+		if pods.Items[i].Spec.NodeName != builderName {
+			names = append(names, pods.Items[i].Name)
+		}
+	}
+	return names
 }
 
 func (s *suite) stop() error {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,9 +44,6 @@ func (s *suite) registryWiped(ctx context.Context) error {
 	if err := s.reboot(ctx); err != nil {
 		return err
 	}
-	if err := s.forwardRegistry(ctx); err != nil {
-		return err
-	}
 	goesOn := func(ctx context.Context) error {
 		return errors.Join(s.ready(ctx, artifacts.Linux61, nativeModule, sample), s.expect(ctx, artifacts.Linux61, loads, "1"), s.deployed(ctx))
 	}
@@ -70,7 +66,7 @@ func (s *suite) healed(ctx context.Context, log *audit.Log, goesOn func(context.
 		return err
 	}
 	before := m.DeepCopy()
-	m.Spec.Selector = map[string]string{corev1.LabelOSStable: "linux"}
+	m.Spec.Selector = map[string]string{loadsLabel: "true"}
 	if err := s.client.Patch(ctx, m, client.MergeFrom(before)); err != nil {
 		return err
 	}
