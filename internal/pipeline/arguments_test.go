@@ -54,6 +54,12 @@ func TestRealKernelsAsBuildArguments(t *testing.T) {
 					got[name] = value
 				}
 			}
+			for _, processors := range []string{"DROVER_PROCESSORS", "OMP_NUM_THREADS"} {
+				if got[processors] != "8" {
+					t.Errorf("%s is %q", processors, got[processors])
+				}
+				delete(got, processors)
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("arguments (-want +got):\n%s", diff)
 			}

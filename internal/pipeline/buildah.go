@@ -56,6 +56,10 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		}}},
 	}
 	args := []string{"-c", buildahScript, "build", b.SourceDigest, layoutDir}
+	resources := buildResources(b, o)
+	for _, variable := range processors(&resources) { // before the user's own arguments: the last of a name wins
+		args = append(args, "--build-arg", variable.Name+"="+variable.Value)
+	}
 	args = append(args, buildahArgs(image)...)
 	if o.HostModules {
 		mounts = append(mounts, mount("host-modules", hostModules, true))
@@ -87,7 +91,7 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
 		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/bin/sh"}, Args: args,
-		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: buildResources(b, o), SecurityContext: rootInside(o.HostModules),
+		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: resources, SecurityContext: rootInside(o.HostModules),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}}}
 }

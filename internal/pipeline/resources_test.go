@@ -3,6 +3,7 @@
 package pipeline_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,14 @@ func TestBuildResources(t *testing.T) {
 			}
 			if env := environment(build); env["OMP_NUM_THREADS"] != tc.processors || env["DROVER_PROCESSORS"] != tc.processors {
 				t.Errorf("nproc says %s, DROVER_PROCESSORS is %s, want %s", env["OMP_NUM_THREADS"], env["DROVER_PROCESSORS"], tc.processors)
+			}
+			docker := module(func(m *v1beta1.Module) {
+				container(m).Build = &v1beta1.Build{DockerfileConfigMap: ref("dockerfile"), Resources: own(tc.container)}
+				mapping(m).Build = &v1beta1.Build{Resources: own(tc.mapping)}
+			})
+			args := step(&pipeline.Job(image(t, docker, &corev1.ConfigMap{Data: map[string]string{"dockerfile": ""}}, "example.com/buildah@sha256:1"), 1, "New", o).Spec.Template.Spec, pipeline.StepBuild).Args
+			if want := "DROVER_PROCESSORS=" + tc.processors; !slices.Contains(args, want) {
+				t.Errorf("a Dockerfile's arguments are %q, without %s", args, want)
 			}
 			if got := environment(step(pod, pipeline.StepPack))["GOMEMLIMIT"]; got != "966367638" { // nine tenths of 1 GiB
 				t.Errorf("GOMEMLIMIT of another step is %q", got)

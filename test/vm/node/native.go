@@ -190,11 +190,20 @@ func hierarchies() []string {
 	return all
 }
 
+// shares of the processors where others want them as well, by hierarchy: an eighth of what one process has that is in no group. A build has time; a
+// virtual node beside it has a lease to renew.
+var shares = map[string][2]string{"cpu": {"cpu.shares", "128"}, filepath.Base(controlGroups): {"cpu.weight", "12"}}
+
 func (n *Native) makeGroups() error {
 	for _, hierarchy := range hierarchies() {
 		group := filepath.Join(hierarchy, n.group)
 		if err := os.Mkdir(group, 0o755); err != nil {
 			return fmt.Errorf("make a control group: %w", err)
+		}
+		if share := shares[filepath.Base(hierarchy)]; share != [2]string{} {
+			if err := os.WriteFile(filepath.Join(group, share[0]), []byte(share[1]), 0o644); err != nil {
+				return fmt.Errorf("give a control group its share of the processors: %w", err)
+			}
 		}
 		if filepath.Base(hierarchy) != "cpuset" {
 			continue
