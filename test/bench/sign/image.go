@@ -70,7 +70,7 @@ func (i image) path() string {
 	return module
 }
 
-// file is a module and behind it noise, of which a compressor leaves a quarter if it shall have some work.
+// file is a module with noise behind it. In a compressed one the noise has two bits a byte, so that a compressor finds something to do.
 func (i image) file() ([]byte, error) {
 	content := synth.Module{Name: "demo", Vermagic: "6.1.0 SMP preempt mod_unload "}.Bytes()
 	all := append(content, make([]byte, i.moduleBytes-int64(len(content)))...)

@@ -58,7 +58,7 @@ func dockerfileOf(source, script, release string) string {
 		"FROM " + registry.Host + "/" + toolchainImage + " AS build",
 		"COPY --from=source / /build/",
 		"WORKDIR /build",
-		// Mounted: to copy these thousands of files would take longer than to compile.
+		// Mounted, so that these thousands of files are not copied.
 		"RUN --mount=type=bind,from=headers,target=/headers " + script + " && mkdir -p " + target + " && find . -name '*.ko' -exec cp {} " + target + "/ ';'",
 		"FROM scratch",
 		"COPY --from=build /out/ /",

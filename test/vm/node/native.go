@@ -21,8 +21,7 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
@@ -259,23 +258,8 @@ func (n *Native) removeEmptyGroups() error {
 
 // WaitReady waits until the API server has the node Ready.
 func (n *Native) WaitReady(ctx context.Context, client kubernetes.Interface) error {
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-n.child.Done():
-			return false, errors.New("its first process has ended")
-		default:
-		}
-		found, err := client.CoreV1().Nodes().Get(ctx, n.config.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("get the node: %w", err)
-		}
-		return isReady(found), nil
-	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("wait until node %s is ready: %w", n.config.Name, err), n.lastWords())
+	if _, err := waitReady(ctx, client, n.config.Name, n.child.Done(), func(*corev1.Node) bool { return true }); err != nil {
+		return errors.Join(err, n.lastWords())
 	}
 	return nil
 }

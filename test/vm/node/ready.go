@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+var errEnded = errors.New("it has ended")
+
 // pollInterval of waits on the API.
 const pollInterval = 200 * time.Millisecond
 
@@ -28,14 +30,23 @@ func (n *Node) WaitReady(ctx context.Context, client kubernetes.Interface) (*cor
 	if err != nil {
 		return nil, err
 	}
+	node, err := waitReady(ctx, client, n.config.Name, n.Ended(), func(found *corev1.Node) bool { return found.Status.NodeInfo.BootID == boot })
+	if err != nil {
+		return nil, errors.Join(err, n.lastWords())
+	}
+	return node, nil
+}
+
+// waitReady waits until the API server has a node Ready that is the one that is meant. Ended is closed when nothing runs there any more.
+func waitReady(ctx context.Context, client kubernetes.Interface, name string, ended <-chan struct{}, meant func(*corev1.Node) bool) (*corev1.Node, error) {
 	var node *corev1.Node
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		select {
-		case <-n.Ended():
-			return false, errConsoleClosed
+		case <-ended:
+			return false, errEnded
 		default:
 		}
-		found, err := client.CoreV1().Nodes().Get(ctx, n.config.Name, metav1.GetOptions{})
+		found, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -43,10 +54,10 @@ func (n *Node) WaitReady(ctx context.Context, client kubernetes.Interface) (*cor
 			return false, fmt.Errorf("get the node: %w", err)
 		}
 		node = found
-		return found.Status.NodeInfo.BootID == boot && isReady(found), nil
+		return meant(found) && isReady(found), nil
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait until node %s is ready: %w", n.config.Name, err), n.lastWords())
+		return nil, fmt.Errorf("wait until node %s is ready: %w", name, err)
 	}
 	return node, nil
 }
