@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -42,6 +43,13 @@ func (s *suite) startBuilder(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(2*time.Minute, s.patience))
 	defer cancel()
 	return s.builder.WaitReady(ctx, s.core)
+}
+
+// noAgentOnBuilder keeps the agent on virtual nodes: the kernel of the one that builds is this machine's own.
+func (s *suite) noAgentOnBuilder(ctx context.Context) error {
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{%q:"true"}}}}}`, loadsLabel)
+	_, err := s.kubectl(ctx, "-n", operatorNamespace, "patch", "daemonset", "drover-agent", "--type=merge", "-p", patch)
+	return err
 }
 
 // onBuilder has a Module's image built there.

@@ -45,6 +45,8 @@ type machine struct {
 	memMB, smp int
 	maxSeconds float64
 	overall    time.Duration
+	// builder: there is a node that only builds, too.
+	builder bool
 }
 
 // machines of groups that run more on the node than others, or take longer.
@@ -52,8 +54,8 @@ var machines = map[string]machine{
 	"disk":      {overall: time.Hour},
 	"versions":  {overall: 2 * time.Hour},
 	"operators": {memMB: 1536},
-	"build":     {maxSeconds: 1800, overall: time.Hour},
-	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute},
+	"build":     {maxSeconds: 1800, overall: time.Hour, builder: true},
+	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute, builder: true},
 }
 
 func main() {
@@ -162,6 +164,9 @@ func (s *suite) all(ctx context.Context, steps []step) error {
 			return errors.Join(fmt.Errorf("step %s (%s): %w", step.letter, step.says, err), s.explain())
 		}
 		s.say("%-1s  %s (%.1f s)", step.letter, step.says, time.Since(begin).Seconds())
+		if os.Getenv("TRACE") != "" {
+			s.sayProcessor(ctx)
+		}
 		ok[step.letter] = true
 		if step.letter != "" && (i+1 == len(steps) || steps[i+1].letter != step.letter) {
 			s.proved[step.letter] = ok[step.letter]

@@ -149,6 +149,11 @@ func (s *suite) start(ctx context.Context) (err error) {
 	if _, err := s.kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(s.cache.Repository(), "config/default")); err != nil {
 		return err
 	}
+	if machines[group()].builder {
+		if err := s.noAgentOnBuilder(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.startNode(ctx, artifacts.Linux61, 0); err != nil {
 		return err
 	}
@@ -275,6 +280,13 @@ func (s *suite) eventually(ctx context.Context, what string, check func(context.
 		s.say("      %s (%.1f s)", what, time.Since(begin).Seconds())
 	}
 	return nil
+}
+
+// sayProcessor prints the seconds that the first node's processor has worked, and for whom.
+func (s *suite) sayProcessor(ctx context.Context) {
+	const script = "cd /sys/fs/cgroup; for g in . system/containerd system/kubelet kubepods; do awk -v g=$g '$1 == \"usage_usec\" {printf \"%s %.1f s  \", g, $2 / 1e6}' $g/cpu.stat; done"
+	used, err := s.console(ctx, script)
+	s.say("      processor: %s", cmp.Or(used, fmt.Sprint(err)))
 }
 
 // throughout checks that something holds for a while, again and again.
