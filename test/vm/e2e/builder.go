@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,8 +48,15 @@ func (s *suite) startBuilder(ctx context.Context) error {
 
 // noAgentOnBuilder keeps the agent on virtual nodes: the kernel of the one that builds is this machine's own.
 func (s *suite) noAgentOnBuilder(ctx context.Context) error {
-	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{%q:"true"}}}}}`, loadsLabel)
-	_, err := s.kubectl(ctx, "-n", operatorNamespace, "patch", "daemonset", "drover-agent", "--type=merge", "-p", patch)
+	terms := corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: loadsLabel, Operator: corev1.NodeSelectorOpExists}}}},
+	}}}
+	affinity, err := json.Marshal(terms)
+	if err != nil {
+		return err
+	}
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"affinity":%s}}}}`, affinity)
+	_, err = s.kubectl(ctx, "-n", operatorNamespace, "patch", "daemonset", "drover-agent", "--type=merge", "-p", patch)
 	return err
 }
 
