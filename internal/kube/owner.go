@@ -55,6 +55,7 @@ func MadeFor(object client.Object, module types.UID) bool {
 const (
 	ownerPrefix     = "drover/"
 	preflightPrefix = "drover-preflight/"
+	hubPrefix       = "drover-hub/"
 	// maxOwner is the API server's limit for a field manager's name, in bytes.
 	maxOwner    = 128
 	ownerDigits = 32
@@ -82,4 +83,13 @@ func PreflightOwner(name string) client.FieldOwner {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return client.FieldOwner(preflightPrefix + hex.EncodeToString(sum[:])[:ownerDigits])
+}
+
+// HubOwner is the field owner of what is written for one ManagedClusterModule into an image that others may want, too.
+func HubOwner(name string) client.FieldOwner {
+	if owner := hubPrefix + name; len(owner) <= maxOwner {
+		return client.FieldOwner(owner)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return client.FieldOwner(hubPrefix + hex.EncodeToString(sum[:])[:ownerDigits])
 }

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// ManagedClusterModule asks for a Module on each of the clusters that it selects, the spokes. Its images are built and signed on the hub, once for each
+// kernel of all spokes, and a spoke gets its Module when all images for its kernels are there.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=mcm
+// +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.numberDesired`
+// +kubebuilder:printcolumn:name="Applied",type=integer,JSONPath=`.status.numberApplied`
+// +kubebuilder:printcolumn:name="Ready-Clusters",type=integer,JSONPath=`.status.numberReady`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ManagedClusterModule struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ManagedClusterModuleSpec   `json:"spec,omitempty"`
+	Status ManagedClusterModuleStatus `json:"status,omitempty"`
+}
+
+// ManagedClusterModuleList is a list of ManagedClusterModules.
+//
+// +kubebuilder:object:root=true
+type ManagedClusterModuleList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ManagedClusterModule `json:"items"`
+}
+
+// ManagedClusterModuleSpec is what is asked for.
+type ManagedClusterModuleSpec struct {
+	// moduleSpec is the Module's spec on each spoke. What it says of builds and signatures is done on the hub, with Secrets and ConfigMaps of the hub's
+	// operator's namespace, and does not reach a spoke.
+	// +optional
+	ModuleSpec v1beta1.ModuleSpec `json:"moduleSpec,omitempty"`
+
+	// spokeNamespace is the Module's namespace on each spoke.
+	// +kubebuilder:validation:MaxLength=63
+	SpokeNamespace string `json:"spokeNamespace"`
+
+	// selector chooses clusters by the labels of their ManagedCluster, or of the Secret that stands for them; all must match.
+	Selector map[string]string `json:"selector"`
+
+	// rollout says in which order clusters get a change. Unset: all at once.
+	// +optional
+	Rollout *ClusterRollout `json:"rollout,omitempty"`
+}
+
+// ClusterRollout says in which order clusters get what is new, their first Module included. Nothing reaches a wave before all clusters of the one before
+// have it, are Ready with it, and have been for the soak time. On each cluster, moduleSpec.rollout says how it reaches the nodes.
+type ClusterRollout struct {
+	// waves in their order. The first one's clusters are the canaries. What no wave selects comes after all of them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Waves []Wave `json:"waves,omitempty"`
+
+	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least one), may be changing or failed at a time. Unset:
+	// all of the wave.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 to 100000, or a percentage from 1% to 100%"
+	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
+
+	// soak is how long a cluster must be Ready with what is new until it counts.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=duration
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
+	Soak *metav1.Duration `json:"soak,omitempty"`
+
+	// pauseOnFailure stops the rollout as long as one cluster has failed with what is new. Default true.
+	// +optional
+	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
+
+	// paused: no further cluster is changed.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Wave is some clusters of a rollout.
+type Wave struct {
+	// name of the wave.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// selector chooses clusters by label, of those that no wave before has; all labels must match.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	Selector map[string]string `json:"selector"`
+}
+
+// ManagedClusterModuleStatus is what was observed.
+type ManagedClusterModuleStatus struct {
+	// numberDesired is the number of clusters that shall have the Module.
+	// +optional
+	NumberDesired int32 `json:"numberDesired,omitempty"`
+
+	// numberApplied is the number of clusters that have it.
+	// +optional
+	NumberApplied int32 `json:"numberApplied,omitempty"`
+
+	// numberDegraded is the number of clusters that it could not be applied to.
+	// +optional
+	NumberDegraded int32 `json:"numberDegraded,omitempty"`
+
+	// numberReady is the number of clusters on which it is Ready as it is here.
+	// +optional
+	NumberReady int32 `json:"numberReady,omitempty"`
+
+	// observedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions are Ready, ImagesAvailable and Applied.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// moduleLoader counts nodes of all clusters together, as far as they tell.
+	// +optional
+	ModuleLoader v1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
+
+	// wave is the one that gets what is new now; empty: all have it, or there are no waves.
+	// +optional
+	Wave string `json:"wave,omitempty"`
+
+	// worst are clusters that are not Ready, the worst first. There may be more.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Worst []ClusterStatus `json:"worst,omitempty"`
+}
+
+// ClusterStatus is how one cluster stands.
+type ClusterStatus struct {
+	// name of the cluster.
+	Name string `json:"name"`
+
+	// reason why it is not Ready, one of those of a Module's conditions.
+	Reason string `json:"reason"`
+
+	// message says what is wrong, and on which node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// scene is a hub with clusters.
+type scene struct {
+	*testing.T
+	facts   Facts
+	sources map[string]*corev1.ConfigMap
+}
+
+func newScene(t *testing.T, clusters ...string) *scene {
+	s := &scene{T: t, sources: map[string]*corev1.ConfigMap{"dockerfile": {Data: map[string]string{"dockerfile": "FROM scratch"}}}}
+	s.facts = Facts{
+		Module: built(), Parcels: map[string]Parcel{}, Images: map[string]*v1alpha1.ModuleImage{},
+		ReadySince: func(string, string) time.Time { return time.Unix(1, 0) },
+	}
+	for _, name := range clusters {
+		s.facts.Targets = append(s.facts.Targets, Target{Name: name, Labels: map[string]string{"name": name}, Claims: map[string]string{KernelsClaim: debian.Kernel}})
+	}
+	return s
+}
+
+// declare says which images are wanted, and has them asked for.
+func (s *scene) declare() {
+	s.Helper()
+	known := map[Platform]bool{}
+	for _, t := range s.facts.Targets {
+		found, _ := Platforms(t.Claims)
+		for _, p := range found {
+			known[p] = true
+		}
+	}
+	made, err := MakingsOf(s.facts.Module, slices.SortedFunc(maps.Keys(known), compare), "drover-system", "example.com/buildah@sha256:1", s.sources)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.facts.Made = made
+	for name, spec := range made.Specs {
+		if s.facts.Images[name] == nil {
+			s.facts.Images[name] = &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}, Spec: *spec}
+		}
+	}
+}
+
+// make has all images there.
+func (s *scene) make(digest string) {
+	s.Helper()
+	s.declare()
+	for _, image := range s.facts.Images {
+		image.Status.Image = image.Spec.Image[:strings.LastIndexByte(image.Spec.Image, ':')] + "@" + digest
+		image.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+	}
+}
+
+func (s *scene) decide() *Decision {
+	s.Helper()
+	d, err := Decide(&s.facts, time.Unix(1000, 0))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}
+
+// deliver sends what is to be sent; answer says what becomes of it.
+func (s *scene) deliver(d *Decision, answer func(cluster string, r *Report)) {
+	for cluster, m := range d.Send {
+		r := Report{Applied: true, Revision: m.Annotations[RevisionAnnotation], Current: true, Ready: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, Desired: 2, Available: 2}
+		if answer != nil {
+			answer(cluster, &r)
+		}
+		s.facts.Parcels[cluster] = Parcel{Module: m, Report: r}
+	}
+}
+
+func (s *scene) sent(d *Decision) string { return strings.Join(slices.Sorted(maps.Keys(d.Send)), " ") }
+
+func (s *scene) expect(d *Decision, cluster, reason, message string) {
+	s.Helper()
+	for _, state := range d.States {
+		if state.Name == cluster {
+			if state.Reason != reason || !strings.Contains(state.Message, message) {
+				s.Errorf("%s: %s: %q, want %s: %q", cluster, state.Reason, state.Message, reason, message)
+			}
+			return
+		}
+	}
+	s.Errorf("nothing is said of %s", cluster)
+}
+
+func TestAModuleLeavesWhenItsImagesAreThere(t *testing.T) {
+	s := newScene(t, "a")
+	s.declare()
+	if d := s.decide(); len(d.Send) > 0 {
+		t.Error("a Module left before its image was there")
+	} else {
+		s.expect(d, "a", v1beta1.ReasonBuilding, "the image for kernel "+debian.Kernel)
+	}
+	s.make("sha256:1")
+	d := s.decide()
+	if s.sent(d) != "a" {
+		t.Fatalf("sent to %q", s.sent(d))
+	}
+	if got := d.Send["a"].Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage; got != "example.com/nic@sha256:1" {
+		t.Errorf("image %s", got)
+	}
+	s.expect(d, "a", v1beta1.ReasonRollingOut, "")
+	s.deliver(d, nil)
+	s.expect(s.decide(), "a", v1beta1.ReasonReady, "")
+}
+
+// TestOneImageForAllClusters: what two clusters run is made once.
+func TestOneImageForAllClusters(t *testing.T) {
+	s := newScene(t, "a", "b")
+	s.declare()
+	if len(s.facts.Made.Specs) != 1 {
+		t.Errorf("%d images", len(s.facts.Made.Specs))
+	}
+}
+
+func TestWhatAClusterSays(t *testing.T) {
+	for name, tc := range map[string]struct {
+		given  func(*scene)
+		answer func(*Report)
+		reason string
+		text   string
+	}{
+		"it has not answered":               {answer: func(r *Report) { *r = Report{} }, reason: v1beta1.ReasonAwaitingDelivery},
+		"it speaks of an older one":         {answer: func(r *Report) { r.Revision = "older" }, reason: v1beta1.ReasonAwaitingDelivery},
+		"its operator has not looked at it": {answer: func(r *Report) { r.Current = false }, reason: v1beta1.ReasonAwaitingDelivery},
+		"it does not take it": {
+			answer: func(r *Report) { *r = Report{Refused: "namespaces \"drivers\" not found"} }, reason: v1beta1.ReasonDeliveryRefused, text: "not found",
+		},
+		"a node has failed": {
+			answer: func(r *Report) {
+				r.Ready, r.Reason, r.Message = metav1.ConditionFalse, v1beta1.ReasonUnknownSymbol, "node-7: no symbol"
+			},
+			reason: v1beta1.ReasonUnknownSymbol, text: "node-7",
+		},
+		"it is not reached":     {given: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" }, answer: func(r *Report) { r.Ready = metav1.ConditionFalse }, reason: v1beta1.ReasonAgentMissing},
+		"it has told no kernel": {given: func(s *scene) { s.facts.Targets[0].Claims = nil }, reason: v1beta1.ReasonNoKernelMapping, text: "spoke mode"},
+		"no kernel has a mapping": {
+			given: func(s *scene) { s.facts.Targets[0].Claims = map[string]string{KernelsClaim: other.Kernel} }, reason: v1beta1.ReasonNoKernelMapping, text: "no kernel",
+		},
+		"the source is missing": {given: func(s *scene) { s.sources = nil }, reason: v1beta1.ReasonBuildInputMissing, text: "dockerfile"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, "a")
+			if tc.given != nil {
+				tc.given(s)
+			}
+			s.make("sha256:1")
+			s.deliver(s.decide(), func(_ string, r *Report) {
+				if tc.answer != nil {
+					tc.answer(r)
+				}
+			})
+			s.expect(s.decide(), "a", tc.reason, tc.text)
+		})
+	}
+}
+
+// TestANewKernelWaitsForNobodysTurn: it is a first load, and the kernels before keep what they have.
+func TestANewKernelWaitsForNobodysTurn(t *testing.T) {
+	s := newScene(t, "a", "b")
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	s.deliver(s.decide(), nil)
+	s.facts.Targets[1].Claims = map[string]string{KernelsClaim: debian.Kernel + "\n" + newer.Kernel}
+	s.declare()
+	if d := s.decide(); d.Send["b"] != nil {
+		t.Error("b was sent a Module whose image is not there")
+	} else {
+		s.expect(d, "b", v1beta1.ReasonBuilding, newer.Kernel)
+	}
+	s.make("sha256:1")
+	s.deliver(s.decide(), func(cluster string, r *Report) { // the canary has failed meanwhile
+		if cluster == "a" {
+			r.Ready, r.Reason = metav1.ConditionFalse, v1beta1.ReasonLoadFailed
+		}
+	})
+	if got := len(s.facts.Parcels["b"].Module.Spec.ModuleLoader.Container.KernelMappings); got != 2 {
+		t.Errorf("b knows %d kernels", got)
+	}
+}
+
+// TestABadBuildStaysInTheFirstWave, also where its image has the same name as the one before.
+func TestABadBuildStaysInTheFirstWave(t *testing.T) {
+	s := newScene(t, "a", "b")
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	s.deliver(s.decide(), nil)
+	before := s.facts.Parcels["b"].Module.Annotations[RevisionAnnotation]
+	s.make("sha256:2")
+	for range 3 {
+		s.deliver(s.decide(), func(cluster string, r *Report) {
+			if cluster == "a" {
+				r.Ready, r.Reason = metav1.ConditionFalse, v1beta1.ReasonLoadFailed
+			}
+		})
+	}
+	if now := s.facts.Parcels["b"].Module.Annotations[RevisionAnnotation]; now != before {
+		t.Error("the second wave has the bad build")
+	}
+	d := s.decide()
+	if d.Order.Wave != "canary" || len(d.Order.Failed) != 1 {
+		t.Errorf("order %+v", d.Order)
+	}
+	s.expect(d, "a", v1beta1.ReasonLoadFailed, "")
+	s.expect(d, "b", v1beta1.ReasonRollingOut, "turn")
+}
+
+func TestWhatIsNotSelectedIsRecalled(t *testing.T) {
+	s := newScene(t, "a", "b")
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	s.facts.Targets = s.facts.Targets[:1]
+	if d := s.decide(); strings.Join(d.Recall, " ") != "b" || s.sent(d) != "a" {
+		t.Errorf("recalled from %v, sent to %q", d.Recall, s.sent(d))
+	}
+}

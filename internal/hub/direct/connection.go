@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// requestTimeout bounds one request to a cluster: one that hangs must not hold the others.
+const requestTimeout = 15 * time.Second
+
+// connection is one to a cluster.
+type connection struct {
+	cache  cache.Cache
+	client client.Client
+	rest   rest.Interface
+	// namespace of the cluster's operator.
+	namespace string
+	// synced: the first look is done. Reads would wait for it.
+	synced atomic.Bool
+}
+
+// connect reads a kubeconfig. Nothing is asked of the cluster yet.
+func connect(kubeconfig []byte, namespace string) (*connection, error) {
+	config, err := configOf(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	// The two kinds are known: a cluster that does not answer must not keep the hub from knowing it.
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(v1beta1.GroupVersion.WithKind("Module"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	ours, err := labels.NewRequirement(hub.NameLabel, selection.Exists, nil)
+	if err != nil {
+		return nil, fmt.Errorf("select Modules: %w", err)
+	}
+	informers, err := cache.New(config, cache.Options{Scheme: scheme, Mapper: mapper, ByObject: map[client.Object]cache.ByObject{
+		&v1beta1.Module{}: {Label: labels.NewSelector().Add(*ours)},
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+			namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, Platforms)},
+		}},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("make the cache: %w", err)
+	}
+	hasty := rest.CopyConfig(config)
+	hasty.Timeout = requestTimeout
+	c, err := client.New(hasty, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("make the client: %w", err)
+	}
+	asks, err := rest.UnversionedRESTClientFor(dynamic.ConfigFor(hasty))
+	if err != nil {
+		return nil, fmt.Errorf("make the client: %w", err)
+	}
+	return &connection{cache: informers, client: c, rest: asks, namespace: namespace}, nil
+}
+
+// run keeps the cache until ctx ends, and tells of what changes.
+func (c *connection) run(ctx context.Context, changed func(name string)) error {
+	modules, err1 := c.cache.GetInformer(ctx, &v1beta1.Module{}, cache.BlockUntilSynced(false))
+	platforms, err2 := c.cache.GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	tell := func(object any) {
+		if tomb, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = tomb.Obj
+		}
+		switch o := object.(type) {
+		case *v1beta1.Module:
+			changed(o.Labels[hub.NameLabel])
+		case *corev1.ConfigMap:
+			changed("")
+		}
+	}
+	handler := toolscache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, now any) { tell(now) }}
+	_, err1 = modules.AddEventHandler(handler)
+	_, err2 = platforms.AddEventHandler(handler)
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	if err := c.cache.Start(ctx); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	return nil
+}
+
+// answers reports why a cluster does not: it asks once, and sees whether the first look is done.
+func (c *connection) answers(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := c.rest.Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return fmt.Errorf("ask whether it is ready: %w", err)
+	}
+	if !c.cache.WaitForCacheSync(ctx) {
+		return errors.New("its Modules cannot be read: has its operator been installed, and may the kubeconfig's user list them?")
+	}
+	c.synced.Store(true)
+	return nil
+}
+
+// claims are what the cluster says of itself.
+func (c *connection) claims(ctx context.Context) (map[string]string, error) {
+	said := &corev1.ConfigMap{}
+	if !c.synced.Load() {
+		return nil, nil
+	}
+	err := c.cache.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: Platforms}, said)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", Platforms, err)
+	}
+	return said.Data, nil
+}
+
+// module is what the cluster has of a name; nil: nothing.
+func (c *connection) module(ctx context.Context, name string) (*v1beta1.Module, error) {
+	var list v1beta1.ModuleList
+	if !c.synced.Load() {
+		return nil, nil
+	}
+	if err := c.cache.List(ctx, &list, client.MatchingLabels{hub.NameLabel: name}); err != nil {
+		return nil, fmt.Errorf("list Modules: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// send applies a Module, if the cluster has not just this. To one that has not answered yet, nothing is sent: it is an event when it does.
+func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
+	if !c.synced.Load() {
+		return nil
+	}
+	wish, err := kube.Wish(m, v1beta1.GroupVersion.WithKind("Module"))
+	if err != nil {
+		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	have := &v1beta1.Module{}
+	switch err := c.cache.Get(ctx, client.ObjectKeyFromObject(m), have); {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("get Module: %w", err)
+	case err == nil:
+		if settled, err := kube.Settled(wish, have); err != nil || settled {
+			return err
+		}
+	}
+	if err := kube.Apply(ctx, c.client, Owner, client.ApplyConfigurationFromUnstructured(wish)); err != nil {
+		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	return nil
+}
+
+// configOf takes a kubeconfig that has all it needs inside: a file that it names would be the hub's, and a program would run on it.
+func configOf(kubeconfig []byte) (*rest.Config, error) {
+	if len(kubeconfig) == 0 {
+		return nil, errors.New("is empty")
+	}
+	loaded, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("is no kubeconfig: %w", err)
+	}
+	for name, user := range loaded.AuthInfos {
+		if err := inline(user); err != nil {
+			return nil, fmt.Errorf("user %s: %w", name, err)
+		}
+	}
+	for name, cluster := range loaded.Clusters {
+		if cluster.CertificateAuthority != "" {
+			return nil, fmt.Errorf("cluster %s: certificate-authority names a file: use certificate-authority-data", name)
+		}
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("is no usable kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+func inline(user *clientcmdapi.AuthInfo) error {
+	switch {
+	case user.Exec != nil:
+		return errors.New("exec runs a program: use a token or client-certificate-data")
+	case user.AuthProvider != nil:
+		return errors.New("auth-provider is not supported: use a token or client-certificate-data")
+	case user.TokenFile != "", user.ClientCertificate != "", user.ClientKey != "":
+		return errors.New("names a file: use token, client-certificate-data and client-key-data")
+	}
+	return nil
+}

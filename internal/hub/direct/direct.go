@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package direct brings Modules to clusters that the hub has a kubeconfig for, without anything between: it applies them there with a field owner of its
+// own, and reads back what became of them. Each cluster has a Secret in the operator's namespace:
+//
+//	metadata: {name: CLUSTER, labels: {drover.dev/cluster: "true", …}}   # the labels are the cluster's
+//	stringData: {kubeconfig: …}                                          # everything inline: no files, no programs
+//
+// What its nodes run, a cluster says in a ConfigMap (see [Platforms]).
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch,namespace=drover-system
+
+const (
+	// ClusterLabel is on each Secret that stands for a cluster.
+	ClusterLabel = "drover.dev/cluster"
+	// KubeconfigKey is the Secret's key.
+	KubeconfigKey = "kubeconfig"
+	// Platforms is the ConfigMap in which a cluster says what its nodes run, in the namespace of its operator; its keys are those of claims.
+	Platforms = "drover-platforms"
+	// Owner is the field owner in clusters.
+	Owner client.FieldOwner = "drover-hub"
+
+	// pingPeriod is how often it is looked whether a cluster answers.
+	pingPeriod = 30 * time.Second
+	// startTimeout bounds the first look at a cluster.
+	startTimeout = 30 * time.Second
+)
+
+// Transport implements [hub.Transport].
+type Transport struct {
+	client    client.Client
+	cache     cache.Informers
+	namespace string
+	connect   func(kubeconfig []byte, namespace string) (*connection, error)
+
+	mu      sync.Mutex
+	members map[string]*member
+	changed func(name string)
+}
+
+// member is a cluster.
+type member struct {
+	secret  types.UID
+	version string
+	labels  map[string]string
+	end     context.CancelFunc
+	// connection is nil where the kubeconfig cannot be used.
+	connection  *connection
+	unreachable string
+}
+
+// New makes the transport. c reads Secrets of the namespace from the cache.
+func New(c client.Client, informers cache.Informers, namespace string) *Transport {
+	return &Transport{client: c, cache: informers, namespace: namespace, connect: connect, members: map[string]*member{}}
+}
+
+// Name implements [hub.Transport].
+func (*Transport) Name() string { return "direct" }
+
+// Watch implements [hub.Transport].
+func (t *Transport) Watch(ctx context.Context, changed func(name string)) error {
+	t.mu.Lock()
+	t.changed = changed
+	t.mu.Unlock()
+	secrets, err := t.cache.GetInformer(ctx, &corev1.Secret{})
+	if err != nil {
+		return fmt.Errorf("watch Secrets: %w", err)
+	}
+	again := make(chan struct{}, 1)
+	poke := func(any) {
+		select {
+		case again <- struct{}{}:
+		default:
+		}
+	}
+	if _, err := secrets.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: poke, DeleteFunc: poke, UpdateFunc: func(_, now any) { poke(now) },
+	}); err != nil {
+		return fmt.Errorf("watch Secrets: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+			if err := t.sync(ctx); err != nil {
+				log.FromContext(ctx).Error(err, "Read the Secrets of clusters")
+			}
+		}
+	}
+}
+
+// sync begins with clusters that are new, or have another Secret, and ends those that are gone.
+func (t *Transport) sync(ctx context.Context) error {
+	var list corev1.SecretList
+	if err := t.client.List(ctx, &list, client.InNamespace(t.namespace), client.HasLabels{ClusterLabel}); err != nil {
+		return fmt.Errorf("list Secrets: %w", err)
+	}
+	t.mu.Lock()
+	there := map[string]bool{}
+	for i := range list.Items {
+		secret := &list.Items[i]
+		there[secret.Name] = true
+		m := t.members[secret.Name]
+		if m != nil && m.secret == secret.UID && m.version == secret.ResourceVersion {
+			continue
+		}
+		if m != nil {
+			m.end()
+		}
+		t.members[secret.Name] = t.begin(ctx, secret)
+	}
+	for name, m := range t.members {
+		if !there[name] {
+			m.end()
+			delete(t.members, name)
+		}
+	}
+	t.mu.Unlock()
+	t.changed("")
+	return nil
+}
+
+// begin connects to a cluster, and looks after the connection until it ends.
+func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
+	ctx, end := context.WithCancel(ctx)
+	m := &member{secret: secret.UID, version: secret.ResourceVersion, labels: secret.Labels, end: end}
+	c, err := t.connect(secret.Data[KubeconfigKey], t.namespace)
+	if err != nil {
+		m.unreachable = fmt.Sprintf("Secret %s/%s, key %s: %v", secret.Namespace, secret.Name, KubeconfigKey, err)
+		return m
+	}
+	m.connection, m.unreachable = c, "it has not answered yet"
+	go t.look(ctx, secret.Name, m)
+	return m
+}
+
+// look keeps a cluster's cache running and says when it answers no more.
+func (t *Transport) look(ctx context.Context, name string, m *member) {
+	go func() {
+		if err := m.connection.run(ctx, t.changed); err != nil && ctx.Err() == nil {
+			t.say(name, m, err)
+		}
+	}()
+	ticker := time.NewTicker(pingPeriod)
+	defer ticker.Stop()
+	for {
+		t.say(name, m, m.connection.answers(ctx, startTimeout))
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (t *Transport) say(_ string, m *member, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	t.mu.Lock()
+	same := (m.unreachable == "") == (text == "")
+	m.unreachable = text
+	changed := t.changed
+	t.mu.Unlock()
+	if !same {
+		changed("")
+	}
+}
+
+// Targets implements [hub.Transport].
+func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	targets := make([]hub.Target, 0, len(t.members))
+	for name, m := range t.members {
+		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable}
+		if m.connection != nil {
+			var err error
+			if target.Claims, err = m.connection.claims(ctx); err != nil && target.Unreachable == "" {
+				target.Unreachable = err.Error()
+			}
+		}
+		targets = append(targets, target)
+	}
+	return targets, nil
+}
+
+// connections are those that there are, by cluster.
+func (t *Transport) connections() map[string]*connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[string]*connection{}
+	for name, m := range t.members {
+		if m.connection != nil {
+			all[name] = m.connection
+		}
+	}
+	return all
+}
+
+// Parcels implements [hub.Transport]. Of a cluster that does not answer it is what was known last.
+func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Parcel, error) {
+	parcels := map[string]hub.Parcel{}
+	for cluster, c := range t.connections() {
+		m, err := c.module(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", cluster, err)
+		}
+		if m != nil {
+			parcels[cluster] = hub.Parcel{Module: m, Report: hub.ReportOf(m)}
+		}
+	}
+	return parcels, nil
+}
+
+var errUnknown = errors.New("there is no Secret of this cluster, or it cannot be used")
+
+// Send implements [hub.Transport].
+func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module) error {
+	c := t.connections()[cluster]
+	if c == nil {
+		return errUnknown
+	}
+	return c.send(ctx, m)
+}
+
+// Recall implements [hub.Transport].
+func (t *Transport) Recall(ctx context.Context, cluster string, m types.NamespacedName) (gone bool, err error) {
+	c := t.connections()[cluster]
+	if c == nil {
+		return false, errUnknown
+	}
+	have, err := c.module(ctx, m.Name)
+	if err != nil || have == nil {
+		return have == nil, err
+	}
+	return false, kube.DeleteUnchanged(ctx, c.client, have)
+}

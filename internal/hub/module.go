@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/kube"
+)
+
+const (
+	// NameLabel on what a hub makes for a ManagedClusterModule, and on a spoke's Module. Same key as upstream.
+	NameLabel = "kmm.node.kubernetes.io/managedclustermodule.name"
+	// RevisionAnnotation on a spoke's Module tells one state of it that the hub wanted from others.
+	RevisionAnnotation = "drover.dev/hub-revision"
+	// ContentAnnotation is the same without what depends on the kernels of the cluster.
+	ContentAnnotation = "drover.dev/hub-content"
+)
+
+// Whole is the Module that a ManagedClusterModule stands for, builds and signatures included, as it would be on a spoke.
+func Whole(m *hubv1beta1.ManagedClusterModule) *v1beta1.Module {
+	return &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Spec.SpokeNamespace, Name: m.Name},
+		Spec:       *m.Spec.ModuleSpec.DeepCopy(),
+	}
+}
+
+// ForCluster is the Module of a cluster that runs some platforms; nil if none of them has a mapping. It has nothing of builds and signatures. Where the
+// hub makes images, each mapping is for a kernel that the cluster has told of, so that no node asks for an image before it is made, and names the image
+// by its digest, so that another build is another Module; else the mappings are as they were.
+func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned map[Platform]string) (*v1beta1.Module, error) {
+	module := Whole(m)
+	module.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "Module"}
+	module.Labels = map[string]string{NameLabel: m.Name}
+	made := false
+	if loader := module.Spec.ModuleLoader; loader != nil {
+		if made = makes(&loader.Container); made {
+			mappings, err := literals(module, platforms, pinned)
+			if err != nil || len(mappings) == 0 {
+				return nil, err
+			}
+			loader.Container.KernelMappings = mappings
+		}
+		strip(&loader.Container)
+	}
+	revision, err := kube.Hash(module.Spec)
+	if err != nil {
+		return nil, err
+	}
+	content := revision
+	if made {
+		rest := module.Spec.DeepCopy()
+		rest.ModuleLoader.Container.KernelMappings = nil
+		if content, err = kube.Hash(rest); err != nil {
+			return nil, err
+		}
+	}
+	module.Annotations = map[string]string{RevisionAnnotation: revision, ContentAnnotation: content}
+	return module, nil
+}
+
+// Extends reports whether one Module of a cluster is another but for kernels that only one of them knows: no node that has the kernel module would
+// load another one.
+func Extends(have, want *v1beta1.Module) bool {
+	if have.Annotations[ContentAnnotation] != want.Annotations[ContentAnnotation] || have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil {
+		return have.Annotations[RevisionAnnotation] == want.Annotations[RevisionAnnotation]
+	}
+	known := map[string]*v1beta1.KernelMapping{}
+	for i := range have.Spec.ModuleLoader.Container.KernelMappings {
+		mapping := &have.Spec.ModuleLoader.Container.KernelMappings[i]
+		known[mapping.Literal] = mapping
+	}
+	for i := range want.Spec.ModuleLoader.Container.KernelMappings {
+		mapping := &want.Spec.ModuleLoader.Container.KernelMappings[i]
+		if before := known[mapping.Literal]; before != nil && !equality.Semantic.DeepEqual(before, mapping) {
+			return false
+		}
+	}
+	return true
+}
+
+// strip takes builds and signatures out.
+func strip(c *v1beta1.ModuleLoaderContainerSpec) {
+	c.Build, c.Sign = nil, nil
+	for i := range c.KernelMappings {
+		c.KernelMappings[i].Build, c.KernelMappings[i].Sign = nil, nil
+	}
+}
+
+func makes(c *v1beta1.ModuleLoaderContainerSpec) bool {
+	return c.Build != nil || c.Sign != nil ||
+		slices.ContainsFunc(c.KernelMappings, func(k v1beta1.KernelMapping) bool { return k.Build != nil || k.Sign != nil })
+}
+
+// literals are the mappings for the kernels of platforms, each as the first one that matches it.
+func literals(module *v1beta1.Module, platforms []Platform, pinned map[Platform]string) ([]v1beta1.KernelMapping, error) {
+	mapper, err := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read the mappings: %w", err)
+	}
+	mappings, at := []v1beta1.KernelMapping{}, map[string]int{}
+	for _, p := range platforms {
+		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
+		if err != nil || !found {
+			continue // the cluster says of its own which of its kernels has none
+		}
+		version := kernel.Trim(p.Kernel)
+		if i, known := at[version]; known {
+			if mappings[i].ContainerImage != pinned[p] {
+				mappings[i].ContainerImage = module.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].ContainerImage // one for each processor
+			}
+			continue
+		}
+		mapping := module.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].DeepCopy()
+		mapping.Literal, mapping.Regexp = version, ""
+		if image := pinned[p]; image != "" {
+			mapping.ContainerImage = image
+		}
+		at[version] = len(mappings)
+		mappings = append(mappings, *mapping)
+	}
+	return mappings, nil
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
+)
+
+// rest is the wave of clusters that no wave selects.
+const rest = "rest"
+
+// Cluster is how far one cluster is.
+type Cluster struct {
+	Name   string
+	Labels map[string]string
+	// Sent: the cluster has been given what is wanted now. Else it has nothing, or what was wanted before.
+	Sent bool
+	// Since is when what is wanted now was Ready there; zero: it is not.
+	Since time.Time
+	// Failed is the reason why it will not become Ready by itself; empty: it may.
+	Failed string
+	// Held: its images are there.
+	Held bool
+}
+
+// Order is what may happen now.
+type Order struct {
+	// Send are the clusters that may be given what is wanted.
+	Send map[string]bool
+	// Wave is the one that is at work, the how-many-th of so many; 0 of 0: none is waited for.
+	Wave       string
+	Number, Of int
+	// Waiting clusters are in a later wave, or wait for a place in theirs. Failed are those of the wave at work.
+	Waiting int
+	Failed  []string
+	Reason  string
+	Halt    rollout.Halt
+	// Again is when the answer changes without an event; zero: never.
+	Again time.Time
+}
+
+// OrderOf says which clusters may be given what is wanted now. It is the planner of nodes that decides within a wave; here clusters are sorted into
+// waves, and only the first one that is not done has its turn.
+func OrderOf(spec *hubv1beta1.ClusterRollout, clusters []Cluster, now time.Time) *Order {
+	o := &Order{Send: map[string]bool{}}
+	if spec == nil {
+		for i := range clusters {
+			if clusters[i].Held {
+				o.Send[clusters[i].Name] = true
+			}
+		}
+		return o
+	}
+	policy := policyOf(spec)
+	waves, names := sort(spec.Waves, clusters)
+	for i, wave := range waves {
+		if o.Number > 0 {
+			o.Waiting += behind(wave)
+			continue
+		}
+		plan := rollout.Make(nodesOf(wave), policy, now)
+		for name := range plan.Start {
+			o.Send[name] = true
+		}
+		o.Failed, o.Reason, o.Halt = append(o.Failed, plan.Failed...), plan.Reason, plan.Halt
+		if at := plan.Again; !at.IsZero() && (o.Again.IsZero() || at.Before(o.Again)) {
+			o.Again = at
+		}
+		if plan.Done < plan.Total {
+			o.Wave, o.Number, o.Of = names[i], i+1, len(waves)
+			o.Waiting += plan.Waiting - len(plan.Start)
+		}
+	}
+	return o
+}
+
+func policyOf(spec *hubv1beta1.ClusterRollout) rollout.Policy {
+	p := rollout.Policy{MaxUnavailable: intstr.FromString("100%"), Paused: spec.Paused, PauseOnFailure: spec.PauseOnFailure == nil || *spec.PauseOnFailure}
+	if spec.MaxConcurrency != nil {
+		p.MaxUnavailable = *spec.MaxConcurrency
+	}
+	if spec.Soak != nil {
+		p.Soak = spec.Soak.Duration
+	}
+	return p
+}
+
+// sort puts each cluster into the first wave that selects it, and what none does behind all of them. Waves without clusters are none.
+func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, names []string) {
+	all := make([][]Cluster, len(waves)+1)
+	for i := range clusters {
+		at := 0
+		for at < len(waves) && !labels.SelectorFromSet(waves[at].Selector).Matches(labels.Set(clusters[i].Labels)) {
+			at++
+		}
+		all[at] = append(all[at], clusters[i])
+	}
+	for i, wave := range all {
+		if len(wave) == 0 {
+			continue
+		}
+		sorted = append(sorted, wave)
+		if i < len(waves) {
+			names = append(names, waves[i].Name)
+		} else {
+			names = append(names, rest)
+		}
+	}
+	return sorted, names
+}
+
+// nodesOf are clusters as the planner knows nodes. One that has nothing yet is behind, too: a first Module may be as bad as a later one.
+func nodesOf(clusters []Cluster) []rollout.Node {
+	nodes := make([]rollout.Node, 0, len(clusters))
+	for i := range clusters {
+		c := &clusters[i]
+		n := rollout.Node{Name: c.Name, Ready: true, Serving: true, Held: c.Held, Late: !c.Held, Stage: rollout.Behind}
+		if c.Sent {
+			n.Stage, n.Since, n.Failed = rollout.Given, c.Since, c.Failed
+			n.Load = rollout.Load{At: c.Since.Unix()}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+func behind(clusters []Cluster) int {
+	n := 0
+	for i := range clusters {
+		if !clusters[i].Sent {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
+)
+
+// Bounds of what is believed of a cluster's report.
+const (
+	maxMessage  = 512
+	maxRevision = 64
+	maxNodes    = 100_000
+)
+
+// Report is what became of a Module on one cluster. A cluster writes it: it is bounded and checked, and concerns that cluster alone.
+type Report struct {
+	// Revision is that of the Module there, by its annotation; empty: there is none, or nobody says so.
+	Revision string
+	// Applied: what the hub sent last is in the cluster. Refused is why it could not be put there.
+	Applied bool
+	Refused string
+	// Current: the cluster's operator has looked at this revision.
+	Current bool
+	// Ready is the Module's condition there.
+	Ready           metav1.ConditionStatus
+	Reason, Message string
+	// Desired and Available count nodes.
+	Desired, Available int32
+}
+
+// ReadyWith reports whether the Module is Ready there with a revision.
+func (r *Report) ReadyWith(revision string) bool {
+	return r.Applied && r.Current && r.Revision == revision && r.Ready == metav1.ConditionTrue
+}
+
+// FailedWith is the reason why a revision will not become Ready there by itself; empty: it may.
+func (r *Report) FailedWith(revision string) string {
+	switch {
+	case r.Refused != "":
+		return v1beta1.ReasonDeliveryRefused
+	case r.Revision != revision || !r.Current || r.Ready == metav1.ConditionTrue || r.Reason == "" || reasons.Patience(r.Reason):
+		return ""
+	}
+	return r.Reason
+}
+
+// ReportOf is the report about a Module as it stands in its cluster.
+func ReportOf(m *v1beta1.Module) Report {
+	r := Report{
+		Revision: m.Annotations[RevisionAnnotation], Applied: true, Current: m.Status.ObservedGeneration == m.Generation,
+		Desired: m.Status.ModuleLoader.DesiredNumber, Available: m.Status.ModuleLoader.AvailableNumber,
+	}
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil {
+		r.Ready, r.Reason, r.Message = c.Status, c.Reason, c.Message
+	}
+	r.bound()
+	return r
+}
+
+// bound cuts a report to what it may be.
+func (r *Report) bound() {
+	r.Desired, r.Available = min(max(r.Desired, 0), maxNodes), min(max(r.Available, 0), maxNodes)
+	if reasons.Of(r.Reason).Name == "" { // of nobody's set
+		r.Reason = ""
+	}
+	r.Message, r.Refused = cut(r.Message), cut(r.Refused)
+	if len(r.Revision) > maxRevision {
+		r.Revision = ""
+	}
+}
+
+// cut makes one line of a text, and not too long a one.
+func cut(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
+	if len(text) <= maxMessage {
+		return text
+	}
+	text = text[:maxMessage]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/rollout"
+)
+
+// ConditionApplied of a ManagedClusterModule: all its clusters have what is wanted.
+const ConditionApplied = "Applied"
+
+// maxWorst is how many clusters a status names.
+const maxWorst = 10
+
+// StatusOf sums up. Of the status before, only times are taken, of what has not changed since.
+func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *hubv1beta1.ManagedClusterModuleStatus {
+	s := &hubv1beta1.ManagedClusterModuleStatus{ObservedGeneration: m.Generation, NumberDesired: int32(len(d.States)), Wave: d.Order.Wave}
+	var bad []State
+	images := 0
+	for _, one := range d.States {
+		s.ModuleLoader.DesiredNumber += one.Desired
+		s.ModuleLoader.NodesMatchingSelectorNumber += one.Desired
+		s.ModuleLoader.AvailableNumber += one.Available
+		if one.Applied {
+			s.NumberApplied++
+		}
+		if one.Refused {
+			s.NumberDegraded++
+		}
+		if one.Missing {
+			images++
+		}
+		if one.Ready {
+			s.NumberReady++
+		} else {
+			bad = append(bad, one)
+		}
+	}
+	slices.SortStableFunc(bad, worse)
+	for _, one := range bad[:min(len(bad), maxWorst)] {
+		s.Worst = append(s.Worst, hubv1beta1.ClusterStatus{Name: one.Name, Reason: one.Reason, Message: one.Message})
+	}
+	for _, c := range []metav1.Condition{readyOf(s, d, bad), imagesOf(s, d, images), appliedOf(s, bad)} {
+		c.ObservedGeneration, c.LastTransitionTime = m.Generation, metav1.NewTime(now.Truncate(time.Second))
+		if before := meta.FindStatusCondition(m.Status.Conditions, c.Type); before != nil && before.Status == c.Status {
+			c.LastTransitionTime = before.LastTransitionTime
+		}
+		s.Conditions = append(s.Conditions, c)
+	}
+	return s
+}
+
+// worse puts what does not end by itself first, then what has failed, then what goes on.
+func worse(a, b State) int { return cmp.Compare(rank(a), rank(b)) }
+
+func rank(s State) int {
+	switch {
+	case reasons.Final(s.Reason):
+		return 0
+	case !reasons.Patience(s.Reason):
+		return 1
+	}
+	return 2
+}
+
+func readyOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, bad []State) metav1.Condition {
+	c := metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case len(d.States) == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonNoNodes, "no cluster is selected"
+		if len(d.Absent) > 0 {
+			c.Message += "; what the hub reaches clusters by is not installed: " + strings.Join(d.Absent, ", ")
+		}
+		return c
+	case len(bad) == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonReady, fmt.Sprintf("on all %d clusters", len(d.States))
+		return c
+	}
+	c.Reason = bad[0].Reason
+	text := fmt.Sprintf("%d of %d clusters; cluster %s: %s", s.NumberReady, s.NumberDesired, bad[0].Name, cmp.Or(bad[0].Message, bad[0].Reason))
+	if more := others(bad); more != "" {
+		text += "; " + more
+	}
+	o := d.Order
+	switch {
+	case o.Halt == rollout.HaltFailed:
+		text += fmt.Sprintf("; stopped in wave %s (%d of %d) as %s failed, %d clusters wait", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "), o.Waiting)
+	case o.Halt == rollout.HaltPaused:
+		text += fmt.Sprintf("; paused, %d clusters wait", o.Waiting)
+	case o.Waiting > 0:
+		text += fmt.Sprintf("; wave %s (%d of %d), %d clusters wait", o.Wave, o.Number, o.Of, o.Waiting)
+	}
+	c.Message = text
+	return c
+}
+
+// others names clusters beside the worst one, those of its reason.
+func others(bad []State) string {
+	var names []string
+	for _, one := range bad[1:] {
+		if one.Reason == bad[0].Reason {
+			names = append(names, one.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "also " + strings.Join(some(names), ", ")
+}
+
+const named = 5
+
+func some(names []string) []string {
+	if len(names) <= named {
+		return names
+	}
+	return append(slices.Clone(names[:named]), fmt.Sprintf("%d more", len(names)-named))
+}
+
+func imagesOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, missing int) metav1.Condition {
+	c := metav1.Condition{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "for all clusters"}
+	if missing == 0 {
+		return c
+	}
+	c.Status, c.Message = metav1.ConditionFalse, fmt.Sprintf("not for %d of %d clusters", missing, s.NumberDesired)
+	for _, one := range d.States {
+		if one.Missing {
+			c.Reason = one.Reason
+			c.Message += "; cluster " + one.Name + ": " + one.Message
+			return c
+		}
+	}
+	return c
+}
+
+func appliedOf(s *hubv1beta1.ManagedClusterModuleStatus, bad []State) metav1.Condition {
+	c := metav1.Condition{Type: ConditionApplied, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, Message: "in all clusters"}
+	if s.NumberApplied == s.NumberDesired {
+		return c
+	}
+	c.Status, c.Reason = metav1.ConditionFalse, v1beta1.ReasonAwaitingDelivery
+	c.Message = fmt.Sprintf("in %d of %d clusters", s.NumberApplied, s.NumberDesired)
+	for _, one := range bad {
+		if one.Refused {
+			c.Reason, c.Message = v1beta1.ReasonDeliveryRefused, c.Message+"; cluster "+one.Name+": "+one.Message
+			break
+		}
+	}
+	return c
+}

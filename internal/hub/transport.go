@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// Target is a cluster that a transport reaches.
+type Target struct {
+	Name   string
+	Labels map[string]string
+	// Claims are what the cluster says of itself, by name: [KernelsClaim], [PlatformsClaim].
+	Claims map[string]string
+	// Unreachable says why nothing can be sent to it now, or heard of it; empty: it can.
+	Unreachable string
+}
+
+// Parcel is what a cluster was sent last for one ManagedClusterModule, and what became of it.
+type Parcel struct {
+	// Module is what was sent, with its annotations.
+	Module *v1beta1.Module
+	Report Report
+}
+
+// ErrAbsent says that what a transport needs is not installed on the hub. It may come.
+var ErrAbsent = errors.New("is not installed")
+
+// Transport brings Modules to clusters, and back what became of them. It keeps nothing itself: what was sent stands where it was sent.
+type Transport interface {
+	// Name is one word for messages.
+	Name() string
+	// Watch calls changed with the name of a ManagedClusterModule when what clusters have for it, or say of it, may have changed, and with "" when all of
+	// them may be concerned, until ctx ends.
+	Watch(ctx context.Context, changed func(name string)) error
+	// Targets are the clusters that it reaches. The error wraps [ErrAbsent] where there is nothing to ask.
+	Targets(ctx context.Context) ([]Target, error)
+	// Parcels are what clusters have for a ManagedClusterModule, by their names. A cluster that is no target any more may be among them.
+	Parcels(ctx context.Context, name string) (map[string]Parcel, error)
+	// Send brings a Module to a cluster, if that has not just this already.
+	Send(ctx context.Context, cluster string, m *v1beta1.Module) error
+	// Recall takes a Module back from a cluster, which unloads it by its own rules. Gone: nothing is left of it.
+	Recall(ctx context.Context, cluster string, m types.NamespacedName) (gone bool, err error)
+}
