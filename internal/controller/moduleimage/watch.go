@@ -4,6 +4,7 @@ package moduleimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,9 +37,20 @@ const (
 	passTimeout = 5 * time.Minute
 )
 
+var options = controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}
+
 // SetupWithManager registers both reconcilers and their watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
-	options := controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}
+	return errors.Join(c.setupImages(mgr), c.setupWants(mgr))
+}
+
+// ImagesAlone runs the Jobs of ModuleImages that somebody else asks for: a hub, which has no Modules.
+type ImagesAlone struct{ *Controller }
+
+// SetupWithManager registers the reconciler of ModuleImages, and its watches.
+func (c ImagesAlone) SetupWithManager(mgr ctrl.Manager) error { return c.setupImages(mgr) }
+
+func (c *Controller) setupImages(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("moduleimage").
 		For(&v1alpha1.ModuleImage{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -51,7 +63,11 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("set up the controller of images: %w", err)
 	}
-	err = ctrl.NewControllerManagedBy(mgr).
+	return nil
+}
+
+func (c *Controller) setupWants(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).
 		Named("moduleimage-wants").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(moduleOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hub brings the Modules of ManagedClusterModules to clusters.
+//
+// Reads: ManagedClusterModule, ModuleImage, what transports know of clusters and, live, the ConfigMap that a build names. Writes: its wish for ModuleImages in
+// the operator's namespace, the status and the finalizer of ManagedClusterModules and, by a transport, a Module for each cluster. What is decided, internal/hub
+// decides; the controller of images runs the Jobs, as for Modules of this cluster.
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	hubac "github.com/drover-project/drover/api/hub/v1beta1/applyconfiguration/hub/v1beta1"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/pipeline"
+)
+
+// +kubebuilder:rbac:groups=hub.kmm.sigs.x-k8s.io,resources=managedclustermodules,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=hub.kmm.sigs.x-k8s.io,resources=managedclustermodules/status,verbs=patch
+// +kubebuilder:rbac:groups=drover.dev,resources=moduleimages,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Finalizer keeps a ManagedClusterModule until its Modules have left all clusters that can be reached.
+const Finalizer = "drover.dev/hub"
+
+// Options of the controller.
+type Options struct {
+	// Namespace is the operator's: images are made there.
+	Namespace string
+	// BuildahImage builds from Dockerfiles.
+	BuildahImage string
+	// Transports reach the clusters. One that two of them reach is the first one's.
+	Transports []hub.Transport
+	// Gate keeps the controller from writing while it is closed.
+	Gate *gate.Gate
+	// Recorder tells of conditions that change.
+	Recorder kube.Recorder
+	// Clock is for soak times; nil is the time of day.
+	Clock clock.PassiveClock
+}
+
+// Controller reconciles ManagedClusterModules.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	options Options
+	seen    sightings
+}
+
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+func New(c client.Client, live client.Reader, o Options) *Controller {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Controller{client: c, live: live, options: o}
+}
+
+// Reconcile makes what is missing, sends what is there, and says how the clusters stand.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.options.Gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
+	m := &hubv1beta1.ManagedClusterModule{}
+	if err := c.client.Get(ctx, request.NamespacedName, m); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("get ManagedClusterModule: %w", err)
+	} else if err != nil {
+		c.seen.forget(request.Name)
+		return reconcile.Result{}, nil
+	}
+	if m.DeletionTimestamp != nil {
+		return reconcile.Result{}, c.leave(ctx, m)
+	}
+	if err := kube.AddFinalizer(ctx, c.client, m, Finalizer); err != nil {
+		return reconcile.Result{}, err
+	}
+	facts, reach, err := c.observe(ctx, m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.want(ctx, m, facts); err != nil {
+		return reconcile.Result{}, err
+	}
+	now := c.options.Clock.Now()
+	d, err := hub.Decide(facts, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	acted := c.act(ctx, m, d, reach)
+	result := reconcile.Result{}
+	if at := d.Order.Again; !at.IsZero() {
+		result.RequeueAfter = max(at.Sub(now), time.Second)
+	}
+	return result, errors.Join(acted, c.report(ctx, m, hub.StatusOf(m, d, now)))
+}
+
+// observe reads everything that is decided from. reach is the transport of each cluster, of those that are left as well.
+func (c *Controller) observe(ctx context.Context, m *hubv1beta1.ManagedClusterModule) (*hub.Facts, map[string]hub.Transport, error) {
+	facts := &hub.Facts{Module: m, Parcels: map[string]hub.Parcel{}, ReadySince: func(cluster, revision string) time.Time {
+		return c.seen.since(m.Name, cluster, revision, c.options.Clock.Now())
+	}}
+	reach := map[string]hub.Transport{}
+	var all []hub.Target
+	for _, t := range c.options.Transports {
+		targets, err := t.Targets(ctx)
+		if errors.Is(err, hub.ErrAbsent) {
+			facts.Absent = append(facts.Absent, t.Name())
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("clusters by %s: %w", t.Name(), err)
+		}
+		parcels, err := t.Parcels(ctx, m.Name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("what clusters have by %s: %w", t.Name(), err)
+		}
+		for _, target := range targets {
+			if reach[target.Name] == nil {
+				reach[target.Name] = t
+				all = append(all, target)
+			}
+		}
+		for cluster, parcel := range parcels {
+			if reach[cluster] == nil {
+				reach[cluster] = t
+			}
+			if reach[cluster] == t {
+				facts.Parcels[cluster] = parcel
+			}
+		}
+	}
+	facts.Targets = hub.Selected(m, all)
+	var err error
+	if facts.Made, err = c.makings(ctx, m, facts.Targets); err != nil {
+		return nil, nil, err
+	}
+	facts.Images, err = c.images(ctx)
+	return facts, reach, err
+}
+
+// makings are the images for what all clusters run.
+func (c *Controller) makings(ctx context.Context, m *hubv1beta1.ManagedClusterModule, targets []hub.Target) (*hub.Makings, error) {
+	known := map[hub.Platform]bool{}
+	for _, t := range targets {
+		platforms, _ := hub.Platforms(t.Claims)
+		for _, p := range platforms {
+			known[p] = true
+		}
+	}
+	sources := map[string]*corev1.ConfigMap{}
+	for _, name := range pipeline.Sources(hub.Whole(m)) {
+		source := &corev1.ConfigMap{}
+		switch err := c.live.Get(ctx, types.NamespacedName{Namespace: c.options.Namespace, Name: name}, source); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("get ConfigMap %s/%s: %w", c.options.Namespace, name, err)
+		default:
+			sources[name] = source
+		}
+	}
+	made, err := hub.MakingsOf(m, slices.Collect(maps.Keys(known)), c.options.Namespace, c.options.BuildahImage, sources)
+	if err != nil {
+		return nil, fmt.Errorf("ManagedClusterModule %s: %w", m.Name, err)
+	}
+	return made, nil
+}
+
+// images are all that are made in the operator's namespace, by name.
+func (c *Controller) images(ctx context.Context) (map[string]*v1alpha1.ModuleImage, error) {
+	var list v1alpha1.ModuleImageList
+	if err := c.client.List(ctx, &list, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list ModuleImages: %w", err)
+	}
+	all := make(map[string]*v1alpha1.ModuleImage, len(list.Items))
+	for i := range list.Items {
+		all[list.Items[i].Name] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// want asks for the images that are missing, and takes back its wish for others.
+func (c *Controller) want(ctx context.Context, m *hubv1beta1.ManagedClusterModule, f *hub.Facts) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(f.Made.Specs)) {
+		if have := f.Images[name]; have == nil || !right(m, f.Made.Specs[name], have) {
+			errs = append(errs, c.ask(ctx, m, name, f.Made.Specs[name], have))
+		}
+	}
+	return errors.Join(append(errs, c.release(ctx, m.Name, f.Images, f.Made.Specs))...)
+}
+
+func (c *Controller) ask(ctx context.Context, m *hubv1beta1.ManagedClusterModule, name string, spec *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage) error {
+	config, err := kube.Convert[droverac.ModuleImageSpecApplyConfiguration](spec)
+	if err != nil {
+		return err
+	}
+	apply := droverac.ModuleImage(name, c.options.Namespace).WithLabels(map[string]string{hub.NameLabel: m.Name}).WithSpec(config).
+		WithOwnerReferences(metaac.OwnerReference().
+			WithAPIVersion(hubv1beta1.GroupVersion.String()).WithKind("ManagedClusterModule").WithName(m.Name).WithUID(m.UID))
+	if have != nil {
+		apply.WithUID(have.UID)
+	}
+	if err := kube.Apply(ctx, c.client, kube.HubOwner(m.Name), apply); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("apply ModuleImage %s/%s: %w", c.options.Namespace, name, err)
+	}
+	return nil
+}
+
+// right reports whether an image says already what is wanted of it.
+func right(m *hubv1beta1.ManagedClusterModule, want *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage) bool {
+	owned := false
+	for i := range have.OwnerReferences {
+		owned = owned || have.OwnerReferences[i].UID == m.UID
+	}
+	same := have.Spec
+	same.WantedBy = want.WantedBy
+	return owned && slices.Contains(have.Spec.WantedBy, hub.WantedBy(m.Name)) && equality.Semantic.DeepEqual(want, &same)
+}
+
+// release takes the wish for images back but for those that are still wanted. What nobody else wants goes.
+func (c *Controller) release(ctx context.Context, name string, all map[string]*v1alpha1.ModuleImage, wants map[string]*v1alpha1.ModuleImageSpec) error {
+	var errs []error
+	for key, image := range all {
+		if wants[key] != nil || image.DeletionTimestamp != nil || !slices.Contains(image.Spec.WantedBy, hub.WantedBy(name)) {
+			continue
+		}
+		if len(image.Spec.WantedBy) == 1 {
+			errs = append(errs, kube.Delete(ctx, c.client, image))
+			continue
+		}
+		apply := droverac.ModuleImage(key, image.Namespace).WithUID(image.UID).WithResourceVersion(image.ResourceVersion)
+		if err := kube.Apply(ctx, c.client, kube.HubOwner(name), apply); client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("release ModuleImage %s/%s: %w", image.Namespace, key, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// act sends and recalls. One cluster that cannot be written to keeps nothing from the others.
+func (c *Controller) act(ctx context.Context, m *hubv1beta1.ManagedClusterModule, d *hub.Decision, reach map[string]hub.Transport) error {
+	var errs []error
+	for _, cluster := range slices.Sorted(maps.Keys(d.Send)) {
+		if err := reach[cluster].Send(ctx, cluster, d.Send[cluster]); err != nil {
+			errs = append(errs, fmt.Errorf("send to cluster %s: %w", cluster, err))
+		}
+	}
+	key := types.NamespacedName{Namespace: m.Spec.SpokeNamespace, Name: m.Name}
+	for _, cluster := range d.Recall {
+		if _, err := reach[cluster].Recall(ctx, cluster, key); err != nil {
+			errs = append(errs, fmt.Errorf("recall from cluster %s: %w", cluster, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leave recalls the Module from all clusters, and lets go when none has it any more.
+func (c *Controller) leave(ctx context.Context, m *hubv1beta1.ManagedClusterModule) error {
+	left := 0
+	key := types.NamespacedName{Namespace: m.Spec.SpokeNamespace, Name: m.Name}
+	for _, t := range c.options.Transports {
+		parcels, err := t.Parcels(ctx, m.Name)
+		if errors.Is(err, hub.ErrAbsent) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("what clusters have by %s: %w", t.Name(), err)
+		}
+		for cluster := range parcels {
+			gone, err := t.Recall(ctx, cluster, key)
+			if err != nil {
+				return fmt.Errorf("recall from cluster %s: %w", cluster, err)
+			}
+			if !gone {
+				left++
+			}
+		}
+	}
+	if left > 0 {
+		return nil // each one that goes is an event
+	}
+	all, err := c.images(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.release(ctx, m.Name, all, nil); err != nil {
+		return err
+	}
+	c.seen.forget(m.Name)
+	return kube.RemoveFinalizer(ctx, c.client, m, Finalizer)
+}
+
+// report writes the status where it says something new.
+func (c *Controller) report(ctx context.Context, m *hubv1beta1.ManagedClusterModule, status *hubv1beta1.ManagedClusterModuleStatus) error {
+	if equality.Semantic.DeepEqual(&m.Status, status) {
+		return nil
+	}
+	config, err := kube.Convert[hubac.ManagedClusterModuleStatusApplyConfiguration](status)
+	if err != nil {
+		return err
+	}
+	apply := hubac.ManagedClusterModule(m.Name).WithUID(m.UID).WithStatus(config)
+	if err := kube.ApplyStatus(ctx, c.client, kube.OwnerStatus, apply); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it has gone
+	} else if err != nil {
+		return fmt.Errorf("apply status of ManagedClusterModule %s: %w", m.Name, err)
+	}
+	c.options.Recorder.Changed(m, m.Status.Conditions, status.Conditions)
+	return nil
+}
+
+// sightings are since when this process has seen clusters Ready with what they were sent. The zero value has seen none.
+type sightings struct {
+	mu   sync.Mutex
+	seen map[string]map[string]sighting
+}
+
+type sighting struct {
+	revision string
+	at       time.Time
+}
+
+func (s *sightings) since(module, cluster, revision string, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[string]map[string]sighting{}
+	}
+	known := s.seen[module]
+	if known == nil {
+		known = map[string]sighting{}
+		s.seen[module] = known
+	}
+	if known[cluster].revision != revision {
+		known[cluster] = sighting{revision, now}
+	}
+	return known[cluster].at
+}
+
+func (s *sightings) forget(module string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, module)
+}
