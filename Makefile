@@ -85,9 +85,13 @@ but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Generate CRDs and roles
-	bin/controller-gen crd $(call but,ooto $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
+	bin/controller-gen crd $(call but,ooto hub $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
+	bin/controller-gen crd paths=./api/hub/... output:crd:artifacts:config=config/hub
 	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
-	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto,internal/controller) output:rbac:artifacts:config=config/rbac
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims,internal/controller) output:rbac:artifacts:config=config/rbac
+	bin/controller-gen rbac:roleName=drover-hub,fileName=hub_role.yaml paths=./internal/hub/... paths=./internal/controller/hub/... paths=./internal/controller/moduleimage/... output:rbac:artifacts:config=config/hub
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims moduleimage preflight,internal/controller) output:rbac:artifacts:config=config/spoke
+	bin/controller-gen rbac:roleName=drover-claims,fileName=claims_role.yaml paths=./internal/controller/claims/... output:rbac:artifacts:config=config/spoke
 	bin/controller-gen rbac:roleName=drover-operator-ooto,fileName=operator_role.yaml paths=./internal/controller/ooto/... output:rbac:artifacts:config=config/ooto
 	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
 	for o in $(notdir $(wildcard $(addprefix api/,$(OPERATORS)))); do \

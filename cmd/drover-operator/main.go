@@ -47,5 +47,8 @@ func run(ctx context.Context, args []string) error {
 	if options.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
+	if options.Mode == operator.ModeHub {
+		return startHub(ctx, mgr, options)
+	}
 	return start(ctx, mgr, options)
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/drover-project/drover/internal/controller/claims"
 	"github.com/drover-project/drover/internal/controller/guard"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/controller/moduleimage"
@@ -71,10 +72,14 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		"guard":   guards,
 		"startup": startup.New(c, closed),
 		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
-		"preflight": preflight.New(c, live, preflight.Options{
-			BuildahImage: options.BuildImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
-		}),
 	}
+	if options.Mode == operator.ModeSpoke {
+		all["claims"] = claims.New(c, live, options.Namespace)
+		return all
+	}
+	all["preflight"] = preflight.New(c, live, preflight.Options{
+		BuildahImage: options.BuildImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
+	})
 	if made != nil {
 		all["image"] = moduleimage.New(c, live, options.Images(made, closed))
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -52,6 +53,26 @@ func cacheOptions(dra bool) (cache.Options, error) {
 		kinds[&resourcev1.DeviceClass{}] = cache.ByObject{Label: made, Transform: whole}
 	}
 	return cache.Options{DefaultTransform: slim, ByObject: kinds}, nil
+}
+
+// hubCache keeps of a hub's own cluster what images are made with, and of Secrets only those that stand for clusters, which are in the operator's namespace.
+func hubCache(namespace string) (cache.Options, error) {
+	made, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)
+	}
+	cluster, err := labels.NewRequirement(direct.ClusterLabel, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select clusters: %w", err)
+	}
+	jobs := labels.NewSelector().Add(*made)
+	return cache.Options{DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
+		&corev1.Node{}:      {Transform: slimNode},
+		&corev1.Pod{}:       {Label: jobs, Transform: slimPod},
+		&batchv1.Job{}:      {Label: jobs},
+		&corev1.ConfigMap{}: {Transform: slimMetadata},
+		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {LabelSelector: labels.NewSelector().Add(*cluster)}}},
+	}}, nil
 }
 
 // slim drops what is only there for other writers. Managed fields can be half of an object.

@@ -15,7 +15,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	clusterv1alpha1 "open-cluster-management.io/api/cluster/v1alpha1"
+	workv1 "open-cluster-management.io/api/work/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -24,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	ootov1alpha1 "github.com/drover-project/drover/api/ooto/v1alpha1"
@@ -44,33 +49,18 @@ type Controller interface {
 // kinds at once, and ends the process for one that the API server does not serve.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	clients := kube.Hasty(base)
-	clients.UserAgent = version.UserAgent(Name)
+	clients.UserAgent = version.UserAgent(o.Called())
 	clients.QPS = -1
 	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register the built-in kinds: %w", err)
-	}
-	if err := v1beta1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register our kinds: %w", err)
-	}
-	if err := v1beta2.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register our kinds: %w", err)
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register our kinds: %w", err)
-	}
-	if err := ootov1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register our kinds: %w", err)
+	scheme, err := newScheme(o.Mode)
+	if err != nil {
+		return nil, err
 	}
 	mapper, err := newMapper(clients)
 	if err != nil {
 		return nil, err
 	}
-	if o.DRA, err = kube.ServesDRA(mapper); err != nil {
-		return nil, err
-	}
-	cached, err := cacheOptions(o.DRA)
+	cached, err := o.cache(mapper)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +84,7 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
 		HealthProbeBindAddress:        o.ProbeAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              cmp.Or(o.LeaderElectionID, Name),
+		LeaderElectionID:              cmp.Or(o.LeaderElectionID, o.Called()),
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true, // the process ends with the manager
 		GracefulShutdownTimeout:       ptr.To(gracePeriod),
@@ -108,6 +98,37 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		}
 	}
 	return mgr, nil
+}
+
+// newScheme knows the kinds that an operator of a mode works with.
+func newScheme(mode Mode) (*runtime.Scheme, error) {
+	adds := []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme, v1alpha1.AddToScheme, ootov1alpha1.AddToScheme}
+	switch mode {
+	case ModeHub:
+		adds = append(adds, hubv1beta1.AddToScheme, clusterv1.Install, workv1.Install)
+	case ModeSpoke:
+		adds = append(adds, clusterv1alpha1.Install)
+	case ModeCluster:
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range adds {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register kinds: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// cache says what is kept in memory. It sets o.DRA.
+func (o *Options) cache(mapper meta.RESTMapper) (cache.Options, error) {
+	if o.Mode == ModeHub {
+		return hubCache(o.Namespace)
+	}
+	var err error
+	if o.DRA, err = kube.ServesDRA(mapper); err != nil {
+		return cache.Options{}, err
+	}
+	return cacheOptions(o.DRA)
 }
 
 // newMapper makes what knows the kinds that the API server serves. It asks when it is asked.

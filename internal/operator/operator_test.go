@@ -256,7 +256,11 @@ func TestParseFlags(t *testing.T) {
 	}{
 		"the least":           {args: []string{"--agent-image=a:1"}},
 		"no agent image":      {bad: true},
-		"an unknown mode":     {args: []string{"--agent-image=a:1", "--delivery-mode=tar"}, bad: true},
+		"an unknown delivery": {args: []string{"--agent-image=a:1", "--delivery-mode=tar"}, bad: true},
+		"an unknown mode":     {args: []string{"--agent-image=a:1", "--mode=wheel"}, bad: true},
+		"a hub":               {args: []string{"--mode=hub"}},
+		"a spoke":             {args: []string{"--mode=spoke", "--agent-image=a:1"}},
+		"a spoke of nothing":  {args: []string{"--mode=spoke"}, bad: true},
 		"no slots":            {args: []string{"--agent-image=a:1", "--delivery-max-in-flight=0"}, bad: true},
 		"a stray argument":    {args: []string{"--agent-image=a:1", "run"}, bad: true},
 		"verbosity and lists": {args: []string{"--agent-image=a:1", "-v=2", "--controllers=*,-plugin", "--leader-elect=false"}},

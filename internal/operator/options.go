@@ -5,6 +5,7 @@
 package operator
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,8 +35,25 @@ const (
 	defaultNamespace  = "drover-system"
 )
 
+// Mode is what an operator does in its cluster.
+type Mode string
+
+const (
+	// ModeCluster makes images and loads them, for the Modules of this cluster.
+	ModeCluster Mode = "cluster"
+	// ModeSpoke loads what a hub sends. The hub makes the images: nothing is built, signed or checked ahead here.
+	ModeSpoke Mode = "spoke"
+	// ModeHub makes images, and brings Modules to the clusters of ManagedClusterModules. No node of this cluster is touched.
+	ModeHub Mode = "hub"
+)
+
+// HubName is the name of an operator in [ModeHub]: of its Lease, its ServiceAccount and its Deployment. It stands beside one of this cluster's nodes.
+const HubName = "drover-hub"
+
 // Options are the operator's flags.
 type Options struct {
+	// Mode is what the operator does.
+	Mode Mode
 	// Namespace the operator runs in. The leader's Lease is there.
 	Namespace string
 	// DRA: the API server serves what DRA drivers need. No flag: [NewManager] finds out.
@@ -81,15 +99,16 @@ type Options struct {
 // ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help was asked for.
 func ParseFlags(args []string) (*Options, error) {
 	o := &Options{}
-	var mode, controllers, config, requests, limits string
+	var mode, delivers, controllers, config, requests, limits string
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
 	ctrlconfig.RegisterFlags(set)
 	logging := textlogger.NewConfig()
 	logging.AddFlags(set)
+	set.StringVar(&mode, "mode", string(ModeCluster), "what the operator does: cluster (images and nodes of this cluster), hub (images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
 	set.StringVar(&o.Namespace, "namespace", envOr(namespaceVariable, defaultNamespace),
 		"namespace of the operator; default from $"+namespaceVariable)
-	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required)")
-	set.StringVar(&mode, "delivery-mode", string(delivery.ModeAuto),
+	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required, but for a hub)")
+	set.StringVar(&delivers, "delivery-mode", string(delivery.ModeAuto),
 		"how the pods that deliver, and native builds, read an image: imageVolume, initContainer (builds: a step that unpacks it), or auto to choose by nodes")
 	set.IntVar(&o.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
 	set.StringVar(&o.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
@@ -104,7 +123,7 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
-	set.StringVar(&o.LeaderElectionID, "leader-election-id", Name, "name of the leader's Lease")
+	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
 	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is mounted; flags win")
 	if err := set.Parse(args); err != nil {
 		return nil, fmt.Errorf("parse flags: %w", err)
@@ -122,7 +141,10 @@ func ParseFlags(args []string) (*Options, error) {
 		}
 	}
 	var err error
-	if o.DeliveryMode, err = delivery.ParseMode(mode); err != nil {
+	if o.Mode, err = parseMode(mode); err != nil {
+		return nil, fmt.Errorf("--mode: %w", err)
+	}
+	if o.DeliveryMode, err = delivery.ParseMode(delivers); err != nil {
 		return nil, fmt.Errorf("--delivery-mode: %w", err)
 	}
 	if o.BuildRequests, err = pipeline.ParseResources(requests); err != nil {
@@ -131,12 +153,29 @@ func ParseFlags(args []string) (*Options, error) {
 	if o.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
 		return nil, fmt.Errorf("--build-limits: %w", err)
 	}
+	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
 	return o, o.validate()
+}
+
+func parseMode(text string) (Mode, error) {
+	mode := Mode(text)
+	if !slices.Contains([]Mode{ModeCluster, ModeSpoke, ModeHub}, mode) {
+		return "", fmt.Errorf("%q is not %s, %s or %s", text, ModeCluster, ModeSpoke, ModeHub)
+	}
+	return mode, nil
+}
+
+// Called is the operator's name in its mode.
+func (o *Options) Called() string {
+	if o.Mode == ModeHub {
+		return HubName
+	}
+	return Name
 }
 
 func (o *Options) validate() error {
 	var errs []error
-	if o.AgentImage == "" {
+	if o.AgentImage == "" && o.Mode != ModeHub {
 		errs = append(errs, errors.New("--agent-image must be set"))
 	}
 	if o.DeliveryMaxInFlight < 1 {
@@ -165,7 +204,9 @@ func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
 }
 
 // Makes reports whether images are built and signed in the cluster.
-func (o *Options) Makes() bool { return o.SignerImage != "" && o.enabled("image") }
+func (o *Options) Makes() bool {
+	return o.Mode != ModeSpoke && o.SignerImage != "" && o.enabled("image")
+}
 
 // Images are the options of the controller that has images built and signed.
 func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {

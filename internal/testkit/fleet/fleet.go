@@ -67,6 +67,8 @@ type Options struct {
 	Bare bool
 	// Ooto has Drover serve Modules of the older group ooto.sigs.k8s.io, too.
 	Ooto bool
+	// Spoke has the operator work for a hub, with the smaller role.
+	Spoke bool
 	// KeepBodies has the audit log hold what every write left of Nodes and of Drover's own kinds.
 	KeepBodies bool
 	// Say receives progress, one line each.
@@ -235,6 +237,9 @@ func (f *Fleet) StartOperator(ctx context.Context) (err error) {
 	}, f.o.OperatorArgs...)
 	if f.o.Ooto {
 		args = append(args, "--controllers=*,ooto")
+	}
+	if f.o.Spoke {
+		args = append(args, "--mode=spoke")
 	}
 	f.Operator, err = StartProcess(f.Binary("drover-operator"), filepath.Join(f.dir, "operator.log"), args, "OPERATOR_NAMESPACE="+Namespace)
 	return err

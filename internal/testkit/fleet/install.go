@@ -57,6 +57,11 @@ func (f *Fleet) install(ctx context.Context) error {
 			files = append(files, "config/ooto/"+name+".yaml")
 		}
 	}
+	if f.o.Spoke {
+		for _, name := range []string{"operator_role", "claims_role", "rbac", "access"} {
+			files = append(files, "config/spoke/"+name+".yaml")
+		}
+	}
 	if _, err := f.Kubectl(ctx, "apply", "--server-side", "-f", strings.Join(files, ",")); err != nil {
 		return err
 	}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	hubcontroller "github.com/drover-project/drover/internal/controller/hub"
+	"github.com/drover-project/drover/internal/controller/moduleimage"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/hub/direct"
+	"github.com/drover-project/drover/internal/hub/ocm"
+	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/operator"
+)
+
+// startHub makes the controllers of a hub and runs them. A cluster that both transports reach is the one's that comes first.
+func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
+	c, live, open := mgr.GetClient(), mgr.GetAPIReader(), &gate.Gate{}
+	all := map[string]operator.Controller{
+		"hub": hubcontroller.New(c, live, hubcontroller.Options{
+			Namespace: options.Namespace, BuildahImage: options.BuildImage, Gate: open, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
+			Transports: []hub.Transport{ocm.New(c, mgr.GetCache()), direct.New(c, mgr.GetCache(), options.Namespace)},
+		}),
+	}
+	if options.Makes() {
+		all["image"] = moduleimage.ImagesAlone{Controller: moduleimage.New(c, live, options.Images(nil, open))}
+	}
+	return operator.Run(ctx, mgr, options, all)
+}
