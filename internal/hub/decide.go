@@ -49,7 +49,7 @@ func Selected(m *hubv1beta1.ManagedClusterModule, targets []Target) []Target {
 type Decision struct {
 	// Send are the Modules to bring to clusters, where they are not what the clusters have already, by cluster.
 	Send map[string]*v1beta1.Module
-	// Recall are clusters that have a Module and shall not.
+	// Recall are clusters that have a Module and are not selected.
 	Recall []string
 	// States are how all selected clusters stand, by name in order.
 	States []State
@@ -87,7 +87,7 @@ func Decide(f *Facts, now time.Time) (*Decision, error) {
 	}
 	d.Order = OrderOf(f.Module.Spec.Rollout, clusters, now)
 	for i, v := range views {
-		// What was sent is sent again, where somebody has changed or deleted it; kernels that came since wait for nobody's turn.
+		// What was sent is sent again where it was changed or deleted. New kernels do not wait for a wave.
 		if v.want != nil && (clusters[i].Sent || d.Order.Send[v.target.Name]) {
 			d.Send[v.target.Name] = v.want
 		}

@@ -65,6 +65,12 @@ func ReportOf(m *v1beta1.Module) Report {
 	return r
 }
 
+// Refuse says why a cluster did not take what it was sent.
+func (r *Report) Refuse(why string) {
+	r.Refused = why
+	r.bound()
+}
+
 // bound cuts a report to what it may be.
 func (r *Report) bound() {
 	r.Desired, r.Available = min(max(r.Desired, 0), maxNodes), min(max(r.Available, 0), maxNodes)

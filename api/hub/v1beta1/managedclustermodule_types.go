@@ -106,7 +106,7 @@ type Wave struct {
 
 // ManagedClusterModuleStatus is what was observed.
 type ManagedClusterModuleStatus struct {
-	// numberDesired is the number of clusters that shall have the Module.
+	// numberDesired is the number of clusters that the selector chooses.
 	// +optional
 	NumberDesired int32 `json:"numberDesired,omitempty"`
 
@@ -136,7 +136,7 @@ type ManagedClusterModuleStatus struct {
 	// +optional
 	ModuleLoader v1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
 
-	// wave is the one that gets what is new now; empty: all have it, or there are no waves.
+	// wave is the name of the wave that is being changed. Empty when no cluster waits, or without waves.
 	// +optional
 	Wave string `json:"wave,omitempty"`
 

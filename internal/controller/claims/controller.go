@@ -40,7 +40,7 @@ const (
 	// together is how long it is waited for more nodes: a hub looks at all its clusters for each change of one.
 	together = 10 * time.Second
 	// again is how often it is looked whether Open Cluster Management has come.
-	again = 5 * time.Minute
+	again = time.Minute
 )
 
 // Controller writes the claims.

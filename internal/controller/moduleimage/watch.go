@@ -44,7 +44,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(c.setupImages(mgr), c.setupWants(mgr))
 }
 
-// ImagesAlone runs the Jobs of ModuleImages that somebody else asks for: a hub, which has no Modules.
+// ImagesAlone runs the Jobs of ModuleImages that another controller asks for, on a hub, which has no Modules.
 type ImagesAlone struct{ *Controller }
 
 // SetupWithManager registers the reconciler of ModuleImages, and its watches.

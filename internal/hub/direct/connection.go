@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -42,6 +44,42 @@ type connection struct {
 	namespace string
 	// synced: the first look is done. Reads would wait for it.
 	synced atomic.Bool
+
+	mu sync.Mutex
+	// refused is what the cluster did not take, by name.
+	refused map[string]*refusal
+}
+
+// refusal is what a cluster did not take, and its words.
+type refusal struct {
+	module *v1beta1.Module
+	text   string
+}
+
+// errTaken: the name is somebody else's.
+var errTaken = errors.New("there is a Module of this name that is not the hub's: delete it, or give the ManagedClusterModule another name")
+
+// note keeps what the API server answered to a Module that it did not take. What did not arrive is no refusal.
+func (c *connection) note(m *v1beta1.Module, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		delete(c.refused, m.Name)
+	case errors.Is(err, errTaken), errors.As(err, &answer) && answer.Status().Code >= 400 && answer.Status().Code < 500:
+		if c.refused == nil {
+			c.refused = map[string]*refusal{}
+		}
+		c.refused[m.Name] = &refusal{module: m, text: err.Error()}
+	}
+}
+
+// refusal is what the cluster did not take of a name; nil: it takes all.
+func (c *connection) refusal(name string) *refusal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused[name]
 }
 
 // connect reads a kubeconfig. Nothing is asked of the cluster yet.
@@ -174,6 +212,12 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	case err == nil:
 		if settled, err := kube.Settled(wish, have); err != nil || settled {
 			return err
+		}
+	default: // the cache has only the hub's
+		if err := c.client.Get(ctx, client.ObjectKeyFromObject(m), have); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("get Module: %w", err)
+		} else if err == nil && have.Labels[hub.NameLabel] != m.Labels[hub.NameLabel] {
+			return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, errTaken)
 		}
 	}
 	if err := kube.Apply(ctx, c.client, Owner, client.ApplyConfigurationFromUnstructured(wish)); err != nil {

@@ -228,8 +228,16 @@ func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Pa
 		if err != nil {
 			return nil, fmt.Errorf("cluster %s: %w", cluster, err)
 		}
+		parcel := hub.Parcel{Module: m}
 		if m != nil {
-			parcels[cluster] = hub.Parcel{Module: m, Report: hub.ReportOf(m)}
+			parcel.Report = hub.ReportOf(m)
+		}
+		if r := c.refusal(name); r != nil {
+			parcel.Module, parcel.Report.Applied = r.module, false
+			parcel.Report.Refuse(r.text)
+		}
+		if parcel.Module != nil {
+			parcels[cluster] = parcel
 		}
 	}
 	return parcels, nil
@@ -243,7 +251,9 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 	if c == nil {
 		return errUnknown
 	}
-	return c.send(ctx, m)
+	err := c.send(ctx, m)
+	c.note(m, err)
+	return err
 }
 
 // Recall implements [hub.Transport].

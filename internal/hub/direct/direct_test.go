@@ -199,6 +199,57 @@ func TestAClusterIsReached(t *testing.T) {
 	}
 }
 
+// TestWhatAClusterDoesNotTakeIsTold: a Module of somebody else's stays as it is, and a namespace that is not there is named.
+func TestWhatAClusterDoesNotTakeIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.cluster("strict", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	w.eventually("the cluster is reached", func(ctx context.Context) error {
+		if target, err := w.target(ctx, "strict"); err != nil || target == nil || target.Unreachable != "" {
+			return fmt.Errorf("%+v: %w", target, err)
+		}
+		return nil
+	})
+	module := func(namespace string) *v1beta1.Module {
+		return &v1beta1.Module{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: "card", Labels: map[string]string{hub.NameLabel: "card"}, Annotations: map[string]string{hub.RevisionAnnotation: "r1"},
+			},
+			Spec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe: v1beta1.ModprobeSpec{ModuleName: "card"}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/card:1"}},
+			}}},
+		}
+	}
+	theirs := module(w.env.Namespace(t))
+	theirs.Labels = nil
+	w.must(w.admin.Create(t.Context(), theirs))
+	for name, tc := range map[string]struct{ namespace, want string }{
+		"somebody else's":     {theirs.Namespace, "not the hub's"},
+		"no such a namespace": {"is-not-there", `namespaces "is-not-there" not found`},
+	} {
+		if err := w.transport.Send(t.Context(), "strict", module(tc.namespace)); err == nil {
+			t.Errorf("%s: it was sent", name)
+		}
+		parcels, err := w.transport.Parcels(t.Context(), "card")
+		if r := parcels["strict"]; err != nil || r.Module == nil || !strings.Contains(r.Report.Refused, tc.want) {
+			t.Errorf("%s: %+v: %v", name, r, err)
+		}
+	}
+	have := &v1beta1.Module{}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), have))
+	if have.Labels[hub.NameLabel] != "" {
+		t.Error("the hub took somebody else's Module over")
+	}
+	good := module(w.env.Namespace(t))
+	w.must(w.transport.Send(t.Context(), "strict", good))
+	w.eventually("what is taken is refused no more", func(ctx context.Context) error {
+		parcels, err := w.transport.Parcels(ctx, "card")
+		if r := parcels["strict"].Report; err != nil || r.Refused != "" || !r.Applied {
+			return fmt.Errorf("%+v: %w", r, err)
+		}
+		return nil
+	})
+}
+
 // TestAClusterThatCannotBeReachedSaysWhy, holds nobody up and goes with its Secret.
 func TestAClusterThatCannotBeReachedSaysWhy(t *testing.T) {
 	w := newWorld(t)

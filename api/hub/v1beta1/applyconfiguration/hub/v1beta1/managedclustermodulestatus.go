@@ -12,7 +12,7 @@ import (
 //
 // ManagedClusterModuleStatus is what was observed.
 type ManagedClusterModuleStatusApplyConfiguration struct {
-	// numberDesired is the number of clusters that shall have the Module.
+	// numberDesired is the number of clusters that the selector chooses.
 	NumberDesired *int32 `json:"numberDesired,omitempty"`
 	// numberApplied is the number of clusters that have it.
 	NumberApplied *int32 `json:"numberApplied,omitempty"`
@@ -26,7 +26,7 @@ type ManagedClusterModuleStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// moduleLoader counts nodes of all clusters together, as far as they tell.
 	ModuleLoader *kmmv1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
-	// wave is the one that gets what is new now; empty: all have it, or there are no waves.
+	// wave is the name of the wave that is being changed. Empty when no cluster waits, or without waves.
 	Wave *string `json:"wave,omitempty"`
 	// worst are clusters that are not Ready, the worst first. There may be more.
 	Worst []ClusterStatusApplyConfiguration `json:"worst,omitempty"`
