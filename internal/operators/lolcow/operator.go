@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +45,9 @@ type operator struct {
 	http   *http.Client
 	// rolling has the Lolcows whose pods were seen being replaced; said is what the log has told of each. Without them the log would say it again.
 	rolling, said sync.Map
+	// taken says when a Lolcow whose port another Service has tries again: no watch tells when a port is given back, and the API server does so a moment
+	// after the Service that had it is gone.
+	taken workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
 // Operator says what Lolcows become. c has no cache, see [kit.Direct]; live reads from the API server.
@@ -51,7 +56,8 @@ func Operator(c client.Client, live client.Reader) kit.Operator[*api.Lolcow] {
 }
 
 func newOperator(c client.Client, live client.Reader) *operator {
-	return &operator{client: c, live: live, http: newHTTP()}
+	taken := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, retryAfter)
+	return &operator{client: c, live: live, http: newHTTP(), taken: taken}
 }
 
 func (o *operator) kit() kit.Operator[*api.Lolcow] {
@@ -71,6 +77,7 @@ func (o *operator) kit() kit.Operator[*api.Lolcow] {
 
 // observe fills the status, and returns why the Lolcow is not ready.
 func (o *operator) observe(ctx context.Context, l *api.Lolcow, children []client.Object) error {
+	o.taken.Forget(client.ObjectKeyFromObject(l))
 	var rollout error
 	for _, child := range children {
 		switch child := child.(type) {
@@ -103,6 +110,7 @@ func (o *operator) say(ctx context.Context, l *api.Lolcow) {
 func (o *operator) forget(key types.NamespacedName) {
 	o.rolling.Delete(key)
 	o.said.Delete(key)
+	o.taken.Forget(key)
 }
 
 // explain tells a port that is taken from other refusals. If it is taken by the Lolcow's own Service of an earlier name, that one goes first.
@@ -125,7 +133,7 @@ func (o *operator) explain(ctx context.Context, l *api.Lolcow, _ client.Object, 
 		return kit.Waiting(kit.ReasonTerminating, "Service %s goes, for %s gets its port", s.Name, serviceName(l))
 	}
 	return &kit.Problem{
-		Reason: api.ReasonPortConflict, Errored: true, RetryAfter: retryAfter,
+		Reason: api.ReasonPortConflict, Errored: true, RetryAfter: o.taken.When(client.ObjectKeyFromObject(l)),
 		Message: fmt.Sprintf("Another Service has port %d: choose another spec.port, or leave it out. The API server says: %v", l.Spec.Port, refusal),
 	}
 }
