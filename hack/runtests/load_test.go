@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -22,6 +23,15 @@ func TestBusyLoopsEndWithTheirInput(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Errorf("the loop ended with %v", err)
+	}
+}
+
+// TestUnderLoadAllTestsRun: Go keeps what passed, and three runs in a row would be one.
+func TestUnderLoadAllTestsRun(t *testing.T) {
+	for load, want := range map[string]bool{"": false, "4": true} {
+		if got := slices.Contains(arguments(load, "", ""), "-count=1"); got != want {
+			t.Errorf("LOAD=%s: %v", load, arguments(load, "", ""))
+		}
 	}
 }
 

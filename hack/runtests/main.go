@@ -3,7 +3,7 @@
 // Command runtests runs all Go tests against a real API server. It builds the embedded control plane when needed, prints one
 // line per package and the output of what failed, and keeps the results for `make rows` in .cache/test.json (or where -results says).
 //
-// LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then fails leans on time.
+// LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then fails leans on time. Then, nothing counts that passed before.
 //
 // The race detector needs a C compiler on linux; without one it is left out, and that is said.
 package main
@@ -44,7 +44,10 @@ func main() {
 	tags := flag.String("tags", "", "build tags")
 	kept := flag.String("results", resultsFile, "keep the results here; empty: nowhere")
 	flag.Parse()
-	err := underLoad(os.Getenv("LOAD"), func() error { return runTests(ctx, *packages, *run, *tags, cmp.Or(*kept, os.DevNull)) })
+	load := os.Getenv("LOAD")
+	err := underLoad(load, func() error {
+		return runTests(ctx, *packages, arguments(load, *run, *tags), cmp.Or(*kept, os.DevNull))
+	})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runtests:", err)
@@ -52,7 +55,22 @@ func main() {
 	}
 }
 
-func runTests(ctx context.Context, packages, pattern, tags, kept string) error {
+// arguments of `go test`, but for packages. Without load, packages whose tests passed before and have not changed are not tested again.
+func arguments(load, pattern, tags string) []string {
+	args := []string{"-timeout", "20m"}
+	if load != "" {
+		args = append(args, "-count=1")
+	}
+	if tags != "" {
+		args = append(args, "-tags", tags)
+	}
+	if pattern != "" {
+		args = append(args, "-run", pattern)
+	}
+	return args
+}
+
+func runTests(ctx context.Context, packages string, args []string, kept string) error {
 	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
 		return err
 	}
@@ -62,13 +80,6 @@ func runTests(ctx context.Context, packages, pattern, tags, kept string) error {
 	}
 	defer func() { _ = results.Close() }()
 
-	args := []string{"-timeout", "20m"}
-	if tags != "" {
-		args = append(args, "-tags", tags)
-	}
-	if pattern != "" {
-		args = append(args, "-run", pattern)
-	}
 	chosen, err := choose(ctx, packages)
 	if err != nil {
 		return err
