@@ -20,10 +20,14 @@ import (
 // startHub makes the controllers of a hub and runs them. A cluster that both transports reach is the one's that comes first.
 func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
 	c, live, open := mgr.GetClient(), mgr.GetAPIReader(), &gate.Gate{}
+	self, err := hubcontroller.Identity(ctx, live)
+	if err != nil {
+		return err
+	}
 	all := map[string]operator.Controller{
 		"hub": hubcontroller.New(c, live, hubcontroller.Options{
-			Namespace: options.Namespace, BuildahImage: options.BuildImage, Gate: open, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
-			Transports: []hub.Transport{ocm.New(c, mgr.GetCache()), direct.New(c, mgr.GetCache(), options.Namespace)},
+			Namespace: options.Namespace, Hub: self, BuildahImage: options.BuildImage, Gate: open, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
+			Transports: []hub.Transport{ocm.New(c, mgr.GetCache(), self), direct.New(c, mgr.GetCache(), options.Namespace, self)},
 		}),
 	}
 	if options.Makes() {

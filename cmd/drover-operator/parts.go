@@ -46,18 +46,19 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 	if _, err := guards.Check(ctx); err != nil {
 		return fmt.Errorf("before the start: %w", err)
 	}
-	return operator.Run(ctx, mgr, options, controllers(mgr, options, guards, closed))
+	numbers := metrics.NewBoard()
+	ctrlmetrics.Registry.MustRegister(numbers)
+	return operator.Run(ctx, mgr, options, controllers(mgr, options, guards, closed, numbers))
 }
 
 // controllers are all that there are, by the names by which --controllers switches them.
-func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate) map[string]operator.Controller {
+func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate, numbers *metrics.Board) map[string]operator.Controller {
 	role := ""
 	if options.CarrierUser == nil { // the cluster chooses users: OpenShift
 		role = plugin.WorkloadRole
 	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
-	recorder, numbers := kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), metrics.NewBoard()
-	ctrlmetrics.Registry.MustRegister(numbers)
+	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
 	var made *delivery.Board
 	if options.Makes() {

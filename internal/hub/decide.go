@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // Facts are what is known of one ManagedClusterModule and its clusters.
@@ -28,8 +29,10 @@ type Facts struct {
 	Made   *Makings
 	// Absent are the transports that have nothing to work with.
 	Absent []string
-	// ReadySince is when this process first saw a cluster Ready with what it was sent: the soak time counts from then.
-	ReadySince func(cluster, revision string) time.Time
+	// Limited are platforms of clusters that name too many new ones, for which no image is made yet.
+	Limited map[string]map[Platform]bool
+	// Seen dates since when clusters are Ready with what they were sent: the soak time counts from then.
+	Seen *rollout.Sightings
 }
 
 // Selected are the targets that a ManagedClusterModule chooses, by name.
@@ -75,23 +78,25 @@ type State struct {
 func Decide(f *Facts, now time.Time) (*Decision, error) {
 	d := &Decision{Send: map[string]*v1beta1.Module{}, Absent: f.Absent}
 	selected := map[string]bool{}
+	// Many clusters run the same.
+	wants := map[string]*v1beta1.Module{}
 	views := make([]*view, 0, len(f.Targets))
 	clusters := make([]Cluster, 0, len(f.Targets))
 	for i := range f.Targets {
-		v, err := f.look(&f.Targets[i])
+		v, err := f.look(&f.Targets[i], wants)
 		if err != nil {
 			return nil, err
 		}
 		selected[v.target.Name] = true
-		views, clusters = append(views, v), append(clusters, v.cluster(f))
+		views, clusters = append(views, v), append(clusters, v.cluster())
 	}
-	d.Order = OrderOf(f.Module.Spec.Rollout, clusters, now)
+	d.Order = OrderOf(f.Module, clusters, f.Seen, now)
 	for i, v := range views {
 		// What was sent is sent again where it was changed or deleted. New kernels do not wait for a wave.
 		if v.want != nil && (clusters[i].Sent || d.Order.Send[v.target.Name]) {
 			d.Send[v.target.Name] = v.want
 		}
-		d.States = append(d.States, v.state(f))
+		d.States = append(d.States, v.state())
 	}
 	for name := range f.Parcels {
 		if !selected[name] {
@@ -106,28 +111,41 @@ func Decide(f *Facts, now time.Time) (*Decision, error) {
 type view struct {
 	target    *Target
 	platforms []Platform
-	// want is the Module that it shall have; nil: not yet, for what missing says.
+	// want is the Module that it shall have; nil: not yet, for what problem says. Unmade: an image is missing.
 	want    *v1beta1.Module
-	missing string
-	reason  string
+	problem Problem
+	unmade  bool
 	parcel  Parcel
+	// begun: what it was sent is what is wanted, but for kernels that are new there.
+	begun bool
 }
 
-func (f *Facts) look(t *Target) (*view, error) {
+// look sees how one cluster stands. known are the Modules of clusters, by the platforms that they run.
+func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error) {
 	v := &view{target: t, parcel: f.Parcels[t.Name]}
 	v.platforms, _ = Platforms(t.Claims)
-	pinned, missing, reason := f.images(v.platforms)
-	if missing != "" {
-		v.missing, v.reason = missing, reason
-		return v, nil
+	there, pinned, problem := f.images(t.Name, v.platforms)
+	key := fmt.Sprint(there)
+	module, made := known[key]
+	if nothing := problem != nil && len(there) == 0; !made && !nothing {
+		var err error
+		if module, err = ForCluster(f.Module, there, pinned, f.Made.Declaration); err != nil {
+			return nil, err
+		}
+		known[key] = module
 	}
-	var err error
-	if v.want, err = ForCluster(f.Module, v.platforms, pinned); err != nil || v.want != nil {
-		return v, err
+	if have := v.parcel.Module; have != nil {
+		v.begun = module != nil && Extends(have, module) || module == nil && have.Annotations[DeclarationAnnotation] == f.Made.Declaration
 	}
-	v.reason, v.missing = v1beta1.ReasonNoKernelMapping, "no kernel of the cluster has a mapping"
-	if len(v.platforms) == 0 {
-		v.missing = "the cluster has not told which kernels its nodes run: is Drover there, in spoke mode?"
+	switch {
+	case problem != nil:
+		v.problem, v.unmade = *problem, problem.Reason != v1beta1.ReasonNoKernelMapping
+	case module != nil:
+		v.want = module
+	case len(v.platforms) == 0:
+		v.problem = Problem{v1beta1.ReasonAwaitingDelivery, "the cluster has not told which kernels its nodes run: is Drover there, in spoke mode?"}
+	default:
+		v.problem = Problem{v1beta1.ReasonNoKernelMapping, "no kernel of the cluster has a mapping"}
 	}
 	return v, nil
 }
@@ -140,40 +158,39 @@ func (v *view) revision() string {
 	return v.want.Annotations[RevisionAnnotation]
 }
 
-// sent: the cluster was given just what it shall have. begun: or that but for kernels.
+// sent: the cluster was given just what it shall have.
 func (v *view) sent() bool {
 	return v.want != nil && v.parcel.Module != nil && v.parcel.Module.Annotations[RevisionAnnotation] == v.revision()
 }
 
-func (v *view) begun() bool {
-	return v.want != nil && v.parcel.Module != nil && Extends(v.parcel.Module, v.want)
+// ready: with that. Of one that is not reached, nobody knows.
+func (v *view) ready() bool {
+	return v.sent() && v.target.Unreachable == "" && v.parcel.Report.ReadyWith(v.revision())
 }
 
-func (v *view) ready() bool { return v.sent() && v.parcel.Report.ReadyWith(v.revision()) }
-
-func (v *view) cluster(f *Facts) Cluster {
-	c := Cluster{Name: v.target.Name, Labels: v.target.Labels, Sent: v.begun(), Held: v.want != nil}
+// cluster is how far it is with what it was sent. Kernels that are new there make nothing of that undone.
+func (v *view) cluster() Cluster {
+	c := Cluster{Name: v.target.Name, Labels: v.target.Labels, Sent: v.begun, Held: v.want != nil, Away: v.target.Unreachable != ""}
 	if c.Sent {
-		c.Failed = v.parcel.Report.FailedWith(v.revision())
-	}
-	if v.ready() {
-		c.Since = f.ReadySince(v.target.Name, v.revision())
+		revision := v.parcel.Module.Annotations[RevisionAnnotation]
+		c.Failed, c.Ready = v.parcel.Report.FailedWith(revision), v.parcel.Report.ReadyWith(revision)
+		c.Declaration = v.parcel.Module.Annotations[DeclarationAnnotation]
 	}
 	return c
 }
 
 // state is how the cluster stands: what keeps the hub from sending, then what keeps the cluster from taking, then what the cluster says.
-func (v *view) state(f *Facts) State {
+func (v *view) state() State {
 	r := &v.parcel.Report
-	s := State{Name: v.target.Name, Desired: r.Desired, Available: r.Available, Sent: v.sent(), Ready: v.ready()}
+	s := State{Name: v.target.Name, Desired: r.Desired, Available: r.Available, Sent: v.sent(), Ready: v.ready(), Missing: v.unmade}
 	s.Applied, s.Refused = s.Sent && r.Applied, s.Sent && r.Refused != ""
 	switch {
+	case v.target.Unreachable != "" && (v.target.Unknown || v.problem.Reason == ""):
+		s.Reason, s.Message = v1beta1.ReasonAgentMissing, unreached(v.target)
+	case v.problem.Reason != "":
+		s.Reason, s.Message = v.problem.Reason, v.problem.Message
 	case s.Ready:
 		s.Reason = v1beta1.ReasonReady
-	case v.missing != "":
-		s.Reason, s.Message, s.Missing = v.reason, v.missing, v.reason != v1beta1.ReasonNoKernelMapping
-	case v.target.Unreachable != "":
-		s.Reason, s.Message = v1beta1.ReasonAgentMissing, "the cluster is not reached: "+cut(v.target.Unreachable)
 	case !s.Sent:
 		s.Reason, s.Message = v1beta1.ReasonRollingOut, "waits for its turn"
 	case s.Refused:
@@ -186,29 +203,61 @@ func (v *view) state(f *Facts) State {
 	return s
 }
 
-// images are those of platforms by digest, as far as the hub makes them, or what is missing of them, and why.
-func (f *Facts) images(platforms []Platform) (pinned map[Platform]string, missing, reason string) {
+// Fail says of a cluster that nothing could be sent to it, or taken back from it.
+func (d *Decision) Fail(cluster string, err error) {
+	for i := range d.States {
+		if s := &d.States[i]; s.Name == cluster && !s.Refused {
+			s.Ready, s.Refused, s.Reason, s.Message = false, true, v1beta1.ReasonDeliveryRefused, cut(err.Error())
+		}
+	}
+}
+
+func unreached(t *Target) string { return "the cluster is not reached: " + cut(t.Unreachable) }
+
+// images are those of platforms by digest, as far as the hub makes them. There are the platforms whose images there are, and problem is what keeps one of
+// the others.
+func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, pinned map[Platform]string, problem *Problem) {
 	pinned = map[Platform]string{}
 	for _, p := range platforms {
-		if text := f.Made.Problems[p]; text != "" {
-			return nil, text, v1beta1.ReasonBuildInputMissing
-		}
-		name := f.Made.For[p]
-		if name == "" {
+		image, wrong := f.image(cluster, p)
+		if wrong != nil {
+			if problem == nil {
+				problem = wrong
+			}
 			continue
 		}
-		image := f.Images[name]
-		if image == nil || !slices.Contains(image.Spec.WantedBy, WantedBy(f.Module.Name)) {
-			return nil, fmt.Sprintf("the image for kernel %s (%s) is to be made", p.Kernel, p.Architecture), v1beta1.ReasonBuilding
+		if there = append(there, p); image != "" {
+			pinned[p] = image
 		}
-		c := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionAvailable)
-		if c == nil || c.ObservedGeneration != image.Generation {
-			return nil, fmt.Sprintf("the image for kernel %s (%s) is to be looked for", p.Kernel, p.Architecture), v1beta1.ReasonBuilding
-		}
-		if c.Status != metav1.ConditionTrue {
-			return nil, fmt.Sprintf("the image for kernel %s (%s) is not there: %s", p.Kernel, p.Architecture, cut(c.Message)), c.Reason
-		}
-		pinned[p] = image.Status.Image
 	}
-	return pinned, "", ""
+	return there, pinned, problem
+}
+
+// image is that of a platform; empty: the hub does not make it.
+func (f *Facts) image(cluster string, p Platform) (string, *Problem) {
+	building := func(text string) (string, *Problem) {
+		return "", &Problem{v1beta1.ReasonBuilding, fmt.Sprintf("the image for kernel %s (%s) is to be %s", p.Kernel, p.Architecture, text)}
+	}
+	if wrong, ok := f.Made.Problems[p]; ok {
+		return "", &wrong
+	}
+	name := f.Made.For[p]
+	if name == "" {
+		return "", nil
+	}
+	if f.Limited[cluster][p] {
+		return building(fmt.Sprintf("made later: the cluster has named more than %d new kernels within an hour", MaxPlatforms))
+	}
+	image := f.Images[name]
+	if image == nil || !slices.Contains(image.Spec.WantedBy, WantedBy(f.Module.Name)) {
+		return building("made")
+	}
+	c := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionAvailable)
+	if c == nil || c.ObservedGeneration != image.Generation {
+		return building("looked for")
+	}
+	if c.Status != metav1.ConditionTrue {
+		return "", &Problem{c.Reason, fmt.Sprintf("the image for kernel %s (%s) is not there: %s", p.Kernel, p.Architecture, cut(c.Message))}
+	}
+	return image.Status.Image, nil
 }

@@ -9,26 +9,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // scene is a hub with clusters.
 type scene struct {
 	*testing.T
 	facts   Facts
+	now     time.Time
 	sources map[string]*corev1.ConfigMap
 }
 
 func newScene(t *testing.T, clusters ...string) *scene {
-	s := &scene{T: t, sources: map[string]*corev1.ConfigMap{"dockerfile": {Data: map[string]string{"dockerfile": "FROM scratch"}}}}
+	s := &scene{T: t, now: time.Unix(1000, 0), sources: map[string]*corev1.ConfigMap{"dockerfile": {Data: map[string]string{"dockerfile": "FROM scratch"}}}}
 	s.facts = Facts{
 		Module: built(), Parcels: map[string]Parcel{}, Images: map[string]*v1alpha1.ModuleImage{},
-		ReadySince: func(string, string) time.Time { return time.Unix(1, 0) },
+		Seen: &rollout.Sightings{},
 	}
 	for _, name := range clusters {
 		s.facts.Targets = append(s.facts.Targets, Target{Name: name, Labels: map[string]string{"name": name}, Claims: map[string]string{KernelsClaim: debian.Kernel}})
@@ -68,9 +71,12 @@ func (s *scene) make(digest string) {
 	}
 }
 
+// later lets time go by.
+func (s *scene) later(d time.Duration) { s.now = s.now.Add(d) }
+
 func (s *scene) decide() *Decision {
 	s.Helper()
-	d, err := Decide(&s.facts, time.Unix(1000, 0))
+	d, err := Decide(&s.facts, s.now)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -152,10 +158,22 @@ func TestWhatAClusterSays(t *testing.T) {
 			},
 			reason: v1beta1.ReasonUnknownSymbol, text: "node-7",
 		},
-		"it is not reached":     {given: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" }, answer: func(r *Report) { r.Ready = metav1.ConditionFalse }, reason: v1beta1.ReasonAgentMissing},
-		"it has told no kernel": {given: func(s *scene) { s.facts.Targets[0].Claims = nil }, reason: v1beta1.ReasonNoKernelMapping, text: "spoke mode"},
+		"it is not reached, and was Ready": {given: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" }, reason: v1beta1.ReasonAgentMissing, text: "lease"},
+		"it is not reached, and unknown": {
+			given: func(s *scene) {
+				s.facts.Targets[0] = Target{Name: "a", Unreachable: "connection refused", Unknown: true}
+			},
+			reason: v1beta1.ReasonAgentMissing, text: "not reached: connection refused",
+		},
+		"it has told no kernel": {given: func(s *scene) { s.facts.Targets[0].Claims = nil }, reason: v1beta1.ReasonAwaitingDelivery, text: "spoke mode"},
 		"no kernel has a mapping": {
 			given: func(s *scene) { s.facts.Targets[0].Claims = map[string]string{KernelsClaim: other.Kernel} }, reason: v1beta1.ReasonNoKernelMapping, text: "no kernel",
+		},
+		"a mapping cannot be read": {
+			given: func(s *scene) {
+				s.facts.Module.Spec.ModuleSpec.ModuleLoader.Container.ContainerImage = "example.com/nic:${KERNEL_VERSON}"
+			},
+			reason: v1beta1.ReasonNoKernelMapping, text: "KERNEL_VERSON",
 		},
 		"the source is missing": {given: func(s *scene) { s.sources = nil }, reason: v1beta1.ReasonBuildInputMissing, text: "dockerfile"},
 	} {
@@ -225,6 +243,128 @@ func TestABadBuildStaysInTheFirstWave(t *testing.T) {
 	}
 	s.expect(d, "a", v1beta1.ReasonLoadFailed, "")
 	s.expect(d, "b", v1beta1.ReasonRollingOut, "turn")
+}
+
+// TestSoak: a cluster counts when it has been Ready for the soak time, all the while, and is reached.
+func TestSoak(t *testing.T) {
+	const soak = time.Hour
+	begin := func(t *testing.T) *scene {
+		s := newScene(t, "a", "b")
+		s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
+			Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}, Soak: &metav1.Duration{Duration: soak},
+		}
+		s.make("sha256:1")
+		s.deliver(s.decide(), nil)
+		if d := s.decide(); s.sent(d) != "a" || !d.Order.Again.Equal(s.now.Add(soak)) {
+			t.Fatalf("sent to %q, again at %s", s.sent(d), d.Order.Again)
+		}
+		return s
+	}
+	report := func(s *scene, change func(*Report)) {
+		p := s.facts.Parcels["a"]
+		change(&p.Report)
+		s.facts.Parcels["a"] = p
+	}
+	for name, tc := range map[string]struct {
+		between func(*scene)
+		sent    string
+	}{
+		"Ready all the while": {between: func(*scene) {}, sent: "a b"},
+		"it has failed meanwhile": {between: func(s *scene) {
+			report(s, func(r *Report) { r.Ready, r.Reason = metav1.ConditionFalse, v1beta1.ReasonLoadFailed })
+			s.decide()
+			report(s, func(r *Report) { r.Ready, r.Reason = metav1.ConditionTrue, v1beta1.ReasonReady })
+		}, sent: "a"},
+		"it went away as it was Ready": {between: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" }, sent: "a"},
+		"it was away meanwhile": {between: func(s *scene) {
+			s.facts.Targets[0].Unreachable = "lease"
+			s.decide()
+			s.facts.Targets[0].Unreachable = ""
+		}, sent: "a"},
+		"a kernel is new there, and its image is being made": {between: func(s *scene) {
+			s.facts.Targets[0].Claims = map[string]string{KernelsClaim: debian.Kernel + "\n" + newer.Kernel}
+			s.declare()
+			s.decide()
+		}, sent: "b"},
+		"another process took over": {between: func(s *scene) { s.facts.Seen = &rollout.Sightings{} }, sent: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begin(t)
+			s.later(soak / 2)
+			tc.between(s)
+			s.decide()
+			s.later(soak / 2)
+			if d := s.decide(); s.sent(d) != tc.sent {
+				t.Errorf("sent to %q, want %q; order %+v", s.sent(d), tc.sent, d.Order)
+			}
+		})
+	}
+	t.Run("a process that finds nothing to do says what the one before said", func(t *testing.T) {
+		s := begin(t)
+		s.decide()
+		s.later(soak)
+		s.deliver(s.decide(), nil)
+		s.decide()
+		s.later(soak)
+		before := StatusOf(s.facts.Module, s.decide(), s.now)
+		s.facts.Seen = &rollout.Sightings{}
+		if diff := cmp.Diff(before, StatusOf(s.facts.Module, s.decide(), s.now)); diff != "" || before.Wave != "" {
+			t.Errorf("wave %q, and then (-before +after):\n%s", before.Wave, diff)
+		}
+	})
+}
+
+// TestAKernelUpgradePassesNoWave: a cluster that has only kernels that are new there gets what it had, and nothing that its wave has not had.
+func TestAKernelUpgradePassesNoWave(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*scene)
+		sent   string
+	}{
+		"nothing else has changed": {change: func(*scene) {}, sent: "a b"},
+		"the driver's source has": {
+			change: func(s *scene) {
+				s.sources["dockerfile"] = &corev1.ConfigMap{Data: map[string]string{"dockerfile": "FROM scratch\n"}}
+			}, sent: "a",
+		},
+		"its image has": {
+			change: func(s *scene) {
+				s.facts.Module.Spec.ModuleSpec.ModuleLoader.Container.ContainerImage = "example.com/nic:2-${KERNEL_FULL_VERSION}"
+			}, sent: "a",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, "a", "b")
+			s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+			s.make("sha256:1")
+			s.deliver(s.decide(), nil)
+			s.deliver(s.decide(), nil)
+			tc.change(s)
+			s.facts.Targets[1].Claims = map[string]string{KernelsClaim: newer.Kernel}
+			s.facts.Images = map[string]*v1alpha1.ModuleImage{}
+			s.make("sha256:2")
+			if tc.sent == "a b" {
+				s.facts.Images[s.facts.Made.For[debian]].Status.Image = "example.com/nic@sha256:1" // what is made already stays
+			}
+			if d := s.decide(); s.sent(d) != tc.sent {
+				t.Errorf("sent to %q, want %q", s.sent(d), tc.sent)
+			}
+		})
+	}
+}
+
+// TestTooManyNewKernels: what was sent stays, and what more is named waits.
+func TestTooManyNewKernels(t *testing.T) {
+	s := newScene(t, "a")
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	s.facts.Targets[0].Claims = map[string]string{KernelsClaim: debian.Kernel + "\n" + newer.Kernel}
+	s.facts.Limited = map[string]map[Platform]bool{"a": {newer: true}}
+	s.make("sha256:1")
+	d := s.decide()
+	s.expect(d, "a", v1beta1.ReasonBuilding, "within an hour")
+	if s.sent(d) != "" || len(d.Recall) > 0 {
+		t.Errorf("sent to %q, recalled from %v", s.sent(d), d.Recall)
+	}
 }
 
 func TestWhatIsNotSelectedIsRecalled(t *testing.T) {

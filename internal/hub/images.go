@@ -3,6 +3,8 @@
 package hub
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +12,9 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/placement"
 )
@@ -18,35 +22,47 @@ import (
 // WantedBy is how a ManagedClusterModule stands in a ModuleImage's wantedBy.
 func WantedBy(name string) string { return "ManagedClusterModule/" + name }
 
+// Asked reports whether a ManagedClusterModule wants an image. A hub makes it, also where an operator of mode cluster stands beside.
+func Asked(image *v1alpha1.ModuleImage) bool {
+	return slices.ContainsFunc(image.Spec.WantedBy, func(by string) bool { return strings.HasPrefix(by, WantedBy("")) })
+}
+
 // Makings are the images that the hub has to make for a ManagedClusterModule.
 type Makings struct {
 	// Specs by the names of their ModuleImages.
 	Specs map[string]*v1alpha1.ModuleImageSpec
 	// For are the names of the ModuleImages of a platform's image; none: it is made elsewhere.
 	For map[Platform]string
-	// Problems say why an image cannot be declared.
-	Problems map[Platform]string
+	// Problems say why a platform cannot be served.
+	Problems map[Platform]Problem
 	// Unmapped platforms have no mapping.
 	Unmapped map[Platform]bool
+	// Declaration tells what is asked for, with all that is built from, from what was asked for before, whatever kernels there are.
+	Declaration string
 }
+
+// Problem is why something cannot be done, with one of a Module's reasons.
+type Problem struct{ Reason, Message string }
 
 // MakingsOf are the images for the platforms of all clusters, each once. They are made in the hub's own namespace, where their Secrets and ConfigMaps are,
 // with the names that they have on spokes: variables have the spoke's namespace.
 func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespace, builder string, sources map[string]*corev1.ConfigMap) (*Makings, error) {
-	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]string{}, Unmapped: map[Platform]bool{}}
+	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]Problem{}, Unmapped: map[Platform]bool{}}
 	module := Whole(m)
-	if module.Spec.ModuleLoader == nil {
-		return made, nil
+	var err error
+	if made.Declaration, err = declaration(m, sources); err != nil || module.Spec.ModuleLoader == nil {
+		return made, err
 	}
-	mapper, err := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
-	if err != nil {
-		return nil, err
-	}
+	mapper, wrong := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
 	for _, p := range platforms {
+		if wrong != nil {
+			made.Problems[p] = Problem{v1beta1.ReasonNoKernelMapping, wrong.Error()}
+			continue
+		}
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		switch {
 		case err != nil:
-			made.Problems[p] = err.Error()
+			made.Problems[p] = Problem{v1beta1.ReasonNoKernelMapping, err.Error()}
 			continue
 		case !found:
 			made.Unmapped[p] = true
@@ -58,7 +74,7 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 		}
 		switch {
 		case err != nil:
-			made.Problems[p] = err.Error()
+			made.Problems[p] = Problem{v1beta1.ReasonBuildInputMissing, err.Error()}
 		case spec != nil:
 			spec.WantedBy = []string{WantedBy(m.Name)}
 			if asked := placement.RetryAsked(m); !asked.IsZero() {
@@ -69,4 +85,20 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 		}
 	}
 	return made, nil
+}
+
+// declaration is a hash of what a ManagedClusterModule asks for, and of what is built from.
+func declaration(m *hubv1beta1.ManagedClusterModule, sources map[string]*corev1.ConfigMap) (string, error) {
+	type content struct {
+		Data   map[string]string
+		Binary map[string][]byte
+	}
+	from := map[string]content{}
+	for name, source := range sources {
+		from[name] = content{source.Data, source.BinaryData}
+	}
+	return kube.Hash(struct {
+		Spec any
+		From map[string]content
+	}{m.Spec.ModuleSpec, from})
 }

@@ -20,8 +20,11 @@ const (
 	NameLabel = "kmm.node.kubernetes.io/managedclustermodule.name"
 	// RevisionAnnotation on a spoke's Module tells one state of it that the hub wanted from others.
 	RevisionAnnotation = "drover.dev/hub-revision"
-	// ContentAnnotation is the same without what depends on the kernels of the cluster.
-	ContentAnnotation = "drover.dev/hub-content"
+	// DeclarationAnnotation tells what was asked for, whatever kernels the cluster has: see [Makings].
+	DeclarationAnnotation = "drover.dev/hub-declaration"
+	// HubAnnotation on a spoke's Module tells which hub it is of, by which transport it came, and how that calls the cluster, with slashes between: two
+	// hubs may send to one cluster, and one hub may know a cluster by two names.
+	HubAnnotation = "drover.dev/hub"
 )
 
 // Whole is the Module that a ManagedClusterModule stands for, builds and signatures included, as it would be on a spoke.
@@ -35,13 +38,12 @@ func Whole(m *hubv1beta1.ManagedClusterModule) *v1beta1.Module {
 // ForCluster is the Module of a cluster that runs some platforms; nil if none of them has a mapping. It has nothing of builds and signatures. Where the
 // hub makes images, each mapping is for a kernel that the cluster has told of, so that no node asks for an image before it is made, and names the image
 // by its digest, so that another build is another Module; else the mappings are as they were.
-func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned map[Platform]string) (*v1beta1.Module, error) {
+func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned map[Platform]string, declaration string) (*v1beta1.Module, error) {
 	module := Whole(m)
 	module.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "Module"}
 	module.Labels = map[string]string{NameLabel: m.Name}
-	made := false
 	if loader := module.Spec.ModuleLoader; loader != nil {
-		if made = makes(&loader.Container); made {
+		if makes(&loader.Container) {
 			mappings, err := literals(module, platforms, pinned)
 			if err != nil || len(mappings) == 0 {
 				return nil, err
@@ -54,23 +56,18 @@ func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned
 	if err != nil {
 		return nil, err
 	}
-	content := revision
-	if made {
-		rest := module.Spec.DeepCopy()
-		rest.ModuleLoader.Container.KernelMappings = nil
-		if content, err = kube.Hash(rest); err != nil {
-			return nil, err
-		}
-	}
-	module.Annotations = map[string]string{RevisionAnnotation: revision, ContentAnnotation: content}
+	module.Annotations = map[string]string{RevisionAnnotation: revision, DeclarationAnnotation: declaration}
 	return module, nil
 }
 
 // Extends reports whether one Module of a cluster is another but for kernels that only one of them knows: no node that has the kernel module would
-// load another one.
+// load another one. The images of new kernels are made of what those of the others were.
 func Extends(have, want *v1beta1.Module) bool {
-	if have.Annotations[ContentAnnotation] != want.Annotations[ContentAnnotation] || have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil {
-		return have.Annotations[RevisionAnnotation] == want.Annotations[RevisionAnnotation]
+	if have.Annotations[RevisionAnnotation] == want.Annotations[RevisionAnnotation] {
+		return true
+	}
+	if have.Annotations[DeclarationAnnotation] != want.Annotations[DeclarationAnnotation] || have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil {
+		return false
 	}
 	known := map[string]*v1beta1.KernelMapping{}
 	for i := range have.Spec.ModuleLoader.Container.KernelMappings {
@@ -84,6 +81,24 @@ func Extends(have, want *v1beta1.Module) bool {
 		}
 	}
 	return true
+}
+
+// Sender is what the annotation [HubAnnotation] says.
+func Sender(hub, transport, cluster string) string { return hub + "/" + transport + "/" + cluster }
+
+// From is a Module with its sender.
+func From(sender string, m *v1beta1.Module) *v1beta1.Module {
+	m = m.DeepCopy()
+	m.Annotations[HubAnnotation] = sender
+	return m
+}
+
+// Of reports whether a Module was sent by a sender. One that names none is nobody's: who sends it next may have it.
+func Of(m *v1beta1.Module, sender string) bool { return m.Annotations[HubAnnotation] == sender }
+
+// OfAnother reports whether a Module was sent by another one.
+func OfAnother(m *v1beta1.Module, sender string) bool {
+	return m.Annotations[HubAnnotation] != "" && !Of(m, sender)
 }
 
 // strip takes builds and signatures out.

@@ -51,7 +51,7 @@ func built() *hubv1beta1.ManagedClusterModule {
 
 func TestAClustersModule(t *testing.T) {
 	m, before := built(), built()
-	module, err := ForCluster(m, []Platform{debian, newer, other}, map[Platform]string{debian: "example.com/nic@sha256:1"})
+	module, err := ForCluster(m, []Platform{debian, newer, other}, map[Platform]string{debian: "example.com/nic@sha256:1"}, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func TestAClustersModule(t *testing.T) {
 // TestClustersAreApart: what one has does not show in another's.
 func TestClustersAreApart(t *testing.T) {
 	m := built()
-	first, err1 := ForCluster(m, []Platform{debian}, nil)
-	second, err2 := ForCluster(m, []Platform{newer}, nil)
-	again, err3 := ForCluster(m, []Platform{debian}, nil)
+	first, err1 := ForCluster(m, []Platform{debian}, nil, "1")
+	second, err2 := ForCluster(m, []Platform{newer}, nil, "1")
+	again, err3 := ForCluster(m, []Platform{debian}, nil, "1")
 	if err1 != nil || err2 != nil || err3 != nil {
 		t.Fatal(err1, err2, err3)
 	}
@@ -107,7 +107,7 @@ func TestModulesThatTheHubMakesNothingFor(t *testing.T) {
 	prebuilt := built()
 	container := &prebuilt.Spec.ModuleSpec.ModuleLoader.Container
 	container.Build, container.Sign, container.KernelMappings[0].Build, container.KernelMappings[0].Sign = nil, nil, nil, nil
-	module, err := ForCluster(prebuilt, nil, nil)
+	module, err := ForCluster(prebuilt, nil, nil, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestModulesThatTheHubMakesNothingFor(t *testing.T) {
 		t.Errorf("the mappings are others:\n%s", diff)
 	}
 	plugin := &hubv1beta1.ManagedClusterModule{Spec: hubv1beta1.ManagedClusterModuleSpec{ModuleSpec: v1beta1.ModuleSpec{DevicePlugin: &v1beta1.DevicePluginSpec{}}}}
-	if module, err := ForCluster(plugin, nil, nil); err != nil || module.Spec.DevicePlugin == nil {
+	if module, err := ForCluster(plugin, nil, nil, "1"); err != nil || module.Spec.DevicePlugin == nil {
 		t.Errorf("without a loader: %v", err)
 	}
 }

@@ -3,9 +3,11 @@
 package hub
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
@@ -21,8 +23,10 @@ type Cluster struct {
 	Labels map[string]string
 	// Sent: the cluster has been given what is wanted now. Else it has nothing, or what was wanted before.
 	Sent bool
-	// Since is when what is wanted now was Ready there; zero: it is not.
-	Since time.Time
+	// Ready: it is, with what it was sent. Away: it is not reached, and what it said last may hold no more.
+	Ready, Away bool
+	// Declaration tells what it is Ready with.
+	Declaration string
 	// Failed is the reason why it will not become Ready by itself; empty: it may.
 	Failed string
 	// Held: its images are there.
@@ -46,10 +50,11 @@ type Order struct {
 }
 
 // OrderOf says which clusters may be given what is wanted now. It is the planner of nodes that decides within a wave; here clusters are sorted into
-// waves, and only the first one that is not done has its turn.
-func OrderOf(spec *hubv1beta1.ClusterRollout, clusters []Cluster, now time.Time) *Order {
-	o := &Order{Send: map[string]bool{}}
+// waves, and only the first one that is not done has its turn. Seen are the times from which soak times count.
+func OrderOf(m *hubv1beta1.ManagedClusterModule, clusters []Cluster, seen *rollout.Sightings, now time.Time) *Order {
+	o, spec := &Order{Send: map[string]bool{}}, m.Spec.Rollout
 	if spec == nil {
+		seen.Forget(types.NamespacedName{Name: m.Name})
 		for i := range clusters {
 			if clusters[i].Held {
 				o.Send[clusters[i].Name] = true
@@ -59,12 +64,16 @@ func OrderOf(spec *hubv1beta1.ClusterRollout, clusters []Cluster, now time.Time)
 	}
 	policy := policyOf(spec)
 	waves, names := sort(spec.Waves, clusters)
+	nodes := nodesOf(slices.Concat(waves...), now)
+	seen.Date(types.NamespacedName{Name: m.Name}, nodes, policy, now)
 	for i, wave := range waves {
+		of := nodes[:len(wave)]
+		nodes = nodes[len(wave):]
 		if o.Number > 0 {
 			o.Waiting += behind(wave)
 			continue
 		}
-		plan := rollout.Make(nodesOf(wave), policy, now)
+		plan := rollout.Make(of, policy, now)
 		for name := range plan.Start {
 			o.Send[name] = true
 		}
@@ -115,15 +124,18 @@ func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, name
 	return sorted, names
 }
 
-// nodesOf are clusters as the planner knows nodes. One that has nothing yet is behind, too: a first Module may be as bad as a later one.
-func nodesOf(clusters []Cluster) []rollout.Node {
+// nodesOf are clusters as the planner knows nodes. One that has nothing yet is behind, too: a first Module may be as bad as a later one. One that is away
+// has its turn when it is back, and keeps nobody else from his.
+func nodesOf(clusters []Cluster, now time.Time) []rollout.Node {
 	nodes := make([]rollout.Node, 0, len(clusters))
 	for i := range clusters {
 		c := &clusters[i]
-		n := rollout.Node{Name: c.Name, Ready: true, Serving: true, Held: c.Held, Late: !c.Held, Stage: rollout.Behind}
+		n := rollout.Node{Name: c.Name, Ready: true, Serving: true, Held: c.Held, Late: !c.Held, Stage: rollout.Behind, Paused: c.Away}
 		if c.Sent {
-			n.Stage, n.Since, n.Failed = rollout.Given, c.Since, c.Failed
-			n.Load = rollout.Load{At: c.Since.Unix()}
+			n.Stage, n.Ready, n.Failed = rollout.Given, !c.Away, c.Failed
+			if c.Ready && !c.Away {
+				n.Since, n.Load = now, rollout.Load{Boot: c.Declaration}
+			}
 		}
 		nodes = append(nodes, n)
 	}

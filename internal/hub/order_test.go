@@ -14,11 +14,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 func TestOrderOfClusters(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	ready := now.Add(-time.Minute)
 	waves := []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"tier": "canary"}}, {Name: "east", Selector: map[string]string{"region": "east"}}}
 	cluster := func(name, labels string, change func(*Cluster)) Cluster {
 		c := Cluster{Name: name, Labels: map[string]string{}, Held: true}
@@ -32,7 +32,9 @@ func TestOrderOfClusters(t *testing.T) {
 		return c
 	}
 	sent := func(c *Cluster) { c.Sent = true }
-	done := func(c *Cluster) { c.Sent, c.Since = true, ready }
+	done := func(c *Cluster) { c.Sent, c.Ready = true, true }
+	away := func(c *Cluster) { c.Away = true }
+	lost := func(c *Cluster) { c.Sent, c.Ready, c.Away = true, true, true }
 	failed := func(c *Cluster) { c.Sent, c.Failed = true, "SymbolMismatch" }
 	late := func(c *Cluster) { c.Held = false }
 
@@ -89,13 +91,21 @@ func TestOrderOfClusters(t *testing.T) {
 			given:    &hubv1beta1.ClusterRollout{MaxConcurrency: ptr.To(intstr.FromInt32(1)), Soak: &metav1.Duration{Duration: time.Hour}},
 			clusters: []Cluster{cluster("a", "", done), cluster("b", "", nil)}, wave: "rest", waiting: 1,
 		},
+		"one that is away waits, and takes nobody's place": {
+			given:    &hubv1beta1.ClusterRollout{MaxConcurrency: ptr.To(intstr.FromInt32(1))},
+			clusters: []Cluster{cluster("a", "", away), cluster("b", "", nil)}, send: "b", wave: "rest", waiting: 1,
+		},
+		"a wave waits for one that is away": {
+			given:    &hubv1beta1.ClusterRollout{Waves: waves},
+			clusters: []Cluster{cluster("a", "tier=canary", lost), cluster("b", "region=east", nil)}, wave: "canary", waiting: 1,
+		},
 		"what has no image yet waits, and keeps nobody else": {
 			given:    &hubv1beta1.ClusterRollout{},
 			clusters: []Cluster{cluster("a", "", late), cluster("b", "", nil)}, send: "b", wave: "rest", waiting: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := OrderOf(tc.given, tc.clusters, now)
+			o := OrderOf(&hubv1beta1.ManagedClusterModule{Spec: hubv1beta1.ManagedClusterModuleSpec{Rollout: tc.given}}, tc.clusters, &rollout.Sightings{}, now)
 			var send []string
 			for _, name := range slices.Sorted(maps.Keys(o.Send)) {
 				if i := slices.IndexFunc(tc.clusters, func(c Cluster) bool { return c.Name == name }); !tc.clusters[i].Sent || tc.given == nil {

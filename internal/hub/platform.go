@@ -25,8 +25,9 @@ const (
 // MaxClaim is how many bytes the value of a claim may have (ClusterClaim's schema).
 const MaxClaim = 1024
 
-// maxPlatforms bounds what is believed of one cluster: each one may be a build. A claim holds less than twice as many.
-const maxPlatforms = 64
+// MaxPlatforms bounds what is believed of one cluster, and how many of it may be new within an hour: each one may be a build. A claim holds less than
+// twice as many.
+const MaxPlatforms = 64
 
 // defaultArchitecture is taken for kernels of which nobody says the processor, as upstream takes it.
 const defaultArchitecture = "amd64"
@@ -46,7 +47,7 @@ func Platforms(claims map[string]string) (found []Platform, left int) {
 	add := func(p Platform) {
 		switch {
 		case known[p]:
-		case !kernelVersion.MatchString(p.Kernel) || !architecture.MatchString(p.Architecture) || len(found) == maxPlatforms:
+		case !kernelVersion.MatchString(p.Kernel) || !architecture.MatchString(p.Architecture) || len(found) == MaxPlatforms:
 			left++
 		default:
 			known[p] = true

@@ -37,11 +37,11 @@ func TestPlatforms(t *testing.T) {
 
 func TestPlatformsAreBounded(t *testing.T) {
 	var text []string
-	for i := range 2 * maxPlatforms {
+	for i := range 2 * MaxPlatforms {
 		text = append(text, fmt.Sprint(i))
 	}
 	got, left := Platforms(map[string]string{KernelsClaim: strings.Join(text, "\n")})
-	if len(got) != maxPlatforms || left != maxPlatforms {
+	if len(got) != MaxPlatforms || left != MaxPlatforms {
 		t.Errorf("%d platforms, %d left out", len(got), left)
 	}
 }

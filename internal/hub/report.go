@@ -4,6 +4,7 @@ package hub
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -83,9 +84,10 @@ func (r *Report) bound() {
 	}
 }
 
-// cut makes one line of a text, and not too long a one.
+// cut makes one line of a text, and not too long a one. It is shown in terminals: nothing in it may steer them.
 func cut(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
+	steers := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), steers), " ")
 	if len(text) <= maxMessage {
 		return text
 	}

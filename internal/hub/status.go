@@ -21,13 +21,15 @@ import (
 // ConditionApplied of a ManagedClusterModule: all its clusters have what is wanted.
 const ConditionApplied = "Applied"
 
-// maxWorst is how many clusters a status names.
-const maxWorst = 10
+const (
+	// maxClusters is how many clusters a status names, maxMessages of how many of them it says more than a reason.
+	maxClusters, maxMessages = 256, 10
+)
 
 // StatusOf sums up. Of the status before, only times are taken, of what has not changed since.
 func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *hubv1beta1.ManagedClusterModuleStatus {
 	s := &hubv1beta1.ManagedClusterModuleStatus{ObservedGeneration: m.Generation, NumberDesired: int32(len(d.States)), Wave: d.Order.Wave}
-	var bad []State
+	var bad, good []State
 	images := 0
 	for _, one := range d.States {
 		s.ModuleLoader.DesiredNumber += one.Desired
@@ -44,13 +46,22 @@ func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *h
 		}
 		if one.Ready {
 			s.NumberReady++
+			good = append(good, one)
 		} else {
 			bad = append(bad, one)
 		}
 	}
 	slices.SortStableFunc(bad, worse)
-	for _, one := range bad[:min(len(bad), maxWorst)] {
-		s.Worst = append(s.Worst, hubv1beta1.ClusterStatus{Name: one.Name, Reason: one.Reason, Message: one.Message})
+	all := slices.Concat(bad, good)
+	for i, one := range all[:min(len(all), maxClusters)] {
+		c := hubv1beta1.ClusterStatus{Name: one.Name, Ready: one.Ready, DesiredNumber: one.Desired, AvailableNumber: one.Available}
+		if !one.Ready {
+			c.Reason = one.Reason
+		}
+		if !one.Ready && i < maxMessages {
+			c.Message = one.Message
+		}
+		s.Clusters = append(s.Clusters, c)
 	}
 	for _, c := range []metav1.Condition{readyOf(s, d, bad), imagesOf(s, d, images), appliedOf(s, bad)} {
 		c.ObservedGeneration, c.LastTransitionTime = m.Generation, metav1.NewTime(now.Truncate(time.Second))
@@ -58,6 +69,33 @@ func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *h
 			c.LastTransitionTime = before.LastTransitionTime
 		}
 		s.Conditions = append(s.Conditions, c)
+	}
+	return s
+}
+
+// Left is how a cluster stands that has not lost the Module of a ManagedClusterModule that is being deleted.
+func Left(t *Target, reached bool) State {
+	s := State{Name: t.Name, Reason: v1beta1.ReasonUnloading, Message: "the cluster unloads it"}
+	if !reached {
+		s.Reason = v1beta1.ReasonAgentMissing
+		s.Message = unreached(t) + "; it keeps its Module until it is, or until the hub knows it no more"
+	}
+	return s
+}
+
+// Keeps is how a cluster stands that does not let the Module be deleted.
+func Keeps(t *Target, err error) State {
+	return State{Name: t.Name, Refused: true, Reason: v1beta1.ReasonDeliveryRefused, Message: "the Module cannot be deleted there: " + cut(err.Error())}
+}
+
+// Leaving sums up a ManagedClusterModule that is being deleted, and waits for some clusters.
+func Leaving(m *hubv1beta1.ManagedClusterModule, left []State, now time.Time) *hubv1beta1.ManagedClusterModuleStatus {
+	s := StatusOf(m, &Decision{States: left, Order: &Order{}}, now)
+	slices.SortStableFunc(left, worse)
+	ready := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady)
+	ready.Message = fmt.Sprintf("is being deleted; waits for %d clusters; cluster %s: %s", len(left), left[0].Name, left[0].Message)
+	if more := others(left); more != "" {
+		ready.Message += "; " + more
 	}
 	return s
 }

@@ -19,6 +19,8 @@ type Target struct {
 	Claims map[string]string
 	// Unreachable says why nothing can be sent to it now, or heard of it; empty: it can.
 	Unreachable string
+	// Unknown: this process has not heard of it yet, neither what it runs nor what it has.
+	Unknown bool
 }
 
 // Parcel is what a cluster was sent last for one ManagedClusterModule, and what became of it.
@@ -31,6 +33,9 @@ type Parcel struct {
 // ErrAbsent says that what a transport needs is not installed on the hub. It may come.
 var ErrAbsent = errors.New("is not installed")
 
+// ErrBeginning says that a transport has just begun to look. What it finds is an event.
+var ErrBeginning = errors.New("has not looked at its clusters yet")
+
 // Transport brings Modules to clusters, and back what became of them. It keeps nothing itself: what was sent stands where it was sent.
 type Transport interface {
 	// Name is one word for messages.
@@ -38,11 +43,11 @@ type Transport interface {
 	// Watch calls changed with the name of a ManagedClusterModule when what clusters have for it, or say of it, may have changed, and with "" when all of
 	// them may be concerned, until ctx ends.
 	Watch(ctx context.Context, changed func(name string)) error
-	// Targets are the clusters that it reaches. The error wraps [ErrAbsent] where there is nothing to ask.
+	// Targets are the clusters that it reaches. The error wraps [ErrAbsent] where there is nothing to ask, and [ErrBeginning] where it is too early to.
 	Targets(ctx context.Context) ([]Target, error)
 	// Parcels are what clusters have for a ManagedClusterModule, by their names. A cluster that is no target any more may be among them.
 	Parcels(ctx context.Context, name string) (map[string]Parcel, error)
-	// Send brings a Module to a cluster, if that has not just this already.
+	// Send brings a Module to a cluster, if that has not just this already. One that is not reached is an event when it is.
 	Send(ctx context.Context, cluster string, m *v1beta1.Module) error
 	// Recall takes a Module back from a cluster, which unloads it by its own rules. Gone: nothing is left of it.
 	Recall(ctx context.Context, cluster string, m types.NamespacedName) (gone bool, err error)

@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -51,8 +52,7 @@ func WorkOf(cluster string, m *v1beta1.Module) (*workv1.ManifestWork, error) {
 				UpdateStrategy: &workv1.UpdateStrategy{
 					Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: &workv1.ServerSideApplyConfig{Force: true, FieldManager: "work-agent-drover"},
 				},
-				FeedbackRules:      []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: feedback}},
-				FeedbackScrapeType: workv1.FeedbackWatchType,
+				FeedbackRules: []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: feedback}},
 			}},
 		},
 	}, nil
@@ -77,7 +77,7 @@ func ReportOfWork(work *workv1.ManifestWork) Report {
 	if applied != nil && applied.ObservedGeneration == work.Generation {
 		r.Applied = applied.Status == metav1.ConditionTrue
 		if !r.Applied {
-			r.Refused = applied.Message
+			r.Refused = cmp.Or(applied.Message, applied.Reason)
 		}
 	}
 	for i := range work.Status.ResourceStatus.Manifests {
@@ -91,7 +91,7 @@ func ReportOfWork(work *workv1.ManifestWork) Report {
 }
 
 func (r *Report) read(manifest *workv1.ManifestCondition) {
-	if c := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied); c != nil && !r.Applied && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied); c != nil && r.Refused != "" && c.Status == metav1.ConditionFalse {
 		r.Refused = c.Message // says more than the work's
 	}
 	text, number := map[string]string{}, map[string]int64{}

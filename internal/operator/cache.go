@@ -55,6 +55,17 @@ func cacheOptions(dra bool) (cache.Options, error) {
 	return cache.Options{DefaultTransform: slim, ByObject: kinds}, nil
 }
 
+// spokeCache leaves of ConfigMaps the one that a spoke writes: it may not look at others.
+func spokeCache(options *cache.Options, namespace string) {
+	for kind := range options.ByObject {
+		if _, ok := kind.(*corev1.ConfigMap); ok {
+			delete(options.ByObject, kind)
+		}
+	}
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, direct.Platforms)
+	options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {FieldSelector: only}}}
+}
+
 // hubCache keeps of a hub's own cluster what images are made with, and of Secrets only those that stand for clusters, which are in the operator's namespace.
 func hubCache(namespace string) (cache.Options, error) {
 	made, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)

@@ -128,7 +128,11 @@ func (o *Options) cache(mapper meta.RESTMapper) (cache.Options, error) {
 	if o.DRA, err = kube.ServesDRA(mapper); err != nil {
 		return cache.Options{}, err
 	}
-	return cacheOptions(o.DRA)
+	options, err := cacheOptions(o.DRA)
+	if err == nil && o.Mode == ModeSpoke {
+		spokeCache(&options, o.Namespace)
+	}
+	return options, err
 }
 
 // newMapper makes what knows the kinds that the API server serves. It asks when it is asked.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,10 +20,12 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/controller/moduleimage"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 )
@@ -33,6 +36,8 @@ const Name = "drover-operator"
 const (
 	namespaceVariable = "OPERATOR_NAMESPACE"
 	defaultNamespace  = "drover-system"
+	// managedVariable is upstream's.
+	managedVariable = "KMM_MANAGED"
 )
 
 // Mode is what an operator does in its cluster.
@@ -104,7 +109,7 @@ func ParseFlags(args []string) (*Options, error) {
 	ctrlconfig.RegisterFlags(set)
 	logging := textlogger.NewConfig()
 	logging.AddFlags(set)
-	set.StringVar(&mode, "mode", string(ModeCluster), "what the operator does: cluster (images and nodes of this cluster), hub (images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
+	set.StringVar(&mode, "mode", string(defaultMode(os.Getenv)), "what the operator does: cluster (images and nodes of this cluster), hub (images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
 	set.StringVar(&o.Namespace, "namespace", envOr(namespaceVariable, defaultNamespace),
 		"namespace of the operator; default from $"+namespaceVariable)
 	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required, but for a hub)")
@@ -155,6 +160,14 @@ func ParseFlags(args []string) (*Options, error) {
 	}
 	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
 	return o, o.validate()
+}
+
+// defaultMode is a spoke's where the environment has what upstream's bundle for spokes sets.
+func defaultMode(env func(string) string) Mode {
+	if managed, err := strconv.ParseBool(env(managedVariable)); err == nil && managed {
+		return ModeSpoke
+	}
+	return ModeCluster
 }
 
 func parseMode(text string) (Mode, error) {
@@ -210,7 +223,8 @@ func (o *Options) Makes() bool {
 
 // Images are the options of the controller that has images built and signed.
 func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {
-	return moduleimage.Options{Gate: g, Problems: problems, Pipeline: pipeline.Options{
+	mine := func(image *v1alpha1.ModuleImage) bool { return hub.Asked(image) == (o.Mode == ModeHub) }
+	return moduleimage.Options{Gate: g, Problems: problems, Mine: mine, Pipeline: pipeline.Options{
 		SignerImage: o.SignerImage, BuildahImage: o.BuildImage, HostModules: o.BuildHostModules, User: o.CarrierUser, Deadline: o.BuildTimeout,
 		BuildRequests: o.BuildRequests, BuildLimits: o.BuildLimits,
 		Delivery: o.DeliveryMode,

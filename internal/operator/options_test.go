@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
@@ -43,6 +44,22 @@ func TestOptionalControllersRunWhereTheyAreNamed(t *testing.T) {
 	for flag, then := range map[string]bool{"*": false, "*,ooto": true, "ooto": true, "*,ooto,-ooto": false} {
 		if got := (&Options{Controllers: strings.Split(flag, ",")}).enabled("ooto"); got != then {
 			t.Errorf("--controllers=%s: ooto runs: %t", flag, got)
+		}
+	}
+}
+
+// TestEachOperatorMakesItsImages: a hub those that ManagedClusterModules want, an operator of the cluster beside it the others.
+func TestEachOperatorMakesItsImages(t *testing.T) {
+	for mode, mine := range map[Mode]map[string]bool{
+		ModeCluster: {"Module/m": true, "ManagedClusterModule/m": false, "Module/m ManagedClusterModule/m": false},
+		ModeHub:     {"Module/m": false, "ManagedClusterModule/m": true, "Module/m ManagedClusterModule/m": true},
+	} {
+		o := &Options{Mode: mode}
+		for by, want := range mine {
+			image := &v1alpha1.ModuleImage{Spec: v1alpha1.ModuleImageSpec{WantedBy: strings.Fields(by)}}
+			if got := o.Images(nil, nil).Mine(image); got != want {
+				t.Errorf("mode %s makes what %s wants: %t", mode, by, got)
+			}
 		}
 	}
 }

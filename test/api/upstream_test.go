@@ -19,6 +19,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
@@ -32,12 +33,22 @@ const (
 	// fieldList holds the names of upstream's fields, for machines without its CRDs.
 	fieldList = "../../api/kmm/v1beta1/testdata/upstream-fields.txt"
 	ourCRDs   = "../../config/crd/bases"
+	hubCRD    = "hub.kmm.sigs.x-k8s.io_managedclustermodules.yaml"
 )
+
+// ours is the path of one of our CRDs.
+func ours(file string) string {
+	if file == hubCRD {
+		return filepath.Join("../../config/hub", file)
+	}
+	return filepath.Join(ourCRDs, file)
+}
 
 // kinds are the CRDs whose fields must all be ours too, and the Go types that hold them.
 var kinds = map[string]func() any{
 	"kmm.sigs.x-k8s.io_modules.yaml":            func() any { return &v1beta1.Module{} },
 	"kmm.sigs.x-k8s.io_nodemodulesconfigs.yaml": func() any { return &v1beta1.NodeModulesConfig{} },
+	hubCRD: func() any { return &hubv1beta1.ManagedClusterModule{} },
 	// Of a kind with two versions, a file's name is followed by the version.
 	"kmm.sigs.x-k8s.io_preflightvalidations.yaml@v1beta1": func() any { return &v1beta1.PreflightValidation{} },
 	"kmm.sigs.x-k8s.io_preflightvalidations.yaml@v1beta2": func() any { return &v1beta2.PreflightValidation{} },
@@ -107,17 +118,17 @@ func TestUpstreamFieldsAreOurs(t *testing.T) {
 	dir := upstream(t)
 	var listed []string
 	for _, file := range slices.Sorted(maps.Keys(kinds)) {
-		ours := map[string]field{}
-		fields(schemaOf(t, filepath.Join(ourCRDs, file)), "", ours)
+		have := map[string]field{}
+		fields(schemaOf(t, ours(file)), "", have)
 		if dir == "" {
-			checkNames(t, file, ours)
+			checkNames(t, file, have)
 			continue
 		}
 		theirs := map[string]field{}
 		fields(schemaOf(t, filepath.Join(dir, file)), "", theirs)
 		for _, name := range slices.Sorted(maps.Keys(theirs)) {
 			listed = append(listed, file+" "+name)
-			got, ok := ours[name]
+			got, ok := have[name]
 			want := theirs[name]
 			if want.Required {
 				got.Required = true // it is allowed to ask for less
@@ -171,12 +182,12 @@ func checkNames(t *testing.T, file string, ours map[string]field) {
 // TestUpstreamFieldsRoundTrip fills every field of upstream's schema and reads it into our Go types and back.
 func TestUpstreamFieldsRoundTrip(t *testing.T) {
 	dir := upstream(t)
-	if dir == "" {
-		// Our schema has all of upstream's fields, which the test above shows without its CRDs.
-		dir = ourCRDs
-	}
 	for file, into := range kinds {
-		schema := schemaOf(t, filepath.Join(dir, file))
+		path := filepath.Join(dir, file)
+		if dir == "" {
+			path = ours(file) // has all of upstream's fields, which the test above shows without its CRDs
+		}
+		schema := schemaOf(t, path)
 		given := map[string]any{}
 		for _, part := range []string{"spec", "status"} {
 			property := schema.Properties[part]

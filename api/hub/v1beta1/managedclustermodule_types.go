@@ -15,6 +15,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=mcm
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must be no more than 63 bytes: it is the value of a label"
 // +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.numberDesired`
 // +kubebuilder:printcolumn:name="Applied",type=integer,JSONPath=`.status.numberApplied`
 // +kubebuilder:printcolumn:name="Ready-Clusters",type=integer,JSONPath=`.status.numberReady`
@@ -136,16 +137,17 @@ type ManagedClusterModuleStatus struct {
 	// +optional
 	ModuleLoader v1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
 
-	// wave is the name of the wave that is being changed. Empty when no cluster waits, or without waves.
+	// wave is the name of the first wave that is not Ready with what is wanted. Empty when all are, or without rollout.
 	// +optional
 	Wave string `json:"wave,omitempty"`
 
-	// worst are clusters that are not Ready, the worst first. There may be more.
+	// clusters are how the selected ones stand: first those that are not Ready, the worst of them first, then the others by name. Of more than 256, the rest
+	// is left out.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=10
-	Worst []ClusterStatus `json:"worst,omitempty"`
+	// +kubebuilder:validation:MaxItems=256
+	Clusters []ClusterStatus `json:"clusters,omitempty"`
 }
 
 // ClusterStatus is how one cluster stands.
@@ -153,10 +155,22 @@ type ClusterStatus struct {
 	// name of the cluster.
 	Name string `json:"name"`
 
-	// reason why it is not Ready, one of those of a Module's conditions.
-	Reason string `json:"reason"`
+	// ready: the Module is Ready there as it is here.
+	Ready bool `json:"ready"`
 
-	// message says what is wrong, and on which node.
+	// desiredNumber is the number of nodes that shall have the kernel module, as far as the cluster tells.
+	// +optional
+	DesiredNumber int32 `json:"desiredNumber,omitempty"`
+
+	// availableNumber is the number of nodes that have it.
+	// +optional
+	AvailableNumber int32 `json:"availableNumber,omitempty"`
+
+	// reason why it is not Ready, one of those of a Module's conditions.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says what is wrong, and on which node. Of the ten worst clusters alone.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -160,8 +160,8 @@ func (in *ManagedClusterModuleStatus) DeepCopyInto(out *ManagedClusterModuleStat
 		}
 	}
 	out.ModuleLoader = in.ModuleLoader
-	if in.Worst != nil {
-		in, out := &in.Worst, &out.Worst
+	if in.Clusters != nil {
+		in, out := &in.Clusters, &out.Clusters
 		*out = make([]ClusterStatus, len(*in))
 		copy(*out, *in)
 	}

@@ -39,7 +39,7 @@ const (
 	owner client.FieldOwner = "drover-claims"
 	// together is how long it is waited for more nodes: a hub looks at all its clusters for each change of one.
 	together = 10 * time.Second
-	// again is how often it is looked whether Open Cluster Management has come.
+	// again is how often it is looked whether what was said still stands, and whether Open Cluster Management has come, or come back.
 	again = time.Minute
 )
 
@@ -113,7 +113,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("look for ClusterClaims: %w", err)
 	}
-	return reconcile.Result{}, c.claim(ctx, said)
+	return reconcile.Result{RequeueAfter: again}, c.claim(ctx, said)
 }
 
 // tell writes the ConfigMap.

@@ -31,8 +31,10 @@ import (
 	hubac "github.com/drover-project/drover/api/hub/v1beta1/applyconfiguration/hub/v1beta1"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/rollout"
 )
 
 // +kubebuilder:rbac:groups=hub.kmm.sigs.x-k8s.io,resources=managedclustermodules,verbs=get;list;watch;patch
@@ -48,6 +50,8 @@ const Finalizer = "drover.dev/hub"
 type Options struct {
 	// Namespace is the operator's: images are made there.
 	Namespace string
+	// Hub tells this hub from others that send to the same clusters: the UID of its namespace kube-system.
+	Hub string
 	// BuildahImage builds from Dockerfiles.
 	BuildahImage string
 	// Transports reach the clusters. One that two of them reach is the first one's.
@@ -65,7 +69,9 @@ type Controller struct {
 	client  client.Client
 	live    client.Reader
 	options Options
-	seen    sightings
+	seen    rollout.Sightings
+	// kernels are what clusters said of theirs.
+	kernels *kernel.Newcomers[hub.Platform]
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
@@ -73,7 +79,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Controller{client: c, live: live, options: o}
+	return &Controller{client: c, live: live, options: o, kernels: kernel.NewNewcomers[hub.Platform](hub.MaxPlatforms)}
 }
 
 // Reconcile makes what is missing, sends what is there, and says how the clusters stand.
@@ -85,8 +91,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.client.Get(ctx, request.NamespacedName, m); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("get ManagedClusterModule: %w", err)
 	} else if err != nil {
-		c.seen.forget(request.Name)
-		return reconcile.Result{}, nil
+		c.seen.Forget(request.NamespacedName)
+		return reconcile.Result{}, c.orphans(ctx, request.Name)
 	}
 	if m.DeletionTimestamp != nil {
 		return reconcile.Result{}, c.leave(ctx, m)
@@ -94,79 +100,113 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := kube.AddFinalizer(ctx, c.client, m, Finalizer); err != nil {
 		return reconcile.Result{}, err
 	}
-	facts, reach, err := c.observe(ctx, m)
+	o, err := c.observe(ctx, m)
+	if errors.Is(err, hub.ErrBeginning) {
+		return reconcile.Result{}, nil // it will be an event
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := c.want(ctx, m, facts); err != nil {
-		return reconcile.Result{}, err
-	}
+	// An image that cannot be asked for keeps nothing from clusters that do without.
+	wanted := c.want(ctx, m, &o.Facts)
 	now := c.options.Clock.Now()
-	d, err := hub.Decide(facts, now)
+	d, err := hub.Decide(&o.Facts, now)
 	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, errors.Join(wanted, err)
 	}
-	acted := c.act(ctx, m, d, reach)
-	result := reconcile.Result{}
+	acted := c.act(ctx, m, d, o.reach)
+	result := reconcile.Result{RequeueAfter: o.again}
 	if at := d.Order.Again; !at.IsZero() {
-		result.RequeueAfter = max(at.Sub(now), time.Second)
+		result.RequeueAfter = sooner(result.RequeueAfter, max(at.Sub(now), time.Second))
 	}
-	return result, errors.Join(acted, c.report(ctx, m, hub.StatusOf(m, d, now)))
+	return result, errors.Join(wanted, acted, c.report(ctx, m, hub.StatusOf(m, d, now)))
 }
 
-// observe reads everything that is decided from. reach is the transport of each cluster, of those that are left as well.
-func (c *Controller) observe(ctx context.Context, m *hubv1beta1.ManagedClusterModule) (*hub.Facts, map[string]hub.Transport, error) {
-	facts := &hub.Facts{Module: m, Parcels: map[string]hub.Parcel{}, ReadySince: func(cluster, revision string) time.Time {
-		return c.seen.since(m.Name, cluster, revision, c.options.Clock.Now())
-	}}
-	reach := map[string]hub.Transport{}
+// sooner is the shorter of two times, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// observed is everything that is decided from.
+type observed struct {
+	hub.Facts
+	// reach is the transport of each cluster, of those that are left as well.
+	reach map[string]hub.Transport
+	// again is when time alone makes more of it; 0: it does not.
+	again time.Duration
+}
+
+func (c *Controller) observe(ctx context.Context, m *hubv1beta1.ManagedClusterModule) (*observed, error) {
+	o := &observed{Facts: hub.Facts{Module: m, Parcels: map[string]hub.Parcel{}, Seen: &c.seen}, reach: map[string]hub.Transport{}}
 	var all []hub.Target
 	for _, t := range c.options.Transports {
 		targets, err := t.Targets(ctx)
 		if errors.Is(err, hub.ErrAbsent) {
-			facts.Absent = append(facts.Absent, t.Name())
+			o.Absent = append(o.Absent, t.Name())
 			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("clusters by %s: %w", t.Name(), err)
+			return nil, fmt.Errorf("clusters by %s: %w", t.Name(), err)
 		}
 		parcels, err := t.Parcels(ctx, m.Name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("what clusters have by %s: %w", t.Name(), err)
+			return nil, fmt.Errorf("what clusters have by %s: %w", t.Name(), err)
 		}
 		for _, target := range targets {
-			if reach[target.Name] == nil {
-				reach[target.Name] = t
+			if o.reach[target.Name] == nil {
+				o.reach[target.Name] = t
 				all = append(all, target)
 			}
 		}
 		for cluster, parcel := range parcels {
-			if reach[cluster] == nil {
-				reach[cluster] = t
+			if o.reach[cluster] == nil {
+				o.reach[cluster] = t
 			}
-			if reach[cluster] == t {
-				facts.Parcels[cluster] = parcel
+			if o.reach[cluster] == t {
+				o.Parcels[cluster] = parcel
 			}
 		}
 	}
-	facts.Targets = hub.Selected(m, all)
+	o.Targets = hub.Selected(m, all)
 	var err error
-	if facts.Made, err = c.makings(ctx, m, facts.Targets); err != nil {
-		return nil, nil, err
+	if o.Made, err = c.makings(ctx, m, c.platforms(o, all)); err != nil {
+		return nil, err
 	}
-	facts.Images, err = c.images(ctx)
-	return facts, reach, err
+	o.Images, err = c.images(ctx)
+	return o, err
 }
 
-// makings are the images for what all clusters run.
-func (c *Controller) makings(ctx context.Context, m *hubv1beta1.ManagedClusterModule, targets []hub.Target) (*hub.Makings, error) {
-	known := map[hub.Platform]bool{}
-	for _, t := range targets {
+// platforms are what the selected clusters run, each once, but for those of clusters that name too many, which wait.
+func (c *Controller) platforms(o *observed, all []hub.Target) []hub.Platform {
+	now, exists, found := c.options.Clock.Now(), map[string]bool{}, map[hub.Platform]bool{}
+	for i := range all {
+		exists[all[i].Name] = true
+	}
+	o.Limited = map[string]map[hub.Platform]bool{}
+	for _, t := range o.Targets {
 		platforms, _ := hub.Platforms(t.Claims)
 		for _, p := range platforms {
-			known[p] = true
+			ok, left := c.kernels.Allow(t.Name, p, now)
+			if ok {
+				found[p] = true
+				continue
+			}
+			if o.Limited[t.Name] == nil {
+				o.Limited[t.Name] = map[hub.Platform]bool{}
+			}
+			o.Limited[t.Name][p] = true
+			o.again = sooner(o.again, left)
 		}
 	}
+	c.kernels.Keep(exists, now)
+	return slices.Collect(maps.Keys(found))
+}
+
+// makings are the images for platforms.
+func (c *Controller) makings(ctx context.Context, m *hubv1beta1.ManagedClusterModule, platforms []hub.Platform) (*hub.Makings, error) {
 	sources := map[string]*corev1.ConfigMap{}
 	for _, name := range pipeline.Sources(hub.Whole(m)) {
 		source := &corev1.ConfigMap{}
@@ -178,7 +218,7 @@ func (c *Controller) makings(ctx context.Context, m *hubv1beta1.ManagedClusterMo
 			sources[name] = source
 		}
 	}
-	made, err := hub.MakingsOf(m, slices.Collect(maps.Keys(known)), c.options.Namespace, c.options.BuildahImage, sources)
+	made, err := hub.MakingsOf(m, platforms, c.options.Namespace, c.options.BuildahImage, sources)
 	if err != nil {
 		return nil, fmt.Errorf("ManagedClusterModule %s: %w", m.Name, err)
 	}
@@ -205,6 +245,9 @@ func (c *Controller) want(ctx context.Context, m *hubv1beta1.ManagedClusterModul
 		if have := f.Images[name]; have == nil || !right(m, f.Made.Specs[name], have) {
 			errs = append(errs, c.ask(ctx, m, name, f.Made.Specs[name], have))
 		}
+	}
+	if slices.ContainsFunc(f.Targets, func(t hub.Target) bool { return t.Unknown }) {
+		return errors.Join(errs...) // it may run what an image is for
 	}
 	return errors.Join(append(errs, c.release(ctx, m.Name, f.Images, f.Made.Specs))...)
 }
@@ -256,57 +299,29 @@ func (c *Controller) release(ctx context.Context, name string, all map[string]*v
 	return errors.Join(errs...)
 }
 
-// act sends and recalls. One cluster that cannot be written to keeps nothing from the others.
+// act sends and recalls, at many clusters at a time. One that cannot be written to keeps nothing from the others, and the decision says so.
 func (c *Controller) act(ctx context.Context, m *hubv1beta1.ManagedClusterModule, d *hub.Decision, reach map[string]hub.Transport) error {
-	var errs []error
-	for _, cluster := range slices.Sorted(maps.Keys(d.Send)) {
+	var mu sync.Mutex
+	failed := func(cluster string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		d.Fail(cluster, err)
+	}
+	sent := kube.Each(ctx, atOnce, slices.Sorted(maps.Keys(d.Send)), func(ctx context.Context, cluster string) error {
 		if err := reach[cluster].Send(ctx, cluster, d.Send[cluster]); err != nil {
-			errs = append(errs, fmt.Errorf("send to cluster %s: %w", cluster, err))
+			failed(cluster, err)
+			return fmt.Errorf("send to cluster %s: %w", cluster, err)
 		}
-	}
+		return nil
+	})
 	key := types.NamespacedName{Namespace: m.Spec.SpokeNamespace, Name: m.Name}
-	for _, cluster := range d.Recall {
+	recalled := kube.Each(ctx, atOnce, d.Recall, func(ctx context.Context, cluster string) error {
 		if _, err := reach[cluster].Recall(ctx, cluster, key); err != nil {
-			errs = append(errs, fmt.Errorf("recall from cluster %s: %w", cluster, err))
+			return fmt.Errorf("recall from cluster %s: %w", cluster, err)
 		}
-	}
-	return errors.Join(errs...)
-}
-
-// leave recalls the Module from all clusters, and lets go when none has it any more.
-func (c *Controller) leave(ctx context.Context, m *hubv1beta1.ManagedClusterModule) error {
-	left := 0
-	key := types.NamespacedName{Namespace: m.Spec.SpokeNamespace, Name: m.Name}
-	for _, t := range c.options.Transports {
-		parcels, err := t.Parcels(ctx, m.Name)
-		if errors.Is(err, hub.ErrAbsent) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("what clusters have by %s: %w", t.Name(), err)
-		}
-		for cluster := range parcels {
-			gone, err := t.Recall(ctx, cluster, key)
-			if err != nil {
-				return fmt.Errorf("recall from cluster %s: %w", cluster, err)
-			}
-			if !gone {
-				left++
-			}
-		}
-	}
-	if left > 0 {
-		return nil // each one that goes is an event
-	}
-	all, err := c.images(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.release(ctx, m.Name, all, nil); err != nil {
-		return err
-	}
-	c.seen.forget(m.Name)
-	return kube.RemoveFinalizer(ctx, c.client, m, Finalizer)
+		return nil
+	})
+	return errors.Join(sent, recalled)
 }
 
 // report writes the status where it says something new.
@@ -326,38 +341,4 @@ func (c *Controller) report(ctx context.Context, m *hubv1beta1.ManagedClusterMod
 	}
 	c.options.Recorder.Changed(m, m.Status.Conditions, status.Conditions)
 	return nil
-}
-
-// sightings are since when this process has seen clusters Ready with what they were sent. The zero value has seen none.
-type sightings struct {
-	mu   sync.Mutex
-	seen map[string]map[string]sighting
-}
-
-type sighting struct {
-	revision string
-	at       time.Time
-}
-
-func (s *sightings) since(module, cluster, revision string, now time.Time) time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.seen == nil {
-		s.seen = map[string]map[string]sighting{}
-	}
-	known := s.seen[module]
-	if known == nil {
-		known = map[string]sighting{}
-		s.seen[module] = known
-	}
-	if known[cluster].revision != revision {
-		known[cluster] = sighting{revision, now}
-	}
-	return known[cluster].at
-}
-
-func (s *sightings) forget(module string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.seen, module)
 }

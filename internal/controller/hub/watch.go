@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +35,12 @@ const (
 	passTimeout = 5 * time.Minute
 	// waiting events of transports are more than a burst of all clusters' reports.
 	waiting = 4096
+	// together is how long it is waited for further reports.
+	together = 500 * time.Millisecond
+	// atOnce is at how many clusters something is done at a time: some may hang.
+	atOnce = 32
+	// firstRetry and lastRetry bound the pause after a pass in which something failed. Soak times end meanwhile.
+	firstRetry, lastRetry = time.Second, time.Minute
 )
 
 // SetupWithManager registers the controller and its watches, and has the transports watch their clusters.
@@ -44,8 +51,11 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(&hubv1beta1.ManagedClusterModule{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(wanting)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
-		WatchesRawSource(source.Channel(said, handler.EnqueueRequestsFromMapFunc(c.concerned))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}).
+		WatchesRawSource(source.Channel(said, handler.Funcs{GenericFunc: c.said})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
 		Complete(c)
 	if err != nil {
 		return fmt.Errorf("set up the controller of ManagedClusterModules: %w", err)
@@ -71,6 +81,13 @@ func watching(t hub.Transport, said chan<- event.GenericEvent) manager.Runnable 
 			}
 		})
 	})
+}
+
+// said queues what a transport names. A pass looks at all clusters, and many of them report at a time.
+func (c *Controller) said(ctx context.Context, e event.GenericEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	for _, request := range c.concerned(ctx, e.Object) {
+		q.AddAfter(request, together)
+	}
 }
 
 // concerned is the ManagedClusterModule that a transport named, or all.

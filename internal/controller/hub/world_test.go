@@ -68,8 +68,8 @@ func newWorld(t *testing.T) *world {
 	as, err := client.New(e.Config(t, operator.HubName), client.Options{Scheme: scheme})
 	w.must(err)
 	w.control = controller.New(as, as, controller.Options{
-		Namespace: env.OperatorNamespace, BuildahImage: "q/buildah@" + digest, Gate: &gate.Gate{},
-		Transports: []hub.Transport{ocm.New(as, nil)},
+		Namespace: env.OperatorNamespace, BuildahImage: "q/buildah@" + digest, Gate: &gate.Gate{}, Hub: self,
+		Transports: []hub.Transport{ocm.New(as, nil, self)},
 	})
 	w.must(admin.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: w.name}, Data: map[string]string{"dockerfile": "FROM scratch"},
@@ -109,10 +109,18 @@ func (w *world) cluster(short string, kernels ...string) string {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"world": w.name, "cluster": short}}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	w.must(w.admin.Create(w.Context(), c))
+	w.claims(name, kernels...)
+	return name
+}
+
+// claims has a cluster say what it runs.
+func (w *world) claims(cluster string, kernels ...string) {
+	w.Helper()
+	c := &clusterv1.ManagedCluster{}
+	w.must(w.admin.Get(w.Context(), client.ObjectKey{Name: cluster}, c))
 	c.Status.ClusterClaims = []clusterv1.ManagedClusterClaim{{Name: hub.KernelsClaim, Value: strings.Join(kernels, "\n")}}
 	c.Status.Conditions = []metav1.Condition{}
 	w.must(w.admin.Status().Update(w.Context(), c))
-	return name
 }
 
 // module asks for one that is built.
@@ -138,10 +146,24 @@ func (w *world) module(change ...func(*hubv1beta1.ManagedClusterModule)) *hubv1b
 // pass reconciles, and reads the status.
 func (w *world) pass(m *hubv1beta1.ManagedClusterModule) {
 	w.Helper()
-	if _, err := w.control.Reconcile(w.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: m.Name}}); err != nil {
-		w.Fatal(err)
+	w.must(w.try(m))
+}
+
+// fails is a pass in which something fails, and why.
+func (w *world) fails(m *hubv1beta1.ManagedClusterModule) error {
+	w.Helper()
+	err := w.try(m)
+	if err == nil {
+		w.Fatal("nothing failed")
 	}
+	return err
+}
+
+func (w *world) try(m *hubv1beta1.ManagedClusterModule) error {
+	w.Helper()
+	_, err := w.control.Reconcile(w.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: m.Name}})
 	w.must(client.IgnoreNotFound(w.admin.Get(w.Context(), client.ObjectKeyFromObject(m), m)))
+	return err
 }
 
 // images are those that are asked for.

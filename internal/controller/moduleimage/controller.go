@@ -35,6 +35,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 )
@@ -51,6 +52,8 @@ import (
 type Options struct {
 	// Pipeline says how Jobs are rendered.
 	Pipeline pipeline.Options
+	// Mine chooses images where another operator of the cluster makes others; nil: all.
+	Mine func(*v1alpha1.ModuleImage) bool
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
 	// Problems is told what keeps an image from being declared, under [delivery.AllNodes].
@@ -59,13 +62,17 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
+// maxKernels is for how many kernels that are new on it a node has images made within an hour: an upgrade that is tried, taken back and tried again takes
+// three.
+const maxKernels = 4
+
 // Controller is both reconcilers.
 type Controller struct {
 	client  client.Client
 	live    client.Reader
 	options Options
 	// kernels are what nodes said of theirs.
-	kernels kernels
+	kernels *kernel.Newcomers[platform]
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
@@ -73,7 +80,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Controller{client: c, live: live, options: o}
+	return &Controller{client: c, live: live, options: o, kernels: kernel.NewNewcomers[platform](maxKernels)}
 }
 
 // Image reconciles one ModuleImage: it runs its Jobs.
@@ -86,6 +93,9 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 		return reconcile.Result{}, nil // its Jobs go with it
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get ModuleImage: %w", err)
+	}
+	if c.options.Mine != nil && !c.options.Mine(image) {
+		return reconcile.Result{}, nil
 	}
 	o, err := c.pipeline(ctx, image)
 	if err != nil {

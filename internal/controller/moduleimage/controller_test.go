@@ -47,6 +47,8 @@ type world struct {
 	module    *v1beta1.Module
 	source    *corev1.ConfigMap
 	namespace string
+	// mine chooses the images that the controller makes; nil: all.
+	mine func(*v1alpha1.ModuleImage) bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -54,7 +56,9 @@ func newWorld(t *testing.T) *world {
 	e := env.Get(t)
 	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t), clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second))}
 	operator := e.Client(t, e.Config(t, env.Operator))
-	w.control = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Problems: &w.board, Clock: w.clock, Pipeline: pipeline.Options{
+	w.control = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Problems: &w.board, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {
+		return w.mine == nil || w.mine(image)
+	}, Pipeline: pipeline.Options{
 		SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@" + digest, Deadline: time.Hour,
 	}})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace, Labels: map[string]string{"test": w.namespace}}}
@@ -385,4 +389,19 @@ func TestLooksAgain(t *testing.T) {
 		t.Errorf("prebuilt is %v, %d Jobs are left", s.Prebuilt, len(w.jobs()))
 	}
 	w.quiet()
+}
+
+// TestWhatAnotherOperatorMakesIsLeftToIt: a hub in the same cluster.
+func TestWhatAnotherOperatorMakesIsLeftToIt(t *testing.T) {
+	w := newWorld(t)
+	w.mine = func(*v1alpha1.ModuleImage) bool { return false }
+	w.pass()
+	if image := w.wanted(); len(w.jobs()) > 0 || len(image.Status.Conditions) > 0 {
+		t.Errorf("%d Jobs, status %+v", len(w.jobs()), image.Status)
+	}
+	w.mine = nil
+	w.pass()
+	if len(w.jobs()) == 0 {
+		t.Error("what is left to nobody else has no Job")
+	}
 }

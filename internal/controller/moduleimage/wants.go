@@ -126,7 +126,7 @@ func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []pl
 		if !placement.Eligible(m, node) || p.kernel == "" {
 			continue
 		}
-		if ok, left := c.kernels.allow(node.Name, p, now); ok {
+		if ok, left := c.kernels.Allow(node.Name, p, now); ok {
 			found[p] = true
 		} else {
 			log.FromContext(ctx).Info("No image is made for a node that names one kernel after another", "node", node.Name, "kernel", p.kernel, "again", left)
@@ -135,7 +135,7 @@ func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []pl
 			}
 		}
 	}
-	c.kernels.keep(exists, now)
+	c.kernels.Keep(exists, now)
 	return slices.SortedFunc(maps.Keys(found), func(a, b platform) int {
 		return slices.Compare([]string{a.kernel, a.arch}, []string{b.kernel, b.arch})
 	}), again, nil

@@ -3,9 +3,11 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +45,8 @@ type connection struct {
 	rest   rest.Interface
 	// namespace of the cluster's operator.
 	namespace string
+	// sender is whose Modules are its own.
+	sender string
 	// synced: the first look is done. Reads would wait for it.
 	synced atomic.Bool
 
@@ -57,22 +62,36 @@ type refusal struct {
 }
 
 // errTaken: the name is somebody else's.
-var errTaken = errors.New("there is a Module of this name that is not the hub's: delete it, or give the ManagedClusterModule another name")
+var errTaken = errors.New("there is a Module of this name that is not this hub's, or came by another way: delete it, or give the ManagedClusterModule another name")
 
 // note keeps what the API server answered to a Module that it did not take. What did not arrive is no refusal.
 func (c *connection) note(m *v1beta1.Module, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var answer apierrors.APIStatus
 	switch {
 	case err == nil:
 		delete(c.refused, m.Name)
-	case errors.Is(err, errTaken), errors.As(err, &answer) && answer.Status().Code >= 400 && answer.Status().Code < 500:
+	case errors.Is(err, errTaken), refuses(err):
 		if c.refused == nil {
 			c.refused = map[string]*refusal{}
 		}
 		c.refused[m.Name] = &refusal{module: m, text: err.Error()}
 	}
+}
+
+// refuses reports whether an API server has answered that it does not take something, in place of that it cannot do so now. It says InternalError where a
+// webhook does not answer, and where its schema lacks a field.
+func refuses(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) &&
+		!apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err)
+}
+
+// forgive forgets what the cluster did not take of a name.
+func (c *connection) forgive(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.refused, name)
 }
 
 // refusal is what the cluster did not take of a name; nil: it takes all.
@@ -83,7 +102,7 @@ func (c *connection) refusal(name string) *refusal {
 }
 
 // connect reads a kubeconfig. Nothing is asked of the cluster yet.
-func connect(kubeconfig []byte, namespace string) (*connection, error) {
+func connect(kubeconfig []byte, namespace, sender string) (*connection, error) {
 	config, err := configOf(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -119,7 +138,7 @@ func connect(kubeconfig []byte, namespace string) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client: %w", err)
 	}
-	return &connection{cache: informers, client: c, rest: asks, namespace: namespace}, nil
+	return &connection{cache: informers, client: c, rest: asks, namespace: namespace, sender: sender}, nil
 }
 
 // run keeps the cache until ctx ends, and tells of what changes.
@@ -134,8 +153,10 @@ func (c *connection) run(ctx context.Context, changed func(name string)) error {
 			object = tomb.Obj
 		}
 		switch o := object.(type) {
-		case *v1beta1.Module:
-			changed(o.Labels[hub.NameLabel])
+		case *v1beta1.Module: // what else has the label may be anybody's
+			if hub.Of(o, c.sender) {
+				changed(o.Name)
+			}
 		case *corev1.ConfigMap:
 			changed("")
 		}
@@ -181,6 +202,15 @@ func (c *connection) claims(ctx context.Context) (map[string]string, error) {
 
 // module is what the cluster has of a name; nil: nothing.
 func (c *connection) module(ctx context.Context, name string) (*v1beta1.Module, error) {
+	all, err := c.modules(ctx, name)
+	if len(all) == 0 {
+		return nil, err
+	}
+	return all[0], err
+}
+
+// modules are what the cluster has of a name from this hub. There is one, and for a while one more if it moves to another namespace, which is the first.
+func (c *connection) modules(ctx context.Context, name string) ([]*v1beta1.Module, error) {
 	var list v1beta1.ModuleList
 	if !c.synced.Load() {
 		return nil, nil
@@ -188,12 +218,48 @@ func (c *connection) module(ctx context.Context, name string) (*v1beta1.Module, 
 	if err := c.cache.List(ctx, &list, client.MatchingLabels{hub.NameLabel: name}); err != nil {
 		return nil, fmt.Errorf("list Modules: %w", err)
 	}
+	var all []*v1beta1.Module
 	for i := range list.Items {
-		if list.Items[i].Name == name {
-			return &list.Items[i], nil
+		if m := &list.Items[i]; m.Name == name && hub.Of(m, c.sender) {
+			all = append(all, m)
 		}
 	}
-	return nil, nil
+	going := func(m *v1beta1.Module) int64 {
+		if m.DeletionTimestamp != nil {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b *v1beta1.Module) int {
+		return cmp.Or(cmp.Compare(going(a), going(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return all, nil
+}
+
+// names are those of all Modules that the cluster has from this hub.
+func (c *connection) names(ctx context.Context) ([]string, error) {
+	var list v1beta1.ModuleList
+	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Modules: %w", err)
+	}
+	var names []string
+	for i := range list.Items {
+		if hub.Of(&list.Items[i], c.sender) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// remove deletes Modules, each if nobody has changed it since.
+func (c *connection) remove(ctx context.Context, all []*v1beta1.Module) error {
+	var errs []error
+	for _, m := range all {
+		if m.DeletionTimestamp == nil {
+			errs = append(errs, kube.DeleteUnchanged(ctx, c.client, m))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // send applies a Module, if the cluster has not just this. To one that has not answered yet, nothing is sent: it is an event when it does.
@@ -209,21 +275,39 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	switch err := c.cache.Get(ctx, client.ObjectKeyFromObject(m), have); {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("get Module: %w", err)
+	case err == nil && hub.OfAnother(have, c.sender):
+		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, errTaken)
 	case err == nil:
 		if settled, err := kube.Settled(wish, have); err != nil || settled {
 			return err
 		}
-	default: // the cache has only the hub's
+	default: // the cache has only the hub's, and may be late
 		if err := c.client.Get(ctx, client.ObjectKeyFromObject(m), have); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("get Module: %w", err)
-		} else if err == nil && have.Labels[hub.NameLabel] != m.Labels[hub.NameLabel] {
+		} else if err == nil && (have.Labels[hub.NameLabel] != m.Labels[hub.NameLabel] || hub.OfAnother(have, c.sender)) {
 			return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, errTaken)
 		}
+	}
+	if err := c.move(ctx, m, wish); err != nil {
+		return err
 	}
 	if err := kube.Apply(ctx, c.client, Owner, client.ApplyConfigurationFromUnstructured(wish)); err != nil {
 		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, err)
 	}
 	return nil
+}
+
+// move deletes what is there of a Module in other namespaces than its own, if the cluster will take it there: what it has goes out of kernels.
+func (c *connection) move(ctx context.Context, m *v1beta1.Module, wish *unstructured.Unstructured) error {
+	all, err := c.modules(ctx, m.Name)
+	all = slices.DeleteFunc(all, func(other *v1beta1.Module) bool { return other.Namespace == m.Namespace })
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish.DeepCopy()), Owner, client.ForceOwnership, client.DryRunAll); err != nil {
+		return fmt.Errorf("move Module %s to namespace %s: %w", m.Name, m.Namespace, err)
+	}
+	return c.remove(ctx, all)
 }
 
 // configOf takes a kubeconfig that has all it needs inside: a file that it names would be the hub's, and a program would run on it.

@@ -11,7 +11,6 @@ package direct
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,7 +24,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/hub"
-	"github.com/drover-project/drover/internal/kube"
 )
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch,namespace=drover-system
@@ -51,11 +49,13 @@ type Transport struct {
 	client    client.Client
 	cache     cache.Informers
 	namespace string
-	connect   func(kubeconfig []byte, namespace string) (*connection, error)
+	hub       string
 
 	mu      sync.Mutex
 	members map[string]*member
 	changed func(name string)
+	// listed: the Secrets have been read.
+	listed bool
 }
 
 // member is a cluster.
@@ -67,11 +67,13 @@ type member struct {
 	// connection is nil where the kubeconfig cannot be used.
 	connection  *connection
 	unreachable string
+	// first: it was there when this process began to look. looked: it has been asked once.
+	first, looked bool
 }
 
-// New makes the transport. c reads Secrets of the namespace from the cache.
-func New(c client.Client, informers cache.Informers, namespace string) *Transport {
-	return &Transport{client: c, cache: informers, namespace: namespace, connect: connect, members: map[string]*member{}}
+// New makes the transport. c reads Secrets of the namespace from the cache. hub tells whose Modules are its own.
+func New(c client.Client, informers cache.Informers, namespace, hub string) *Transport {
+	return &Transport{client: c, cache: informers, namespace: namespace, hub: hub, members: map[string]*member{}}
 }
 
 // Name implements [hub.Transport].
@@ -98,6 +100,10 @@ func (t *Transport) Watch(ctx context.Context, changed func(name string)) error 
 	}); err != nil {
 		return fmt.Errorf("watch Secrets: %w", err)
 	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), secrets.HasSynced) {
+		return nil // it has ended
+	}
+	poke(nil) // there may be none
 	for {
 		select {
 		case <-ctx.Done():
@@ -136,6 +142,7 @@ func (t *Transport) sync(ctx context.Context) error {
 			delete(t.members, name)
 		}
 	}
+	t.listed = true
 	t.mu.Unlock()
 	t.changed("")
 	return nil
@@ -144,28 +151,31 @@ func (t *Transport) sync(ctx context.Context) error {
 // begin connects to a cluster, and looks after the connection until it ends.
 func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
 	ctx, end := context.WithCancel(ctx)
-	m := &member{secret: secret.UID, version: secret.ResourceVersion, labels: secret.Labels, end: end}
-	c, err := t.connect(secret.Data[KubeconfigKey], t.namespace)
+	m := &member{secret: secret.UID, version: secret.ResourceVersion, labels: secret.Labels, end: end, first: !t.listed}
+	c, err := connect(secret.Data[KubeconfigKey], t.namespace, hub.Sender(t.hub, t.Name(), secret.Name))
 	if err != nil {
+		m.looked = true
 		m.unreachable = fmt.Sprintf("Secret %s/%s, key %s: %v", secret.Namespace, secret.Name, KubeconfigKey, err)
 		return m
 	}
 	m.connection, m.unreachable = c, "it has not answered yet"
-	go t.look(ctx, secret.Name, m)
+	go t.look(ctx, m)
 	return m
 }
 
 // look keeps a cluster's cache running and says when it answers no more.
-func (t *Transport) look(ctx context.Context, name string, m *member) {
+func (t *Transport) look(ctx context.Context, m *member) {
 	go func() {
 		if err := m.connection.run(ctx, t.changed); err != nil && ctx.Err() == nil {
-			t.say(name, m, err)
+			t.say(m, err)
 		}
 	}()
 	ticker := time.NewTicker(pingPeriod)
 	defer ticker.Stop()
 	for {
-		t.say(name, m, m.connection.answers(ctx, startTimeout))
+		if t.say(m, m.connection.answers(ctx, startTimeout)) {
+			t.found(ctx, m.connection)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -174,19 +184,32 @@ func (t *Transport) look(ctx context.Context, name string, m *member) {
 	}
 }
 
-func (t *Transport) say(_ string, m *member, err error) {
+// found tells of what a cluster has that answers anew: also of what nobody wants any more.
+func (t *Transport) found(ctx context.Context, c *connection) {
+	names, err := c.names(ctx)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Look at a cluster's Modules")
+	}
+	for _, name := range names {
+		t.changed(name)
+	}
+}
+
+// say notes whether a cluster answers. Anew: it does, and did not before.
+func (t *Transport) say(m *member, err error) (anew bool) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	t.mu.Lock()
-	same := (m.unreachable == "") == (text == "")
-	m.unreachable = text
+	same := m.looked && (m.unreachable == "") == (text == "")
+	m.unreachable, m.looked = text, true
 	changed := t.changed
 	t.mu.Unlock()
 	if !same {
 		changed("")
 	}
+	return !same && text == ""
 }
 
 // Targets implements [hub.Transport].
@@ -194,8 +217,14 @@ func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	targets := make([]hub.Target, 0, len(t.members))
+	if !t.listed {
+		return nil, hub.ErrBeginning
+	}
 	for name, m := range t.members {
-		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable}
+		if m.first && !m.looked {
+			return nil, hub.ErrBeginning
+		}
+		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable, Unknown: m.connection == nil || !m.connection.synced.Load()}
 		if m.connection != nil {
 			var err error
 			if target.Claims, err = m.connection.claims(ctx); err != nil && target.Unreachable == "" {
@@ -205,6 +234,16 @@ func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
 		targets = append(targets, target)
 	}
 	return targets, nil
+}
+
+// reached is the connection to a cluster that answers; nil: it does not.
+func (t *Transport) reached(cluster string) *connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.members[cluster]; m != nil && m.unreachable == "" {
+		return m.connection
+	}
+	return nil
 }
 
 // connections are those that there are, by cluster.
@@ -243,14 +282,13 @@ func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Pa
 	return parcels, nil
 }
 
-var errUnknown = errors.New("there is no Secret of this cluster, or it cannot be used")
-
 // Send implements [hub.Transport].
 func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module) error {
-	c := t.connections()[cluster]
+	c := t.reached(cluster)
 	if c == nil {
-		return errUnknown
+		return nil
 	}
+	m = hub.From(c.sender, m)
 	err := c.send(ctx, m)
 	c.note(m, err)
 	return err
@@ -258,13 +296,14 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 
 // Recall implements [hub.Transport].
 func (t *Transport) Recall(ctx context.Context, cluster string, m types.NamespacedName) (gone bool, err error) {
-	c := t.connections()[cluster]
+	c := t.reached(cluster)
 	if c == nil {
-		return false, errUnknown
+		return false, nil
 	}
-	have, err := c.module(ctx, m.Name)
-	if err != nil || have == nil {
-		return have == nil, err
+	c.forgive(m.Name)
+	all, err := c.modules(ctx, m.Name)
+	if err != nil || len(all) == 0 {
+		return err == nil, err
 	}
-	return false, kube.DeleteUnchanged(ctx, c.client, have)
+	return false, c.remove(ctx, all)
 }

@@ -30,7 +30,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-const patience = time.Minute
+const (
+	patience = time.Minute
+	// self is the hub of the tests.
+	self = "hub-1"
+)
 
 // world is a hub and a cluster, which are one: each side has its own identity and its own rights.
 type world struct {
@@ -54,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	c, err := client.New(config, client.Options{Scheme: e.Scheme(), Cache: &client.CacheOptions{Reader: secrets}})
 	w.must(err)
-	w.transport = direct.New(c, secrets, env.OperatorNamespace)
+	w.transport = direct.New(c, secrets, env.OperatorNamespace, self)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- secrets.Start(ctx) }()
@@ -140,14 +144,7 @@ func TestAClusterIsReached(t *testing.T) {
 		return nil
 	})
 
-	m := &v1beta1.Module{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.env.Namespace(t), Name: "nic", Labels: map[string]string{hub.NameLabel: "nic"}, Annotations: map[string]string{hub.RevisionAnnotation: "r1"},
-		},
-		Spec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-			Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:1"}},
-		}}},
-	}
+	m := sent(w.env.Namespace(t), "nic")
 	w.must(w.transport.Send(t.Context(), "metal", m))
 	have := &v1beta1.Module{}
 	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), have))
@@ -203,27 +200,13 @@ func TestAClusterIsReached(t *testing.T) {
 func TestWhatAClusterDoesNotTakeIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.cluster("strict", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
-	w.eventually("the cluster is reached", func(ctx context.Context) error {
-		if target, err := w.target(ctx, "strict"); err != nil || target == nil || target.Unreachable != "" {
-			return fmt.Errorf("%+v: %w", target, err)
-		}
-		return nil
-	})
-	module := func(namespace string) *v1beta1.Module {
-		return &v1beta1.Module{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: "card", Labels: map[string]string{hub.NameLabel: "card"}, Annotations: map[string]string{hub.RevisionAnnotation: "r1"},
-			},
-			Spec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-				Modprobe: v1beta1.ModprobeSpec{ModuleName: "card"}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/card:1"}},
-			}}},
-		}
-	}
+	w.reached("strict")
+	module := func(namespace string) *v1beta1.Module { return sent(namespace, "card") }
 	theirs := module(w.env.Namespace(t))
 	theirs.Labels = nil
 	w.must(w.admin.Create(t.Context(), theirs))
 	for name, tc := range map[string]struct{ namespace, want string }{
-		"somebody else's":     {theirs.Namespace, "not the hub's"},
+		"somebody else's":     {theirs.Namespace, "not this hub's"},
 		"no such a namespace": {"is-not-there", `namespaces "is-not-there" not found`},
 	} {
 		if err := w.transport.Send(t.Context(), "strict", module(tc.namespace)); err == nil {
@@ -250,6 +233,135 @@ func TestWhatAClusterDoesNotTakeIsTold(t *testing.T) {
 	})
 }
 
+// reached waits until a cluster answers.
+func (w *world) reached(name string) {
+	w.Helper()
+	w.eventually("the cluster is reached", func(ctx context.Context) error {
+		if target, err := w.target(ctx, name); err != nil || target == nil || target.Unreachable != "" {
+			return fmt.Errorf("%+v: %w", target, err)
+		}
+		return nil
+	})
+}
+
+// TestTwoHubsOfOneCluster: what one has sent, the other neither changes nor takes back, and says so.
+func TestTwoHubsOfOneCluster(t *testing.T) {
+	w := newWorld(t)
+	w.cluster("shared", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	w.reached("shared")
+	theirs := sent(w.env.Namespace(t), "fpga")
+	theirs.Annotations[hub.HubAnnotation] = "hub-2/direct/shared"
+	w.must(w.admin.Create(t.Context(), theirs))
+	ours := sent(theirs.Namespace, "fpga")
+	w.eventually("it is refused, whether the hub has seen it or asks", func(ctx context.Context) error {
+		if err := w.transport.Send(ctx, "shared", ours); err == nil || !strings.Contains(err.Error(), "not this hub's") {
+			return fmt.Errorf("the answer is %w", err)
+		}
+		parcels, err := w.transport.Parcels(ctx, "fpga")
+		if r := parcels["shared"].Report; err != nil || !strings.Contains(r.Refused, "not this hub's") {
+			return fmt.Errorf("%+v: %w", r, err)
+		}
+		return nil
+	})
+	gone, err := w.transport.Recall(t.Context(), "shared", client.ObjectKeyFromObject(ours))
+	if !gone || err != nil {
+		t.Errorf("nothing of ours was there, but: %v %v", gone, err)
+	}
+	have := &v1beta1.Module{}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), have))
+	if have.DeletionTimestamp != nil || have.Annotations[hub.HubAnnotation] != "hub-2/direct/shared" {
+		t.Errorf("it is %+v", have.ObjectMeta)
+	}
+}
+
+// TestAModuleMovesToAnotherNamespace, and leaves none behind.
+func TestAModuleMovesToAnotherNamespace(t *testing.T) {
+	w := newWorld(t)
+	w.cluster("moving", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	w.reached("moving")
+	before, after := sent(w.env.Namespace(t), "nvme"), sent(w.env.Namespace(t), "nvme")
+	w.must(w.transport.Send(t.Context(), "moving", before))
+	w.eventually("only the new one is there", func(ctx context.Context) error {
+		if err := w.transport.Send(ctx, "moving", after); err != nil {
+			return err
+		}
+		var list v1beta1.ModuleList
+		if err := w.admin.List(ctx, &list, client.MatchingLabels{hub.NameLabel: "nvme"}); err != nil {
+			return err
+		}
+		if len(list.Items) != 1 || list.Items[0].Namespace != after.Namespace {
+			return fmt.Errorf("%d Modules", len(list.Items))
+		}
+		return nil
+	})
+}
+
+// TestAModuleStaysWhereItIsIfItCannotMove: what is unloaded first and then not taken serves nowhere.
+func TestAModuleStaysWhereItIsIfItCannotMove(t *testing.T) {
+	w := newWorld(t)
+	w.cluster("staying", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	w.reached("staying")
+	before, after := sent(w.env.Namespace(t), "raid"), sent("is-not-there", "raid")
+	w.must(w.transport.Send(t.Context(), "staying", before))
+	w.eventually("the hub sees what it sent", func(ctx context.Context) error {
+		parcels, err := w.transport.Parcels(ctx, "raid")
+		if err == nil && !parcels["staying"].Report.Applied {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+	if err := w.transport.Send(t.Context(), "staying", after); err == nil || !strings.Contains(err.Error(), `namespaces "is-not-there" not found`) {
+		t.Errorf("the answer is %v", err)
+	}
+	have := &v1beta1.Module{}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(before), have))
+	if have.DeletionTimestamp != nil {
+		t.Error("it is deleted where it was")
+	}
+}
+
+// TestALabelMakesNothingTheHubs: a tenant of the cluster may write one.
+func TestALabelMakesNothingTheHubs(t *testing.T) {
+	w := newWorld(t)
+	w.cluster("busy", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	w.reached("busy")
+	theirs, ours := sent(w.env.Namespace(t), "tpm"), sent(w.env.Namespace(t), "tpm")
+	w.must(w.admin.Create(t.Context(), theirs))
+	w.must(w.transport.Send(t.Context(), "busy", ours))
+	w.eventually("the report is of the hub's own", func(ctx context.Context) error {
+		parcels, err := w.transport.Parcels(ctx, "tpm")
+		if m := parcels["busy"].Module; err == nil && (m == nil || m.Namespace != ours.Namespace) {
+			err = fmt.Errorf("it is of %+v", m)
+		}
+		return err
+	})
+	w.eventually("what is recalled is gone", func(ctx context.Context) error {
+		gone, err := w.transport.Recall(ctx, "busy", client.ObjectKeyFromObject(ours))
+		if err == nil && !gone {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	have := &v1beta1.Module{}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), have))
+	if have.DeletionTimestamp != nil {
+		t.Error("a Module of somebody else's was recalled")
+	}
+}
+
+// sent is a Module as a hub sends it.
+func sent(namespace, name string) *v1beta1.Module {
+	return &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, Labels: map[string]string{hub.NameLabel: name},
+			Annotations: map[string]string{hub.RevisionAnnotation: "r1"},
+		},
+		Spec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+			Modprobe: v1beta1.ModprobeSpec{ModuleName: name}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/" + name + ":1"}},
+		}}},
+	}
+}
+
 // TestAClusterThatCannotBeReachedSaysWhy, holds nobody up and goes with its Secret.
 func TestAClusterThatCannotBeReachedSaysWhy(t *testing.T) {
 	w := newWorld(t)
@@ -268,7 +380,7 @@ func TestAClusterThatCannotBeReachedSaysWhy(t *testing.T) {
 			secret := w.cluster(name, tc.kubeconfig)
 			w.eventually("it says why", func(ctx context.Context) error {
 				target, err := w.target(ctx, name)
-				if err != nil || target == nil || !strings.Contains(target.Unreachable, tc.want) {
+				if err != nil || target == nil || !target.Unknown || !strings.Contains(target.Unreachable, tc.want) {
 					return fmt.Errorf("%+v: %w", target, err)
 				}
 				return nil

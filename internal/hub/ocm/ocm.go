@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,17 +36,30 @@ import (
 const Owner client.FieldOwner = "drover-hub"
 
 // comes is how often it is looked whether the kinds are there by now.
-const comes = 30 * time.Second
+const comes = 10 * time.Second
 
 // Transport implements [hub.Transport].
 type Transport struct {
 	client client.Client
 	cache  cache.Informers
+	hub    string
+
+	mu sync.Mutex
+	// read are works as they were read last, by the ManagedClusterModule's name and the cluster's.
+	read map[string]map[string]*read
 }
 
-// New makes the transport. c reads from the cache, which shows c's own writes.
-func New(c client.Client, informers cache.Informers) *Transport {
-	return &Transport{client: c, cache: informers}
+// read is what is in one version of a work.
+type read struct {
+	version string
+	parcel  hub.Parcel
+	// settled is the revision that this version was found to bring.
+	settled string
+}
+
+// New makes the transport. c reads from the cache, which shows c's own writes. hub tells whose Modules are its own.
+func New(c client.Client, informers cache.Informers, hub string) *Transport {
+	return &Transport{client: c, cache: informers, hub: hub, read: map[string]map[string]*read{}}
 }
 
 // Name implements [hub.Transport].
@@ -179,20 +193,54 @@ func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Pa
 	if err := t.client.List(ctx, &list, client.MatchingLabels{hub.NameLabel: name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ManifestWorks: %w", err)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, now := t.read[name], make(map[string]*read, len(list.Items))
 	parcels := make(map[string]hub.Parcel, len(list.Items))
 	for i := range list.Items {
 		work := &list.Items[i]
 		if work.Name != name {
 			continue // somebody else's, with our label
 		}
-		parcels[work.Namespace] = hub.Parcel{Module: hub.ModuleOf(work), Report: hub.ReportOfWork(work)}
+		r := before[work.Namespace]
+		if r == nil || r.version != work.ResourceVersion {
+			r = &read{version: work.ResourceVersion, parcel: hub.Parcel{Module: hub.ModuleOf(work), Report: hub.ReportOfWork(work)}}
+		}
+		now[work.Namespace], parcels[work.Namespace] = r, r.parcel
+	}
+	if t.read[name] = now; len(now) == 0 {
+		delete(t.read, name)
 	}
 	return parcels, nil
 }
 
+// settled reports whether a version of a work is known to bring a revision of its Module; settle notes it.
+func (t *Transport) settled(work *workv1.ManifestWork, revision string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.read[work.Name][work.Namespace]
+	return r != nil && revision != "" && r.version == work.ResourceVersion && r.settled == revision
+}
+
+func (t *Transport) settle(work *workv1.ManifestWork, revision string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.read[work.Name][work.Namespace]; r != nil && r.version == work.ResourceVersion {
+		r.settled = revision
+	}
+}
+
 // Send implements [hub.Transport].
 func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module) error {
-	work, err := hub.WorkOf(cluster, m)
+	have, revision := &workv1.ManifestWork{}, m.Annotations[hub.RevisionAnnotation]
+	getErr := t.client.Get(ctx, types.NamespacedName{Namespace: cluster, Name: m.Name}, have)
+	switch {
+	case client.IgnoreNotFound(getErr) != nil:
+		return fmt.Errorf("get ManifestWork: %w", getErr)
+	case getErr == nil && t.settled(have, revision):
+		return nil
+	}
+	work, err := hub.WorkOf(cluster, hub.From(hub.Sender(t.hub, t.Name(), cluster), m))
 	if err != nil {
 		return err
 	}
@@ -200,12 +248,12 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 	if err != nil {
 		return fmt.Errorf("ManifestWork %s/%s: %w", cluster, m.Name, err)
 	}
-	have := &workv1.ManifestWork{}
-	switch err := t.client.Get(ctx, types.NamespacedName{Namespace: cluster, Name: m.Name}, have); {
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("get ManifestWork: %w", err)
-	case err == nil:
-		if settled, err := kube.Settled(wish, have); err != nil || settled {
+	if getErr == nil {
+		settled, err := kube.Settled(wish, have)
+		if settled {
+			t.settle(have, revision)
+		}
+		if err != nil || settled {
 			return err
 		}
 	}

@@ -57,10 +57,10 @@ func (r Request) IsWrite() bool {
 	return false
 }
 
-// Ours says whether a component of Drover made the request: its operator, a device operator, or an agent.
+// Ours says whether a component of Drover made the request: its operator, its hub, a device operator, or an agent.
 func (r Request) Ours() bool {
 	agent, _, _ := strings.Cut(r.UserAgent, "/")
-	return agent == "drover-agent" || strings.HasSuffix(agent, "-operator")
+	return agent == "drover-agent" || agent == "drover-hub" || strings.HasSuffix(agent, "-operator")
 }
 
 // Log is an audit log that is read piece by piece.

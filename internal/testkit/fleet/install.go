@@ -132,22 +132,34 @@ func (f *Fleet) kubeconfigFor(ctx context.Context, serviceAccount string) (strin
 }
 
 // WriteKubeconfig writes a connection that has a token to a file.
-func WriteKubeconfig(path string, config *rest.Config) (err error) {
+func WriteKubeconfig(path string, config *rest.Config) error {
+	content, err := Kubeconfig(config)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// Kubeconfig is a connection that has a token, with all it needs inside.
+func Kubeconfig(config *rest.Config) (content []byte, err error) {
 	kubeconfig := clientcmdapi.NewConfig()
 	ca := config.CAData
 	if len(ca) == 0 {
 		if ca, err = os.ReadFile(config.CAFile); err != nil {
-			return fmt.Errorf("read the cluster's CA: %w", err)
+			return nil, fmt.Errorf("read the cluster's CA: %w", err)
 		}
 	}
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: ca}
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"
-	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
-		return fmt.Errorf("write the kubeconfig %s: %w", filepath.Base(path), err)
+	if content, err = clientcmd.Write(*kubeconfig); err != nil {
+		return nil, fmt.Errorf("encode the kubeconfig: %w", err)
 	}
-	return nil
+	return content, nil
 }
 
 // ServesDRA reports whether the API server serves what DRA drivers need.

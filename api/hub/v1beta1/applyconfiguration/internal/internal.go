@@ -49,12 +49,21 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.drover-project.drover.api.hub.v1beta1.ClusterStatus
   map:
     fields:
+    - name: availableNumber
+      type:
+        scalar: numeric
+    - name: desiredNumber
+      type:
+        scalar: numeric
     - name: message
       type:
         scalar: string
     - name: name
       type:
         scalar: string
+    - name: ready
+      type:
+        scalar: boolean
     - name: reason
       type:
         scalar: string
@@ -96,6 +105,14 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.drover-project.drover.api.hub.v1beta1.ManagedClusterModuleStatus
   map:
     fields:
+    - name: clusters
+      type:
+        list:
+          elementType:
+            namedType: com.github.drover-project.drover.api.hub.v1beta1.ClusterStatus
+          elementRelationship: associative
+          keys:
+          - name
     - name: conditions
       type:
         list:
@@ -125,14 +142,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: wave
       type:
         scalar: string
-    - name: worst
-      type:
-        list:
-          elementType:
-            namedType: com.github.drover-project.drover.api.hub.v1beta1.ClusterStatus
-          elementRelationship: associative
-          keys:
-          - name
 - name: com.github.drover-project.drover.api.hub.v1beta1.Wave
   map:
     fields:

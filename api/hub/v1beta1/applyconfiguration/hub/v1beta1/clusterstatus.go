@@ -9,9 +9,15 @@ package v1beta1
 type ClusterStatusApplyConfiguration struct {
 	// name of the cluster.
 	Name *string `json:"name,omitempty"`
+	// ready: the Module is Ready there as it is here.
+	Ready *bool `json:"ready,omitempty"`
+	// desiredNumber is the number of nodes that shall have the kernel module, as far as the cluster tells.
+	DesiredNumber *int32 `json:"desiredNumber,omitempty"`
+	// availableNumber is the number of nodes that have it.
+	AvailableNumber *int32 `json:"availableNumber,omitempty"`
 	// reason why it is not Ready, one of those of a Module's conditions.
 	Reason *string `json:"reason,omitempty"`
-	// message says what is wrong, and on which node.
+	// message says what is wrong, and on which node. Of the ten worst clusters alone.
 	Message *string `json:"message,omitempty"`
 }
 
@@ -26,6 +32,30 @@ func ClusterStatus() *ClusterStatusApplyConfiguration {
 // If called multiple times, the Name field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithName(value string) *ClusterStatusApplyConfiguration {
 	b.Name = &value
+	return b
+}
+
+// WithReady sets the Ready field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Ready field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithReady(value bool) *ClusterStatusApplyConfiguration {
+	b.Ready = &value
+	return b
+}
+
+// WithDesiredNumber sets the DesiredNumber field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DesiredNumber field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithDesiredNumber(value int32) *ClusterStatusApplyConfiguration {
+	b.DesiredNumber = &value
+	return b
+}
+
+// WithAvailableNumber sets the AvailableNumber field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the AvailableNumber field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithAvailableNumber(value int32) *ClusterStatusApplyConfiguration {
+	b.AvailableNumber = &value
 	return b
 }
 

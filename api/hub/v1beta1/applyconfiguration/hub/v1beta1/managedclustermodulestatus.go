@@ -26,10 +26,11 @@ type ManagedClusterModuleStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// moduleLoader counts nodes of all clusters together, as far as they tell.
 	ModuleLoader *kmmv1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
-	// wave is the name of the wave that is being changed. Empty when no cluster waits, or without waves.
+	// wave is the name of the first wave that is not Ready with what is wanted. Empty when all are, or without rollout.
 	Wave *string `json:"wave,omitempty"`
-	// worst are clusters that are not Ready, the worst first. There may be more.
-	Worst []ClusterStatusApplyConfiguration `json:"worst,omitempty"`
+	// clusters are how the selected ones stand: first those that are not Ready, the worst of them first, then the others by name. Of more than 256, the rest
+	// is left out.
+	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
 }
 
 // ManagedClusterModuleStatusApplyConfiguration constructs a declarative configuration of the ManagedClusterModuleStatus type for use with
@@ -107,15 +108,15 @@ func (b *ManagedClusterModuleStatusApplyConfiguration) WithWave(value string) *M
 	return b
 }
 
-// WithWorst adds the given value to the Worst field in the declarative configuration
+// WithClusters adds the given value to the Clusters field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, values provided by each call will be appended to the Worst field.
-func (b *ManagedClusterModuleStatusApplyConfiguration) WithWorst(values ...*ClusterStatusApplyConfiguration) *ManagedClusterModuleStatusApplyConfiguration {
+// If called multiple times, values provided by each call will be appended to the Clusters field.
+func (b *ManagedClusterModuleStatusApplyConfiguration) WithClusters(values ...*ClusterStatusApplyConfiguration) *ManagedClusterModuleStatusApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
-			panic("nil value passed to WithWorst")
+			panic("nil value passed to WithClusters")
 		}
-		b.Worst = append(b.Worst, *values[i])
+		b.Clusters = append(b.Clusters, *values[i])
 	}
 	return b
 }

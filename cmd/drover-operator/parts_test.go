@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/drover-project/drover/internal/controller/guard"
+	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/metrics"
+	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/testkit/env"
+)
+
+// TestEachModeRunsItsControllers: what makes images is not even made on a spoke, so that nothing there watches for it.
+func TestEachModeRunsItsControllers(t *testing.T) {
+	e := env.Get(t)
+	for mode, want := range map[operator.Mode][]string{
+		operator.ModeCluster: {"guard", "image", "module", "node", "ooto", "plugin", "preflight", "startup"},
+		operator.ModeSpoke:   {"claims", "guard", "module", "node", "ooto", "plugin", "startup"},
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			options, err := operator.ParseFlags([]string{
+				"--mode=" + string(mode), "--agent-image=a:1", "--signer-image=s:1", "--metrics-bind-address=0", "--health-probe-bind-address=0",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := &gate.Gate{}
+			all := controllers(mgr, options, guard.New(mgr.GetClient(), closed, nil), closed, metrics.NewBoard())
+			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(all))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestASpokesRoleMakesNothing: it has no right to what images are made by.
+func TestASpokesRoleMakesNothing(t *testing.T) {
+	resources := func(file string) map[string]bool {
+		content, err := os.ReadFile(filepath.Join("../../config", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		role := &rbacv1.ClusterRole{}
+		if err := yaml.Unmarshal(content, role); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				if !strings.Contains(resource, "/") {
+					found[resource] = true
+				}
+			}
+		}
+		return found
+	}
+	whole, spoke := resources("rbac/operator_role.yaml"), resources("spoke/operator_role.yaml")
+	for _, resource := range []string{"jobs", "moduleimages", "preflightvalidations", "secrets"} {
+		if spoke[resource] {
+			t.Errorf("a spoke's operator may do something with %s", resource)
+		}
+	}
+	for resource := range spoke {
+		if !whole[resource] {
+			t.Errorf("a spoke's operator may do more with %s than another", resource)
+		}
+	}
+	if !spoke["modules"] || !whole["jobs"] {
+		t.Error("the roles are not what this test takes them for")
+	}
+}
