@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
@@ -31,8 +32,8 @@ const page = 500
 type Client struct {
 	// Core reads nodes and pods.
 	Core corev1client.CoreV1Interface
-	// Modules is the REST client of Modules' API group, Preflights that of its newer version, Made that of our own.
-	Modules, Preflights, Made rest.Interface
+	// Modules is the REST client of Modules' API group, Preflights that of its newer version, Made that of our own, Hub that of hubs.
+	Modules, Preflights, Made, Hub rest.Interface
 	// Namespace of the command line, the kubeconfig's context, or "default".
 	Namespace string
 }
@@ -54,12 +55,13 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), hubv1beta1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register the API: %w", err)
 	}
 	c := &Client{Core: core, Namespace: namespace}
 	for group, to := range map[schema.GroupVersion]*rest.Interface{
 		v1beta1.GroupVersion: &c.Modules, v1beta2.GroupVersion: &c.Preflights, v1alpha1.GroupVersion: &c.Made,
+		hubv1beta1.GroupVersion: &c.Hub,
 	} {
 		own := rest.CopyConfig(config)
 		own.APIPath, own.GroupVersion = "/apis", &group

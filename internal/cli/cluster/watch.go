@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
@@ -25,9 +26,33 @@ func (c *Client) WatchModules(ctx context.Context, namespace string, options met
 	return w, nil
 }
 
-// NextChange gives a channel that is closed at the next change of a Module that the options choose, or when the API server
-// ends the watch, which it does every few minutes.
+// NextChange gives a channel that is closed at the next change of a Module that the options choose or, where no label is asked for, of a
+// ManagedClusterModule; or when the API server ends a watch, which it does every few minutes.
 func (c *Client) NextChange(ctx context.Context, namespace string, options metav1.ListOptions) (<-chan struct{}, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	modules, err := c.nextModule(ctx, namespace, options)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	var managed <-chan watch.Event
+	if options.LabelSelector == "" {
+		managed = c.nextManaged(ctx, options)
+	}
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		defer cancel() // which ends both watches
+		select {
+		case <-ctx.Done():
+		case <-modules:
+		case <-managed:
+		}
+	}()
+	return moved, nil
+}
+
+func (c *Client) nextModule(ctx context.Context, namespace string, options metav1.ListOptions) (<-chan watch.Event, error) {
 	var list v1beta1.ModuleList
 	if err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
 		return nil, fmt.Errorf("list Modules: %w", err)
@@ -37,14 +62,19 @@ func (c *Client) NextChange(ctx context.Context, namespace string, options metav
 	if err != nil {
 		return nil, err
 	}
-	moved := make(chan struct{})
-	go func() {
-		defer close(moved)
-		defer w.Stop()
-		select {
-		case <-ctx.Done():
-		case <-w.ResultChan():
-		}
-	}()
-	return moved, nil
+	return w.ResultChan(), nil
+}
+
+// nextManaged is nil, by which nothing ever comes, where there are no ManagedClusterModules and for who may not watch them.
+func (c *Client) nextManaged(ctx context.Context, options metav1.ListOptions) <-chan watch.Event {
+	var list hubv1beta1.ManagedClusterModuleList
+	if err := c.Hub.Get().Resource(managedResource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
+		return nil
+	}
+	options.Limit, options.ResourceVersion, options.Watch = 0, list.ResourceVersion, true
+	w, err := c.Hub.Get().Resource(managedResource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+	if err != nil {
+		return nil
+	}
+	return w.ResultChan()
 }

@@ -6,8 +6,10 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -17,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/complete"
 	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/managed"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 )
@@ -40,7 +43,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Use:   "explain MODULE [NODE]",
 		Short: "Say why a Module is, or is not, in a node's kernel",
 		Long: "Asks every question on the way from a Module to a node's kernel, in order, and shows where it stops and what to do about it.\n" +
-			"Without NODE, all nodes are grouped by cause, the worst first.\n\n" +
+			"Without NODE, all nodes are grouped by cause, the worst first. On a hub, MODULE may be a ManagedClusterModule.\n\n" +
 			"Ends with 0 when all is as the Module asks, with 1 when it is not, and with 2 when that could not be found out.",
 		Example: "  drover explain my-driver -n drivers           # all nodes, by cause\n" +
 			"  drover explain my-driver node-7 -n drivers    # one node, every step\n" +
@@ -75,6 +78,9 @@ func (o *Options) Complete(args []string) error {
 // Run reads, decides and prints.
 func (o *Options) Run(ctx context.Context) error {
 	m, err := o.client.Module(ctx, o.module)
+	if errors.Is(err, cluster.ErrNotFound) && o.node == "" {
+		return o.managed(ctx, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -99,6 +105,19 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	t := trace(view, m, &view.Nodes[0], view.Now)
 	return o.tell(t, t.State, func(out io.Writer) { _, _ = fmt.Fprint(out, t.render(p, view.Missing)) })
+}
+
+// managed explains a ManagedClusterModule, where there is one of the name.
+func (o *Options) managed(ctx context.Context, none error) error {
+	m, err := o.client.ManagedModule(ctx, o.module)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return none
+	}
+	one := managed.OneOf(m, o.Clock.Now())
+	return o.tell(one, State(strings.ToLower(one.State)), func(out io.Writer) { one.Explain(out, paint.For(o.Out)) })
 }
 
 func (o *Options) tell(answer any, state State, person func(io.Writer)) error {

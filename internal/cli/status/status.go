@@ -6,6 +6,7 @@ package status
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/complete"
 	"github.com/drover-project/drover/internal/cli/exit"
+	"github.com/drover-project/drover/internal/cli/managed"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 )
@@ -43,7 +45,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "status [MODULE]",
 		Short: "Show how Modules stand: loaded, failing, and the worst reason",
-		Long: "Without MODULE, one line per Module; with MODULE, one line per node, the worst first.\n\n" +
+		Long: "Without MODULE, one line per Module; with MODULE, one line per node, the worst first.\n" +
+			"On a hub, ManagedClusterModules are shown as well; with the name of one, one line per cluster.\n\n" +
 			"Ends with 0 when every Module shown is ready, with 1 when one is not, and with 2 when that could not be found out.",
 		Example: "  drover status -A                  # all Modules of the cluster\n" +
 			"  drover status my-driver --watch   # its nodes, again whenever something moves\n" +
@@ -104,6 +107,9 @@ func (o *Options) print(ctx context.Context, out io.Writer) (state string, err e
 	p := paint.For(o.Out)
 	if o.module != "" {
 		m, err := o.client.Module(ctx, o.module)
+		if errors.Is(err, cluster.ErrNotFound) {
+			return o.printManaged(ctx, out, p, err)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -129,10 +135,32 @@ func (o *Options) print(ctx context.Context, out io.Writer) (state string, err e
 	}
 	view.Now = o.Clock.Now()
 	f := Fleet{Missing: view.Missing}
+	if o.selector == "" {
+		hub, err := o.client.Managed(ctx)
+		if err != nil {
+			return "", err
+		}
+		for i := range hub {
+			f.Managed = append(f.Managed, managed.RowOf(&hub[i], view.Now))
+		}
+	}
 	for i := range list {
 		f.Modules = append(f.Modules, row(&list[i], view, view.Now))
 	}
 	return f.state(), o.format.Print(out, f, func(out io.Writer) { f.render(out, p, o.format.Wide()) })
+}
+
+// printManaged shows the clusters of a ManagedClusterModule, where there is one of the name.
+func (o *Options) printManaged(ctx context.Context, out io.Writer, p paint.Painter, none error) (state string, err error) {
+	m, err := o.client.ManagedModule(ctx, o.module)
+	if err != nil {
+		return "", err
+	}
+	if m == nil {
+		return "", none
+	}
+	one := managed.OneOf(m, o.Clock.Now())
+	return one.State, o.format.Print(out, one, func(out io.Writer) { one.Render(out, p, o.format.Wide()) })
 }
 
 // rest is the shortest time between two pictures: a rollout changes a status many times a second.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/cli/managed"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/kernel"
@@ -36,6 +37,7 @@ const (
 // Fleet is what is shown of all Modules.
 type Fleet struct {
 	Modules []Row             `json:"modules"`
+	Managed []managed.Row     `json:"managedClusterModules,omitempty"`
 	Missing []cluster.Missing `json:"missing,omitempty"`
 }
 
@@ -93,7 +95,7 @@ func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 
 // State of the whole: the worst of all.
 func (f *Fleet) state() string {
-	worst := ready
+	worst := managed.Worst(f.Managed)
 	for _, r := range f.Modules {
 		if r.State == failed || r.State == waiting && worst == ready {
 			worst = r.State
@@ -131,7 +133,9 @@ func (f *Fleet) answer() string {
 func urgency(state string) int { return slices.Index([]string{failed, waiting, ready}, state) }
 
 func (f *Fleet) render(out io.Writer, p paint.Painter, wide bool) {
-	_, _ = fmt.Fprintln(out, p.Strong(f.answer()))
+	if len(f.Modules) > 0 || len(f.Managed) == 0 {
+		_, _ = fmt.Fprintln(out, p.Strong(f.answer()))
+	}
 	if len(f.Modules) > 0 {
 		_, _ = fmt.Fprintln(out)
 		head := []string{"NAMESPACE", "NAME", "STATE", "LOADED", "FAILING", "REASON", "AGE"}
@@ -147,6 +151,12 @@ func (f *Fleet) render(out io.Writer, p paint.Painter, wide bool) {
 			rows = append(rows, cells)
 		}
 		table(out, p, 2, head, rows)
+	}
+	if len(f.Managed) > 0 {
+		if len(f.Modules) > 0 {
+			_, _ = fmt.Fprintln(out)
+		}
+		managed.Render(out, p, f.Managed, wide)
 	}
 	_, _ = fmt.Fprint(out, cluster.Tell(f.Missing))
 }
