@@ -181,7 +181,10 @@ integration: ## Test the controllers and the device operators against the API se
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, disk for power cuts, versions for older kubelets, dra, or operators; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
-.PHONY: e2e-build e2e-dkms
+.PHONY: e2e-build e2e-dkms e2e-hub
+e2e-hub: ## Have a hub build for two spokes with kernels of their own, by Open Cluster Management's own agent and by kubeconfigs (as e2e-kernel)
+	@GROUP=hub go run ./test/vm/e2e
+
 e2e-build: ## Build, sign and push kernel modules on a node, and load them on a virtual one (as e2e-kernel)
 	@GROUP=build go run ./test/vm/e2e
 
@@ -241,6 +244,10 @@ bench-sign: ## Sign all modules of Debian's amd64 kernel, and compare bytes and 
 .PHONY: bench-memory
 bench-memory: ## Measure what the operator's caches hold for each of MODULES Modules on each of NODES nodes, read from a real API server (16 GiB for 5,000 nodes)
 	@go run ./test/bench/memory --nodes $(NODES) --modules $(MODULES)
+
+.PHONY: bench-hub
+bench-hub: ## Measure what each of CLUSTERS simulated clusters costs a hub, and each of five times as many
+	@go run ./test/bench/hub --clusters $(or $(CLUSTERS),200)
 
 .PHONY: bench-fleet
 bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run

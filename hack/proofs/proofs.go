@@ -33,6 +33,7 @@ var all = []proof{
 	{group: "kernel", name: "agent", command: "bench-agent", limit: time.Hour},
 	{group: "kernel", name: "privileges", command: "privileges", limit: 2 * time.Hour},
 	{group: "build", name: "build", command: "e2e-build", limit: 100 * time.Minute},
+	{group: "build", name: "hub", command: "e2e-hub", limit: time.Hour},
 	{group: "build", name: "dkms", command: "e2e-dkms", limit: 100 * time.Minute},
 	{group: "build", name: "sign", command: "bench-sign", limit: time.Hour, counter: []counterproof{
 		{"bench-sign BREAK=hash", "1 modules differ from what sign-file writes"},
@@ -56,6 +57,7 @@ var all = []proof{
 	{group: "fleet", name: "groups-1.33", command: "e2e KUBERNETES=1.33", limit: time.Hour},
 	{group: "fleet", name: "conformance-1.31", command: "conformance KUBERNETES=1.31", limit: time.Hour},
 	{group: "fleet", name: "conformance-1.33", command: "conformance KUBERNETES=1.33", limit: time.Hour},
+	{group: "fleet", name: "bench-hub", command: "bench-hub CLUSTERS=200", limit: time.Hour},
 	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour},
 	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},

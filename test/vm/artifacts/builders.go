@@ -21,7 +21,7 @@ const debianSuite = "bookworm"
 
 // toolchainPackages compile kernel modules: what a kernel's own build system calls.
 var toolchainPackages = []string{
-	"bc", "binutils", "coreutils", "dash", "diffutils", "findutils", "gcc-12", "grep", "kmod", "libc6-dev", "libelf1", "make", "mawk", "patch", "perl-base",
+	"bc", "binutils", "coreutils", "dash", "diffutils", "findutils", "gcc-12", "grep", "kmod", "libc6-dev", "libelf1", "make", "mawk", "patch", "pahole", "perl-base",
 	"sed", "xz-utils", "zstd",
 }
 

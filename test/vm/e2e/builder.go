@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,10 +35,14 @@ func (s *suite) startBuilder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var taints []corev1.Taint
+	if len(s.nodes) > 0 { // they are for all that is not a build
+		taints = []corev1.Taint{{Key: builderLabel, Effect: corev1.TaintEffectNoSchedule}}
+	}
 	s.builder, err = node.StartNative(ctx, s.cache, node.Config{
 		Name: builderName, Index: builderIndex, Dir: filepath.Join(s.dir, builderName), Server: s.cluster.Server, CA: ca,
 		Token: s.cluster.NodeTokens[builderName], RegistryPort: s.registry.Port(), Labels: map[string]string{builderLabel: "true"},
-		Taints: []corev1.Taint{{Key: builderLabel, Effect: corev1.TaintEffectNoSchedule}},
+		Taints: taints, Peers: slices.Sorted(maps.Values(s.spokePorts)),
 	})
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (s *suite) builders(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.pushHeaders(ctx); err != nil {
+	if err := s.pushHeaders(ctx, s.release()); err != nil {
 		return err
 	}
 	patch := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: drover-images, namespace: %s}, data: {buildah: %q}}", operatorNamespace, pinned)
@@ -89,6 +89,11 @@ func (s *suite) buildSpace(ctx context.Context, space, podSecurity string) error
 	if err := s.namespace(ctx, space, podSecurity); err != nil {
 		return err
 	}
+	return s.buildInputs(ctx, space)
+}
+
+// buildInputs are what builds of a namespace find there.
+func (s *suite) buildInputs(ctx context.Context, space string) error {
 	if s.signingKey == nil {
 		if err := s.makeKey(); err != nil {
 			return err
@@ -153,9 +158,9 @@ func (s *suite) pushArchive(ctx context.Context, archive, repository string) (pi
 // release of the first node's kernel.
 func (s *suite) release() string { return s.images.Kernels[artifacts.Linux61].Release }
 
-// pushHeaders makes the image of the first node's kernel's headers as `drover headers-image` does.
-func (s *suite) pushHeaders(ctx context.Context) error {
-	packages, err := s.cache.HeaderPackages(ctx, s.release())
+// pushHeaders makes the image of a kernel's headers as `drover headers-image` does.
+func (s *suite) pushHeaders(ctx context.Context, release string) error {
+	packages, err := s.cache.HeaderPackages(ctx, release)
 	if err != nil {
 		return err
 	}
@@ -163,7 +168,7 @@ func (s *suite) pushHeaders(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = s.registry.Push(ctx, headersImage+tagOf(s.release()), made.Image)
+	_, _, err = s.registry.Push(ctx, headersImage+tagOf(release), made.Image)
 	return err
 }
 

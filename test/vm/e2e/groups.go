@@ -73,6 +73,17 @@ func (s *suite) groups() map[string][][]step {
 			{"kubeletRestart", "after a restart of the kubelet the device plugins register again, and a new consumer reads its devices", s.kubeletRestart},
 			{"deleted", "deleted objects leave the kernel, the node and the API", s.operatorsDeleted},
 		}},
+		"hub": {{
+			{"", "a hub that builds, before Open Cluster Management is there", s.startHub},
+			{"", "a ManagedClusterModule says what is missing", s.withoutOCM},
+			{"", "Open Cluster Management's kinds come, and two spokes with kernels of their own, each with its work agent", s.hubGrows},
+			{"", "by ManifestWorks, each kernel's image is made once, on the hub, and loaded on its spoke", s.works},
+			{"", "a hub that restarts writes nothing", s.byWorks(s.hubRestarts)},
+			{"", "by ManifestWorks, a bad build stays in the first wave", s.byWorks(s.badBuild)},
+			{"", "by ManifestWorks, a spoke that is cut off keeps its module, heals it and catches up", s.byWorks(s.cutOff)},
+			{"", "by ManifestWorks, what is deselected or deleted leaves nothing", s.byWorks(s.leaves)},
+			{"", "by kubeconfigs, the same", s.directly},
+		}},
 		"build": {{
 			start,
 			{"", "toolchain, Buildah, headers and the operator that builds", s.builders},

@@ -25,11 +25,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	clusterv1alpha1 "open-cluster-management.io/api/cluster/v1alpha1"
+	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	deviceconfig "github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	ptemplate "github.com/drover-project/drover/api/ptemplate/v1alpha1"
 	"github.com/drover-project/drover/images"
@@ -89,6 +93,10 @@ type suite struct {
 	agentName string
 	// samples are those of group operators.
 	samples samples
+	// spokes are those of group hub, by name.
+	spokes map[string]*spoke
+	// spokePorts are those of their API servers, which the hub's pod reaches.
+	spokePorts map[string]int
 }
 
 // say prints one line of progress.
@@ -189,7 +197,8 @@ func (s *suite) connect() (err error) {
 	log.SetLogger(logr.Discard()) // controller-runtime complains otherwise
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		deviceconfig.AddToScheme(scheme), ptemplate.AddToScheme(scheme)); err != nil {
+		deviceconfig.AddToScheme(scheme), ptemplate.AddToScheme(scheme),
+		hubv1beta1.AddToScheme(scheme), clusterv1.Install(scheme), clusterv1alpha1.Install(scheme), workv1.Install(scheme)); err != nil {
 		return err
 	}
 	if s.client, err = client.New(s.config, client.Options{Scheme: scheme}); err != nil {
@@ -333,8 +342,11 @@ func (s *suite) explain() error {
 	for _, pod := range s.agents(ctx) {
 		questions = append(questions, []string{"-n", operatorNamespace, "logs", pod, "--tail=40"})
 	}
-	if group() == "operators" {
+	switch group() {
+	case "operators":
 		questions = append(questions, operatorQuestions...)
+	case "hub":
+		questions = append(questions, hubQuestions...)
 	}
 	for _, args := range questions {
 		output, err := s.kubectl(ctx, args...)
@@ -372,6 +384,9 @@ func (s *suite) stop() error {
 	}
 	for _, n := range s.nodes {
 		errs = append(errs, n.Stop())
+	}
+	for _, one := range s.spokes {
+		errs = append(errs, one.stop())
 	}
 	if s.registry != nil {
 		errs = append(errs, s.registry.Down())

@@ -65,6 +65,8 @@ type Config struct {
 	// RegistryPort is the port on the host's 127.0.0.1 of the registry that
 	// all images are pulled from, whatever their host name.
 	RegistryPort int
+	// Peers are ports on the host's 127.0.0.1 of further servers, which a native node reaches under the gateway's address.
+	Peers []int
 	// KubeletPort is a free port of the host for the kubelet; 0 takes one.
 	KubeletPort int
 	// ServiceIP is the kubernetes Service's address; empty for 10.0.0.1.
@@ -127,9 +129,14 @@ func (c *Config) guestFiles() (map[string]artifacts.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the network's configuration: %w", err)
 	}
+	peers := make([]string, 0, len(c.Peers))
+	for _, port := range c.Peers {
+		peers = append(peers, strconv.Itoa(port))
+	}
 	env := []string{
 		"NODE_NAME=" + c.Name, "NODE_IP=" + c.address(), "NODE_LABELS=" + c.labels(),
 		"API_ADDRESS=" + apiAddress, "SERVICE_IP=" + c.ServiceIP, "REGISTRY_ADDRESS=" + net.JoinHostPort(gateway, strconv.Itoa(c.RegistryPort)),
+		"PEERS='" + strings.Join(peers, " ") + "'",
 	}
 	mirror := fmt.Sprintf("[host.\"http://%s:%d\"]\n  capabilities = [\"pull\", \"resolve\"]\n", gateway, c.RegistryPort)
 	files := map[string]artifacts.File{

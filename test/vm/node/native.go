@@ -39,7 +39,7 @@ const (
 )
 
 // Native is a node on the machine's own processors and kernel, in namespaces of its own: it is for work that an emulated processor takes too long for,
-// such as builds, and for none that touches a kernel. It reaches the API server and the registry, and nothing else.
+// such as builds, and for none that touches a kernel. It reaches the API server, the registry and peers that are named, and nothing else.
 type Native struct {
 	config    Config
 	root      string
@@ -74,7 +74,11 @@ func StartNative(ctx context.Context, cache *artifacts.Cache, config Config) (_ 
 	if err != nil {
 		return nil, fmt.Errorf("read the API server's URL: %w", err)
 	}
-	for name, port := range map[string]string{"api": server.Port(), "registry": strconv.Itoa(config.RegistryPort)} {
+	sockets := map[string]string{"api": server.Port(), "registry": strconv.Itoa(config.RegistryPort)}
+	for _, port := range config.Peers {
+		sockets[fmt.Sprintf("peer-%d", port)] = strconv.Itoa(port)
+	}
+	for name, port := range sockets {
 		if err := n.forward(filepath.Join(n.root, "mnt", name), net.JoinHostPort("127.0.0.1", port)); err != nil {
 			return nil, err
 		}
