@@ -5,6 +5,7 @@ package hub
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -52,8 +53,10 @@ func Selected(m *hubv1beta1.ManagedClusterModule, targets []Target) []Target {
 type Decision struct {
 	// Send are the Modules to bring to clusters, where they are not what the clusters have already, by cluster.
 	Send map[string]*v1beta1.Module
-	// Recall are clusters that have a Module and are not selected.
-	Recall []string
+	// Recall are clusters that have a Module and are not selected. Mass are such, too, and keep it: they are too many, and nobody has confirmed that.
+	Recall, Mass []string
+	// Confirmation is one that does not count for Mass, for it is not of the last hour; zero: there is none.
+	Confirmation time.Time
 	// States are how all selected clusters stand, by name in order.
 	States []State
 	Order  *Order
@@ -98,12 +101,11 @@ func Decide(f *Facts, now time.Time) (*Decision, error) {
 		}
 		d.States = append(d.States, v.state())
 	}
-	for name := range f.Parcels {
-		if !selected[name] {
-			d.Recall = append(d.Recall, name)
-		}
+	leaving := deselected(f.Module, f.Parcels, selected, now)
+	d.Recall, d.Mass, d.Confirmation = slices.Sorted(maps.Keys(leaving.Start)), leaving.Mass, leaving.Confirmation
+	if at := leaving.Again; !at.IsZero() && (d.Order.Again.IsZero() || at.Before(d.Order.Again)) {
+		d.Order.Again = at
 	}
-	slices.Sort(d.Recall)
 	return d, nil
 }
 

@@ -17,6 +17,9 @@ import (
 // rest is the wave of clusters that no wave selects.
 const rest = "rest"
 
+// everything is what may be changing at a time where nobody says how much.
+var everything = intstr.FromString("100%")
+
 // Cluster is how far one cluster is.
 type Cluster struct {
 	Name   string
@@ -90,7 +93,7 @@ func OrderOf(m *hubv1beta1.ManagedClusterModule, clusters []Cluster, seen *rollo
 }
 
 func policyOf(spec *hubv1beta1.ClusterRollout) rollout.Policy {
-	p := rollout.Policy{MaxUnavailable: intstr.FromString("100%"), Paused: spec.Paused, PauseOnFailure: spec.PauseOnFailure == nil || *spec.PauseOnFailure}
+	p := rollout.Policy{MaxUnavailable: everything, Paused: spec.Paused, PauseOnFailure: spec.PauseOnFailure == nil || *spec.PauseOnFailure}
 	if spec.MaxConcurrency != nil {
 		p.MaxUnavailable = *spec.MaxConcurrency
 	}

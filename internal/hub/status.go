@@ -63,7 +63,7 @@ func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *h
 		}
 		s.Clusters = append(s.Clusters, c)
 	}
-	for _, c := range []metav1.Condition{readyOf(s, d, bad), imagesOf(s, d, images), appliedOf(s, bad)} {
+	for _, c := range []metav1.Condition{readyOf(m, s, d, bad), imagesOf(s, d, images), appliedOf(s, bad)} {
 		c.ObservedGeneration, c.LastTransitionTime = m.Generation, metav1.NewTime(now.Truncate(time.Second))
 		if before := meta.FindStatusCondition(m.Status.Conditions, c.Type); before != nil && before.Status == c.Status {
 			c.LastTransitionTime = before.LastTransitionTime
@@ -113,9 +113,12 @@ func rank(s State) int {
 	return 2
 }
 
-func readyOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, bad []State) metav1.Condition {
+func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, bad []State) metav1.Condition {
 	c := metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse}
 	switch {
+	case len(d.Mass) > 0:
+		c.Reason, c.Message = v1beta1.ReasonMassDeselection, massOf(m.Name, d)
+		return c
 	case len(d.States) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonNoNodes, "no cluster is selected"
 		if len(d.Absent) > 0 {

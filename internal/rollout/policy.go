@@ -5,6 +5,7 @@ package rollout
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -39,10 +40,7 @@ func Labelled(m *v1beta1.Module) bool {
 
 // PolicyOf is a Module's policy. Without spec.rollout only the number of nodes at a time is bounded.
 func PolicyOf(m *v1beta1.Module) Policy {
-	p := Policy{MaxUnavailable: intstr.FromString("10%")}
-	if at, err := time.Parse(time.RFC3339, m.Annotations[v1beta1.ConfirmDeselectionAnnotation]); err == nil {
-		p.Confirmed = at
-	}
+	p := Policy{MaxUnavailable: intstr.FromString("10%"), Confirmed: ConfirmedBy(m)}
 	r := m.Spec.Rollout
 	if r == nil {
 		return p
@@ -56,6 +54,15 @@ func PolicyOf(m *v1beta1.Module) Policy {
 	p.Trial, p.Paused = true, r.Paused
 	p.PauseOnFailure = r.PauseOnFailure == nil || *r.PauseOnFailure
 	return p
+}
+
+// ConfirmedBy is when the annotation of an object says that many may be deselected; zero: it does not.
+func ConfirmedBy(o metav1.Object) time.Time {
+	at, err := time.Parse(time.RFC3339, o.GetAnnotations()[v1beta1.ConfirmDeselectionAnnotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // Grace is how long a node that is no longer wanted keeps what it has.

@@ -79,6 +79,7 @@ var ofClusters = map[string]string{
 	v1beta1.ReasonAgentMissing:     "see why the hub does not reach the cluster; the message says how it was tried",
 	v1beta1.ReasonAwaitingDelivery: "see whether the cluster's work agent runs, and Drover in spoke mode",
 	v1beta1.ReasonDeliveryRefused:  "read the answer in the message: what it misses or forbids is the cluster's, or that of its namespace on the hub",
+	v1beta1.ReasonMassDeselection:  "bring the selector or the clusters' labels back, or confirm it with the command in the message, which holds for an hour",
 	v1beta1.ReasonRollingOut:       "wait: spec.rollout says in which order clusters get a change, and the message how far it is",
 }
 
