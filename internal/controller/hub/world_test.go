@@ -65,16 +65,22 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{T: t, admin: admin, name: e.Namespace(t)}
-	as, err := client.New(e.Config(t, operator.HubName), client.Options{Scheme: scheme})
+	w.begin()
+	w.must(admin.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: w.name}, Data: map[string]string{"dockerfile": "FROM scratch"},
+	}))
+	return w
+}
+
+// begin starts a new process of the hub.
+func (w *world) begin() {
+	w.Helper()
+	as, err := client.New(env.Get(w).Config(w.T, operator.HubName), client.Options{Scheme: w.admin.Scheme()})
 	w.must(err)
 	w.control = controller.New(as, as, controller.Options{
 		Namespace: env.OperatorNamespace, BuildahImage: "q/buildah@" + digest, Gate: &gate.Gate{}, Hub: self,
 		Transports: []hub.Transport{ocm.New(as, nil, self)},
 	})
-	w.must(admin.Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: w.name}, Data: map[string]string{"dockerfile": "FROM scratch"},
-	}))
-	return w
 }
 
 // installOCM installs the definitions that come with the module of its API.

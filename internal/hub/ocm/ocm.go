@@ -53,7 +53,7 @@ type Transport struct {
 type read struct {
 	version string
 	parcel  hub.Parcel
-	// settled is the revision that this version was found to bring.
+	// settled is the revision, with its declaration, that this version was found to bring.
 	settled string
 }
 
@@ -219,7 +219,7 @@ func (t *Transport) settled(work *workv1.ManifestWork, revision string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.read[work.Name][work.Namespace]
-	return r != nil && revision != "" && r.version == work.ResourceVersion && r.settled == revision
+	return r != nil && r.version == work.ResourceVersion && r.settled == revision
 }
 
 func (t *Transport) settle(work *workv1.ManifestWork, revision string) {
@@ -232,7 +232,7 @@ func (t *Transport) settle(work *workv1.ManifestWork, revision string) {
 
 // Send implements [hub.Transport].
 func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module) error {
-	have, revision := &workv1.ManifestWork{}, m.Annotations[hub.RevisionAnnotation]
+	have, revision := &workv1.ManifestWork{}, m.Annotations[hub.RevisionAnnotation]+" "+m.Annotations[hub.DeclarationAnnotation]
 	getErr := t.client.Get(ctx, types.NamespacedName{Namespace: cluster, Name: m.Name}, have)
 	switch {
 	case client.IgnoreNotFound(getErr) != nil:
@@ -249,7 +249,7 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 		return fmt.Errorf("ManifestWork %s/%s: %w", cluster, m.Name, err)
 	}
 	if getErr == nil {
-		settled, err := kube.Settled(wish, have)
+		settled, err := kube.Settled(wish, undefaulted(have))
 		if settled {
 			t.settle(have, revision)
 		}
@@ -261,6 +261,15 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 		return fmt.Errorf("ManifestWork %s/%s: %w", cluster, m.Name, err)
 	}
 	return nil
+}
+
+// undefaulted is a work without what the API server puts in: a field that only newer releases of Open Cluster Management have.
+func undefaulted(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work = work.DeepCopy()
+	for i := range work.Spec.ManifestConfigs {
+		work.Spec.ManifestConfigs[i].FeedbackScrapeType = ""
+	}
+	return work
 }
 
 // Recall implements [hub.Transport].
