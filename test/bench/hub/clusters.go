@@ -18,9 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
@@ -44,7 +46,7 @@ var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
 // bench is a hub and its clusters.
 type bench struct {
 	*fleet.Fleet
-	client   client.WithWatch
+	client   client.Client
 	binary   string
 	clusters int
 	answered atomic.Int64
@@ -129,7 +131,7 @@ func (b *bench) install(ctx context.Context) error {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), hubv1beta1.AddToScheme(scheme), clusterv1.Install(scheme), workv1.Install(scheme)); err != nil {
 		return fmt.Errorf("register kinds: %w", err)
 	}
-	b.client, err = client.NewWithWatch(b.AdminConfig, client.Options{Scheme: scheme})
+	b.client, err = client.New(b.AdminConfig, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -208,24 +210,30 @@ func (b *bench) deploy(ctx context.Context) (last hubv1beta1.ManagedClusterModul
 	return last, nil
 }
 
-// answer plays all work agents and the operators behind them: what arrives is applied, and Ready.
+// answer plays all work agents and the operators behind them: what arrives is applied, and Ready. An informer looks again where the API server ends its watch,
+// as it does with one that cannot follow.
 func (b *bench) answer(ctx context.Context) error {
-	watcher, err := b.client.Watch(ctx, &workv1.ManifestWorkList{})
+	works, err := cache.New(b.AdminConfig, cache.Options{Scheme: b.client.Scheme()})
 	if err != nil {
 		return fmt.Errorf("watch ManifestWorks: %w", err)
 	}
-	defer watcher.Stop()
+	informer, err := works.GetInformer(ctx, &workv1.ManifestWork{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch ManifestWorks: %w", err)
+	}
 	group := errgroup.Group{}
 	group.SetLimit(atOnce)
 	answered := map[string]int64{} // generations, by cluster: the event of an answer comes after it
-	for event := range watcher.ResultChan() {
-		work, ok := event.Object.(*workv1.ManifestWork)
-		if ok && answered[work.Namespace] < work.Generation {
+	arrived := func(object any) {
+		if work, ok := object.(*workv1.ManifestWork); ok && answered[work.Namespace] < work.Generation {
 			answered[work.Namespace] = work.Generation
-			group.Go(func() error { return b.ready(ctx, work) })
+			group.Go(func() error { return b.ready(ctx, work.DeepCopy()) })
 		}
 	}
-	return group.Wait()
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: arrived, UpdateFunc: func(_, now any) { arrived(now) }}); err != nil {
+		return fmt.Errorf("watch ManifestWorks: %w", err)
+	}
+	return errors.Join(works.Start(ctx), group.Wait())
 }
 
 func (b *bench) ready(ctx context.Context, work *workv1.ManifestWork) error {
