@@ -4,12 +4,13 @@ package hub
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -62,6 +63,8 @@ type Decision struct {
 	Order  *Order
 	// Absent are the transports that have nothing to work with.
 	Absent []string
+	// Kept are clusters that are not selected, and do not let the Module be deleted.
+	Kept []State
 }
 
 // State is how one cluster stands.
@@ -101,11 +104,7 @@ func Decide(f *Facts, now time.Time) (*Decision, error) {
 		}
 		d.States = append(d.States, v.state())
 	}
-	leaving := deselected(f.Module, f.Parcels, selected, now)
-	d.Recall, d.Mass, d.Confirmation = slices.Sorted(maps.Keys(leaving.Start)), leaving.Mass, leaving.Confirmation
-	if at := leaving.Again; !at.IsZero() && (d.Order.Again.IsZero() || at.Before(d.Order.Again)) {
-		d.Order.Again = at
-	}
+	d.deselect(f, selected, now)
 	return d, nil
 }
 
@@ -127,6 +126,9 @@ func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error)
 	v := &view{target: t, parcel: f.Parcels[t.Name]}
 	v.platforms, _ = Platforms(t.Claims)
 	there, pinned, problem := f.images(t.Name, v.platforms)
+	if f.Made.Wrong != nil {
+		there, problem = nil, f.Made.Wrong
+	}
 	key := fmt.Sprint(there)
 	module, made := known[key]
 	if nothing := problem != nil && len(there) == 0; !made && !nothing {
@@ -205,13 +207,25 @@ func (v *view) state() State {
 	return s
 }
 
-// Fail says of a cluster that nothing could be sent to it, or taken back from it.
+// Fail says of a cluster that nothing could be sent to it: it was refused, or it could not be asked and is tried again.
 func (d *Decision) Fail(cluster string, err error) {
 	for i := range d.States {
-		if s := &d.States[i]; s.Name == cluster && !s.Refused {
+		switch s := &d.States[i]; {
+		case s.Name != cluster || s.Refused:
+		case Refuses(err):
 			s.Ready, s.Refused, s.Reason, s.Message = false, true, v1beta1.ReasonDeliveryRefused, cut(err.Error())
+		default: // its text is another one at each try
+			s.Ready, s.Reason, s.Message = false, v1beta1.ReasonAwaitingDelivery, "could not be sent; it is tried again within a minute"
 		}
 	}
+}
+
+// Refuses reports whether an API server has answered that it does not take something, in place of that it cannot do so now. It says InternalError where a
+// webhook does not answer, and where its schema lacks a field.
+func Refuses(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.Is(err, ErrTaken) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) &&
+		!apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err)
 }
 
 func unreached(t *Target) string { return "the cluster is not reached: " + cut(t.Unreachable) }

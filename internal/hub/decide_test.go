@@ -9,10 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
@@ -246,113 +244,6 @@ func TestABadBuildStaysInTheFirstWave(t *testing.T) {
 	s.expect(d, "b", v1beta1.ReasonRollingOut, "turn")
 }
 
-// TestSoak: a cluster counts when it has been Ready for the soak time, all the while, and is reached.
-func TestSoak(t *testing.T) {
-	const soak = time.Hour
-	begin := func(t *testing.T) *scene {
-		s := newScene(t, "a", "b")
-		s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
-			Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}, Soak: &metav1.Duration{Duration: soak},
-		}
-		s.make("sha256:1")
-		s.deliver(s.decide(), nil)
-		if d := s.decide(); s.sent(d) != "a" || !d.Order.Again.Equal(s.now.Add(soak)) {
-			t.Fatalf("sent to %q, again at %s", s.sent(d), d.Order.Again)
-		}
-		return s
-	}
-	report := func(s *scene, change func(*Report)) {
-		p := s.facts.Parcels["a"]
-		change(&p.Report)
-		s.facts.Parcels["a"] = p
-	}
-	for name, tc := range map[string]struct {
-		between func(*scene)
-		sent    string
-	}{
-		"Ready all the while": {between: func(*scene) {}, sent: "a b"},
-		"it has failed meanwhile": {between: func(s *scene) {
-			report(s, func(r *Report) { r.Ready, r.Reason = metav1.ConditionFalse, v1beta1.ReasonLoadFailed })
-			s.decide()
-			report(s, func(r *Report) { r.Ready, r.Reason = metav1.ConditionTrue, v1beta1.ReasonReady })
-		}, sent: "a"},
-		"it went away as it was Ready": {between: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" }, sent: "a"},
-		"it was away meanwhile": {between: func(s *scene) {
-			s.facts.Targets[0].Unreachable = "lease"
-			s.decide()
-			s.facts.Targets[0].Unreachable = ""
-		}, sent: "a"},
-		"a kernel is new there, and its image is being made": {between: func(s *scene) {
-			s.facts.Targets[0].Claims = map[string]string{KernelsClaim: debian.Kernel + "\n" + newer.Kernel}
-			s.declare()
-			s.decide()
-		}, sent: "b"},
-		"another process took over": {between: func(s *scene) { s.facts.Seen = &rollout.Sightings{} }, sent: "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := begin(t)
-			s.later(soak / 2)
-			tc.between(s)
-			s.decide()
-			s.later(soak / 2)
-			if d := s.decide(); s.sent(d) != tc.sent {
-				t.Errorf("sent to %q, want %q; order %+v", s.sent(d), tc.sent, d.Order)
-			}
-		})
-	}
-	t.Run("a process that finds nothing to do says what the one before said", func(t *testing.T) {
-		s := begin(t)
-		s.decide()
-		s.later(soak)
-		s.deliver(s.decide(), nil)
-		s.decide()
-		s.later(soak)
-		before := StatusOf(s.facts.Module, s.decide(), s.now)
-		s.facts.Seen = &rollout.Sightings{}
-		if diff := cmp.Diff(before, StatusOf(s.facts.Module, s.decide(), s.now)); diff != "" || before.Wave != "" {
-			t.Errorf("wave %q, and then (-before +after):\n%s", before.Wave, diff)
-		}
-	})
-}
-
-// TestAKernelUpgradePassesNoWave: a cluster that has only kernels that are new there gets what it had, and nothing that its wave has not had.
-func TestAKernelUpgradePassesNoWave(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*scene)
-		sent   string
-	}{
-		"nothing else has changed": {change: func(*scene) {}, sent: "a b"},
-		"the driver's source has": {
-			change: func(s *scene) {
-				s.sources["dockerfile"] = &corev1.ConfigMap{Data: map[string]string{"dockerfile": "FROM scratch\n"}}
-			}, sent: "a",
-		},
-		"its image has": {
-			change: func(s *scene) {
-				s.facts.Module.Spec.ModuleSpec.ModuleLoader.Container.ContainerImage = "example.com/nic:2-${KERNEL_FULL_VERSION}"
-			}, sent: "a",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t, "a", "b")
-			s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
-			s.make("sha256:1")
-			s.deliver(s.decide(), nil)
-			s.deliver(s.decide(), nil)
-			tc.change(s)
-			s.facts.Targets[1].Claims = map[string]string{KernelsClaim: newer.Kernel}
-			s.facts.Images = map[string]*v1alpha1.ModuleImage{}
-			s.make("sha256:2")
-			if tc.sent == "a b" {
-				s.facts.Images[s.facts.Made.For[debian]].Status.Image = "example.com/nic@sha256:1" // what is made already stays
-			}
-			if d := s.decide(); s.sent(d) != tc.sent {
-				t.Errorf("sent to %q, want %q", s.sent(d), tc.sent)
-			}
-		})
-	}
-}
-
 // TestTooManyNewKernels: what was sent stays, and what more is named waits.
 func TestTooManyNewKernels(t *testing.T) {
 	s := newScene(t, "a")
@@ -375,44 +266,5 @@ func TestWhatIsNotSelectedIsRecalled(t *testing.T) {
 	s.facts.Targets = s.facts.Targets[:1]
 	if d := s.decide(); strings.Join(d.Recall, " ") != "b" || s.sent(d) != "a" {
 		t.Errorf("recalled from %v, sent to %q", d.Recall, s.sent(d))
-	}
-}
-
-// TestTooManyAreNotRecalledUnconfirmed: a slip in a selector empties no cluster, where maxConcurrency says how many may be changed.
-func TestTooManyAreNotRecalledUnconfirmed(t *testing.T) {
-	one := intstr.FromInt32(1)
-	for name, tc := range map[string]struct {
-		rollout   *hubv1beta1.ClusterRollout
-		confirmed time.Duration // before now
-		selected  int
-		recalled  string
-		mass      int
-	}{
-		"no order":                       {selected: 0, recalled: "a b c"},
-		"no number":                      {rollout: &hubv1beta1.ClusterRollout{}, selected: 0, recalled: "a b c"},
-		"as many as may be changed":      {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 2, recalled: "c"},
-		"more":                           {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, mass: 2},
-		"more, confirmed":                {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, confirmed: time.Minute, recalled: "b c"},
-		"more, confirmed the day before": {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, confirmed: 24 * time.Hour, mass: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t, "a", "b", "c")
-			s.make("sha256:1")
-			s.deliver(s.decide(), nil)
-			s.now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-			s.facts.Module.Spec.Rollout = tc.rollout
-			if tc.confirmed > 0 {
-				s.facts.Module.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: s.now.Add(-tc.confirmed).Format(time.RFC3339)}
-			}
-			s.facts.Targets = s.facts.Targets[:tc.selected]
-			d := s.decide()
-			if got := strings.Join(d.Recall, " "); got != tc.recalled || len(d.Mass) != tc.mass {
-				t.Errorf("recalled from %q, kept by %v", got, d.Mass)
-			}
-			ready := StatusOf(s.facts.Module, d, s.now).Conditions[0]
-			if held := ready.Reason == v1beta1.ReasonMassDeselection && strings.Contains(ready.Message, "kubectl annotate managedclustermodule nic"); held != (tc.mass > 0) {
-				t.Errorf("it says %s: %s", ready.Reason, ready.Message)
-			}
-		})
 	}
 }

@@ -9,27 +9,35 @@ import (
 	"strings"
 	"time"
 
-	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// deselected says from which clusters that are not selected, and have a Module, it is taken back now. With spec.rollout.maxConcurrency these are so many at a
+// deselect says from which clusters that are not selected, and have a Module, it is taken back now. With spec.rollout.maxConcurrency these are so many at a
 // time, and more than that wait until somebody confirms it: a slip in a selector or a label would empty them all.
-func deselected(m *hubv1beta1.ManagedClusterModule, parcels map[string]Parcel, selected map[string]bool, now time.Time) *rollout.Plan {
-	policy := rollout.Policy{MaxUnavailable: everything, Confirmed: rollout.ConfirmedBy(m)}
-	if r := m.Spec.Rollout; r != nil && r.MaxConcurrency != nil {
+func (d *Decision) deselect(f *Facts, selected map[string]bool, now time.Time) {
+	policy := rollout.Policy{MaxUnavailable: everything, Confirmed: rollout.ConfirmedBy(f.Module)}
+	if r := f.Module.Spec.Rollout; r != nil && r.MaxConcurrency != nil {
 		policy.MaxUnavailable = *r.MaxConcurrency
 	}
-	nodes := make([]rollout.Node, 0, len(parcels))
-	for _, name := range slices.Sorted(maps.Keys(parcels)) {
+	var nodes []rollout.Node
+	for name, parcel := range f.Parcels {
 		n := rollout.Node{Name: name, Ready: true, Serving: true, Stage: rollout.Leaving}
-		if selected[name] {
+		switch {
+		case selected[name]:
 			n.Stage, n.Since = rollout.Given, now
+		case parcel.Nothing || parcel.Going: // nothing is lost by it, or it has been told
+			d.Recall = append(d.Recall, name)
+			continue
 		}
 		nodes = append(nodes, n)
 	}
-	return rollout.Make(nodes, policy, now)
+	plan := rollout.Make(nodes, policy, now)
+	d.Recall = slices.Sorted(slices.Values(slices.AppendSeq(d.Recall, maps.Keys(plan.Start))))
+	d.Mass, d.Confirmation = plan.Mass, plan.Confirmation
+	if at := plan.Again; !at.IsZero() && (d.Order.Again.IsZero() || at.Before(d.Order.Again)) {
+		d.Order.Again = at
+	}
 }
 
 // massOf says that too many clusters are not selected any more.

@@ -37,6 +37,8 @@ type Makings struct {
 	Problems map[Platform]Problem
 	// Unmapped platforms have no mapping.
 	Unmapped map[Platform]bool
+	// Wrong is why none of the mappings can be read; nil: they can.
+	Wrong *Problem
 	// Declaration tells what is asked for, with all that is built from, from what was asked for before, whatever kernels there are.
 	Declaration string
 }
@@ -53,12 +55,12 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 	if made.Declaration, err = declaration(m, sources); err != nil || module.Spec.ModuleLoader == nil {
 		return made, err
 	}
-	mapper, wrong := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
+	mapper, err := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
+	if err != nil {
+		made.Wrong = &Problem{v1beta1.ReasonNoKernelMapping, err.Error()}
+		return made, nil
+	}
 	for _, p := range platforms {
-		if wrong != nil {
-			made.Problems[p] = Problem{v1beta1.ReasonNoKernelMapping, wrong.Error()}
-			continue
-		}
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		switch {
 		case err != nil:
@@ -85,6 +87,19 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 		}
 	}
 	return made, nil
+}
+
+// Postpone takes out the images that only platforms are for that shall wait.
+func (m *Makings) Postpone(waits func(Platform) bool) {
+	now := map[string]bool{}
+	for p, name := range m.For {
+		now[name] = now[name] || !waits(p)
+	}
+	for name := range m.Specs {
+		if !now[name] {
+			delete(m.Specs, name)
+		}
+	}
 }
 
 // declaration is a hash of what a ManagedClusterModule asks for, and of what is built from.

@@ -52,7 +52,10 @@ func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned
 		}
 		strip(&loader.Container)
 	}
-	revision, err := kube.Hash(module.Spec)
+	revision, err := kube.Hash(struct {
+		Namespace string
+		Spec      any
+	}{module.Namespace, module.Spec})
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +66,13 @@ func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned
 // Extends reports whether one Module of a cluster is another but for kernels that only one of them knows: no node that has the kernel module would
 // load another one. The images of new kernels are made of what those of the others were.
 func Extends(have, want *v1beta1.Module) bool {
+	if have.Annotations[DeclarationAnnotation] != want.Annotations[DeclarationAnnotation] {
+		return false
+	}
 	if have.Annotations[RevisionAnnotation] == want.Annotations[RevisionAnnotation] {
 		return true
 	}
-	if have.Annotations[DeclarationAnnotation] != want.Annotations[DeclarationAnnotation] || have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil {
+	if have.Namespace != want.Namespace || have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil {
 		return false
 	}
 	known := map[string]*v1beta1.KernelMapping{}

@@ -128,15 +128,15 @@ func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, name
 }
 
 // nodesOf are clusters as the planner knows nodes. One that has nothing yet is behind, too: a first Module may be as bad as a later one. One that is away
-// has its turn when it is back, and keeps nobody else from his.
+// has its turn when it is back. Until then it takes nobody's place, unless it went away with what it was given and has not been Ready with it.
 func nodesOf(clusters []Cluster, now time.Time) []rollout.Node {
 	nodes := make([]rollout.Node, 0, len(clusters))
 	for i := range clusters {
 		c := &clusters[i]
 		n := rollout.Node{Name: c.Name, Ready: true, Serving: true, Held: c.Held, Late: !c.Held, Stage: rollout.Behind, Paused: c.Away}
 		if c.Sent {
-			n.Stage, n.Ready, n.Failed = rollout.Given, !c.Away, c.Failed
-			if c.Ready && !c.Away {
+			n.Stage, n.Ready, n.Failed = rollout.Given, c.Ready || !c.Away, c.Failed
+			if n.Rests = c.Ready && c.Away; c.Ready && !c.Away {
 				n.Since, n.Load = now, rollout.Load{Boot: c.Declaration}
 			}
 		}

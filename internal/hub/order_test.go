@@ -95,6 +95,10 @@ func TestOrderOfClusters(t *testing.T) {
 			given:    &hubv1beta1.ClusterRollout{MaxConcurrency: ptr.To(intstr.FromInt32(1))},
 			clusters: []Cluster{cluster("a", "", away), cluster("b", "", nil)}, send: "b", wave: "rest", waiting: 1,
 		},
+		"and neither does one that was Ready": {
+			given:    &hubv1beta1.ClusterRollout{MaxConcurrency: ptr.To(intstr.FromInt32(1))},
+			clusters: []Cluster{cluster("a", "", lost), cluster("b", "", nil), cluster("c", "", nil)}, send: "b", wave: "rest", waiting: 1,
+		},
 		"a wave waits for one that is away": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
 			clusters: []Cluster{cluster("a", "tier=canary", lost), cluster("b", "region=east", nil)}, wave: "canary", waiting: 1,

@@ -93,7 +93,7 @@ func Leaving(m *hubv1beta1.ManagedClusterModule, left []State, now time.Time) *h
 	s := StatusOf(m, &Decision{States: left, Order: &Order{}}, now)
 	slices.SortStableFunc(left, worse)
 	ready := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady)
-	ready.Message = fmt.Sprintf("is being deleted; waits for %d clusters; cluster %s: %s", len(left), left[0].Name, left[0].Message)
+	ready.Message = fmt.Sprintf("is being deleted; waits for %s; cluster %s: %s", clusters(len(left)), left[0].Name, left[0].Message)
 	if more := others(left); more != "" {
 		ready.Message += "; " + more
 	}
@@ -126,7 +126,10 @@ func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterMod
 		}
 		return c
 	case len(bad) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonReady, fmt.Sprintf("on all %d clusters", len(d.States))
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonReady, "on "+all(len(d.States))
+		if len(d.Kept) > 0 {
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, d.Kept[0].Reason, c.Message+kept(d)
+		}
 		return c
 	}
 	c.Reason = bad[0].Reason
@@ -137,14 +140,45 @@ func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterMod
 	o := d.Order
 	switch {
 	case o.Halt == rollout.HaltFailed:
-		text += fmt.Sprintf("; stopped in wave %s (%d of %d) as %s failed, %d clusters wait", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "), o.Waiting)
+		text += fmt.Sprintf("; stopped in wave %s (%d of %d) as %s failed, %s", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "), wait(o.Waiting))
 	case o.Halt == rollout.HaltPaused:
-		text += fmt.Sprintf("; paused, %d clusters wait", o.Waiting)
+		text += "; paused, " + wait(o.Waiting)
 	case o.Waiting > 0:
-		text += fmt.Sprintf("; wave %s (%d of %d), %d clusters wait", o.Wave, o.Number, o.Of, o.Waiting)
+		text += fmt.Sprintf("; wave %s (%d of %d), %s", o.Wave, o.Number, o.Of, wait(o.Waiting))
 	}
-	c.Message = text
+	c.Message = text + kept(d)
 	return c
+}
+
+// kept names a cluster that has a Module which it shall not have.
+func kept(d *Decision) string {
+	if len(d.Kept) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; cluster %s is no longer selected: %s", d.Kept[0].Name, d.Kept[0].Message)
+}
+
+// all is what is said of all clusters; clusters of some.
+func all(n int) string {
+	if n == 1 {
+		return "1 cluster"
+	}
+	return fmt.Sprintf("all %d clusters", n)
+}
+
+func clusters(n int) string {
+	if n == 1 {
+		return "1 cluster"
+	}
+	return fmt.Sprintf("%d clusters", n)
+}
+
+// wait says how many clusters do.
+func wait(n int) string {
+	if n == 1 {
+		return "1 cluster waits"
+	}
+	return fmt.Sprintf("%d clusters wait", n)
 }
 
 // others names clusters beside the worst one, those of its reason.

@@ -28,6 +28,8 @@ type Parcel struct {
 	// Module is what was sent, with its annotations.
 	Module *v1beta1.Module
 	Report Report
+	// Going: it is being deleted there. Nothing: the cluster has none, for it did not take what it was sent.
+	Going, Nothing bool
 }
 
 // ErrAbsent says that what a transport needs is not installed on the hub. It may come.
@@ -35,6 +37,9 @@ var ErrAbsent = errors.New("is not installed")
 
 // ErrBeginning says that a transport has just begun to look. What it finds is an event.
 var ErrBeginning = errors.New("has not looked at its clusters yet")
+
+// ErrTaken says that the name is somebody else's on a cluster.
+var ErrTaken = errors.New("there is a Module of this name that is not this hub's, or came by another way: delete it, or give the ManagedClusterModule another name")
 
 // Transport brings Modules to clusters, and back what became of them. It keeps nothing itself: what was sent stands where it was sent.
 type Transport interface {

@@ -35,38 +35,38 @@ func (c *Client) NextChange(ctx context.Context, namespace string, options metav
 		cancel()
 		return nil, err
 	}
-	var managed <-chan watch.Event
+	managed := watch.Interface(watch.NewFake()) // of which nothing ever comes
 	if options.LabelSelector == "" {
-		managed = c.nextManaged(ctx, options)
+		if w := c.nextManaged(ctx, options); w != nil {
+			managed = w
+		}
 	}
 	moved := make(chan struct{})
 	go func() {
 		defer close(moved)
-		defer cancel() // which ends both watches
+		defer cancel()
+		defer modules.Stop()
+		defer managed.Stop()
 		select {
 		case <-ctx.Done():
-		case <-modules:
-		case <-managed:
+		case <-modules.ResultChan():
+		case <-managed.ResultChan():
 		}
 	}()
 	return moved, nil
 }
 
-func (c *Client) nextModule(ctx context.Context, namespace string, options metav1.ListOptions) (<-chan watch.Event, error) {
+func (c *Client) nextModule(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
 	var list v1beta1.ModuleList
 	if err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
 		return nil, fmt.Errorf("list Modules: %w", err)
 	}
 	options.Limit, options.ResourceVersion = 0, list.ResourceVersion
-	w, err := c.WatchModules(ctx, namespace, options)
-	if err != nil {
-		return nil, err
-	}
-	return w.ResultChan(), nil
+	return c.WatchModules(ctx, namespace, options)
 }
 
-// nextManaged is nil, by which nothing ever comes, where there are no ManagedClusterModules and for who may not watch them.
-func (c *Client) nextManaged(ctx context.Context, options metav1.ListOptions) <-chan watch.Event {
+// nextManaged is nil where there are no ManagedClusterModules and for who may not watch them.
+func (c *Client) nextManaged(ctx context.Context, options metav1.ListOptions) watch.Interface {
 	var list hubv1beta1.ManagedClusterModuleList
 	if err := c.Hub.Get().Resource(managedResource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
 		return nil
@@ -76,5 +76,5 @@ func (c *Client) nextManaged(ctx context.Context, options metav1.ListOptions) <-
 	if err != nil {
 		return nil
 	}
-	return w.ResultChan()
+	return w
 }

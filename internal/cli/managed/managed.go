@@ -54,7 +54,8 @@ func RowOf(m *hubv1beta1.ManagedClusterModule, now time.Time) Row {
 	}
 	c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady)
 	if c == nil || c.ObservedGeneration != m.Generation {
-		r.State, r.Reason, r.Message = Waiting, "NotSeen", "the hub has not looked at its newest version yet: is drover-hub running?"
+		r.State, r.Reason, r.Message = Waiting, "NotSeen", "the hub has not looked at its newest version yet"
+		r.Next = "see whether drover-hub runs: kubectl get pods -A -l app.kubernetes.io/name=drover-hub"
 		return r
 	}
 	r.State, r.Reason, r.Message = state(c.Status == metav1.ConditionTrue, c.Reason), c.Reason, c.Message

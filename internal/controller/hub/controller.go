@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/clock"
@@ -28,7 +30,6 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
-	hubac "github.com/drover-project/drover/api/hub/v1beta1/applyconfiguration/hub/v1beta1"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/kernel"
@@ -172,26 +173,27 @@ func (c *Controller) observe(ctx context.Context, m *hubv1beta1.ManagedClusterMo
 	}
 	o.Targets = hub.Selected(m, all)
 	var err error
-	if o.Made, err = c.makings(ctx, m, c.platforms(o, all)); err != nil {
+	platforms, waits := c.platforms(o, all)
+	if o.Made, err = c.makings(ctx, m, platforms); err != nil {
 		return nil, err
 	}
+	o.Made.Postpone(waits)
 	o.Images, err = c.images(ctx)
 	return o, err
 }
 
-// platforms are what the selected clusters run, each once, but for those of clusters that name too many, which wait.
-func (c *Controller) platforms(o *observed, all []hub.Target) []hub.Platform {
-	now, exists, found := c.options.Clock.Now(), map[string]bool{}, map[hub.Platform]bool{}
+// platforms are what the selected clusters run, each once. Those wait that only clusters run which name too many.
+func (c *Controller) platforms(o *observed, all []hub.Target) (platforms []hub.Platform, waits func(hub.Platform) bool) {
+	now, exists, allowed := c.options.Clock.Now(), map[string]bool{}, map[hub.Platform]bool{}
 	for i := range all {
 		exists[all[i].Name] = true
 	}
 	o.Limited = map[string]map[hub.Platform]bool{}
 	for _, t := range o.Targets {
-		platforms, _ := hub.Platforms(t.Claims)
-		for _, p := range platforms {
+		said, _ := hub.Platforms(t.Claims)
+		for _, p := range said {
 			ok, left := c.kernels.Allow(t.Name, p, now)
-			if ok {
-				found[p] = true
+			if allowed[p] = allowed[p] || ok; ok {
 				continue
 			}
 			if o.Limited[t.Name] == nil {
@@ -202,7 +204,7 @@ func (c *Controller) platforms(o *observed, all []hub.Target) []hub.Platform {
 		}
 	}
 	c.kernels.Keep(exists, now)
-	return slices.Collect(maps.Keys(found))
+	return slices.Collect(maps.Keys(allowed)), func(p hub.Platform) bool { return !allowed[p] }
 }
 
 // makings are the images for platforms.
@@ -317,6 +319,9 @@ func (c *Controller) act(ctx context.Context, m *hubv1beta1.ManagedClusterModule
 	key := types.NamespacedName{Namespace: m.Spec.SpokeNamespace, Name: m.Name}
 	recalled := kube.Each(ctx, atOnce, d.Recall, func(ctx context.Context, cluster string) error {
 		if _, err := reach[cluster].Recall(ctx, cluster, key); err != nil {
+			mu.Lock()
+			d.Kept = append(d.Kept, hub.Keeps(&hub.Target{Name: cluster}, err))
+			mu.Unlock()
 			return fmt.Errorf("recall from cluster %s: %w", cluster, err)
 		}
 		return nil
@@ -329,11 +334,20 @@ func (c *Controller) report(ctx context.Context, m *hubv1beta1.ManagedClusterMod
 	if equality.Semantic.DeepEqual(&m.Status, status) {
 		return nil
 	}
-	config, err := kube.Convert[hubac.ManagedClusterModuleStatusApplyConfiguration](status)
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
-		return err
+		return fmt.Errorf("write the status of ManagedClusterModule %s: %w", m.Name, err)
 	}
-	apply := hubac.ManagedClusterModule(m.Name).WithUID(m.UID).WithStatus(config)
+	// Zeros are written out: taking away all fields of an object by apply leaves null, which the schema refuses.
+	counts := &status.ModuleLoader
+	fields["moduleLoader"] = map[string]any{
+		"nodesMatchingSelectorNumber": int64(counts.NodesMatchingSelectorNumber), "desiredNumber": int64(counts.DesiredNumber),
+		"availableNumber": int64(counts.AvailableNumber),
+	}
+	apply := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": hubv1beta1.GroupVersion.String(), "kind": "ManagedClusterModule",
+		"metadata": map[string]any{"name": m.Name, "uid": string(m.UID)}, "status": fields,
+	}})
 	if err := kube.ApplyStatus(ctx, c.client, kube.OwnerStatus, apply); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // it has gone
 	} else if err != nil {

@@ -188,6 +188,9 @@ func TestOneClusterCannotHaveImagesMadeWithoutEnd(t *testing.T) {
 	if w.work(b) == nil {
 		t.Error("another cluster waits for it")
 	}
+	if work := w.work(a); work != nil {
+		t.Errorf("it was sent a Module before its images were there: %s", work.Spec.Workload.Manifests[0].Raw)
+	}
 }
 
 // TestUpstreamsFieldsApply: an object as upstream's users have it is taken as it is, with all fields known.

@@ -140,7 +140,7 @@ func TestADeletionWaitsForAClusterThatIsNotReached(t *testing.T) {
 	m := w.prebuilt()
 	w.eventually(m.Name, "the cluster is told of", w.says(v1beta1.ReasonAgentMissing, "cluster "+w.name+"-away: the cluster is not reached"))
 	w.must(w.admin.Delete(t.Context(), m))
-	w.eventually(m.Name, "the deletion says for whom it waits", w.says(v1beta1.ReasonAgentMissing, "is being deleted; waits for 1 clusters; cluster "+w.name+"-away"))
+	w.eventually(m.Name, "the deletion says for whom it waits", w.says(v1beta1.ReasonAgentMissing, "is being deleted; waits for 1 cluster; cluster "+w.name+"-away"))
 	w.secret(w.name+"-away", false)
 	w.eventually(m.Name, "it is gone", func(_ context.Context, m *hubv1beta1.ManagedClusterModule) error {
 		if m.Name != "" {

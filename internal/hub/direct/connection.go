@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -61,9 +60,6 @@ type refusal struct {
 	text   string
 }
 
-// errTaken: the name is somebody else's.
-var errTaken = errors.New("there is a Module of this name that is not this hub's, or came by another way: delete it, or give the ManagedClusterModule another name")
-
 // note keeps what the API server answered to a Module that it did not take. What did not arrive is no refusal.
 func (c *connection) note(m *v1beta1.Module, err error) {
 	c.mu.Lock()
@@ -71,20 +67,12 @@ func (c *connection) note(m *v1beta1.Module, err error) {
 	switch {
 	case err == nil:
 		delete(c.refused, m.Name)
-	case errors.Is(err, errTaken), refuses(err):
+	case hub.Refuses(err):
 		if c.refused == nil {
 			c.refused = map[string]*refusal{}
 		}
 		c.refused[m.Name] = &refusal{module: m, text: err.Error()}
 	}
-}
-
-// refuses reports whether an API server has answered that it does not take something, in place of that it cannot do so now. It says InternalError where a
-// webhook does not answer, and where its schema lacks a field.
-func refuses(err error) bool {
-	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) &&
-		!apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err)
 }
 
 // forgive forgets what the cluster did not take of a name.
@@ -276,7 +264,7 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("get Module: %w", err)
 	case err == nil && hub.OfAnother(have, c.sender):
-		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, errTaken)
+		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, hub.ErrTaken)
 	case err == nil:
 		if settled, err := kube.Settled(wish, have); err != nil || settled {
 			return err
@@ -285,7 +273,7 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 		if err := c.client.Get(ctx, client.ObjectKeyFromObject(m), have); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("get Module: %w", err)
 		} else if err == nil && (have.Labels[hub.NameLabel] != m.Labels[hub.NameLabel] || hub.OfAnother(have, c.sender)) {
-			return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, errTaken)
+			return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, hub.ErrTaken)
 		}
 	}
 	if err := c.move(ctx, m, wish); err != nil {

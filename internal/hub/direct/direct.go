@@ -10,6 +10,7 @@
 package direct
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -60,10 +61,11 @@ type Transport struct {
 
 // member is a cluster.
 type member struct {
-	secret  types.UID
-	version string
-	labels  map[string]string
-	end     context.CancelFunc
+	secret     types.UID
+	version    string
+	kubeconfig []byte
+	labels     map[string]string
+	end        context.CancelFunc
 	// connection is nil where the kubeconfig cannot be used.
 	connection  *connection
 	unreachable string
@@ -131,6 +133,10 @@ func (t *Transport) sync(ctx context.Context) error {
 		if m != nil && m.secret == secret.UID && m.version == secret.ResourceVersion {
 			continue
 		}
+		if m != nil && m.secret == secret.UID && bytes.Equal(m.kubeconfig, secret.Data[KubeconfigKey]) {
+			m.version, m.labels = secret.ResourceVersion, secret.Labels
+			continue
+		}
 		if m != nil {
 			m.end()
 		}
@@ -151,7 +157,9 @@ func (t *Transport) sync(ctx context.Context) error {
 // begin connects to a cluster, and looks after the connection until it ends.
 func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
 	ctx, end := context.WithCancel(ctx)
-	m := &member{secret: secret.UID, version: secret.ResourceVersion, labels: secret.Labels, end: end, first: !t.listed}
+	m := &member{
+		secret: secret.UID, version: secret.ResourceVersion, kubeconfig: secret.Data[KubeconfigKey], labels: secret.Labels, end: end, first: !t.listed,
+	}
 	c, err := connect(secret.Data[KubeconfigKey], t.namespace, hub.Sender(t.hub, t.Name(), secret.Name))
 	if err != nil {
 		m.looked = true
@@ -269,10 +277,10 @@ func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Pa
 		}
 		parcel := hub.Parcel{Module: m}
 		if m != nil {
-			parcel.Report = hub.ReportOf(m)
+			parcel.Report, parcel.Going = hub.ReportOf(m), m.DeletionTimestamp != nil
 		}
 		if r := c.refusal(name); r != nil {
-			parcel.Module, parcel.Report.Applied = r.module, false
+			parcel.Module, parcel.Report.Applied, parcel.Nothing = r.module, false, m == nil
 			parcel.Report.Refuse(r.text)
 		}
 		if parcel.Module != nil {

@@ -204,7 +204,9 @@ func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Pa
 		}
 		r := before[work.Namespace]
 		if r == nil || r.version != work.ResourceVersion {
-			r = &read{version: work.ResourceVersion, parcel: hub.Parcel{Module: hub.ModuleOf(work), Report: hub.ReportOfWork(work)}}
+			r = &read{version: work.ResourceVersion, parcel: hub.Parcel{
+				Module: hub.ModuleOf(work), Report: hub.ReportOfWork(work), Going: work.DeletionTimestamp != nil,
+			}}
 		}
 		now[work.Namespace], parcels[work.Namespace] = r, r.parcel
 	}
