@@ -35,8 +35,6 @@ type Makings struct {
 	For map[Platform]string
 	// Problems say why a platform cannot be served.
 	Problems map[Platform]Problem
-	// Unmapped platforms have no mapping.
-	Unmapped map[Platform]bool
 	// Wrong is why none of the mappings can be read; nil: they can.
 	Wrong *Problem
 	// Declaration tells what is asked for, with all that is built from, from what was asked for before, whatever kernels there are.
@@ -49,7 +47,7 @@ type Problem struct{ Reason, Message string }
 // MakingsOf are the images for the platforms of all clusters, each once. They are made in the hub's own namespace, where their Secrets and ConfigMaps are,
 // with the names that they have on spokes: variables have the spoke's namespace.
 func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespace, builder string, sources map[string]*corev1.ConfigMap) (*Makings, error) {
-	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]Problem{}, Unmapped: map[Platform]bool{}}
+	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]Problem{}}
 	module := Whole(m)
 	var err error
 	if made.Declaration, err = declaration(m, sources); err != nil || module.Spec.ModuleLoader == nil {
@@ -67,7 +65,6 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 			made.Problems[p] = Problem{v1beta1.ReasonNoKernelMapping, err.Error()}
 			continue
 		case !found:
-			made.Unmapped[p] = true
 			continue
 		}
 		spec, err := pipeline.Declare(module, &resolved, p.Architecture)

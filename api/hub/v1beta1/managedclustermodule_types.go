@@ -70,8 +70,8 @@ type ClusterRollout struct {
 	Waves []Wave `json:"waves,omitempty"`
 
 	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least one), may be changing or failed at a time. Unset:
-	// all of the wave. It is also how many clusters may lose the Module at a time when they are no longer selected; more than that lose it when the annotation
-	// drover.dev/confirm-deselection says so.
+	// all of the wave. It also limits how many clusters may lose the Module at a time once they are no longer selected. If more of them do, they keep it until
+	// the annotation drover.dev/confirm-deselection confirms it.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 to 100000, or a percentage from 1% to 100%"
@@ -159,7 +159,7 @@ type ClusterStatus struct {
 	// ready: the Module is Ready there as it is here.
 	Ready bool `json:"ready"`
 
-	// desiredNumber is the number of nodes that shall have the kernel module, as far as the cluster tells.
+	// desiredNumber is the number of nodes that should have the kernel module, as the cluster reports it.
 	// +optional
 	DesiredNumber int32 `json:"desiredNumber,omitempty"`
 

@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -111,7 +110,7 @@ func Render(out io.Writer, p paint.Painter, rows []Row, wide bool) {
 		}
 		lines = append(lines, cells)
 	}
-	table(out, p, head, lines)
+	paint.Table(out, 1, paintState(p), head, lines)
 }
 
 // One is a ManagedClusterModule with its clusters.
@@ -174,7 +173,7 @@ func (o *One) Render(out io.Writer, p paint.Painter, wide bool) {
 		}
 		lines = append(lines, cells)
 	}
-	table(out, p, head, lines)
+	paint.Table(out, 1, paintState(p), head, lines)
 	if o.Unnamed > 0 {
 		_, _ = fmt.Fprintf(out, "… and %d more, of which none is worse\n", o.Unnamed)
 	}
@@ -240,29 +239,14 @@ func orDash(text string) string {
 	return text
 }
 
-// table aligns columns; the second is a state, whose colour is put in afterwards.
-func table(out io.Writer, p paint.Painter, head []string, rows [][]string) {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	for _, cells := range append([][]string{head}, rows...) {
-		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	_ = w.Flush()
-	for i, line := range strings.Split(strings.TrimRight(b.String(), "\n"), "\n") {
-		if i > 0 {
-			word := rows[i-1][1]
-			line = strings.Replace(line, " "+word+" ", " "+paintState(p, word)+" ", 1)
+func paintState(p paint.Painter) func(string) string {
+	return func(state string) string {
+		switch state {
+		case Ready:
+			return p.Good(state)
+		case Waiting:
+			return p.Slow(state)
 		}
-		_, _ = fmt.Fprintln(out, strings.TrimRight(line, " "))
+		return p.Bad(state)
 	}
-}
-
-func paintState(p paint.Painter, state string) string {
-	switch state {
-	case Ready:
-		return p.Good(state)
-	case Waiting:
-		return p.Slow(state)
-	}
-	return p.Bad(state)
 }

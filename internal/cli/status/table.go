@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -150,7 +149,7 @@ func (f *Fleet) render(out io.Writer, p paint.Painter, wide bool) {
 			}
 			rows = append(rows, cells)
 		}
-		table(out, p, 2, head, rows)
+		paint.Table(out, 2, paintState(p), head, rows)
 	}
 	if len(f.Managed) > 0 {
 		if len(f.Modules) > 0 {
@@ -234,36 +233,21 @@ func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
 			}
 			rows = append(rows, cells)
 		}
-		table(out, p, 1, head, rows)
+		paint.Table(out, 1, paintState(p), head, rows)
 	}
 	_, _ = fmt.Fprint(out, cluster.Tell(n.Missing))
 }
 
-// table aligns columns. Colours would confuse the alignment, so they are put in afterwards: the state is one word.
-func table(out io.Writer, p paint.Painter, state int, head []string, rows [][]string) {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	for _, cells := range append([][]string{head}, rows...) {
-		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	_ = w.Flush()
-	for i, line := range strings.Split(strings.TrimRight(b.String(), "\n"), "\n") {
-		if i > 0 {
-			word := rows[i-1][state]
-			line = strings.Replace(line, " "+word+" ", " "+paintState(p, word)+" ", 1)
+func paintState(p paint.Painter) func(string) string {
+	return func(state string) string {
+		switch state {
+		case ready:
+			return p.Good(state)
+		case waiting:
+			return p.Slow(state)
 		}
-		_, _ = fmt.Fprintln(out, strings.TrimRight(line, " "))
+		return p.Bad(state)
 	}
-}
-
-func paintState(p paint.Painter, state string) string {
-	switch state {
-	case ready:
-		return p.Good(state)
-	case waiting:
-		return p.Slow(state)
-	}
-	return p.Bad(state)
 }
 
 func number(n *int) string {

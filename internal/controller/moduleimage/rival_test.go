@@ -95,3 +95,18 @@ func (w *world) atWork() (active []batchv1.Job) {
 	}
 	return active
 }
+
+// TestWhatAnotherOperatorMakesIsLeftToIt: a hub in the same cluster.
+func TestWhatAnotherOperatorMakesIsLeftToIt(t *testing.T) {
+	w := newWorld(t)
+	w.mine = func(*v1alpha1.ModuleImage) bool { return false }
+	w.pass()
+	if image := w.wanted(); len(w.jobs()) > 0 || len(image.Status.Conditions) > 0 {
+		t.Errorf("%d Jobs, status %+v", len(w.jobs()), image.Status)
+	}
+	w.mine = nil
+	w.pass()
+	if len(w.jobs()) == 0 {
+		t.Error("what is left to nobody else has no Job")
+	}
+}

@@ -296,59 +296,6 @@ func TestAModuleMovesToAnotherNamespace(t *testing.T) {
 	})
 }
 
-// TestAModuleStaysWhereItIsIfItCannotMove: what is unloaded first and then not taken serves nowhere.
-func TestAModuleStaysWhereItIsIfItCannotMove(t *testing.T) {
-	w := newWorld(t)
-	w.cluster("staying", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
-	w.reached("staying")
-	before, after := sent(w.env.Namespace(t), "raid"), sent("is-not-there", "raid")
-	w.must(w.transport.Send(t.Context(), "staying", before))
-	w.eventually("the hub sees what it sent", func(ctx context.Context) error {
-		parcels, err := w.transport.Parcels(ctx, "raid")
-		if err == nil && !parcels["staying"].Report.Applied {
-			err = errors.New("it does not")
-		}
-		return err
-	})
-	if err := w.transport.Send(t.Context(), "staying", after); err == nil || !strings.Contains(err.Error(), `namespaces "is-not-there" not found`) {
-		t.Errorf("the answer is %v", err)
-	}
-	have := &v1beta1.Module{}
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(before), have))
-	if have.DeletionTimestamp != nil {
-		t.Error("it is deleted where it was")
-	}
-}
-
-// TestALabelMakesNothingTheHubs: a tenant of the cluster may write one.
-func TestALabelMakesNothingTheHubs(t *testing.T) {
-	w := newWorld(t)
-	w.cluster("busy", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
-	w.reached("busy")
-	theirs, ours := sent(w.env.Namespace(t), "tpm"), sent(w.env.Namespace(t), "tpm")
-	w.must(w.admin.Create(t.Context(), theirs))
-	w.must(w.transport.Send(t.Context(), "busy", ours))
-	w.eventually("the report is of the hub's own", func(ctx context.Context) error {
-		parcels, err := w.transport.Parcels(ctx, "tpm")
-		if m := parcels["busy"].Module; err == nil && (m == nil || m.Namespace != ours.Namespace) {
-			err = fmt.Errorf("it is of %+v", m)
-		}
-		return err
-	})
-	w.eventually("what is recalled is gone", func(ctx context.Context) error {
-		gone, err := w.transport.Recall(ctx, "busy", client.ObjectKeyFromObject(ours))
-		if err == nil && !gone {
-			err = errors.New("it is there")
-		}
-		return err
-	})
-	have := &v1beta1.Module{}
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), have))
-	if have.DeletionTimestamp != nil {
-		t.Error("a Module of somebody else's was recalled")
-	}
-}
-
 // sent is a Module as a hub sends it.
 func sent(namespace, name string) *v1beta1.Module {
 	return &v1beta1.Module{

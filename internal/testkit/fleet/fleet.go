@@ -53,9 +53,8 @@ type Options struct {
 	ImagePattern string
 	// ControllerQPS of kube-controller-manager; 0 for devcluster's default.
 	ControllerQPS int
-	// APIServerPort is the API server's; 0 for a free one. ExtraSANs are further names in its certificate.
-	APIServerPort int
-	ExtraSANs     []string
+	APIServerPort int      // 0 for a free one
+	ExtraSANs     []string // further names in the API server's certificate
 	// Dir holds state and logs; empty for a temporary folder that Stop removes.
 	Dir string
 	// Faults are given to the hollow nodes, for example "agent-off".
@@ -138,8 +137,7 @@ func (f *Fleet) startCluster(ctx context.Context) error {
 	f.o.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
 	o := devcluster.Options{
 		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true, ReadyTimeout: startPatience,
-		ControllerQPS: f.o.ControllerQPS, ControllerBurst: 2 * f.o.ControllerQPS,
-		APIServerPort: f.o.APIServerPort, ExtraSANs: f.o.ExtraSANs,
+		ControllerQPS: f.o.ControllerQPS, ControllerBurst: 2 * f.o.ControllerQPS, APIServerPort: f.o.APIServerPort, ExtraSANs: f.o.ExtraSANs,
 	}
 	if f.o.KeepBodies {
 		policy := filepath.Join(f.dir, "audit-policy.yaml")

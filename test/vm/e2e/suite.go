@@ -93,9 +93,8 @@ type suite struct {
 	agentName string
 	// samples are those of group operators.
 	samples samples
-	// spokes are those of group hub, by name.
-	spokes map[string]*spoke
-	// spokePorts are those of their API servers, which the hub's pod reaches.
+	// spokes are those of group hub, by name. spokePorts are those of their API servers, which the hub's pod reaches.
+	spokes     map[string]*spoke
 	spokePorts map[string]int
 }
 

@@ -16,8 +16,8 @@ type ClusterRolloutApplyConfiguration struct {
 	// waves in their order. The first one's clusters are the canaries. What no wave selects comes after all of them.
 	Waves []WaveApplyConfiguration `json:"waves,omitempty"`
 	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least one), may be changing or failed at a time. Unset:
-	// all of the wave. It is also how many clusters may lose the Module at a time when they are no longer selected; more than that lose it when the annotation
-	// drover.dev/confirm-deselection says so.
+	// all of the wave. It also limits how many clusters may lose the Module at a time once they are no longer selected. If more of them do, they keep it until
+	// the annotation drover.dev/confirm-deselection confirms it.
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 	// soak is how long a cluster must be Ready with what is new until it counts.
 	Soak *v1.Duration `json:"soak,omitempty"`

@@ -11,7 +11,7 @@ type ClusterStatusApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// ready: the Module is Ready there as it is here.
 	Ready *bool `json:"ready,omitempty"`
-	// desiredNumber is the number of nodes that shall have the kernel module, as far as the cluster tells.
+	// desiredNumber is the number of nodes that should have the kernel module, as the cluster reports it.
 	DesiredNumber *int32 `json:"desiredNumber,omitempty"`
 	// availableNumber is the number of nodes that have it.
 	AvailableNumber *int32 `json:"availableNumber,omitempty"`
