@@ -266,8 +266,10 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	case err == nil && hub.OfAnother(have, c.sender):
 		return fmt.Errorf("write Module %s/%s: %w", m.Namespace, m.Name, hub.ErrTaken)
 	case err == nil:
-		if settled, err := kube.Settled(wish, have); err != nil || settled {
+		if settled, err := kube.Settled(wish, have); err != nil {
 			return err
+		} else if settled {
+			return c.leave(ctx, have)
 		}
 	default: // the cache has only the hub's, and may be late
 		if err := c.client.Get(ctx, client.ObjectKeyFromObject(m), have); client.IgnoreNotFound(err) != nil {
@@ -287,15 +289,32 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 
 // move deletes what is there of a Module in other namespaces than its own, if the cluster will take it there: what it has goes out of kernels.
 func (c *connection) move(ctx context.Context, m *v1beta1.Module, wish *unstructured.Unstructured) error {
-	all, err := c.modules(ctx, m.Name)
-	all = slices.DeleteFunc(all, func(other *v1beta1.Module) bool { return other.Namespace == m.Namespace })
-	if err != nil || len(all) == 0 {
+	others, err := c.elsewhere(ctx, m)
+	if err != nil || len(others) == 0 {
 		return err
 	}
 	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish.DeepCopy()), Owner, client.ForceOwnership, client.DryRunAll); err != nil {
 		return fmt.Errorf("move Module %s to namespace %s: %w", m.Name, m.Namespace, err)
 	}
-	return c.remove(ctx, all)
+	return c.remove(ctx, others)
+}
+
+// leave deletes what is there in other namespaces of a Module that has moved: the cache may not have had it when that one was sent.
+func (c *connection) leave(ctx context.Context, m *v1beta1.Module) error {
+	if m.DeletionTimestamp != nil {
+		return nil // it is sent again when it is gone, and moves then
+	}
+	others, err := c.elsewhere(ctx, m)
+	if err != nil {
+		return err
+	}
+	return c.remove(ctx, others)
+}
+
+// elsewhere are the Modules of the same name that the cluster has from this hub in other namespaces.
+func (c *connection) elsewhere(ctx context.Context, m *v1beta1.Module) ([]*v1beta1.Module, error) {
+	all, err := c.modules(ctx, m.Name)
+	return slices.DeleteFunc(all, func(other *v1beta1.Module) bool { return other.Namespace == m.Namespace }), err
 }
 
 // configOf takes a kubeconfig that has all it needs inside: a file that it names would be the hub's, and a program would run on it.

@@ -281,15 +281,39 @@ func TestAModuleMovesToAnotherNamespace(t *testing.T) {
 	w.reached("moving")
 	before, after := sent(w.env.Namespace(t), "nvme"), sent(w.env.Namespace(t), "nvme")
 	w.must(w.transport.Send(t.Context(), "moving", before))
+	w.only("moving", after)
+}
+
+// TestWhatAMoveDidNotSeeGoesLater: the old Module may come into the hub's cache after the new one was sent.
+func TestWhatAMoveDidNotSeeGoesLater(t *testing.T) {
+	w := newWorld(t)
+	w.cluster("late", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	w.reached("late")
+	before, after := sent(w.env.Namespace(t), "sas"), sent(w.env.Namespace(t), "sas")
+	w.only("late", after)
+	w.eventually("the hub sees that it is there", func(ctx context.Context) error {
+		parcels, err := w.transport.Parcels(ctx, "sas")
+		if err == nil && !parcels["late"].Report.Applied {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+	w.must(w.admin.Create(t.Context(), hub.From(hub.Sender(self, "direct", "late"), before)))
+	w.only("late", after)
+}
+
+// only sends a Module until it is the only one of its name in the cluster.
+func (w *world) only(cluster string, m *v1beta1.Module) {
+	w.Helper()
 	w.eventually("only the new one is there", func(ctx context.Context) error {
-		if err := w.transport.Send(ctx, "moving", after); err != nil {
+		if err := w.transport.Send(ctx, cluster, m); err != nil {
 			return err
 		}
 		var list v1beta1.ModuleList
-		if err := w.admin.List(ctx, &list, client.MatchingLabels{hub.NameLabel: "nvme"}); err != nil {
+		if err := w.admin.List(ctx, &list, client.MatchingLabels{hub.NameLabel: m.Name}); err != nil {
 			return err
 		}
-		if len(list.Items) != 1 || list.Items[0].Namespace != after.Namespace {
+		if len(list.Items) != 1 || list.Items[0].Namespace != m.Namespace {
 			return fmt.Errorf("%d Modules", len(list.Items))
 		}
 		return nil
