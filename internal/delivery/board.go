@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // AllNodes is the node name under which a problem stands that concerns every node of a Module.
@@ -16,20 +18,20 @@ const AllNodes = ""
 // who tried to create it knows. The zero value is ready to use. After a restart it fills again with the next tries.
 type Board struct {
 	mu       sync.Mutex
-	problems map[types.NamespacedName]map[string]Problem
+	problems map[types.NamespacedName]map[string]reasons.Problem
 	watchers []func(types.NamespacedName)
 }
 
 // Report replaces what is known about a Module: problems by node name (AllNodes for all of them).
 // Readers are told only when something changed.
-func (b *Board) Report(module types.NamespacedName, problems map[string]Problem) {
+func (b *Board) Report(module types.NamespacedName, problems map[string]reasons.Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if maps.Equal(b.problems[module], problems) {
 		return
 	}
 	if b.problems == nil {
-		b.problems = map[types.NamespacedName]map[string]Problem{}
+		b.problems = map[types.NamespacedName]map[string]reasons.Problem{}
 	}
 	if len(problems) == 0 {
 		delete(b.problems, module)
@@ -42,7 +44,7 @@ func (b *Board) Report(module types.NamespacedName, problems map[string]Problem)
 }
 
 // For returns what is known about a Module: problems by node name. The map is the caller's.
-func (b *Board) For(module types.NamespacedName) map[string]Problem {
+func (b *Board) For(module types.NamespacedName) map[string]reasons.Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.problems[module])

@@ -18,6 +18,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -196,17 +197,17 @@ func TestProblemOf(t *testing.T) {
 	}}}
 	cases := map[string]struct {
 		given corev1.PodStatus
-		then  *delivery.Problem
+		then  *reasons.Problem
 	}{
 		"on its way": {given: waiting("ContainerCreating", "")},
 		"running":    {given: corev1.PodStatus{Phase: corev1.PodRunning}},
 		"no such image": {
 			given: waiting("ErrImagePull", "failed to resolve reference: nic:1: not found"),
-			then:  &delivery.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "failed to resolve reference: nic:1: not found"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "failed to resolve reference: nic:1: not found"},
 		},
 		"no right to pull": {
 			given: waiting("ImagePullBackOff", "failed to authorize: 401 Unauthorized"),
-			then:  &delivery.Problem{Reason: v1beta1.ReasonPullUnauthorized, Message: "failed to authorize: 401 Unauthorized"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonPullUnauthorized, Message: "failed to authorize: 401 Unauthorized"},
 		},
 		"no right to pull the agent's own image": {
 			given: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
@@ -215,29 +216,29 @@ func TestProblemOf(t *testing.T) {
 					Reason: "ErrImagePull", Message: `failed to pull image "mirror.example.com/drover-agent:1": 401 Unauthorized`,
 				}},
 			}}},
-			then: &delivery.Problem{
+			then: &reasons.Problem{
 				Reason: v1beta1.ReasonAgentImageUnauthorized, Message: `failed to pull image "mirror.example.com/drover-agent:1": 401 Unauthorized`,
 			},
 		},
 		"registry down": {
 			given: waiting("ErrImagePull", "dial tcp 10.0.0.1:443: connect: connection refused"),
-			then:  &delivery.Problem{Reason: v1beta1.ReasonPullFailed, Message: "dial tcp 10.0.0.1:443: connect: connection refused"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonPullFailed, Message: "dial tcp 10.0.0.1:443: connect: connection refused"},
 		},
 		"not a reference": {
 			given: waiting("InvalidImageName", "couldn't parse"),
-			then:  &delivery.Problem{Reason: v1beta1.ReasonPullFailed, Message: "InvalidImageName: couldn't parse"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonPullFailed, Message: "InvalidImageName: couldn't parse"},
 		},
 		"the runtime cannot mount images": {
 			given: waiting("CreateContainerError", "no image volume"),
-			then:  &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "CreateContainerError: no image volume"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "CreateContainerError: no image volume"},
 		},
 		"the image has no tree for this kernel": {
 			given: initCrash,
-			then:  &delivery.Problem{Reason: v1beta1.ReasonImageUnreadable, Message: "container copy of image nic:1 ended with exit code 1"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonImageUnreadable, Message: "container copy of image nic:1 ended with exit code 1"},
 		},
 		"the kubelet refused the pod": {
 			given: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "Node didn't have enough resource"},
-			then:  &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "carrier pod c: OutOfpods: Node didn't have enough resource"},
+			then:  &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "carrier pod c: OutOfpods: Node didn't have enough resource"},
 		},
 	}
 	for name, tc := range cases {

@@ -11,21 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 )
-
-// Problem is what keeps a delivery from ending well.
-type Problem struct {
-	// Reason of the closed set in api/kmm/v1beta1.
-	Reason string
-	// Message for people: the words of whoever refused.
-	Message string
-}
 
 // ProblemOf is what a carrier pod's status says is wrong, or nil. The kubelet goes on trying as long as the pod is not
 // Ended.
-func ProblemOf(pod *corev1.Pod) *Problem {
+func ProblemOf(pod *corev1.Pod) *reasons.Problem {
 	if pod.Status.Phase == corev1.PodFailed {
-		return &Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: failedMessage(pod)}
+		return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: failedMessage(pod)}
 	}
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -74,7 +67,7 @@ func RunningSince(pod *corev1.Pod) (since time.Time, runs bool) {
 }
 
 // Stalled is what to say of a carrier that has not been started for so long.
-func Stalled(pod *corev1.Pod, since time.Duration) *Problem {
+func Stalled(pod *corev1.Pod, since time.Duration) *reasons.Problem {
 	why := "nothing is known of its containers"
 	for _, c := range pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "" {
@@ -84,7 +77,7 @@ func Stalled(pod *corev1.Pod, since time.Duration) *Problem {
 	if pod.Spec.NodeName != "" && len(pod.Status.ContainerStatuses) == 0 {
 		why = "its kubelet has said nothing of it"
 	}
-	return &Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: fmt.Sprintf(
+	return &reasons.Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: fmt.Sprintf(
 		"carrier pod %s/%s has not started for more than %s (%s): kubectl describe pod -n %s %s shows its events",
 		pod.Namespace, pod.Name, since, why, pod.Namespace, pod.Name)}
 }
@@ -109,7 +102,7 @@ func failedMessage(pod *corev1.Pod) string {
 	return fmt.Sprintf("carrier pod %s: %s", pod.Name, text)
 }
 
-func containerProblem(status *corev1.ContainerStatus) *Problem {
+func containerProblem(status *corev1.ContainerStatus) *reasons.Problem {
 	waiting := status.State.Waiting
 	if waiting == nil {
 		return nil
@@ -121,11 +114,11 @@ func containerProblem(status *corev1.ContainerStatus) *Problem {
 		if own := status.Image; reason == v1beta1.ReasonPullUnauthorized && status.Name != copyName && own != "" && strings.Contains(waiting.Message, own) {
 			reason = v1beta1.ReasonAgentImageUnauthorized
 		}
-		return &Problem{Reason: reason, Message: waiting.Message}
+		return &reasons.Problem{Reason: reason, Message: waiting.Message}
 	case "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
-		return &Problem{Reason: v1beta1.ReasonPullFailed, Message: waiting.Reason + ": " + waiting.Message}
+		return &reasons.Problem{Reason: v1beta1.ReasonPullFailed, Message: waiting.Reason + ": " + waiting.Message}
 	case "CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CreatePodSandboxError":
-		return &Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: waiting.Reason + ": " + waiting.Message}
+		return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: waiting.Reason + ": " + waiting.Message}
 	case "CrashLoopBackOff":
 		return crashProblem(status)
 	}
@@ -133,12 +126,12 @@ func containerProblem(status *corev1.ContainerStatus) *Problem {
 }
 
 // crashProblem is about a step that ran and failed: the copy out of the image, or the export of it.
-func crashProblem(status *corev1.ContainerStatus) *Problem {
+func crashProblem(status *corev1.ContainerStatus) *reasons.Problem {
 	message := fmt.Sprintf("container %s of image %s keeps failing", status.Name, status.Image)
 	if last := status.LastTerminationState.Terminated; last != nil {
 		message = fmt.Sprintf("container %s of image %s ended with exit code %d", status.Name, status.Image, last.ExitCode)
 	}
-	return &Problem{Reason: v1beta1.ReasonImageUnreadable, Message: message}
+	return &reasons.Problem{Reason: v1beta1.ReasonImageUnreadable, Message: message}
 }
 
 // pullReason sorts what container runtimes pass on from registries. Runtimes have no codes for it, only words.

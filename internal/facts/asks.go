@@ -7,6 +7,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -23,7 +24,7 @@ type Asks struct {
 // ask is what is asked of one kernel, or why nothing can be; neither for a Module that loads nothing.
 type ask struct {
 	want    *status.Ask
-	problem *status.Problem
+	problem *reasons.Problem
 }
 
 // NewAsks compiles the Module's mappings. It keeps module.
@@ -41,7 +42,7 @@ func (a *Asks) Of(module *v1beta1.Module) bool {
 }
 
 // On returns what is asked of a kernel and processor, as the node reports them. The result is shared.
-func (a *Asks) On(version, arch string) (*status.Ask, *status.Problem) {
+func (a *Asks) On(version, arch string) (*status.Ask, *reasons.Problem) {
 	if a.module.Spec.ModuleLoader == nil {
 		return nil, nil
 	}
@@ -73,5 +74,5 @@ func (a *Asks) resolve(version, arch string) ask {
 }
 
 func unmapped(message string) ask {
-	return ask{problem: &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: message}}
+	return ask{problem: &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: message}}
 }

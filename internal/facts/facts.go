@@ -11,6 +11,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -23,7 +24,7 @@ type Scene struct {
 	// Makes: somebody builds and signs images in the cluster; Images are the Module's, and ImageProblem why one cannot even be begun, or nil.
 	Makes        bool
 	Images       []v1alpha1.ModuleImage
-	ImageProblem *status.Problem
+	ImageProblem *reasons.Problem
 	// Held are the deliveries that go to no further node; see [Judge].
 	Held Held
 	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
@@ -33,7 +34,7 @@ type Scene struct {
 	// Plugins are the nodes with a ready device plugin pod.
 	Plugins map[string]bool
 	// Deliveries tells what keeps the image from a node, or nil.
-	Deliveries func(node string) *status.Problem
+	Deliveries func(node string) *reasons.Problem
 	// Silent: orders to unload should have been answered by now.
 	Silent bool
 	// wants are remembered, by kernel and architecture.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 	"github.com/drover-project/drover/internal/strikes"
 )
@@ -33,7 +34,7 @@ func Judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1be
 }
 
 // On says why a node does not get what is asked of it, or what it did to the node.
-func (h Held) On(ask *status.Ask, entry status.Entry) *status.Problem {
+func (h Held) On(ask *status.Ask, entry status.Entry) *reasons.Problem {
 	if ask == nil {
 		return nil
 	}
@@ -42,6 +43,6 @@ func (h Held) On(ask *status.Ask, entry status.Entry) *status.Problem {
 	if !ok || !reports && entry.Ordered() && entry.Order.Delivery != nil && entry.Order.Delivery.ID == ask.Delivery {
 		return nil
 	}
-	return &status.Problem{Reason: v1beta1.ReasonQuarantined, Message: fmt.Sprintf(
+	return &reasons.Problem{Reason: v1beta1.ReasonQuarantined, Message: fmt.Sprintf(
 		"node %s went down with %s, which goes to no further node: ship another build, or run drover retry %s -n %s", s.Node, s.Build, h.module.Name, h.module.Namespace)}
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -50,7 +51,7 @@ func TestWhomAStrikeConcerns(t *testing.T) {
 				continue
 			}
 			got[name] = true
-			want := status.Problem{
+			want := reasons.Problem{
 				Reason:  v1beta1.ReasonQuarantined,
 				Message: "node struck went down with nic (build 1), which goes to no further node: ship another build, or run drover retry nic -n team",
 			}

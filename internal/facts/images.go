@@ -8,19 +8,20 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
 // want is what is asked of nodes with one kernel and architecture.
 type want struct {
 	ask      *status.Ask
-	unmapped *status.Problem
+	unmapped *reasons.Problem
 	image    *status.Image
 }
 
 // Ask is what is asked of a node, or why nothing can be. For an image that is made in the cluster, what it is made from is part of the delivery's
 // identity, as for the controller that gives orders. The result is shared.
-func (s *Scene) Ask(node *corev1.Node) (*status.Ask, *status.Problem) {
+func (s *Scene) Ask(node *corev1.Node) (*status.Ask, *reasons.Problem) {
 	w := s.want(node)
 	return w.ask, w.unmapped
 }
@@ -50,7 +51,7 @@ func (s *Scene) made(ask *status.Ask, node *corev1.NodeSystemInfo) want {
 	}
 	w.image = &status.Image{Reference: ask.Config.ContainerImage, Kernel: node.KernelVersion, Architecture: node.Architecture}
 	if err != nil {
-		w.image.Problem = &status.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
+		w.image.Problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		return w
 	}
 	answer := pipeline.Ask(s.Images, declared)
@@ -58,14 +59,14 @@ func (s *Scene) made(ask *status.Ask, node *corev1.NodeSystemInfo) want {
 	case answer.Unknown && s.ImageProblem != nil:
 		w.image.Problem = s.ImageProblem
 	case answer.Reason != "":
-		w.image.Problem, w.image.GivenUp = &status.Problem{Reason: answer.Reason, Message: answer.Message}, answer.GivenUp
+		w.image.Problem, w.image.GivenUp = &reasons.Problem{Reason: answer.Reason, Message: answer.Message}, answer.GivenUp
 	}
 	if answer.Hash == "" {
 		return w
 	}
 	id, err := delivery.ID(s.Module, &ask.Config, answer.Hash)
 	if err != nil {
-		return want{unmapped: &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: err.Error()}}
+		return want{unmapped: &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: err.Error()}}
 	}
 	with := *ask
 	with.Delivery = id
@@ -74,7 +75,7 @@ func (s *Scene) made(ask *status.Ask, node *corev1.NodeSystemInfo) want {
 }
 
 // deliveryProblem is what keeps the image from a node: an image that is not made yet comes before all that could happen to it later.
-func (s *Scene) deliveryProblem(node string, entry status.Entry, w *want) *status.Problem {
+func (s *Scene) deliveryProblem(node string, entry status.Entry, w *want) *reasons.Problem {
 	if w.image != nil && w.image.Problem != nil && !entry.Holds(w.ask.Delivery) {
 		return w.image.Problem
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/pipeline"
-	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // TestNodesWaitForImagesThatAreMade: what is asked of a node is the delivery of these inputs, what keeps its image comes before what could happen to
@@ -53,14 +53,14 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 	for name, tc := range map[string]struct {
 		makes    bool
 		images   []v1alpha1.ModuleImage
-		problem  *status.Problem
+		problem  *reasons.Problem
 		holds    string
 		delivery string
 		reason   string // what keeps the image from the node
 	}{
 		"nobody makes any":       {delivery: plain.Delivery, reason: "carrier"},
 		"not begun":              {makes: true, delivery: plain.Delivery, reason: v1beta1.ReasonBuilding},
-		"cannot be begun":        {makes: true, problem: &status.Problem{Reason: v1beta1.ReasonBuildInputMissing}, delivery: plain.Delivery, reason: v1beta1.ReasonBuildInputMissing},
+		"cannot be begun":        {makes: true, problem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing}, delivery: plain.Delivery, reason: v1beta1.ReasonBuildInputMissing},
 		"failed":                 {makes: true, images: stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "", false), delivery: made, reason: v1beta1.ReasonBuildFailed},
 		"there":                  {makes: true, images: there, delivery: made, reason: "carrier"},
 		"prebuilt":               {makes: true, images: stands(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "r.example/nic:1@sha256:a", true), delivery: plain.Delivery, reason: "carrier"},
@@ -74,7 +74,7 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 			s := &Scene{
 				Module: module, Asks: asks, Makes: tc.makes, Images: tc.images, ImageProblem: tc.problem,
 				Configs:    map[string]*v1beta1.NodeModulesConfig{"a": config},
-				Deliveries: func(string) *status.Problem { return &status.Problem{Reason: "carrier"} },
+				Deliveries: func(string) *reasons.Problem { return &reasons.Problem{Reason: "carrier"} },
 			}
 			ask, _ := s.Ask(node)
 			known, _ := s.Node(node)

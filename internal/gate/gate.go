@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate holds whether the operator may write anything but what it sees. It knows no Kubernetes.
+// Package gate holds whether the operator may write anything but what it sees.
 package gate
 
 import (
 	"sync"
 	"time"
+
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // Pause is how long a controller leaves alone what it would work on, while the gate is closed.
 const Pause = 15 * time.Second
 
-// Problem is why the gate is closed.
-type Problem struct {
-	// Reason of the closed set in api/kmm/v1beta1.
-	Reason string
-	// Message for people.
-	Message string
-}
-
 // Gate is open or closed. The zero value, and nil, are open.
 type Gate struct {
 	mu       sync.Mutex
-	problem  *Problem
+	problem  *reasons.Problem
 	watchers []func()
 }
 
 // Closed is why the gate is closed; nil: it is open.
-func (g *Gate) Closed() *Problem {
+func (g *Gate) Closed() *reasons.Problem {
 	if g == nil {
 		return nil
 	}
@@ -37,7 +31,7 @@ func (g *Gate) Closed() *Problem {
 }
 
 // Set closes the gate, or opens it with nil.
-func (g *Gate) Set(p *Problem) {
+func (g *Gate) Set(p *reasons.Problem) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p == g.problem || p != nil && g.problem != nil && *p == *g.problem {

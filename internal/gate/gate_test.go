@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 func TestGateTellsOfChangesOnly(t *testing.T) {
@@ -16,10 +17,10 @@ func TestGateTellsOfChangesOnly(t *testing.T) {
 	g, told := &gate.Gate{}, 0
 	g.Watch(func() { told++ })
 	for i, step := range []struct {
-		given *gate.Problem
+		given *reasons.Problem
 		then  int
 	}{
-		{nil, 0}, {&gate.Problem{Reason: "A"}, 1}, {&gate.Problem{Reason: "A"}, 1}, {&gate.Problem{Reason: "B"}, 2}, {nil, 3}, {nil, 3},
+		{nil, 0}, {&reasons.Problem{Reason: "A"}, 1}, {&reasons.Problem{Reason: "A"}, 1}, {&reasons.Problem{Reason: "B"}, 2}, {nil, 3}, {nil, 3},
 	} {
 		g.Set(step.given)
 		if told != step.then {

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -114,7 +115,7 @@ type view struct {
 	platforms []Platform
 	// want is the Module that it shall have; nil: not yet, for what problem says. Unmade: an image is missing.
 	want    *v1beta1.Module
-	problem Problem
+	problem reasons.Problem
 	unmade  bool
 	parcel  Parcel
 	// begun: what it was sent is what is wanted, but for kernels that are new there.
@@ -147,9 +148,9 @@ func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error)
 	case module != nil:
 		v.want = module
 	case len(v.platforms) == 0:
-		v.problem = Problem{v1beta1.ReasonAwaitingDelivery, "the cluster has not told which kernels its nodes run: is Drover there, in spoke mode?"}
+		v.problem = reasons.Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: "the cluster has not told which kernels its nodes run: is Drover there, in spoke mode?"}
 	default:
-		v.problem = Problem{v1beta1.ReasonNoKernelMapping, "no kernel of the cluster has a mapping"}
+		v.problem = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "no kernel of the cluster has a mapping"}
 	}
 	return v, nil
 }
@@ -232,7 +233,7 @@ func unreached(t *Target) string { return "the cluster is not reached: " + cut(t
 
 // images are those of platforms by digest, as far as the hub makes them. There are the platforms whose images there are, and problem is what keeps one of
 // the others.
-func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, pinned map[Platform]string, problem *Problem) {
+func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, pinned map[Platform]string, problem *reasons.Problem) {
 	pinned = map[Platform]string{}
 	for _, p := range platforms {
 		image, wrong := f.image(cluster, p)
@@ -250,9 +251,9 @@ func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, 
 }
 
 // image is that of a platform; empty: the hub does not make it.
-func (f *Facts) image(cluster string, p Platform) (string, *Problem) {
-	building := func(text string) (string, *Problem) {
-		return "", &Problem{v1beta1.ReasonBuilding, fmt.Sprintf("the image for kernel %s (%s) is to be %s", p.Kernel, p.Architecture, text)}
+func (f *Facts) image(cluster string, p Platform) (string, *reasons.Problem) {
+	building := func(text string) (string, *reasons.Problem) {
+		return "", &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: fmt.Sprintf("the image for kernel %s (%s) is to be %s", p.Kernel, p.Architecture, text)}
 	}
 	if wrong, ok := f.Made.Problems[p]; ok {
 		return "", &wrong
@@ -273,7 +274,7 @@ func (f *Facts) image(cluster string, p Platform) (string, *Problem) {
 		return building("looked for")
 	}
 	if c.Status != metav1.ConditionTrue {
-		return "", &Problem{c.Reason, fmt.Sprintf("the image for kernel %s (%s) is not there: %s", p.Kernel, p.Architecture, cut(c.Message))}
+		return "", &reasons.Problem{Reason: c.Reason, Message: fmt.Sprintf("the image for kernel %s (%s) is not there: %s", p.Kernel, p.Architecture, cut(c.Message))}
 	}
 	return image.Status.Image, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // WantedBy is how a ManagedClusterModule stands in a ModuleImage's wantedBy.
@@ -34,9 +35,9 @@ type Makings struct {
 	// For are the names of the ModuleImages of a platform's image; none: it is made elsewhere.
 	For map[Platform]string
 	// Problems say why a platform cannot be served.
-	Problems map[Platform]Problem
+	Problems map[Platform]reasons.Problem
 	// Wrong is why none of the mappings can be read; nil: they can.
-	Wrong *Problem
+	Wrong *reasons.Problem
 	// Declaration tells what is asked for, with all that is built from, from what was asked for before, whatever kernels there are.
 	Declaration string
 }
@@ -47,7 +48,7 @@ type Problem struct{ Reason, Message string }
 // MakingsOf are the images for the platforms of all clusters, each once. They are made in the hub's own namespace, where their Secrets and ConfigMaps are,
 // with the names that they have on spokes: variables have the spoke's namespace.
 func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespace, builder string, sources map[string]*corev1.ConfigMap) (*Makings, error) {
-	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]Problem{}}
+	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]reasons.Problem{}}
 	module := Whole(m)
 	var err error
 	if made.Declaration, err = declaration(m, sources); err != nil || module.Spec.ModuleLoader == nil {
@@ -55,14 +56,14 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 	}
 	mapper, err := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
 	if err != nil {
-		made.Wrong = &Problem{v1beta1.ReasonNoKernelMapping, err.Error()}
+		made.Wrong = &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: err.Error()}
 		return made, nil
 	}
 	for _, p := range platforms {
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		switch {
 		case err != nil:
-			made.Problems[p] = Problem{v1beta1.ReasonNoKernelMapping, err.Error()}
+			made.Problems[p] = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: err.Error()}
 			continue
 		case !found:
 			continue
@@ -73,7 +74,7 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 		}
 		switch {
 		case err != nil:
-			made.Problems[p] = Problem{v1beta1.ReasonBuildInputMissing, err.Error()}
+			made.Problems[p] = reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		case spec != nil:
 			spec.WantedBy = []string{WantedBy(m.Name)}
 			if asked := placement.RetryAsked(m); !asked.IsZero() {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // Compute gives a Module's status without transition times; see [Carry].
@@ -195,28 +196,28 @@ func others(missing []Node) string {
 func notUsable(n Node) bool { return n.Attempt != nil && n.Attempt.Reason == v1beta1.ReasonNotUsable }
 
 // loadProblem is why the kernel module is not live on a node that shall have it.
-func (m *Module) loadProblem(n *Node) Problem {
+func (m *Module) loadProblem(n *Node) reasons.Problem {
 	switch {
 	case n.Struck != nil && (n.Attempt == nil || n.Attempt.Reason == n.Struck.Reason):
 		return *n.Struck
 	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonDrainBlocked: // says more than that the kernel module is in use
 		return *n.Delivery
 	case n.Attempt != nil && troubled(n.Attempt):
-		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
+		return reasons.Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case n.Unmapped != nil:
 		return *n.Unmapped
 	case n.Paused:
-		return Problem{Reason: v1beta1.ReasonPaused}
+		return reasons.Problem{Reason: v1beta1.ReasonPaused}
 	case n.Delivery != nil:
 		return *n.Delivery
 	case !n.Ready:
-		return Problem{Reason: v1beta1.ReasonNodeNotReady}
+		return reasons.Problem{Reason: v1beta1.ReasonNodeNotReady}
 	case n.Unlabelled:
-		return Problem{Reason: v1beta1.ReasonVersionLabel}
+		return reasons.Problem{Reason: v1beta1.ReasonVersionLabel}
 	case m.Rollout != nil && m.Rollout.Hold[n.Name]:
-		return Problem{Reason: v1beta1.ReasonRollingOut}
+		return reasons.Problem{Reason: v1beta1.ReasonRollingOut}
 	default:
-		return Problem{Reason: v1beta1.ReasonLoading}
+		return reasons.Problem{Reason: v1beta1.ReasonLoading}
 	}
 }
 

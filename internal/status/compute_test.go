@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -48,7 +49,7 @@ func TestConditions(t *testing.T) {
 	const (
 		ready, covered, loaded, devices = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded, v1beta1.ConditionDevicesReady
 	)
-	unmapped := &status.Problem{Reason: v1beta1.ReasonNoKernelMapping}
+	unmapped := &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
 	cases := map[string]struct {
 		given status.Module
 		then  map[string]string
@@ -78,7 +79,7 @@ func TestConditions(t *testing.T) {
 			then: map[string]string{loaded: "True Loaded: Live on 2 nodes"},
 		},
 		"nothing is changed in the cluster": {
-			given: status.Module{Loads: true, Nodes: nodes(1, live), ReadOnly: &status.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"}},
+			given: status.Module{Loads: true, Nodes: nodes(1, live), ReadOnly: &reasons.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"}},
 			then:  map[string]string{ready: "False PeerActive: KMM is at work", loaded: "True Loaded: Live on 1 node"},
 		},
 		"no node": {
@@ -103,7 +104,7 @@ func TestConditions(t *testing.T) {
 		},
 		"a load that took a node down": {
 			given: status.Module{Loads: true, Nodes: nodes(4, func(i int, n *status.Node) {
-				switch why := (&status.Problem{Reason: v1beta1.ReasonQuarantined, Message: "node b went down"}); i {
+				switch why := (&reasons.Problem{Reason: v1beta1.ReasonQuarantined, Message: "node b went down"}); i {
 				case 0:
 					n.Struck = why
 				case 1:
@@ -128,7 +129,7 @@ func TestConditions(t *testing.T) {
 			given: status.Module{Loads: true, Nodes: nodes(6, func(i int, n *status.Node) {
 				switch i {
 				case 0:
-					n.Delivery = &status.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "no such image"}
+					n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "no such image"}
 				case 1, 2:
 					n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonNoSuchDevice, "no device\n[ 12.3] kernel line")
 				case 3:
@@ -142,7 +143,7 @@ func TestConditions(t *testing.T) {
 		"in use, and who uses it may not be evicted": {
 			given: status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) {
 				n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "in use by pod t/app")
-				n.Delivery = &status.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "t/app (denied by a webhook)"}
+				n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "t/app (denied by a webhook)"}
 			})},
 			then: map[string]string{loaded: "False DrainBlocked: Live on 0 of 1 node; DrainBlocked on a: t/app (denied by a webhook)"},
 		},
@@ -176,7 +177,7 @@ func TestConditions(t *testing.T) {
 		"an image that cannot be named": {
 			given: status.Module{Loads: true, Nodes: []status.Node{
 				{Name: "a", Ready: true, Wanted: true, Kernel: "5.4.0", Unmapped: unmapped},
-				{Name: "b", Ready: true, Wanted: true, Kernel: "6.1.0", Unmapped: &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "containerImage: unknown variable FOO"}},
+				{Name: "b", Ready: true, Wanted: true, Kernel: "6.1.0", Unmapped: &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "containerImage: unknown variable FOO"}},
 			}},
 			then: map[string]string{
 				ready:   "False NoKernelMapping: The image for 1 kernel (6.1.0) cannot be named: containerImage: unknown variable FOO; nodes: b; No image for 1 kernel (5.4.0) of 1 node: a",
@@ -252,7 +253,7 @@ func TestConditions(t *testing.T) {
 				n.Available = i == 0
 				n.PluginReady = true
 				if i == 1 {
-					n.Unmapped, n.Delivery = &status.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "unknown variable"}, &status.Problem{Reason: v1beta1.ReasonPullFailed}
+					n.Unmapped, n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "unknown variable"}, &reasons.Problem{Reason: v1beta1.ReasonPullFailed}
 				}
 			})},
 			then: map[string]string{
@@ -270,7 +271,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"a plugin that cannot be made": {
-			given: status.Module{HasPlugin: true, Nodes: nodes(1), PluginProblem: &status.Problem{Reason: v1beta1.ReasonDevicesPending, Message: "refused"}},
+			given: status.Module{HasPlugin: true, Nodes: nodes(1), PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDevicesPending, Message: "refused"}},
 			then:  map[string]string{devices: "False DevicesPending: refused"},
 		},
 		"DRA": {
@@ -298,7 +299,7 @@ func TestRebuildIsToldWhenItIsEverywhere(t *testing.T) {
 	}{
 		"everywhere":         {status.Module{Loads: true, Nodes: nodes(2, live)}, &asked},
 		"not on one node":    {status.Module{Loads: true, Nodes: nodes(2, func(i int, n *status.Node) { n.Available = i == 0 })}, &before},
-		"no kernel mapping":  {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Unmapped = &status.Problem{} })}, &asked},
+		"no kernel mapping":  {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Unmapped = &reasons.Problem{} })}, &asked},
 		"a node that left":   {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Wanted = false })}, &asked},
 		"nothing to load":    {status.Module{Nodes: nodes(1)}, &asked},
 		"the Module goes":    {status.Module{Loads: true, Deleting: true}, &before},

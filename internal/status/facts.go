@@ -12,16 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 )
-
-// Problem is why something is not as asked.
-type Problem struct {
-	// Reason of the closed set in api/kmm/v1beta1.
-	Reason string
-	// Message for people.
-	Message string
-}
 
 // Content is what a node got for an image.
 type Content struct {
@@ -45,7 +38,7 @@ type Node struct {
 	// Kernel is the node's kernel version.
 	Kernel string
 	// Unmapped is why no image could be found for the kernel; nil when one was found.
-	Unmapped *Problem
+	Unmapped *reasons.Problem
 	// Ordered: the node's NodeModulesConfig has an order to load this Module.
 	Ordered bool
 	// Pending: an order, of whatever kind, or something live stands there. A Module that leaves waits for it.
@@ -53,7 +46,7 @@ type Node struct {
 	// Paused by annotation.
 	Paused bool
 	// Struck is why the order goes to no further node, on a node that it took down and on those that wait for it; nil: nothing.
-	Struck *Problem
+	Struck *reasons.Problem
 	// RetryIgnored: the node's annotation asks for a retry at what is no time.
 	RetryIgnored bool
 	// Silent: nobody has answered an order to unload for [Silence].
@@ -68,7 +61,7 @@ type Node struct {
 	// Attempt is what the agent says about an order that is not fulfilled, or nil.
 	Attempt *v1beta1.NodeModuleAttempt
 	// Delivery is what keeps the image from the node, or nil.
-	Delivery *Problem
+	Delivery *reasons.Problem
 	// Image is the one that is built or signed in the cluster for the node, or nil.
 	Image *Image
 	// Content is what the node holds of what the Module asks for, or nil.
@@ -96,7 +89,7 @@ type Module struct {
 	// Patience is how long a Module that is being deleted waits for nodes; 0: unknown.
 	Patience time.Duration
 	// ReadOnly is why Drover changes nothing in the cluster, or nil.
-	ReadOnly *Problem
+	ReadOnly *reasons.Problem
 	// Paused by annotation.
 	Paused bool
 	// RetryIgnored: the Module's annotation asks for a retry at what is no time.
@@ -108,9 +101,9 @@ type Module struct {
 	// MakesNone: the Module asks for images to be built or signed, and this operator builds and signs none.
 	MakesNone bool
 	// ImageProblem is why an image cannot even be begun, or nil.
-	ImageProblem *Problem
+	ImageProblem *reasons.Problem
 	// PluginProblem is why the objects of the device plugin or DRA driver cannot be made, or nil.
-	PluginProblem *Problem
+	PluginProblem *reasons.Problem
 	// RebuildTrigger is spec.imageRebuildTriggerGeneration, and RebuiltTrigger what status says of it so far.
 	RebuildTrigger, RebuiltTrigger *int
 	// Nodes in any order.

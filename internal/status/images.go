@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // Image is one that is built or signed in the cluster, for one kernel and architecture.
@@ -20,7 +21,7 @@ type Image struct {
 	// Kernel and Architecture that it is for.
 	Kernel, Architecture string
 	// Problem is why it is not there, or nil.
-	Problem *Problem
+	Problem *reasons.Problem
 	// GivenUp: nobody tries any more until somebody changes something.
 	GivenUp bool
 }
@@ -91,6 +92,6 @@ func missing(open []*Image) string {
 }
 
 // abandoned is true for a node that waits for an image that nobody tries to make any more.
-func abandoned(n *Node, p *Problem) bool {
+func abandoned(n *Node, p *reasons.Problem) bool {
 	return n.Image != nil && n.Image.GivenUp && n.Image.Problem != nil && n.Image.Problem.Reason == p.Reason
 }

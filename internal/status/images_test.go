@@ -10,14 +10,15 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	ours "github.com/drover-project/drover/internal/status"
 )
 
 // TestImagesAvailable: which images are not there, why, and that nodes which hold theirs are Ready all the same.
 func TestImagesAvailable(t *testing.T) {
-	failed := &ours.Problem{Reason: v1beta1.ReasonBuildFailed, Message: "image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'\nmake: *** Error 1"}
-	building := &ours.Problem{Reason: v1beta1.ReasonBuilding, Message: "Job j makes it"}
-	with := func(kernel string, p *ours.Problem, givenUp bool) func(int, *ours.Node) {
+	failed := &reasons.Problem{Reason: v1beta1.ReasonBuildFailed, Message: "image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'\nmake: *** Error 1"}
+	building := &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: "Job j makes it"}
+	with := func(kernel string, p *reasons.Problem, givenUp bool) func(int, *ours.Node) {
 		return func(_ int, n *ours.Node) {
 			n.Kernel, n.Image, n.Delivery = kernel, &ours.Image{Kernel: kernel, Architecture: "amd64", Problem: p, GivenUp: givenUp}, p
 		}
@@ -48,7 +49,7 @@ func TestImagesAvailable(t *testing.T) {
 			ready: "False", stalled: true,
 		},
 		"a ConfigMap is missing": {
-			given: ours.Module{Loads: true, Makes: true, ImageProblem: &ours.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}, Nodes: nodes(1)},
+			given: ours.Module{Loads: true, Makes: true, ImageProblem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}, Nodes: nodes(1)},
 			then:  "False BuildInputMissing: ConfigMap d is missing", ready: "False",
 		},
 		"no node":               {given: ours.Module{Loads: true, Makes: true}, then: "True NoNodes: The selector chooses no node on which kernel modules can be managed", ready: "False"},

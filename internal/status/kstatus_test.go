@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	ours "github.com/drover-project/drover/internal/status"
 )
@@ -67,7 +68,7 @@ func TestToolsReadTheStatus(t *testing.T) {
 		},
 		"no kernel is covered": {
 			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, func(_ int, n *ours.Node) {
-				n.Unmapped, n.Ordered, n.Pending = &ours.Problem{Reason: v1beta1.ReasonNoKernelMapping}, false, false
+				n.Unmapped, n.Ordered, n.Pending = &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}, false, false
 			})}, generation: 2, then: status.FailedStatus, says: "No image for 1 kernel (6.1.0) of 1 node: a",
 		},
 		"the rollout stopped behind a node that failed for good": {
@@ -83,11 +84,11 @@ func TestToolsReadTheStatus(t *testing.T) {
 		},
 		"no node at all, which an autoscaler may bring": {given: ours.Module{Loads: true, Generation: 2}, generation: 2, then: status.InProgressStatus},
 		"a device class of somebody else's": {
-			given:      ours.Module{Loads: true, HasDRA: true, Generation: 2, Nodes: nodes(1, live), PluginProblem: &ours.Problem{Reason: v1beta1.ReasonDeviceClassConflict}},
+			given:      ours.Module{Loads: true, HasDRA: true, Generation: 2, Nodes: nodes(1, live), PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDeviceClassConflict}},
 			generation: 2, then: status.FailedStatus,
 		},
 		"read-only": {
-			given:      ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, quarantined), ReadOnly: &ours.Problem{Reason: v1beta1.ReasonPeerActive}},
+			given:      ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, quarantined), ReadOnly: &reasons.Problem{Reason: v1beta1.ReasonPeerActive}},
 			generation: 2, then: status.InProgressStatus,
 		},
 		"well, but changed since": {given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, live)}, generation: 3, then: status.InProgressStatus},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // Silence is how long an order to unload may go without an answer until the node's agent counts as missing. An agent
@@ -27,7 +28,7 @@ func unloading(m *Module, pending []Node) metav1.Condition {
 	if len(pending) == 0 {
 		return no(kind, v1beta1.ReasonUnloading, what+" and is on no node")
 	}
-	groups := group(pending, func(n *Node) Problem { return unloadProblem(m, n) })
+	groups := group(pending, func(n *Node) reasons.Problem { return unloadProblem(m, n) })
 	limit := ""
 	if m.Deleting && !m.Paused && m.Patience > 0 {
 		limit = ", for at most " + duration.HumanDuration(m.Patience)
@@ -37,22 +38,22 @@ func unloading(m *Module, pending []Node) metav1.Condition {
 }
 
 // unloadProblem is why the kernel module, or the order for it, has not gone from a node yet.
-func unloadProblem(m *Module, n *Node) Problem {
+func unloadProblem(m *Module, n *Node) reasons.Problem {
 	switch {
 	case n.Attempt != nil && troubled(n.Attempt):
-		return Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
+		return reasons.Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case m.Paused || n.Paused:
-		return Problem{Reason: v1beta1.ReasonPaused}
+		return reasons.Problem{Reason: v1beta1.ReasonPaused}
 	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonInUse:
 		return *n.Delivery // what keeps an order from the node, not an image
 	case !n.Ready:
-		return Problem{Reason: v1beta1.ReasonNodeNotReady}
+		return reasons.Problem{Reason: v1beta1.ReasonNodeNotReady}
 	case n.Silent:
-		return Problem{
+		return reasons.Problem{
 			Reason:  v1beta1.ReasonAgentMissing,
 			Message: fmt.Sprintf("the order to unload has had no answer for more than %d minutes", int(Silence.Minutes())),
 		}
 	default:
-		return Problem{Reason: v1beta1.ReasonUnloading}
+		return reasons.Problem{Reason: v1beta1.ReasonUnloading}
 	}
 }

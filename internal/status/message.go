@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 const (
@@ -65,7 +66,7 @@ type cohort struct {
 }
 
 // group sorts nodes by reason: failures before what is on its way, the most frequent first, then by name.
-func group(nodes []Node, problem func(*Node) Problem) []cohort {
+func group(nodes []Node, problem func(*Node) reasons.Problem) []cohort {
 	byReason := map[string]*cohort{}
 	for i := range nodes {
 		p := problem(&nodes[i])

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -87,7 +88,7 @@ func TestRolloutInWords(t *testing.T) {
 		},
 		"a build is asked for where nothing is built": {
 			given: status.Module{Loads: true, MakesNone: true, Nodes: nodes(1, func(_ int, n *status.Node) {
-				n.Delivery = &status.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "nic:1: not found"}
+				n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "nic:1: not found"}
 			})},
 			then: "False ImageNotFound: Live on 0 of 1 node; ImageNotFound on a: nic:1: not found; the Module asks for a build or a signature, " +
 				"but this operator makes no images: it runs without --signer-image or without the controller image",

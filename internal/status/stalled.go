@@ -37,7 +37,7 @@ func stalled(m *Module, ready *metav1.Condition) bool {
 }
 
 // waitsInVain is true for a node that waits for its turn behind one that failed for good.
-func waitsInVain(m *Module, p *Problem) bool {
+func waitsInVain(m *Module, p *reasons.Problem) bool {
 	return p.Reason == v1beta1.ReasonRollingOut && m.Rollout != nil && m.Rollout.Halt == rollout.HaltFailed
 }
 

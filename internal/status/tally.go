@@ -2,6 +2,8 @@
 
 package status
 
+import "github.com/drover-project/drover/internal/reasons"
+
 // NodeState is where a Module is on one node. Each node that it concerns is in exactly one of them.
 type NodeState string
 
@@ -59,7 +61,7 @@ func Count(m *Module) Tally {
 }
 
 // stateOf is empty for a node that the Module does not concern.
-func stateOf(m *Module, n *Node) (NodeState, *Problem) {
+func stateOf(m *Module, n *Node) (NodeState, *reasons.Problem) {
 	switch {
 	case m.Deleting, !m.Loads, !n.Wanted:
 		if !n.Pending {

@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
 func TestCount(t *testing.T) {
-	unmapped := &status.Problem{Reason: v1beta1.ReasonNoKernelMapping}
+	unmapped := &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
 	mixed := func(i int, n *status.Node) {
 		switch i {
 		case 0, 1:

@@ -7,15 +7,16 @@ import (
 	"slices"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // Why is what stands between the Module and one of its nodes, in the words of the condition Loaded; false: nothing does.
 // Nodes that neither want the Module nor have anything of it are fine as they are.
-func Why(m *Module, n *Node) (Problem, bool) {
+func Why(m *Module, n *Node) (reasons.Problem, bool) {
 	switch {
 	case m.Deleting || !m.Loads:
 		if !n.Pending {
-			return Problem{}, false
+			return reasons.Problem{}, false
 		}
 		return unloadProblem(m, n), true
 	case n.Wanted && !n.Available:
@@ -27,12 +28,12 @@ func Why(m *Module, n *Node) (Problem, bool) {
 	case !n.Wanted && n.Pending:
 		return unloadProblem(m, n), true
 	}
-	return Problem{}, false
+	return reasons.Problem{}, false
 }
 
 // Cohort are nodes with the same cause.
 type Cohort struct {
-	Problem
+	reasons.Problem
 	// Nodes by name.
 	Nodes []string
 }
@@ -50,8 +51,8 @@ func Cohorts(m *Module) (cohorts []Cohort, fine []string) {
 			fine = append(fine, nodes[i].Name)
 		}
 	}
-	for _, c := range group(troubled, func(n *Node) Problem { p, _ := Why(m, n); return p }) {
-		one := Cohort{Problem: Problem{Reason: c.reason, Message: c.quote}}
+	for _, c := range group(troubled, func(n *Node) reasons.Problem { p, _ := Why(m, n); return p }) {
+		one := Cohort{Problem: reasons.Problem{Reason: c.reason, Message: c.quote}}
 		for i := range c.nodes {
 			one.Nodes = append(one.Nodes, c.nodes[i].Name)
 		}

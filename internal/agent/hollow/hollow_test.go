@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/hollow"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -341,7 +342,7 @@ func TestImagesThatDoNotExist(t *testing.T) {
 	}
 }
 
-func problemOf(t *testing.T, r *running, pod *corev1.Pod) *delivery.Problem {
+func problemOf(t *testing.T, r *running, pod *corev1.Pod) *reasons.Problem {
 	t.Helper()
 	var now corev1.Pod
 	if err := r.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), &now); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -104,7 +105,7 @@ func (v *View) seen(err error, without Missing) (bool, error) {
 
 // Scene is what is known about one Module, in the operator's own terms.
 func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
-	problems := map[string]*status.Problem{}
+	problems := map[string]*reasons.Problem{}
 	plugins := map[string]bool{}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -113,14 +114,14 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 		}
 		switch p := delivery.ProblemOf(pod); {
 		case delivery.IsCarrier(pod) && p != nil:
-			problems[pod.Spec.NodeName] = &status.Problem{Reason: p.Reason, Message: p.Message}
+			problems[pod.Spec.NodeName] = p
 		case pod.Labels[v1beta1.RoleLabel] != "" && ready(pod):
 			plugins[pod.Spec.NodeName] = true
 		}
 	}
 	for _, node := range refused(m) {
 		if problems[node.Name] == nil && v.Carrier(m, node.Name) == nil {
-			problems[node.Name] = &status.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: node.Message}
+			problems[node.Name] = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: node.Message}
 		}
 	}
 	var images []v1alpha1.ModuleImage
@@ -132,7 +133,7 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 	return &facts.Scene{
 		// Where there are none, nobody may be making them.
 		Module: m, Asks: facts.NewAsks(m), Makes: len(images) > 0, Images: images, Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
-		Deliveries: func(node string) *status.Problem { return problems[node] },
+		Deliveries: func(node string) *reasons.Problem { return problems[node] },
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}
 }

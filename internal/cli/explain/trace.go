@@ -160,12 +160,12 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 }
 
 // overruled replaces mere patience by what keeps the operator from changing anything, which only the Module's status tells.
-func overruled(m *v1beta1.Module, p status.Problem) status.Problem {
+func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	if c == nil || !status.OnItsWay(p.Reason) || c.Reason != v1beta1.ReasonPeerActive && c.Reason != v1beta1.ReasonCRDIncompatible {
 		return p
 	}
-	return status.Problem{Reason: c.Reason, Message: c.Message}
+	return reasons.Problem{Reason: c.Reason, Message: c.Message}
 }
 
 // coming are the steps of a node that shall have the kernel module.
@@ -188,7 +188,7 @@ func (s *subject) leaving() []Step {
 }
 
 // mark makes sure that the trace says what the Module's condition says, at the step that it is about.
-func (t *Trace) mark(p status.Problem) {
+func (t *Trace) mark(p reasons.Problem) {
 	if status.OnItsWay(p.Reason) && p.Message == "" {
 		return
 	}
@@ -270,7 +270,7 @@ func (s *subject) fine(t *Trace) {
 	}
 }
 
-func (s *subject) answer(module string, p status.Problem) string {
+func (s *subject) answer(module string, p reasons.Problem) string {
 	switch {
 	case s.about.Deleting || !s.about.Loads || !s.known.Wanted:
 		return fmt.Sprintf("Module %s is still to be taken from node %s: %s.", module, s.node.Name, p.Reason)

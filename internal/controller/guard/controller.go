@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/definition"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
@@ -102,7 +103,7 @@ func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
 }
 
 // definitions is about CRDs that somebody else installed. One that is missing or leaving is another matter, and not this one's.
-func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
+func (c *Controller) definitions(ctx context.Context) (*reasons.Problem, error) {
 	var faults []string
 	for _, name := range definition.Names {
 		crd := &unstructured.Unstructured{}
@@ -122,7 +123,7 @@ func (c *Controller) definitions(ctx context.Context) (*gate.Problem, error) {
 	if len(faults) == 0 {
 		return nil, nil
 	}
-	return &gate.Problem{
+	return &reasons.Problem{
 		Reason:  v1beta1.ReasonCRDIncompatible,
 		Message: definition.Problem(faults...),
 	}, nil

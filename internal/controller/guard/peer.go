@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=kmm.sigs.x-k8s.io,verbs=list
@@ -42,7 +42,7 @@ type sight struct {
 
 // peer is about KMM's operator while it is at work, and when to look again then. Times in a Lease are its holder's, so that they say nothing: as for
 // all who compete for a Lease, its holder is alive while the Lease changes within its duration by our own clock.
-func (c *Controller) peer(ctx context.Context) (*gate.Problem, time.Duration, error) {
+func (c *Controller) peer(ctx context.Context) (*reasons.Problem, time.Duration, error) {
 	var leases coordinationv1.LeaseList
 	if err := c.live.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: PeerLease}); err != nil {
 		return nil, 0, fmt.Errorf("list Leases of KMM: %w", err)
@@ -67,7 +67,7 @@ func (c *Controller) peer(ctx context.Context) (*gate.Problem, time.Duration, er
 			return nil, 0, err
 		}
 		if writes {
-			return &gate.Problem{
+			return &reasons.Problem{
 				Reason: v1beta1.ReasonPeerActive,
 				Message: fmt.Sprintf("KMM's operator is at work in the namespace %s (Lease %s): Drover watches and changes nothing until it stops",
 					namespace, PeerLease),

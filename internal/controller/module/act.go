@@ -16,6 +16,7 @@ import (
 	kmmac "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // act does all steps of a pass: first what goes, on all nodes, then the rest. A slot that a carrier gives back is taken by
@@ -68,7 +69,7 @@ func (c *Controller) create(ctx context.Context, s step) (*corev1.Pod, error) {
 		c.ledger.create(s.key, pod.UID)
 		return pod, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
-		c.ledger.fail(s.key, s.view.name, s.image, delivery.Problem{
+		c.ledger.fail(s.key, s.view.name, s.image, reasons.Problem{
 			Reason: v1beta1.ReasonDeliveryRefused, Message: err.Error(),
 		}, s.retry)
 		log.FromContext(ctx).V(2).Info("Carrier refused", "node", s.view.name, "reason", err.Error())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // says gives a node's Ready condition a status, since as long ago.
@@ -298,7 +299,7 @@ func TestNothingIsWrittenWhileTheGateIsClosed(t *testing.T) {
 	w.load(node, m)
 	w.must(w.admin.Delete(t.Context(), m))
 	other := w.module("other")
-	w.gate.Set(&gate.Problem{Reason: v1beta1.ReasonPeerActive})
+	w.gate.Set(&reasons.Problem{Reason: v1beta1.ReasonPeerActive})
 	w.quiet(m)
 	w.quiet(other)
 	if w.pass(m).RequeueAfter != gate.Pause {

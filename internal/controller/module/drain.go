@@ -23,6 +23,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
@@ -138,16 +139,16 @@ func (pl *planner) claimed(node string, held []string) {
 	if n := len(held) - maxClaims; n > 0 {
 		held, more = held[:maxClaims], fmt.Sprintf(" and %d more", n)
 	}
-	pl.tell(node, &delivery.Problem{
+	pl.tell(node, &reasons.Problem{
 		Reason:  v1beta1.ReasonInUse,
 		Message: "pods hold devices of " + pl.snap.allocation.driver + " by ResourceClaims " + strings.Join(held, ", ") + more,
 	})
 }
 
 // tell notes what is to be said of a node.
-func (pl *planner) tell(node string, problem *delivery.Problem) {
+func (pl *planner) tell(node string, problem *reasons.Problem) {
 	if pl.holders == nil {
-		pl.holders = map[string]delivery.Problem{}
+		pl.holders = map[string]reasons.Problem{}
 	}
 	pl.holders[node] = *problem
 }

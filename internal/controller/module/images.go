@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // images reads the images that are made in the cluster for a Module.
@@ -55,14 +56,14 @@ func (pl *planner) asMade(o order, node *corev1.NodeSystemInfo) order {
 	declared, err := pl.orders.declared.On(config, o.mapping, node)
 	switch {
 	case err != nil:
-		o.problem = &delivery.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
+		o.problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		return o
 	case declared == nil:
 		return o
 	}
 	answer := pipeline.Ask(pl.snap.images, declared)
 	if answer.Reason != "" {
-		o.problem = &delivery.Problem{Reason: answer.Reason, Message: answer.Message}
+		o.problem = &reasons.Problem{Reason: answer.Reason, Message: answer.Message}
 	}
 	if answer.Hash == "" {
 		return o
@@ -84,7 +85,7 @@ func (pl *planner) unmade(o *order, v *view) bool {
 		return false
 	}
 	if pl.holders == nil {
-		pl.holders = map[string]delivery.Problem{}
+		pl.holders = map[string]reasons.Problem{}
 	}
 	pl.holders[v.name] = *o.problem
 	return true

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 const (
@@ -47,7 +48,7 @@ type sight struct {
 type place struct{ node, image string }
 
 type failure struct {
-	problem delivery.Problem
+	problem reasons.Problem
 	at      time.Time
 	rest    time.Duration
 	until   time.Time
@@ -120,7 +121,7 @@ func (l *ledger) look(key types.NamespacedName, views []view) {
 }
 
 // fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long each time, up to 5 min.
-func (l *ledger) fail(key types.NamespacedName, node, image string, problem delivery.Problem, retry time.Time) {
+func (l *ledger) fail(key types.NamespacedName, node, image string, problem reasons.Problem, retry time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := place{node, image}
@@ -169,10 +170,10 @@ func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
 }
 
 // problems are a Module's open failures by node, and under delivery.AllNodes the one that blocks all.
-func (l *ledger) problems(key types.NamespacedName, blocked *delivery.Problem) map[string]delivery.Problem {
+func (l *ledger) problems(key types.NamespacedName, blocked *reasons.Problem) map[string]reasons.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := map[string]delivery.Problem{}
+	all := map[string]reasons.Problem{}
 	for at, f := range l.read(key).failures {
 		all[at.node] = f.problem
 	}

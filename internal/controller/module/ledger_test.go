@@ -17,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -86,7 +87,7 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(noon)
 	l := newLedger(1, now)
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
-	problem := delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
+	problem := reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
 		l.fail(key, "n", "r/nic:1", problem, asked)
 		if got := l.nextRetry(key); got != want {

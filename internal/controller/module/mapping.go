@@ -12,6 +12,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // orders are the entries that one generation of a Module asks for, by kernel. They are computed once per kernel: nodes
@@ -38,7 +39,7 @@ type order struct {
 	// image to pull instead of the entry's, for one that is made in the cluster.
 	image string
 	// problem is why that is not there; nil: it is, or is none of those.
-	problem *delivery.Problem
+	problem *reasons.Problem
 	// err is set when the Module cannot be resolved for this kernel. What the node has is kept then.
 	err error
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/strikes"
 )
 
@@ -34,7 +35,7 @@ type snapshot struct {
 	// NodeModulesConfig or a carrier speaks of.
 	nodes []view
 	// unsealed says why nothing may be delivered; nil when the policies are there that deliveries and reports rely on.
-	unsealed *delivery.Problem
+	unsealed *reasons.Problem
 	// crdsLeaving is true while one of our CRDs is being deleted.
 	crdsLeaving bool
 	// allocation is what is known of devices that pods have claimed.

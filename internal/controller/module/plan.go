@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -37,12 +38,12 @@ type plan struct {
 	rollout time.Duration
 	hold    map[string]bool
 	// blocked is why nothing may be delivered although something should.
-	blocked *delivery.Problem
+	blocked *reasons.Problem
 	// taints are the nodes whose devices get no new pods.
 	taints taints
 	// draining is true while an order waits for claims, or for the DRA driver; holders are the nodes with claims.
 	draining bool
-	holders  map[string]delivery.Problem
+	holders  map[string]reasons.Problem
 }
 
 // step is what to do for one node, in the order of its fields.
@@ -52,7 +53,7 @@ type step struct {
 	// discard are carriers to delete.
 	discard []*corev1.Pod
 	// failed is why the carrier among them ended without delivering.
-	failed *delivery.Problem
+	failed *reasons.Problem
 	// request is a carrier to create. Its UID goes into write.
 	request *delivery.Request
 	// write is the entry to apply.
@@ -113,11 +114,11 @@ type planner struct {
 	// rollout says which nodes may be changed; nil: all of them, whatever they hold.
 	rollout *rollout.Plan
 	// blocked is set when something should be delivered and nothing may be.
-	blocked *delivery.Problem
+	blocked *reasons.Problem
 	// taints, draining and holders are the plan's.
 	taints   taints
 	draining bool
-	holders  map[string]delivery.Problem
+	holders  map[string]reasons.Problem
 }
 
 // plan looks at every node once.
@@ -317,11 +318,11 @@ func (s *step) writeUnlessRight(order *v1beta1.NodeModuleSpec) {
 }
 
 // problemOf is why a carrier ended.
-func problemOf(pod *corev1.Pod) *delivery.Problem {
+func problemOf(pod *corev1.Pod) *reasons.Problem {
 	if p := delivery.ProblemOf(pod); p != nil {
 		return p
 	}
-	return &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "carrier pod " + pod.Name + " ended before its content was taken"}
+	return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "carrier pod " + pod.Name + " ended before its content was taken"}
 }
 
 func holds(config *v1beta1.NodeModulesConfig, id string) bool {

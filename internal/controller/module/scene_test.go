@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/strikes"
 )
@@ -120,7 +121,7 @@ func (s *scene) play(t *testing.T) outcome {
 		pl.unwanted["n1"] = s.unwanted
 	}
 	if s.unsealed {
-		pl.snap.unsealed = &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused}
+		pl.snap.unsealed = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}
 	}
 	if s.module != nil && s.module.Spec.ModuleLoader != nil {
 		pl.orders = newMappings().of(s.module)

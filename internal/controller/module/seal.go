@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 const (
@@ -48,7 +48,7 @@ func (g *glance) note(clock clock.PassiveClock) {
 }
 
 // unsealed says why nothing may be delivered: a policy, or its binding, that is not there or does not deny.
-func (c *Controller) unsealed(ctx context.Context) (*delivery.Problem, error) {
+func (c *Controller) unsealed(ctx context.Context) (*reasons.Problem, error) {
 	if problem, err := lacks(ctx, c.client, SealPolicy); problem != nil || err != nil {
 		return problem, err
 	}
@@ -63,9 +63,9 @@ func (c *Controller) unsealed(ctx context.Context) (*delivery.Problem, error) {
 }
 
 // lacks says what a policy of a name lacks in order to hold.
-func lacks(ctx context.Context, r client.Reader, name string) (*delivery.Problem, error) {
-	refused := func(what string) *delivery.Problem {
-		return &delivery.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "nothing is delivered: " + what + ": apply config/policies"}
+func lacks(ctx context.Context, r client.Reader, name string) (*reasons.Problem, error) {
+	refused := func(what string) *reasons.Problem {
+		return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "nothing is delivered: " + what + ": apply config/policies"}
 	}
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
 	if err := r.Get(ctx, client.ObjectKey{Name: name}, policy); apierrors.IsNotFound(err) {

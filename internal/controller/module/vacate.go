@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 const (
@@ -177,7 +177,7 @@ func refusalOf(err error) string {
 func (v *vacancy) open() bool { return v.refused != "" || v.outdated || len(v.pods) > 0 }
 
 // settle puts what came of it into the plan, and returns what is told of the node, or nil.
-func (v *vacancy) settle(p *plan, late bool) *delivery.Problem {
+func (v *vacancy) settle(p *plan, late bool) *reasons.Problem {
 	s := v.step
 	s.uncordon = false
 	if !v.open() {
@@ -190,7 +190,7 @@ func (v *vacancy) settle(p *plan, late bool) *delivery.Problem {
 	problem := v.problem(late)
 	if problem != nil {
 		if p.holders == nil {
-			p.holders = map[string]delivery.Problem{}
+			p.holders = map[string]reasons.Problem{}
 		}
 		p.holders[s.view.name] = *problem
 	}
@@ -199,9 +199,9 @@ func (v *vacancy) settle(p *plan, late bool) *delivery.Problem {
 
 // problem is what keeps a node from being emptied, refusals first; nil: nothing that is worth telling.
 // What has taken longer than spec.rollout.drainOptions.timeout counts as one.
-func (v *vacancy) problem(late bool) *delivery.Problem {
+func (v *vacancy) problem(late bool) *reasons.Problem {
 	if v.refused != "" {
-		return &delivery.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "spec.rollout.drain: " + v.refused}
+		return &reasons.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "spec.rollout.drain: " + v.refused}
 	}
 	var waits, refused []string
 	for i := range v.pods {
@@ -225,7 +225,7 @@ func (v *vacancy) problem(late bool) *delivery.Problem {
 	if late {
 		since = ", for longer than " + v.timeout().String()
 	}
-	problem := &delivery.Problem{
+	problem := &reasons.Problem{
 		Reason: v1beta1.ReasonInUse, Message: "spec.rollout.drain waits for pods to leave" + since + ": " + strings.Join(names, ", ") + more,
 	}
 	if late || len(refused) > 0 {

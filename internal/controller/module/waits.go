@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // waits are since when nodes are being emptied, and which of them have passed their turn to others. They only say how long it takes and who is
@@ -24,7 +24,7 @@ type wait struct {
 	since time.Time
 	// passed is when the node last passed its turn, as it could not be emptied in time, and told is why; zero: it did not.
 	passed time.Time
-	told   *delivery.Problem
+	told   *reasons.Problem
 }
 
 // over reports whether the node has passed its turn and has not got it again.
@@ -84,7 +84,7 @@ func (w *waits) late(key types.NamespacedName, v *vacancy, now time.Time) bool {
 }
 
 // pass notes that a node has had its turn for as long as it may.
-func (w *waits) pass(key types.NamespacedName, v *vacancy, now time.Time, told *delivery.Problem) {
+func (w *waits) pass(key types.NamespacedName, v *vacancy, now time.Time, told *reasons.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	node := v.step.view.name

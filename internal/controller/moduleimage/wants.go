@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // history is how many images that nobody wants any more are kept per Module, so that going back to their inputs builds nothing.
@@ -55,7 +56,7 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	if problem == nil {
 		c.options.Problems.Report(request.NamespacedName, nil)
 	} else {
-		c.options.Problems.Report(request.NamespacedName, map[string]delivery.Problem{delivery.AllNodes: *problem})
+		c.options.Problems.Report(request.NamespacedName, map[string]reasons.Problem{delivery.AllNodes: *problem})
 	}
 	return reconcile.Result{RequeueAfter: again}, c.make(ctx, m, wants)
 }
@@ -63,7 +64,7 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 // wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared. After again, time alone
 // makes more of them; 0: it does not.
 func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
-	wants map[string]*v1alpha1.ModuleImageSpec, problem *delivery.Problem, again time.Duration, err error,
+	wants map[string]*v1alpha1.ModuleImageSpec, problem *reasons.Problem, again time.Duration, err error,
 ) {
 	wants = map[string]*v1alpha1.ModuleImageSpec{}
 	if m.DeletionTimestamp != nil || !pipeline.Makes(m) {
@@ -93,7 +94,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 		}
 		switch {
 		case err != nil:
-			problem = &delivery.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
+			problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		case spec != nil:
 			spec.WantedBy = []string{pipeline.WantedByModule(m.Name)}
 			if asked := placement.RetryAsked(m); !asked.IsZero() {

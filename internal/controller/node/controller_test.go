@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -251,7 +252,7 @@ func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 		s.order(t, name)
 		s.report(t, name, s.failed(v1beta1.ReasonUnknownSymbol, "nic: unknown symbol nic_magic\n[ kernel line"))
 	}
-	deliveries.Report(client.ObjectKeyFromObject(s.module), map[string]delivery.Problem{
+	deliveries.Report(client.ObjectKeyFromObject(s.module), map[string]reasons.Problem{
 		s.nodes[4]: {Reason: v1beta1.ReasonImageNotFound, Message: "no such image"},
 	})
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonUnknownSymbol)

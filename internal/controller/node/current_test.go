@@ -16,6 +16,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // change updates the Module, again when somebody else has written it meanwhile.
@@ -106,7 +107,7 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	if diff := cmp.Diff(want, s.module.Status.ModuleLoader); diff != "" {
 		t.Errorf("moduleLoader (-want +got):\n%s", diff)
 	}
-	deliveries.Report(client.ObjectKeyFromObject(s.module), map[string]delivery.Problem{
+	deliveries.Report(client.ObjectKeyFromObject(s.module), map[string]reasons.Problem{
 		s.nodes[1]: {Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"},
 	})
 	got = s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDeliveryRefused)

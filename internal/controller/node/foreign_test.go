@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/definition"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // TestADefinitionWithoutConditionsIsToldByAnEvent: another chart has replaced the definition of Modules, so that no status with conditions can be
@@ -37,7 +38,7 @@ func TestADefinitionWithoutConditionsIsToldByAnEvent(t *testing.T) {
 		return err == nil && len(m.Status.Conditions) == 0, client.IgnoreNotFound(err)
 	})
 	g := &gate.Gate{}
-	g.Set(&gate.Problem{Reason: v1beta1.ReasonCRDIncompatible, Message: "the definitions are those of another operator"})
+	g.Set(&reasons.Problem{Reason: v1beta1.ReasonCRDIncompatible, Message: "the definitions are those of another operator"})
 	startWith(t, s.Env, time.Now, g)
 	name := s.nodes[0]
 	s.order(t, name)

@@ -12,13 +12,14 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // TestOnlyConditionsAreWrittenWhileTheGateIsClosed: they say why, and what is.
 func TestOnlyConditionsAreWrittenWhileTheGateIsClosed(t *testing.T) {
 	s := newScene(t, 1)
 	g := &gate.Gate{}
-	g.Set(&gate.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"})
+	g.Set(&reasons.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"})
 	startWith(t, s.Env, time.Now, g)
 	name := s.nodes[0]
 	s.order(t, name)

@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // TestImagesThatAreMadeAreReported: what keeps an image from being begun, then the compiler's line, then that it is there.
@@ -41,7 +42,7 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	available(metav1.ConditionFalse, v1beta1.ReasonBuilding,
 		"0 of 1 image there; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is to be made")
 
-	problems.Report(key, map[string]delivery.Problem{delivery.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
+	problems.Report(key, map[string]reasons.Problem{delivery.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
 	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image there; BuildInputMissing for "+kernelVersion+" (): ConfigMap d is missing")
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing)
 	problems.Report(key, nil)

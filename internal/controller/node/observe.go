@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -42,9 +43,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	if about.MakesNone = r.made == nil && pipeline.Makes(module); r.made != nil {
 		about.Makes, about.ImageProblem = pipeline.Makes(module), problemOf(r.made, module)
 	}
-	if p := r.gate.Closed(); p != nil {
-		about.ReadOnly = &status.Problem{Reason: p.Reason, Message: p.Message}
-	}
+	about.ReadOnly = r.gate.Closed()
 	scene := &facts.Scene{
 		Module: module, Asks: r.asks.of(module), Makes: r.made != nil, Images: images, ImageProblem: about.ImageProblem, Held: facts.Judge(module, nodes.Items, configs),
 		Configs: configs, Plugins: plugins, Deliveries: deliveries,
@@ -83,14 +82,14 @@ func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModules
 }
 
 // pods tells on which nodes the device plugin or DRA driver that the Module asks for is ready, and what keeps deliveries from ending well.
-func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string]bool, func(node string) *status.Problem, error) {
+func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string]bool, func(node string) *reasons.Problem, error) {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(module.Namespace),
 		client.MatchingLabels{v1beta1.ModuleNameLabel: module.Name}, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list pods: %w", err)
 	}
-	plugins, problems := map[string]bool{}, map[string]delivery.Problem{}
+	plugins, problems := map[string]bool{}, map[string]reasons.Problem{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		switch {
@@ -110,7 +109,7 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 	for node, p := range r.deliveries.For(client.ObjectKeyFromObject(module)) {
 		problems[node] = p
 	}
-	return plugins, func(node string) *status.Problem {
+	return plugins, func(node string) *reasons.Problem {
 		p, ok := problems[node]
 		if !ok {
 			p, ok = problems[delivery.AllNodes]
@@ -118,7 +117,7 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 		if !ok {
 			return nil
 		}
-		return &status.Problem{Reason: p.Reason, Message: p.Message}
+		return &p
 	}, nil
 }
 
@@ -145,12 +144,12 @@ func (r *reporter) images(ctx context.Context, module *v1beta1.Module) ([]v1alph
 }
 
 // problemOf is what a board says of a Module as a whole, or nil.
-func problemOf(board *delivery.Board, module *v1beta1.Module) *status.Problem {
+func problemOf(board *delivery.Board, module *v1beta1.Module) *reasons.Problem {
 	p, ok := board.For(client.ObjectKeyFromObject(module))[delivery.AllNodes]
 	if !ok {
 		return nil
 	}
-	return &status.Problem{Reason: p.Reason, Message: p.Message}
+	return &p
 }
 
 func isCarrier(object client.Object) bool { return delivery.IsCarrier(object) }

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -78,7 +79,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 }
 
 // unsaid is for a definition of Modules without conditions: an event says, once, what they would, and the numbers are still written.
-func (r *reporter) unsaid(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus, p *gate.Problem) error {
+func (r *reporter) unsaid(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus, p *reasons.Problem) error {
 	if r.told.first(client.ObjectKeyFromObject(module), p) {
 		r.recorder.Warn(module, p.Reason, v1beta1.ConditionReady, p.Message)
 	}

@@ -7,16 +7,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // told is what has been said about Modules by an event, because no condition can be written. A new process says it again.
 type told struct {
-	problems sync.Map // of types.NamespacedName to gate.Problem
+	problems sync.Map // of types.NamespacedName to reasons.Problem
 }
 
 // first reports whether this has not been said about a Module.
-func (t *told) first(module types.NamespacedName, p *gate.Problem) bool {
+func (t *told) first(module types.NamespacedName, p *reasons.Problem) bool {
 	before, ok := t.problems.Swap(module, *p)
 	return !ok || before != any(*p)
 }

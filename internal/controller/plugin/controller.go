@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules,verbs=get;list;watch
@@ -77,7 +78,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return c.removeAll(ctx, module, now)
 	}
 	if module.Spec.DRA != nil && !c.dra {
-		c.report(request.NamespacedName, delivery.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
+		c.report(request.NamespacedName, reasons.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
 		return reconcile.Result{}, nil
 	}
 	return c.serve(ctx, module, now)
@@ -268,13 +269,13 @@ func (c *Controller) conflict(module types.NamespacedName, taken []string) recon
 		c.problems.Report(module, nil)
 		return reconcile.Result{}
 	}
-	c.report(module, delivery.Problem{
+	c.report(module, reasons.Problem{
 		Reason:  v1beta1.ReasonDeviceClassConflict,
 		Message: "not made for this Module, and left as they are: DeviceClasses " + strings.Join(taken, ", "),
 	})
 	return reconcile.Result{RequeueAfter: conflictDelay}
 }
 
-func (c *Controller) report(module types.NamespacedName, problem delivery.Problem) {
-	c.problems.Report(module, map[string]delivery.Problem{delivery.AllNodes: problem})
+func (c *Controller) report(module types.NamespacedName, problem reasons.Problem) {
+	c.problems.Report(module, map[string]reasons.Problem{delivery.AllNodes: problem})
 }

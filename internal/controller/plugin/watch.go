@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 const (
@@ -110,12 +111,12 @@ func specChanged(e event.UpdateEvent) bool {
 }
 
 // problemOf is what an error means to the Module's author, or nil for a failure that passes by itself.
-func problemOf(what string, err error) *delivery.Problem {
+func problemOf(what string, err error) *reasons.Problem {
 	var foreign foreignError
 	if !errors.As(err, &foreign) && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
 		return nil
 	}
-	return &delivery.Problem{
+	return &reasons.Problem{
 		Reason:  v1beta1.ReasonDevicesPending,
 		Message: fmt.Sprintf("%s cannot be made: %s", what, err),
 	}

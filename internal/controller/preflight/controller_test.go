@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/controller/preflight"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -216,7 +217,7 @@ func TestPreflightWithoutImages(t *testing.T) {
 		t.Error("no PreflightValidation was counted")
 	}
 	shut := &gate.Gate{}
-	shut.Set(&gate.Problem{Reason: v1beta1.ReasonPeerActive})
+	shut.Set(&reasons.Problem{Reason: v1beta1.ReasonPeerActive})
 	w.control = preflight.New(operator, operator, preflight.Options{Gate: shut, Makes: true})
 	w.quiet()
 }
