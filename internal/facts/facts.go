@@ -7,8 +7,8 @@ package facts
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
@@ -19,12 +19,8 @@ import (
 // Scene is what has been read for one Module. What it holds is not changed. It is not safe for concurrent use.
 type Scene struct {
 	Module *v1beta1.Module
-	// Asks are what the Module asks for.
-	Asks *Asks
-	// Makes: somebody builds and signs images in the cluster; Images are the Module's, and ImageProblem why one cannot even be begun, or nil.
-	Makes        bool
-	Images       []v1alpha1.ModuleImage
-	ImageProblem *reasons.Problem
+	// Desired is what it wants of nodes.
+	Desired *desired.Fleet
 	// Held are the deliveries that go to no further node; see [Judge].
 	Held Held
 	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
@@ -37,8 +33,20 @@ type Scene struct {
 	Deliveries func(node string) *reasons.Problem
 	// Silent: orders to unload should have been answered by now.
 	Silent bool
-	// wants are remembered, by kernel and architecture.
-	wants map[string]want
+}
+
+// Wants is what the Module wants of a node.
+func (s *Scene) Wants(node *corev1.Node) desired.Answer { return s.Desired.On(&node.Status.NodeInfo) }
+
+// unmapped is why nothing can be wanted of a node's kernel, or nil.
+func (s *Scene) unmapped(a *desired.Answer) *reasons.Problem {
+	switch {
+	case s.Module.Spec.ModuleLoader == nil || a.State != nil:
+		return nil
+	case a.Err != nil:
+		return &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: a.Err.Error()}
+	}
+	return &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
 }
 
 // Entry is the Module's part of the node's NodeModulesConfig.
@@ -53,31 +61,38 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 	if !wanted && !entry.Pending() {
 		return status.Node{}, false
 	}
-	w := s.want(node)
-	ask := w.ask
+	a := s.Wants(node)
 	return status.Node{
 		Name:     node.Name,
 		Ready:    placement.Ready(node),
 		Wanted:   wanted,
 		Kernel:   kernel.Trim(node.Status.NodeInfo.KernelVersion),
-		Unmapped: w.unmapped,
+		Unmapped: s.unmapped(&a),
 		Ordered:  entry.Ordered(),
 		Pending:  entry.Pending(),
 		Paused:   placement.Paused(node),
 
-		Struck:       s.Held.On(ask, entry),
+		Struck:       s.Held.On(a.State, entry),
 		RetryIgnored: placement.RetryIgnored(node),
 		Silent:       s.Silent && entry.Unanswered(),
 		Live:         entry.IsLive(node),
 		Usable:       entry.Usable(node),
-		Available:    entry.Current(node, ask),
+		Available:    entry.Current(node, a.State),
 		Attempt:      entry.Attempt,
-		Delivery:     s.deliveryProblem(node.Name, entry, &w),
-		Image:        w.image,
-		Content:      contentOf(node, ask, entry),
+		Delivery:     s.deliveryProblem(node.Name, entry, &a),
+		Image:        a.Image,
+		Content:      contentOf(node, a.State, entry),
 		PluginReady:  s.Plugins[node.Name],
 		Unlabelled:   s.unlabelled(node),
 	}, true
+}
+
+// deliveryProblem is what keeps the image from a node: an image that is not made yet comes before all that could happen to it later.
+func (s *Scene) deliveryProblem(node string, entry status.Entry, a *desired.Answer) *reasons.Problem {
+	if p := a.Missing(entry.Holds); p != nil {
+		return p
+	}
+	return s.Deliveries(node)
 }
 
 // Unsupported is a node that the Module selects, and on which no agent can run; false: it is none.
@@ -88,13 +103,13 @@ func (s *Scene) Unsupported(node *corev1.Node) (status.Unsupported, bool) {
 
 // contentOf is what the node got for what is asked. One reference can name an image for each architecture, and the same
 // kernel version can stand for several.
-func contentOf(node *corev1.Node, ask *status.Ask, entry status.Entry) *status.Content {
-	if ask == nil {
+func contentOf(node *corev1.Node, want *desired.State, entry status.Entry) *status.Content {
+	if want == nil {
 		return nil
 	}
 	for i := range entry.Artifacts {
-		if a := &entry.Artifacts[i]; a.ID == ask.Delivery {
-			return &status.Content{Image: ask.Config.ContainerImage, Same: a.ID + " " + node.Status.NodeInfo.Architecture, Digest: a.Digest}
+		if a := &entry.Artifacts[i]; a.ID == want.Delivery {
+			return &status.Content{Image: want.Config.ContainerImage, Same: a.ID + " " + node.Status.NodeInfo.Architecture, Digest: a.Digest}
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
@@ -33,14 +34,14 @@ func Judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1be
 	return Held{module: key, by: fleet.Judge(key, placement.RetryAsked(module)).Held}
 }
 
-// On says why a node does not get what is asked of it, or what it did to the node.
-func (h Held) On(ask *status.Ask, entry status.Entry) *reasons.Problem {
-	if ask == nil {
+// On says why a node does not get what is wanted of it, or what it did to the node.
+func (h Held) On(want *desired.State, entry status.Entry) *reasons.Problem {
+	if want == nil {
 		return nil
 	}
-	s, ok := h.by[ask.Delivery]
+	s, ok := h.by[want.Delivery]
 	reports := entry.Attempt != nil && entry.Attempt.Strike != nil
-	if !ok || !reports && entry.Ordered() && entry.Order.Delivery != nil && entry.Order.Delivery.ID == ask.Delivery {
+	if !ok || !reports && entry.Ordered() && entry.Order.Delivery != nil && entry.Order.Delivery.ID == want.Delivery {
 		return nil
 	}
 	return &reasons.Problem{Reason: v1beta1.ReasonQuarantined, Message: fmt.Sprintf(

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
@@ -46,7 +47,7 @@ func TestWhomAStrikeConcerns(t *testing.T) {
 		held, got := Judge(m, nodes, configs), map[string]bool{}
 		for i := range nodes {
 			name := nodes[i].Name
-			p := held.On(&status.Ask{Delivery: delivery}, status.EntryOf(configs[name], "team", "nic"))
+			p := held.On(&desired.State{Delivery: delivery}, status.EntryOf(configs[name], "team", "nic"))
 			if p == nil {
 				continue
 			}

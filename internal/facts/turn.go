@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/rollout"
 )
@@ -31,11 +33,7 @@ func (s *Scene) Forecast(nodes []corev1.Node, now time.Time) *rollout.Forecast {
 	if !s.planned() {
 		return nil
 	}
-	parts := s.parts(nodes)
-	for i := range parts {
-		parts[i].Later = parts[i].Stage == rollout.Leaving && rollout.Grace(s.Module) > 0
-	}
-	return rollout.Foresee(parts, rollout.PolicyOf(s.Module), now)
+	return rollout.Foresee(s.parts(nodes), rollout.PolicyOf(s.Module), now)
 }
 
 // planned reports whether turns are given at all.
@@ -54,25 +52,17 @@ func (s *Scene) parts(nodes []corev1.Node) []rollout.Node {
 	return parts
 }
 
-// part is a node's part of the rollout. Nodes for which the Module cannot be resolved are left as they are.
+// part is a node's part of the rollout. That a node's grace is over shows in its order alone, and the same is true of a turn that it passed.
 func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
-	entry := s.Entry(node.Name)
-	f := rollout.Facts{
+	entry, a := s.Entry(node.Name), s.Wants(node)
+	return desired.Part(s.Module, &a, rollout.Facts{
 		Node: node, Order: entry.Order, Live: entry.Live, Attempt: entry.Attempt, Artifacts: entry.Artifacts,
-		Paused: placement.Paused(s.Module) || placement.Paused(node),
-	}
-	ask, unmapped := s.Ask(node)
-	switch wanted := placement.Wanted(s.Module, node, entry.Pending()); {
-	case wanted && unmapped != nil && unmapped.Message != "":
-		return rollout.Node{}, false
-	case wanted && ask != nil:
-		f.Config, f.Delivery = &ask.Config, ask.Delivery
 		// What goes to no further node does not wait for a turn.
-		f.Paused = f.Paused || s.Held.On(ask, entry) != nil
-	case !entry.Pending():
-		return rollout.Node{}, false
-	}
-	return rollout.Observe(&f), true
+		Paused: placement.WishesFor(s.Module, node).Paused || s.Held.On(a.State, entry) != nil,
+		Begun:  drain.Marked(node, types.NamespacedName{Namespace: s.Module.Namespace, Name: s.Module.Name}),
+		Late:   s.Deliveries(node.Name) != nil,
+		Later:  rollout.Grace(s.Module) > 0,
+	})
 }
 
 // unlabelled reports whether the node waits for the label that drives ordered upgrades.

@@ -7,7 +7,7 @@ package kernel
 const MaxRemembered = 256
 
 // Remember keeps what was found for a kernel. What is full is emptied first: all in it can be found again.
-func Remember[T any](known map[string]T, key string, value T) {
+func Remember[K comparable, V any](known map[K]V, key K, value V) {
 	if len(known) >= MaxRemembered {
 		clear(known)
 	}

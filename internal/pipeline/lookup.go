@@ -102,8 +102,11 @@ func Sources(m *v1beta1.Module) []string {
 type Declarations struct {
 	module *v1beta1.Module
 	makes  bool
-	known  map[string]declared
+	known  map[platform]declared
 }
+
+// platform is a kernel's version and the processor, as a node reports them.
+type platform struct{ kernel, arch string }
 
 type declared struct {
 	spec *v1alpha1.ModuleImageSpec
@@ -112,7 +115,7 @@ type declared struct {
 
 // NewDeclarations keeps the Module.
 func NewDeclarations(m *v1beta1.Module) *Declarations {
-	return &Declarations{module: m, makes: Makes(m), known: map[string]declared{}}
+	return &Declarations{module: m, makes: Makes(m), known: map[platform]declared{}}
 }
 
 // Makes reports whether there can be any.
@@ -120,7 +123,7 @@ func (d *Declarations) Makes() bool { return d.makes }
 
 // On is [Declare], remembered. node is what a node says of its kernel and processor.
 func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev1.NodeSystemInfo) (*v1alpha1.ModuleImageSpec, error) {
-	key := node.KernelVersion + "/" + node.Architecture
+	key := platform{node.KernelVersion, node.Architecture}
 	known, ok := d.known[key]
 	if !ok {
 		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Release: node.KernelVersion, Mapping: mapping}, node.Architecture)

@@ -26,17 +26,18 @@ type Facts struct {
 	// Config and Delivery are what the Module asks for; nil: that the kernel module goes.
 	Config   *v1beta1.ModuleConfig
 	Delivery string
-	// Late: the image does not come.
-	Late bool
-	// Paused by annotation.
-	Paused bool
+	// Unknown: it cannot be told what the Module asks for, and the node keeps what it has.
+	Unknown bool
+	// Paused: no order reaches the node. Begun, Passed, Late and Later as in [Node].
+	Paused, Begun, Late, Later bool
+	Passed                     time.Time
 }
 
 // Observe tells how far a node is.
 func Observe(f *Facts) Node {
 	n := Node{
-		Name: f.Node.Name, Ready: placement.Ready(f.Node), Serving: f.serving(), Late: f.Late, Paused: f.Paused,
-		Held: f.holds(f.Delivery), Stage: f.stage(),
+		Name: f.Node.Name, Ready: placement.Ready(f.Node), Serving: f.serving(), Late: f.Late, Paused: f.Paused || f.Unknown,
+		Held: f.Holds(f.Delivery), Stage: f.stage(), Begun: f.Begun, Passed: f.Passed,
 	}
 	switch n.Stage {
 	case Given:
@@ -50,7 +51,9 @@ func Observe(f *Facts) Node {
 	case Behind:
 		n.Stuck = f.stuck()
 		n.Late = n.Late || f.refused()
-	case Fresh, Leaving, Going:
+	case Leaving:
+		n.Later = f.Later
+	case Fresh, Going:
 	}
 	return n
 }
@@ -58,6 +61,10 @@ func Observe(f *Facts) Node {
 func (f *Facts) stage() Stage {
 	ordered := f.Order != nil && f.Order.State != v1beta1.NodeModuleAbsent
 	switch {
+	case f.Unknown && ordered && f.Order.Delivery != nil:
+		return Behind
+	case f.Unknown:
+		return Fresh
 	case f.Config == nil && f.Order != nil && (!ordered || f.Order.State == v1beta1.NodeModuleDraining):
 		return Going
 	case f.Config == nil:
@@ -91,7 +98,7 @@ func (f *Facts) done() bool {
 	if by := f.Live.Observed.Delivery; by != "" {
 		return by == f.Delivery
 	}
-	return f.Live.Observed.BuiltIn || f.holds(f.Delivery)
+	return f.Live.Observed.BuiltIn || f.Holds(f.Delivery)
 }
 
 func (f *Facts) open() bool {
@@ -116,13 +123,14 @@ func (f *Facts) stuck() bool {
 	if f.Live != nil {
 		return false
 	}
-	return f.failed() != "" || !f.holds(f.Order.Delivery.ID)
+	return f.failed() != "" || !f.Holds(f.Order.Delivery.ID)
 }
 
 // refused: the node could not use what was delivered ahead.
 func (f *Facts) refused() bool { return f.serving() && f.failed() != "" && f.Order.Next != nil }
 
-func (f *Facts) holds(id string) bool {
+// Holds reports whether the node holds a delivery.
+func (f *Facts) Holds(id string) bool {
 	for i := range f.Artifacts {
 		if f.Artifacts[i].ID == id {
 			return true

@@ -59,7 +59,7 @@ type Node struct {
 	Passed time.Time
 	// Late: the image does not come. Others have precedence.
 	Late bool
-	// Paused by annotation: no order reaches the node.
+	// Paused: no order reaches the node.
 	Paused bool
 	// Later: a leaving node that may yet be selected again.
 	Later bool

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 )
@@ -63,7 +64,7 @@ type Node struct {
 	// Delivery is what keeps the image from the node, or nil.
 	Delivery *reasons.Problem
 	// Image is the one that is built or signed in the cluster for the node, or nil.
-	Image *Image
+	Image *desired.Image
 	// Content is what the node holds of what the Module asks for, or nil.
 	Content *Content
 	// Unlabelled: the node label that drives ordered upgrades does not name the Module's version.
@@ -125,16 +126,6 @@ type Entry struct {
 	Attempt *v1beta1.NodeModuleAttempt
 	// Artifacts are the deliveries that the node holds, of all Modules.
 	Artifacts []v1beta1.NodeArtifact
-}
-
-// Ask is what a Module asks of nodes with one kernel.
-type Ask struct {
-	// Config is the Module resolved for the kernel.
-	Config v1beta1.ModuleConfig
-	// Mapping is the index of the kernel mapping that matched.
-	Mapping int
-	// Delivery is the identity of what the image has to bring.
-	Delivery string
 }
 
 // EntryOf finds a Module's part of a NodeModulesConfig, which may be nil.
@@ -202,7 +193,7 @@ func (e Entry) failsChecks() bool { return e.Live.Observed != nil && e.Live.Obse
 // Current is true when what is live is what the Module asks for now; nil asks for nothing. An order alone does not show
 // it: it can be older than the Module, and it can be the same for an image that was built again under its name. What
 // the node holds tells those two builds apart.
-func (e Entry) Current(node *corev1.Node, ask *Ask) bool {
+func (e Entry) Current(node *corev1.Node, ask *desired.State) bool {
 	if ask == nil || !e.Usable(node) || e.open() || !rollout.SameBuild(ask.Config, e.loaded()) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -18,7 +19,7 @@ func TestCurrent(t *testing.T) {
 		order *v1beta1.NodeModuleSpec
 		live  *v1beta1.NodeModuleStatus
 		nmc   *v1beta1.NodeModulesConfig
-		ask   *status.Ask
+		ask   *desired.State
 	}
 	attempted := func(state v1beta1.AttemptState) func(*situation) {
 		return func(s *situation) {
@@ -73,7 +74,7 @@ func TestCurrent(t *testing.T) {
 			}
 			s := &situation{
 				order: &nmc.Spec.Modules[0], live: &nmc.Status.Modules[0], nmc: nmc,
-				ask: &status.Ask{Config: config, Delivery: "first"},
+				ask: &desired.State{Config: config, Delivery: "first"},
 			}
 			tc.given(s)
 			entry := status.EntryOf(nmc, "team", "nic")

@@ -11,26 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 )
-
-// Image is one that is built or signed in the cluster, for one kernel and architecture.
-type Image struct {
-	// Reference is what it is pushed to.
-	Reference string
-	// Kernel and Architecture that it is for.
-	Kernel, Architecture string
-	// Problem is why it is not there, or nil.
-	Problem *reasons.Problem
-	// GivenUp: nobody tries any more until somebody changes something.
-	GivenUp bool
-}
 
 // imagesAvailable tells of images that are built or signed in the cluster. Nodes that hold theirs need no registry, so Ready does not follow from it.
 func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
 	const kind = v1beta1.ConditionImagesAvailable
 	images := imagesOf(wanted)
-	open := slices.DeleteFunc(slices.Clone(images), func(i *Image) bool { return i.Problem == nil })
+	open := slices.DeleteFunc(slices.Clone(images), func(i *desired.Image) bool { return i.Problem == nil })
 	switch {
 	case len(open) > 0:
 		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s there; %s", len(images)-len(open), quantity(len(images), "image"), missing(open)))
@@ -45,23 +34,23 @@ func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
 }
 
 // imagesOf are the nodes' images, each once: failures before what is on its way, then by kernel and architecture.
-func imagesOf(wanted []Node) []*Image {
+func imagesOf(wanted []Node) []*desired.Image {
 	type key struct{ kernel, arch string }
 	seen := map[key]bool{}
-	var images []*Image
+	var images []*desired.Image
 	for i := range wanted {
 		if image := wanted[i].Image; image != nil && !seen[key{image.Kernel, image.Architecture}] {
 			seen[key{image.Kernel, image.Architecture}] = true
 			images = append(images, image)
 		}
 	}
-	slices.SortFunc(images, func(a, b *Image) int {
+	slices.SortFunc(images, func(a, b *desired.Image) int {
 		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.Architecture, b.Architecture))
 	})
 	return images
 }
 
-func urgency(i *Image) int {
+func urgency(i *desired.Image) int {
 	switch {
 	case i.Problem == nil:
 		return 2
@@ -72,7 +61,7 @@ func urgency(i *Image) int {
 }
 
 // missing tells of images that are not there: why the first is not, and which others are not for the same or for other reasons.
-func missing(open []*Image) string {
+func missing(open []*desired.Image) string {
 	byReason := map[string][]string{}
 	var reasons []string
 	quotes := map[string]string{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 	ours "github.com/drover-project/drover/internal/status"
 )
@@ -20,7 +21,7 @@ func TestImagesAvailable(t *testing.T) {
 	building := &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: "Job j makes it"}
 	with := func(kernel string, p *reasons.Problem, givenUp bool) func(int, *ours.Node) {
 		return func(_ int, n *ours.Node) {
-			n.Kernel, n.Image, n.Delivery = kernel, &ours.Image{Kernel: kernel, Architecture: "amd64", Problem: p, GivenUp: givenUp}, p
+			n.Kernel, n.Image, n.Delivery = kernel, &desired.Image{Kernel: kernel, Architecture: "amd64", Problem: p, GivenUp: givenUp}, p
 		}
 	}
 	for name, tc := range map[string]struct {

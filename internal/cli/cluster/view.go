@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
@@ -132,7 +133,8 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 	}
 	return &facts.Scene{
 		// Where there are none, nobody may be making them.
-		Module: m, Asks: facts.NewAsks(m), Makes: len(images) > 0, Images: images, Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs, Plugins: plugins,
+		Module: m, Desired: desired.New(m).With(desired.Images{Makes: len(images) > 0, Made: images}), Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
+		Plugins:    plugins,
 		Deliveries: func(node string) *reasons.Problem { return problems[node] },
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}

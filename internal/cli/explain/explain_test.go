@@ -15,7 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/explain"
-	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -125,7 +125,7 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 		}
 	}
 	must(admin.Create(t.Context(), module))
-	ask, _ := facts.NewAsks(module).On("6.1.0", "amd64")
+	ask := desired.New(module).On("6.1.0", "amd64").State
 	unscheduled := corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{namespace + "-full"}}},

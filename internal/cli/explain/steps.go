@@ -23,11 +23,14 @@ import (
 
 func (s *subject) mapping() Step {
 	version := kernel.Trim(s.node.Status.NodeInfo.KernelVersion)
-	if s.ask == nil {
+	switch {
+	case s.wants.Err != nil:
+		return Step{Name: stepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: s.wants.Err.Error()}
+	case s.wants.State == nil:
 		return Step{Name: stepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
 			len(s.scene.Module.Spec.ModuleLoader.Container.KernelMappings), version)}
 	}
-	return Step{Name: stepMapping, State: OK, Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.ask.Mapping))}
+	return Step{Name: stepMapping, State: OK, Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.wants.State.Mapping))}
 }
 
 // Mapping names a kernel mapping by its index and what matched.
@@ -40,10 +43,10 @@ func Mapping(m *v1beta1.Module, index int) string {
 }
 
 func (s *subject) image() Step {
-	if s.ask == nil {
+	if s.wants.State == nil {
 		return Step{Name: stepImage, State: Waiting}
 	}
-	return Step{Name: stepImage, State: OK, Text: s.ask.Config.ContainerImage}
+	return Step{Name: stepImage, State: OK, Text: s.wants.State.Config.ContainerImage}
 }
 
 func (s *subject) allowed() Step {
@@ -81,7 +84,7 @@ func (s *subject) ordered() Step {
 		return s.answered(Step{Name: stepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
 	case leaving:
 		return Step{Name: stepOrdered, State: Waiting, Text: "the order to load stands still: a node that is not meant any more keeps the module for spec.rollout.deselectGracePeriod"}
-	case s.ask != nil && order.Delivery != nil && order.Delivery.ID != s.ask.Delivery:
+	case s.wants.State != nil && order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery:
 		return Step{Name: stepOrdered, State: Waiting, Text: "the order is an older one: " + order.Config.ContainerImage}
 	case s.entry.Attempt == nil && s.entry.Live == nil:
 		return s.answered(Step{Name: stepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"})
@@ -90,11 +93,11 @@ func (s *subject) ordered() Step {
 }
 
 func (s *subject) delivered() Step {
-	if s.ask == nil {
+	if s.wants.State == nil {
 		return Step{Name: stepDelivered, State: Waiting}
 	}
 	for _, a := range s.entry.Artifacts {
-		if a.ID == s.ask.Delivery {
+		if a.ID == s.wants.State.Delivery {
 			return Step{Name: stepDelivered, State: OK, Text: "the node holds the image's content (sha256:" + short(a.Digest) + ")"}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
@@ -106,7 +107,7 @@ type subject struct {
 	node    *corev1.Node
 	known   status.Node
 	entry   status.Entry
-	ask     *status.Ask
+	wants   desired.Answer
 	carrier *corev1.Pod
 	// podsSeen is false when a carrier may be there that the user may not see.
 	podsSeen bool
@@ -125,7 +126,7 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 	}
 	var concerned bool
 	s.known, concerned = scene.Node(node)
-	s.ask, _ = scene.Ask(node)
+	s.wants = scene.Wants(node)
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
 	problem, open := status.Why(&about, &s.known)
 	switch {

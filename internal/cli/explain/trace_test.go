@@ -17,7 +17,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/desired"
 )
 
 var update = flag.Bool("update", false, "write what is printed to testdata")
@@ -75,10 +75,7 @@ func (w *world) node(name string, changes ...func(*corev1.Node)) *v1beta1.NodeMo
 
 func (w *world) order(c *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleSpec {
 	w.Helper()
-	ask, problem := facts.NewAsks(w.m).On(newKernel, "amd64")
-	if problem != nil {
-		w.Fatal(problem)
-	}
+	ask := desired.New(w.m).On(newKernel, "amd64").State
 	c.Spec.Modules = []v1beta1.NodeModuleSpec{{
 		ModuleItem: v1beta1.ModuleItem{Namespace: "drivers", Name: "nic"}, Config: ask.Config, Delivery: &v1beta1.Delivery{ID: ask.Delivery},
 	}}

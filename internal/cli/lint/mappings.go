@@ -20,10 +20,9 @@ import (
 	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/fit"
 	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/status"
 )
 
 // Checks that are about an image as a whole.
@@ -99,20 +98,23 @@ func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 	if o.kernel == "" {
 		targets = targetsOf(m, nodes)
 	}
-	asks := facts.NewAsks(m)
+	wants := desired.New(m)
 	var reports []Report
 	for _, t := range targets {
 		r := Report{Module: m.Namespace + "/" + m.Name, Kernel: t.kernel, Nodes: t.nodes}
-		ask, unmapped := asks.On(t.kernel, strings.TrimPrefix(t.platform, "linux/"))
-		if unmapped != nil {
-			text := cmp.Or(unmapped.Message, fmt.Sprintf("none of the %d kernelMappings matches", len(m.Spec.ModuleLoader.Container.KernelMappings)))
-			r.Findings = []fit.Finding{{Check: checkMapping, State: fit.Failed, Reason: unmapped.Reason, Text: text}}
+		a := wants.On(t.kernel, strings.TrimPrefix(t.platform, "linux/"))
+		if a.State == nil {
+			text := fmt.Sprintf("none of the %d kernelMappings matches", len(m.Spec.ModuleLoader.Container.KernelMappings))
+			if a.Err != nil {
+				text = a.Err.Error()
+			}
+			r.Findings = []fit.Finding{{Check: checkMapping, State: fit.Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: text}}
 			reports = append(reports, r)
 			continue
 		}
-		r.Image, r.Mapping = ask.Config.ContainerImage, &ask.Mapping
-		if err := r.fill(ctx, t.platform, o.wishOf(&ask.Config, t.kernel)); err != nil {
-			finding, known := about(m, ask, err)
+		r.Image, r.Mapping = a.State.Config.ContainerImage, &a.State.Mapping
+		if err := r.fill(ctx, t.platform, o.wishOf(&a.State.Config, t.kernel)); err != nil {
+			finding, known := about(m, a.State, err)
 			if !known {
 				return nil, fmt.Errorf("image %s of Module %s: %w", r.Image, r.Module, err)
 			}
@@ -159,11 +161,11 @@ func (o *Options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
 }
 
 // about is what an image that could not be looked at means for the Module; not known: it may as well be this computer's fault.
-func about(m *v1beta1.Module, ask *status.Ask, err error) (finding fit.Finding, known bool) {
+func about(m *v1beta1.Module, want *desired.State, err error) (finding fit.Finding, known bool) {
 	var answer *transport.Error
 	var other *otherPlatformError
 	container := &m.Spec.ModuleLoader.Container
-	mapping := &container.KernelMappings[ask.Mapping]
+	mapping := &container.KernelMappings[want.Mapping]
 	switch made := container.Build != nil || mapping.Build != nil || container.Sign != nil || mapping.Sign != nil; {
 	case errors.As(err, &other):
 		return fit.Finding{Check: checkImage, State: fit.Failed, Reason: v1beta1.ReasonPullFailed, Text: err.Error()}, true

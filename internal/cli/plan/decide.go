@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
@@ -96,7 +97,8 @@ func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
 // on decides for one node; no action: the Module has nothing to do with it.
 func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, string) {
 	m, entry := scene.Module, scene.Entry(node.Name)
-	ask, unmapped := scene.Ask(node)
+	a := scene.Wants(node)
+	want := a.State
 	version := kernel.Trim(node.Status.NodeInfo.KernelVersion)
 	wanted := placement.Wanted(m, node, entry.Pending())
 	switch {
@@ -113,34 +115,34 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 		return Unload, "spec.moduleLoader is gone"
 	case m.Spec.ModuleLoader == nil:
 		return "", ""
-	case unmapped != nil && unmapped.Message != "":
-		return NotCovered, unmapped.Message
-	case unmapped != nil && entry.Pending():
+	case a.Err != nil:
+		return NotCovered, a.Err.Error()
+	case want == nil && entry.Pending():
 		return Unload, "no mapping matches kernel " + version + " any more; " + after(m)
-	case unmapped != nil:
+	case want == nil:
 		return NotCovered, "no mapping matches kernel " + version
 	}
-	if p := scene.Held.On(ask, entry); p != nil {
+	if p := scene.Held.On(want, entry); p != nil {
 		return Blocked, p.Message
 	}
 	if !entry.Pending() {
-		return Load, ask.Config.ContainerImage + byMapping(m, ask) + delivered(entry, ask)
+		return Load, want.Config.ContainerImage + byMapping(m, want) + delivered(entry, want)
 	}
-	return change(entry, ask, live == nil)
+	return change(entry, want, live == nil)
 }
 
 // change is about a node that follows the Module already.
-func change(entry status.Entry, ask *status.Ask, isNew bool) (Action, string) {
+func change(entry status.Entry, want *desired.State, isNew bool) (Action, string) {
 	have := v1beta1.ModuleConfig{}
 	if entry.Order != nil {
 		have = entry.Order.Config
 	} else if entry.Live != nil {
 		have = ptr.Deref(entry.Live.Config, v1beta1.ModuleConfig{})
 	}
-	switch differs := differences(&have, &ask.Config); {
+	switch differs := differences(&have, &want.Config); {
 	case len(differs) > 0:
-		return Reload, strings.Join(differs, "; ") + delivered(entry, ask)
-	case entry.Order != nil && entry.Order.Delivery != nil && entry.Order.Delivery.ID != ask.Delivery:
+		return Reload, strings.Join(differs, "; ") + delivered(entry, want)
+	case entry.Order != nil && entry.Order.Delivery != nil && entry.Order.Delivery.ID != want.Delivery:
 		return Reload, "the image is delivered again, and loaded again if its content differs"
 	case entry.Order != nil && entry.Order.State == v1beta1.NodeModuleAbsent:
 		return Load, "the order to unload is taken back"
@@ -179,14 +181,14 @@ func differences(have, want *v1beta1.ModuleConfig) []string {
 	return all
 }
 
-func byMapping(m *v1beta1.Module, ask *status.Ask) string {
-	mapping := &m.Spec.ModuleLoader.Container.KernelMappings[ask.Mapping]
-	return fmt.Sprintf(" by kernelMappings[%d] (%s)", ask.Mapping, cmp.Or(mapping.Regexp, mapping.Literal))
+func byMapping(m *v1beta1.Module, want *desired.State) string {
+	mapping := &m.Spec.ModuleLoader.Container.KernelMappings[want.Mapping]
+	return fmt.Sprintf(" by kernelMappings[%d] (%s)", want.Mapping, cmp.Or(mapping.Regexp, mapping.Literal))
 }
 
 // delivered says whether an image has to come first.
-func delivered(entry status.Entry, ask *status.Ask) string {
-	if slices.ContainsFunc(entry.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == ask.Delivery }) {
+func delivered(entry status.Entry, want *desired.State) string {
+	if slices.ContainsFunc(entry.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == want.Delivery }) {
 		return ", held by the node"
 	}
 	return ", delivered first"

@@ -12,7 +12,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/desired"
 )
 
 const newKernel, oldKernel = "6.1.0-44-amd64", "5.10.0-32-amd64"
@@ -38,13 +38,13 @@ func TestPlan(t *testing.T) {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": "yes"}}}
 		n.Status.NodeInfo.KernelVersion = newKernel
 		if asked != nil {
-			ask, problem := facts.NewAsks(asked).On(newKernel, "amd64")
-			if problem != nil {
-				t.Fatal(problem)
+			a := desired.New(asked).On(newKernel, "amd64")
+			if a.State == nil {
+				t.Fatal(a.Err)
 			}
 			view.Configs[name] = &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.NodeModulesConfigSpec{
 				Modules: []v1beta1.NodeModuleSpec{{
-					ModuleItem: v1beta1.ModuleItem{Namespace: "drivers", Name: "nic"}, Config: ask.Config, Delivery: &v1beta1.Delivery{ID: ask.Delivery},
+					ModuleItem: v1beta1.ModuleItem{Namespace: "drivers", Name: "nic"}, Config: a.State.Config, Delivery: &v1beta1.Delivery{ID: a.State.Delivery},
 				}},
 			}}
 		}

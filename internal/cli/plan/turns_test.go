@@ -18,7 +18,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/plan"
-	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -129,15 +129,15 @@ func serving(t *testing.T, e *env.Env, m *v1beta1.Module, name string, ready boo
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
 		},
 	}
-	ask, unmapped := facts.NewAsks(m).On(node.Status.NodeInfo.KernelVersion, node.Status.NodeInfo.Architecture)
-	if unmapped != nil {
-		t.Fatal(unmapped)
+	a := desired.New(m).On(node.Status.NodeInfo.KernelVersion, node.Status.NodeInfo.Architecture)
+	if a.State == nil {
+		t.Fatal(a.Err)
 	}
 	item := v1beta1.ModuleItem{Namespace: m.Namespace, Name: m.Name}
 	config := &v1beta1.NodeModulesConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{{
-			ModuleItem: item, Config: ask.Config, Delivery: &v1beta1.Delivery{ID: ask.Delivery},
+			ModuleItem: item, Config: a.State.Config, Delivery: &v1beta1.Delivery{ID: a.State.Delivery},
 		}}},
 	}
 	admin := e.Admin(t)
@@ -149,7 +149,7 @@ func serving(t *testing.T, e *env.Env, m *v1beta1.Module, name string, ready boo
 	}
 	empty := config.DeepCopy()
 	config.Status = v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{
-		ModuleItem: item, Config: &ask.Config, BootID: "boot-1", LastTransitionTime: metav1.Now(), Observed: &v1beta1.ObservedModule{Delivery: ask.Delivery},
+		ModuleItem: item, Config: &a.State.Config, BootID: "boot-1", LastTransitionTime: metav1.Now(), Observed: &v1beta1.ObservedModule{Delivery: a.State.Delivery},
 	}}}
 	if err := e.Client(t, e.AgentConfig(t, name)).Status().Patch(t.Context(), config, client.MergeFrom(empty)); err != nil {
 		t.Fatal(err)

@@ -78,17 +78,18 @@ func (pl *planner) aim(v *view) aim {
 			return a
 		}
 	}
-	o := pl.order(v)
-	switch {
-	case o.err != nil:
+	wants := pl.wants(v)
+	switch want := wants.State; {
+	case wants.Err != nil:
 		a.keep = true
-	case !o.found:
+	case want == nil:
 		a.leave, a.keep = ReasonMappingLost, pl.waits(v)
-	case pl.unmade(&o, v):
+	case pl.unmade(&wants, v):
 		a.keep = true
 	default:
-		a.order, a.image = pl.excused(dressed(o.entry, a.wishes), v), o.image
-		a.keep = pl.struck(o.entry, v)
+		entry := pl.entry(want)
+		a.order, a.image = pl.excused(dressed(entry, a.wishes), v), want.Pull
+		a.keep = pl.struck(entry, v)
 	}
 	return a
 }

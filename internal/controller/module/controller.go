@@ -37,6 +37,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/rollout"
@@ -94,7 +95,7 @@ type Controller struct {
 	board   *delivery.Board
 	options Options
 	ledger  *ledger
-	mapping *mappings
+	desired desired.Memory
 	// unwanted is since when nodes are not wanted any more.
 	unwanted *calendar
 	drains   waits
@@ -114,7 +115,6 @@ func New(c client.Client, live client.Reader, board *delivery.Board, options Opt
 		board:   board,
 		options: options,
 		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
-		mapping: newMappings(),
 
 		unwanted: newCalendar(),
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/placement"
 )
 
@@ -56,8 +57,8 @@ func changed(t *testing.T) func(*scene) {
 	return func(s *scene) {
 		s.module.Generation = 2
 		s.module.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2"
-		o := newMappings().of(s.module).on(running, "amd64")
-		s.view.config.Status.Artifacts = append(s.view.config.Status.Artifacts, v1beta1.NodeArtifact{ID: o.entry.Delivery.ID})
+		want := desired.New(s.module).On(running, "amd64").State
+		s.view.config.Status.Artifacts = append(s.view.config.Status.Artifacts, v1beta1.NodeArtifact{ID: want.Delivery})
 	}
 }
 

@@ -57,6 +57,6 @@ func (pl *planner) underway(s *step, a *aim) bool {
 	case a.stay != nil:
 		return false // it has lost its turn
 	}
-	n := pl.part(v, a)
+	n, _ := pl.part(v, a)
 	return n.Since.IsZero() && n.Failed == "" && !n.Rests
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -15,8 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 )
 
@@ -33,61 +31,16 @@ func (c *Controller) images(ctx context.Context, m *v1beta1.Module) ([]v1alpha1.
 	return images.Items, nil
 }
 
-// order is what to load on a node. For an image that is made in the cluster, what it is made from is part of the delivery's identity.
-func (pl *planner) order(v *view) order {
-	info := &v.node.Status.NodeInfo
-	o := pl.orders.on(info.KernelVersion, info.Architecture)
-	if o.err != nil || !o.found || !pl.options.Images || !pl.orders.declared.Makes() {
-		return o
-	}
-	key := info.KernelVersion + "/" + info.Architecture
-	if known, ok := pl.made[key]; ok {
-		return known
-	}
-	if pl.made == nil {
-		pl.made = map[string]order{}
-	}
-	pl.made[key] = pl.asMade(o, info)
-	return pl.made[key]
-}
-
-func (pl *planner) asMade(o order, node *corev1.NodeSystemInfo) order {
-	config := &o.entry.Config
-	declared, err := pl.orders.declared.On(config, o.mapping, node)
-	switch {
-	case err != nil:
-		o.problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
-		return o
-	case declared == nil:
-		return o
-	}
-	answer := pipeline.Ask(pl.snap.images, declared)
-	if answer.Reason != "" {
-		o.problem = &reasons.Problem{Reason: answer.Reason, Message: answer.Message}
-	}
-	if answer.Hash == "" {
-		return o
-	}
-	id, err := delivery.ID(pl.orders.module, config, answer.Hash)
-	if err != nil {
-		return order{err: err}
-	}
-	entry := *o.entry
-	entry.Delivery = &v1beta1.Delivery{ID: id}
-	o.entry, o.image = &entry, answer.Reference
-	return o
-}
-
-// unmade reports whether the order needs an image that is still to be built or signed. The node keeps what it has until then, and one that
-// holds the order's content already needs no image.
-func (pl *planner) unmade(o *order, v *view) bool {
-	if o.problem == nil || holds(v.config, o.entry.Delivery.ID) {
+// unmade reports whether a node needs an image that is still to be built or signed. It keeps what it has until then.
+func (pl *planner) unmade(a *desired.Answer, v *view) bool {
+	p := a.Missing(func(id string) bool { return holds(v.config, id) })
+	if p == nil {
 		return false
 	}
 	if pl.holders == nil {
 		pl.holders = map[string]reasons.Problem{}
 	}
-	pl.holders[v.name] = *o.problem
+	pl.holders[v.name] = *p
 	return true
 }
 

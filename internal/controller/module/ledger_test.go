@@ -17,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 )
@@ -29,7 +30,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 		t.Fatalf("granted %d to who asks for none", len(got))
 	}
 	pl := &planner{
-		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, orders: newMappings().of(given()),
+		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, desired: desired.New(given()).With(desired.Images{}),
 		trusted: func(types.UID) bool { return false }, resting: func(string, string, time.Time) bool { return false },
 		failed: func(node, _ string) time.Time { return failed[node] }, now: noon, seen: &rollout.Sightings{},
 		waited: func(types.UID) time.Duration { return 0 }, drained: func(string) wait { return wait{} },

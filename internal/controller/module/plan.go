@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
@@ -90,9 +91,10 @@ func (s *step) concerns(e v1beta1.NodeModuleSpec) bool {
 type planner struct {
 	snap    *snapshot
 	options *Options
-	orders  *orders // nil without a moduleLoader
-	// made are the orders with images that are made in the cluster, by kernel and architecture.
-	made map[string]order
+	// desired is what the Module wants; nil without a moduleLoader.
+	desired *desired.Fleet
+	// entries are the orders for that.
+	entries map[*desired.State]*v1beta1.NodeModuleSpec
 	// trusted reports whether this process created the carrier with that UID.
 	trusted func(types.UID) bool
 	// resting reports whether a delivery has failed there so recently that it is not tried yet.
@@ -138,9 +140,9 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		stillUnwanted: map[types.UID]time.Time{},
 	}
 	if m := snap.module; m != nil && m.Spec.ModuleLoader != nil {
-		pl.orders = c.mapping.of(m)
+		pl.desired = c.desired.Of(m).With(desired.Images{Makes: c.options.Images, Made: snap.images})
 	} else {
-		c.mapping.forget(snap.key)
+		c.desired.Forget(snap.key)
 	}
 	if snap.module != nil {
 		c.ledger.look(snap.key, snap.nodes)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/strikes"
@@ -41,11 +42,11 @@ func given() *v1beta1.Module {
 // wish is the order that given makes for the running kernel.
 func wish(t *testing.T) *v1beta1.NodeModuleSpec {
 	t.Helper()
-	o := newMappings().of(given()).on(running, "amd64")
-	if !o.found || o.err != nil {
-		t.Fatalf("order %+v", o)
+	a := desired.New(given()).On(running, "amd64")
+	if a.State == nil {
+		t.Fatalf("answer %+v", a)
 	}
-	return o.entry
+	return entryOf(given(), a.State)
 }
 
 // scene is one node and what is known about it.
@@ -124,7 +125,7 @@ func (s *scene) play(t *testing.T) outcome {
 		pl.snap.unsealed = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}
 	}
 	if s.module != nil && s.module.Spec.ModuleLoader != nil {
-		pl.orders = newMappings().of(s.module)
+		pl.desired = desired.New(s.module).With(desired.Images{})
 	}
 	steps, working := pl.decideAll()
 	asking := pl.asking(steps)

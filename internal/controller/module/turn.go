@@ -7,6 +7,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/rollout"
 )
@@ -23,8 +24,8 @@ func (pl *planner) aims() []aim {
 	}
 	var nodes []rollout.Node
 	for i := range aims {
-		if v := &pl.snap.nodes[i]; counts(v, &aims[i]) {
-			nodes = append(nodes, pl.part(v, &aims[i]))
+		if n, has := pl.part(&pl.snap.nodes[i], &aims[i]); has {
+			nodes = append(nodes, n)
 		}
 	}
 	policy := rollout.PolicyOf(m)
@@ -39,14 +40,6 @@ func (pl *planner) aims() []aim {
 		}
 	}
 	return aims
-}
-
-// counts reports whether a node is one of the rollout's: wanted, or with something of ours. What cannot be told is left out.
-func counts(v *view, a *aim) bool {
-	if v.node == nil {
-		return false
-	}
-	return a.order != nil || v.follows() && (a.leave != "" || v.entry != nil && v.entry.Delivery != nil)
 }
 
 // hold leaves a node what it has until its turn comes. What annotations ask for reaches it all the same.
@@ -105,27 +98,26 @@ func (s *step) carried() *v1beta1.Delivery {
 	return s.write.Delivery
 }
 
-// part is a node's part of the rollout.
-func (pl *planner) part(v *view, a *aim) rollout.Node {
+// part is a node's part of the rollout; false: it has none.
+func (pl *planner) part(v *view, a *aim) (rollout.Node, bool) {
+	if v.node == nil {
+		return rollout.Node{}, false
+	}
+	drained := pl.drained(v.name)
 	f := rollout.Facts{
-		Node: v.node, Order: v.entry, Live: v.live, Attempt: v.attempt, Paused: a.wishes.Paused || a.keep && a.leave == "",
+		Node: v.node, Order: v.entry, Live: v.live, Attempt: v.attempt,
+		// What goes to no further node does not wait for a turn.
+		Paused: a.wishes.Paused || a.order != nil && a.keep,
+		Begun:  drain.Marked(v.node, pl.snap.key) && !drained.over(),
+		Late:   a.order != nil && pl.late(v, a),
+		Later:  a.leave != "" && a.keep,
+		Passed: drained.passed,
 	}
 	if v.config != nil {
 		f.Artifacts = v.config.Status.Artifacts
 	}
-	switch {
-	case a.order != nil:
-		f.Config, f.Delivery = &a.order.Config, a.order.Delivery.ID
-		f.Late = pl.late(v, a)
-	case a.leave == "" && v.entry != nil && v.entry.Delivery != nil:
-		// Paused, or not to be resolved: it counts, with what it has.
-		f.Config, f.Delivery = &v.entry.Config, v.entry.Delivery.ID
-	}
-	n := rollout.Observe(&f)
-	n.Later = a.keep && a.leave != ""
-	drained := pl.drained(v.name)
-	n.Begun, n.Passed = drain.Marked(v.node, pl.snap.key) && !drained.over(), drained.passed
-	return n
+	wants := pl.wants(v)
+	return desired.Part(pl.snap.module, &wants, f)
 }
 
 // late reports whether a delivery does not come: it failed not long ago, the carrier does not start, or nobody takes what it has ready.

@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/reasons"
@@ -45,8 +46,8 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	}
 	about.ReadOnly = r.gate.Closed()
 	scene := &facts.Scene{
-		Module: module, Asks: r.asks.of(module), Makes: r.made != nil, Images: images, ImageProblem: about.ImageProblem, Held: facts.Judge(module, nodes.Items, configs),
-		Configs: configs, Plugins: plugins, Deliveries: deliveries,
+		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.made != nil, Made: images, Problem: about.ImageProblem}),
+		Held: facts.Judge(module, nodes.Items, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
 	}
 	for i := range nodes.Items {

@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
@@ -31,7 +32,7 @@ type reporter struct {
 	made       *delivery.Board
 	recorder   kube.Recorder
 	metrics    *metrics.Board
-	asks       *memory
+	desired    desired.Memory
 	told       told
 	seen       rollout.Sightings
 	now        func() time.Time
@@ -43,7 +44,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	module := &v1beta1.Module{}
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if err = ignoreNotFound("get Module", err); err == nil {
-			r.asks.forget(request.NamespacedName)
+			r.desired.Forget(request.NamespacedName)
 			r.told.forget(request.NamespacedName)
 			r.seen.Forget(request.NamespacedName)
 			r.metrics.Forget(request.NamespacedName)

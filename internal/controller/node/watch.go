@@ -124,7 +124,6 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
 		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder.Expecting(status.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
-		asks: &memory{known: map[types.NamespacedName]*facts.Asks{}},
 	}
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").

@@ -11,6 +11,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/reasons"
 )
@@ -30,9 +31,9 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: kernelVersion, Architecture: "amd64", OperatingSystem: "linux"}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 
-	asks := NewAsks(module)
-	plain, _ := asks.On(kernelVersion, "amd64")
-	spec, err := asks.declared.On(&plain.Config, plain.Mapping, &corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
+	d := desired.New(module)
+	plain := d.On(kernelVersion, "amd64").State
+	spec, err := pipeline.NewDeclarations(module).On(&plain.Config, plain.Mapping, &corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,11 +73,11 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 				config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: tc.holds}}
 			}
 			s := &Scene{
-				Module: module, Asks: asks, Makes: tc.makes, Images: tc.images, ImageProblem: tc.problem,
+				Module: module, Desired: d.With(desired.Images{Makes: tc.makes, Made: tc.images, Problem: tc.problem}),
 				Configs:    map[string]*v1beta1.NodeModulesConfig{"a": config},
 				Deliveries: func(string) *reasons.Problem { return &reasons.Problem{Reason: "carrier"} },
 			}
-			ask, _ := s.Ask(node)
+			ask := s.Wants(node).State
 			known, _ := s.Node(node)
 			if ask.Delivery != tc.delivery || known.Delivery == nil || known.Delivery.Reason != tc.reason || (known.Image != nil) != tc.makes {
 				t.Errorf("delivery %s (plain %s, made %s), %+v, image %+v", ask.Delivery, plain.Delivery, made, known.Delivery, known.Image)
