@@ -283,4 +283,4 @@ func sorted(set map[string]bool) string {
 }
 
 // Next is what to do about a finding.
-func (f Finding) Next() string { return reasons.Of(f.Reason).Next }
+func (f Finding) Next() string { return reasons.Next(f.Reason) }

@@ -75,7 +75,7 @@ func (r *Report) Refuse(why string) {
 // bound cuts a report to what it may be.
 func (r *Report) bound() {
 	r.Desired, r.Available = min(max(r.Desired, 0), maxNodes), min(max(r.Available, 0), maxNodes)
-	if reasons.Of(r.Reason).Name == "" { // of nobody's set
+	if !reasons.Known(r.Reason) { // of nobody's set
 		r.Reason = ""
 	}
 	r.Message, r.Refused = cut(r.Message), cut(r.Refused)

@@ -1,64 +1,130 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reasons knows what each reason of the closed set means and what to do about it. The page
-// docs/reference/reasons.md is its only source, and a test keeps that page and the set equal.
+// Package reasons knows what each reason of the closed set means, where on the way to a node's kernel it stands, and what to do about it: one row
+// each. The page docs/reference/reasons.md is made of the rows.
 package reasons
 
 import (
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/docs/reference"
 )
 
 // Reason is one of the closed set.
 type Reason struct {
 	// Name in CamelCase.
 	Name string
-	// Final: it does not end by itself; see [Final].
-	Final bool
-	// Meaning and Next are plain text; Next is empty when there is nothing to do.
+	// Class says what it asks of people.
+	Class Class
+	// Step of the way that it is about; empty: the load itself, or no node's.
+	Step string
+	// Rank is how far it yields to other reasons in a list; see [Rank].
+	Rank int
+	// Meaning and Next are Markdown of one line; Next is empty when there is nothing to do.
 	Meaning, Next string
 }
 
-// Of is what is known of a reason; the zero Reason for one that is not of the set.
-func Of(name string) Reason { return all()[name] }
+// Class says what a reason asks of people.
+type Class int
 
-// patience are the reasons that ask for patience only.
-var patience = []string{
-	v1beta1.ReasonLoading, v1beta1.ReasonBuilding, v1beta1.ReasonUnloading, v1beta1.ReasonAwaitingDelivery, v1beta1.ReasonPaused, v1beta1.ReasonRebootRequired,
-	v1beta1.ReasonWrongKernel, v1beta1.ReasonDrifted, v1beta1.ReasonDevicesPending, v1beta1.ReasonRollingOut, v1beta1.ReasonVersionLabel,
-	v1beta1.ReasonPreflightRunning,
+const (
+	// ClassFine: nothing, all is well.
+	ClassFine Class = iota
+	// ClassTurn: patience, until the turn comes that another decides.
+	ClassTurn
+	// ClassUnderway: patience, it goes on by itself.
+	ClassUnderway
+	// ClassAwaited: patience, and a look at the message where it takes long.
+	ClassAwaited
+	// ClassAsAsked: patience, it is as somebody asked, or ends with the node's next boot.
+	ClassAsAsked
+	// ClassAttention: somebody's attention. It ends when what is missing comes.
+	ClassAttention
+	// ClassFinal: somebody's attention. Until the Module, the image or the node is changed, nothing is tried again, or the answer will be the same.
+	ClassFinal
+)
+
+// Steps of the way from a Module to a node's kernel, in their order.
+const (
+	StepSelected  = "selected"
+	StepTolerated = "tolerated"
+	StepMapping   = "mapping"
+	StepImage     = "image"
+	StepAllowed   = "allowed"
+	StepNode      = "node ready"
+	StepOrdered   = "ordered"
+	StepDelivered = "delivered"
+	StepChecks    = "checks"
+	StepTrusted   = "trusted"
+	StepHolders   = "released"
+	StepLoaded    = "loaded"
+	StepReady     = "ready"
+	StepPlugin    = "plugin"
+)
+
+// Ranks of what needs nothing but patience.
+const (
+	RankUnderway = 4
+	RankTurn     = 5
+)
+
+var byName = func() map[string]*Reason {
+	found := make(map[string]*Reason, len(well)+len(attention))
+	for _, rows := range [][]Reason{well, attention} {
+		for i := range rows {
+			found[rows[i].Name] = &rows[i]
+		}
+	}
+	return found
+}()
+
+// Known reports whether a reason is of the set.
+func Known(name string) bool { return byName[name] != nil }
+
+// Next is what to do about a reason, as plain text; empty: nothing, or it is not of the set.
+func Next(name string) string {
+	if r := byName[name]; r != nil {
+		return strings.ReplaceAll(r.Next, "`", "")
+	}
+	return ""
+}
+
+// Step is the step of the way that a reason is about; empty: the load itself, or no node's.
+func Step(name string) string {
+	if r := byName[name]; r != nil {
+		return r.Step
+	}
+	return ""
 }
 
 // Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.
-func Patience(name string) bool { return slices.Contains(patience, name) }
-
-// Final reports whether a reason does not end by itself: until somebody changes the Module, the image or the node, nothing is tried again, or
-// the answer will be the same. What may come with another Module, with the registry or with the node's own recovery is not final.
-func Final(name string) bool { return all()[name].Final }
-
-var all = sync.OnceValue(func() map[string]Reason { return parse(reference.Reasons) })
-
-// parse reads the tables of the page: | `Name` | meaning | next step |, where attention is needed | `Name` | final | meaning | next step |.
-func parse(page string) map[string]Reason {
-	found := map[string]Reason{}
-	for line := range strings.Lines(page) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
-		name := strings.TrimSpace(cells[0])
-		n := len(cells)
-		if n < 3 || n > 4 || !strings.HasPrefix(name, "`") {
-			continue
-		}
-		r := Reason{Name: strings.Trim(name, "`"), Final: n == 4 && plain(cells[1]) == "yes", Meaning: plain(cells[n-2]), Next: plain(cells[n-1])}
-		if r.Next == "none" {
-			r.Next = ""
-		}
-		found[r.Name] = r
-	}
-	return found
+func Patience(name string) bool {
+	return is(name, ClassTurn, ClassUnderway, ClassAwaited, ClassAsAsked)
 }
 
-func plain(cell string) string { return strings.ReplaceAll(strings.TrimSpace(cell), "`", "") }
+// OnItsWay reports whether a reason says no more than that it goes on, or waits for its turn.
+func OnItsWay(name string) bool { return is(name, ClassTurn, ClassUnderway) }
+
+// Expected reports whether a condition is False for this reason wherever things go as they should.
+func Expected(name string) bool { return is(name, ClassTurn, ClassUnderway, ClassAwaited) }
+
+// Final reports whether a reason does not end by itself; see [ClassFinal].
+func Final(name string) bool { return is(name, ClassFinal) }
+
+// Rank puts what needs somebody's attention, 0, before what needs patience only.
+func Rank(name string) int {
+	switch r := byName[name]; {
+	case r == nil:
+		return 0
+	case r.Class == ClassTurn:
+		return RankTurn
+	case r.Class == ClassUnderway:
+		return RankUnderway
+	default:
+		return r.Rank
+	}
+}
+
+func is(name string, classes ...Class) bool {
+	r := byName[name]
+	return r != nil && slices.Contains(classes, r.Class)
+}

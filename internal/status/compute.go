@@ -92,7 +92,7 @@ func Carry(before, after v1beta1.ModuleStatus, now metav1.Time) v1beta1.ModuleSt
 // ready is the first of the others that is not True. A failure comes before what is merely on its way.
 func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
 	order := []metav1.Condition{covered, loaded, devices}
-	if !OnItsWay(loaded.Reason) || loaded.Reason == v1beta1.ReasonUnloading {
+	if !reasons.OnItsWay(loaded.Reason) || loaded.Reason == v1beta1.ReasonUnloading {
 		order = []metav1.Condition{loaded, covered, devices}
 	}
 	for _, c := range order {
@@ -146,11 +146,11 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	groups := group(missing, m.loadProblem)
 	reason := groups[0].reason
 	switch {
-	case m.Paused && OnItsWay(reason):
+	case m.Paused && reasons.OnItsWay(reason):
 		reason = v1beta1.ReasonPaused
-	case OnItsWay(reason) && m.Rollout != nil && m.Rollout.Halt != "":
+	case reasons.OnItsWay(reason) && m.Rollout != nil && m.Rollout.Halt != "":
 		reason = v1beta1.ReasonRolloutPaused
-	case OnItsWay(reason) && m.Rollout != nil && m.Rollout.Waiting > 0:
+	case reasons.OnItsWay(reason) && m.Rollout != nil && m.Rollout.Waiting > 0:
 		reason = v1beta1.ReasonRollingOut
 	}
 	what := "Live"

@@ -54,7 +54,7 @@ func urgency(i *desired.Image) int {
 	switch {
 	case i.Problem == nil:
 		return 2
-	case OnItsWay(i.Problem.Reason):
+	case reasons.OnItsWay(i.Problem.Reason):
 		return 1
 	}
 	return 0

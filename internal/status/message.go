@@ -83,44 +83,12 @@ func group(nodes []Node, problem func(*Node) reasons.Problem) []cohort {
 	}
 	slices.SortFunc(cohorts, func(a, b cohort) int {
 		return cmp.Or(
-			cmp.Compare(rank(a.reason), rank(b.reason)),
+			cmp.Compare(reasons.Rank(a.reason), reasons.Rank(b.reason)),
 			cmp.Compare(len(b.nodes), len(a.nodes)),
 			cmp.Compare(a.reason, b.reason),
 		)
 	})
 	return cohorts
-}
-
-// Ranks of what needs nothing but patience: it goes on, or waits for a turn that another decides.
-const (
-	rankOnItsWay = 4
-	rankAwaits   = 5
-)
-
-// OnItsWay reports whether a reason asks for patience only.
-func OnItsWay(reason string) bool { return rank(reason) >= rankOnItsWay }
-
-// Expected reports whether a condition is False for this reason wherever things go as they should.
-func Expected(reason string) bool {
-	return OnItsWay(reason) || reason == v1beta1.ReasonDevicesPending || reason == v1beta1.ReasonAwaitingDelivery
-}
-
-// rank puts what needs somebody's attention before what needs patience only.
-func rank(reason string) int {
-	switch reason {
-	case v1beta1.ReasonRollingOut, v1beta1.ReasonVersionLabel:
-		return rankAwaits
-	case v1beta1.ReasonLoading, v1beta1.ReasonUnloading, v1beta1.ReasonBuilding:
-		return rankOnItsWay
-	case v1beta1.ReasonAgentMissing:
-		return 3
-	case v1beta1.ReasonNodeNotReady:
-		return 2
-	case v1beta1.ReasonPaused:
-		return 1
-	default:
-		return 0
-	}
 }
 
 func describe(cohorts []cohort) string {

@@ -52,7 +52,7 @@ func Count(m *Module) Tally {
 			continue
 		}
 		t.States[state]++
-		if problem != nil && rank(problem.Reason) == 0 {
+		if problem != nil && reasons.Rank(problem.Reason) == 0 {
 			t.Failing[problem.Reason]++
 		}
 	}
@@ -75,10 +75,10 @@ func stateOf(m *Module, n *Node) (NodeState, *reasons.Problem) {
 		return NodeReady, nil
 	}
 	p := m.loadProblem(n)
-	switch rank(p.Reason) {
+	switch reasons.Rank(p.Reason) {
 	case 0:
 		return NodeFailed, &p
-	case rankOnItsWay:
+	case reasons.RankUnderway:
 		return NodeLoading, &p
 	}
 	return NodeWaiting, &p

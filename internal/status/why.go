@@ -21,7 +21,7 @@ func Why(m *Module, n *Node) (reasons.Problem, bool) {
 		return unloadProblem(m, n), true
 	case n.Wanted && !n.Available:
 		p := m.loadProblem(n)
-		if m.Paused && OnItsWay(p.Reason) {
+		if m.Paused && reasons.OnItsWay(p.Reason) {
 			p.Reason = v1beta1.ReasonPaused
 		}
 		return p, true

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
 )
 
@@ -25,12 +26,12 @@ func (s *subject) mapping() Step {
 	version := kernel.Trim(s.node.Status.NodeInfo.KernelVersion)
 	switch {
 	case s.wants.Err != nil:
-		return Step{Name: stepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: s.wants.Err.Error()}
+		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: s.wants.Err.Error()}
 	case s.wants.State == nil:
-		return Step{Name: stepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
+		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
 			len(s.scene.Module.Spec.ModuleLoader.Container.KernelMappings), version)}
 	}
-	return Step{Name: stepMapping, State: OK, Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.wants.State.Mapping))}
+	return Step{Name: reasons.StepMapping, State: OK, Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.wants.State.Mapping))}
 }
 
 // Mapping names a kernel mapping by its index and what matched.
@@ -44,32 +45,32 @@ func Mapping(m *v1beta1.Module, index int) string {
 
 func (s *subject) image() Step {
 	if s.wants.State == nil {
-		return Step{Name: stepImage, State: Waiting}
+		return Step{Name: reasons.StepImage, State: Waiting}
 	}
-	return Step{Name: stepImage, State: OK, Text: s.wants.State.Config.ContainerImage}
+	return Step{Name: reasons.StepImage, State: OK, Text: s.wants.State.Config.ContainerImage}
 }
 
 func (s *subject) allowed() Step {
 	m := s.scene.Module
 	switch wishes := placement.WishesFor(m, s.node); {
 	case placement.Paused(m):
-		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " + v1beta1.PausedAnnotation}
+		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " + v1beta1.PausedAnnotation}
 	case placement.Paused(s.node):
-		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " + v1beta1.PausedAnnotation}
+		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " + v1beta1.PausedAnnotation}
 	case s.known.Unlabelled:
-		return Step{Name: stepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel, Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
+		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel, Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
 			v1beta1.VersionModulePrefix, m.Namespace, m.Name, m.Spec.ModuleLoader.Container.Version)}
 	case wishes.SkipChecks:
-		return Step{Name: stepAllowed, State: OK, Text: "not paused; the agent's checks are skipped (" + v1beta1.SkipChecksAnnotation + ")"}
+		return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused; the agent's checks are skipped (" + v1beta1.SkipChecksAnnotation + ")"}
 	}
-	return Step{Name: stepAllowed, State: OK, Text: "not paused, nothing held against this build"}
+	return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused, nothing held against this build"}
 }
 
 func (s *subject) nodeReady() Step {
 	if s.known.Ready {
-		return Step{Name: stepNode, State: OK, Text: "yes"}
+		return Step{Name: reasons.StepNode, State: OK, Text: "yes"}
 	}
-	return Step{Name: stepNode, State: Waiting, Text: "no: images are delivered to Ready nodes only"}
+	return Step{Name: reasons.StepNode, State: Waiting, Text: "no: images are delivered to Ready nodes only"}
 }
 
 func (s *subject) ordered() Step {
@@ -77,42 +78,42 @@ func (s *subject) ordered() Step {
 	leaving := s.about.Deleting || !s.about.Loads || !s.known.Wanted
 	switch {
 	case order == nil && leaving:
-		return Step{Name: stepOrdered, State: Waiting, Text: "the operator has not ordered the unload yet"}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not ordered the unload yet"}
 	case order == nil:
-		return Step{Name: stepOrdered, State: Waiting, Text: "the operator has not given the order yet: it does so together with the delivery"}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not given the order yet: it does so together with the delivery"}
 	case order.State == v1beta1.NodeModuleAbsent:
-		return s.answered(Step{Name: stepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
+		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
 	case leaving:
-		return Step{Name: stepOrdered, State: Waiting, Text: "the order to load stands still: a node that is not meant any more keeps the module for spec.rollout.deselectGracePeriod"}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order to load stands still: a node that is not meant any more keeps the module for spec.rollout.deselectGracePeriod"}
 	case s.wants.State != nil && order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery:
-		return Step{Name: stepOrdered, State: Waiting, Text: "the order is an older one: " + order.Config.ContainerImage}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order is an older one: " + order.Config.ContainerImage}
 	case s.entry.Attempt == nil && s.entry.Live == nil:
-		return s.answered(Step{Name: stepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"})
+		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"})
 	}
-	return Step{Name: stepOrdered, State: OK, Text: "the order stands"}
+	return Step{Name: reasons.StepOrdered, State: OK, Text: "the order stands"}
 }
 
 func (s *subject) delivered() Step {
 	if s.wants.State == nil {
-		return Step{Name: stepDelivered, State: Waiting}
+		return Step{Name: reasons.StepDelivered, State: Waiting}
 	}
 	for _, a := range s.entry.Artifacts {
 		if a.ID == s.wants.State.Delivery {
-			return Step{Name: stepDelivered, State: OK, Text: "the node holds the image's content (sha256:" + short(a.Digest) + ")"}
+			return Step{Name: reasons.StepDelivered, State: OK, Text: "the node holds the image's content (sha256:" + short(a.Digest) + ")"}
 		}
 	}
 	switch c, p := s.carrier, s.scene.Deliveries(s.node.Name); {
 	case p != nil:
 		// Also where something else is the worst that the node has.
-		return Step{Name: stepDelivered, State: Failed, Reason: p.Reason, Text: p.Message}
+		return Step{Name: reasons.StepDelivered, State: Failed, Reason: p.Reason, Text: p.Message}
 	case s.known.Live && s.entry.Live.Observed != nil && s.entry.Live.Observed.BuiltIn:
-		return Step{Name: stepDelivered, State: OK, Text: "not needed: the module is built into the kernel"}
+		return Step{Name: reasons.StepDelivered, State: OK, Text: "not needed: the module is built into the kernel"}
 	case c == nil && !s.podsSeen:
-		return Step{Name: stepDelivered, State: Unknown, Text: "not held yet; you may not see the pods that deliver it"}
+		return Step{Name: reasons.StepDelivered, State: Unknown, Text: "not held yet; you may not see the pods that deliver it"}
 	case c == nil:
 		return s.undelivered()
 	default:
-		return Step{Name: stepDelivered, State: Waiting, Text: carrying(c, s.now)}
+		return Step{Name: reasons.StepDelivered, State: Waiting, Text: carrying(c, s.now)}
 	}
 }
 
@@ -122,10 +123,10 @@ func (s *subject) undelivered() Step {
 	c := meta.FindStatusCondition(s.scene.Module.Status.Conditions, v1beta1.ConditionLoaded)
 	if c != nil {
 		if told, more := status.Telling(c.Message, v1beta1.ReasonDeliveryRefused); more {
-			return Step{Name: stepDelivered, State: Waiting, Reason: v1beta1.ReasonDeliveryRefused, Text: "no carrier pod; those of " + told[0].Name + " and others are refused, of which the Module does not name all: " + told[0].Message}
+			return Step{Name: reasons.StepDelivered, State: Waiting, Reason: v1beta1.ReasonDeliveryRefused, Text: "no carrier pod; those of " + told[0].Name + " and others are refused, of which the Module does not name all: " + told[0].Message}
 		}
 	}
-	return Step{Name: stepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}
+	return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}
 }
 
 func carrying(c *corev1.Pod, now time.Time) string {
@@ -142,37 +143,37 @@ func carrying(c *corev1.Pod, now time.Time) string {
 }
 
 func (s *subject) checks() Step {
-	if s.known.Live || s.entry.Attempt != nil && stepOf[s.entry.Attempt.Reason] == "" && s.entry.Attempt.State == v1beta1.AttemptFailed {
-		return Step{Name: stepChecks, State: OK, Text: "the agent had no objection"}
+	if s.known.Live || s.entry.Attempt != nil && reasons.Step(s.entry.Attempt.Reason) == "" && s.entry.Attempt.State == v1beta1.AttemptFailed {
+		return Step{Name: reasons.StepChecks, State: OK, Text: "the agent had no objection"}
 	}
-	return Step{Name: stepChecks, State: Waiting}
+	return Step{Name: reasons.StepChecks, State: Waiting}
 }
 
 // trusted is about signatures and about kernels that take no module at all.
 func (s *subject) trusted() Step {
 	switch live := s.entry.Live; {
 	case !s.known.Live:
-		return Step{Name: stepTrusted, State: Waiting}
+		return Step{Name: reasons.StepTrusted, State: Waiting}
 	case live.Observed != nil && strings.Contains(live.Observed.Taint, "E"):
-		return Step{Name: stepTrusted, State: OK, Text: "the kernel took it without a signature that it trusts"}
+		return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel took it without a signature that it trusts"}
 	}
-	return Step{Name: stepTrusted, State: OK, Text: "the kernel took it"}
+	return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel took it"}
 }
 
 func (s *subject) loaded() Step {
 	live := s.entry.Live
 	switch {
 	case live == nil && s.entry.Attempt != nil && s.entry.Attempt.State == v1beta1.AttemptAbsent:
-		return Step{Name: stepLoaded, State: OK, Text: "it is out of the kernel"}
+		return Step{Name: reasons.StepLoaded, State: OK, Text: "it is out of the kernel"}
 	case live == nil:
-		return Step{Name: stepLoaded, State: Waiting, Text: "it is not in the kernel"}
+		return Step{Name: reasons.StepLoaded, State: Waiting, Text: "it is not in the kernel"}
 	case !s.known.Live:
-		return Step{Name: stepLoaded, State: Waiting, Text: fmt.Sprintf("it was live in boot %s; the node has booted since (%s)",
+		return Step{Name: reasons.StepLoaded, State: Waiting, Text: fmt.Sprintf("it was live in boot %s; the node has booted since (%s)",
 			short(live.BootID), short(s.node.Status.NodeInfo.BootID))}
 	case s.known.Available:
-		return Step{Name: stepLoaded, State: OK, Text: "live: " + alive(live, s.now)}
+		return Step{Name: reasons.StepLoaded, State: OK, Text: "live: " + alive(live, s.now)}
 	}
-	return Step{Name: stepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage + ": " + alive(live, s.now)}
+	return Step{Name: reasons.StepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage + ": " + alive(live, s.now)}
 }
 
 // alive is what the kernel says of a live module.
@@ -202,9 +203,9 @@ func (s *subject) readyLabel() Step {
 	m := s.scene.Module
 	key := v1beta1.ReadyLabel(m.Namespace, m.Name)
 	if _, labelled := s.node.Labels[key]; labelled {
-		return Step{Name: stepReady, State: OK, Text: "the node has the label " + key}
+		return Step{Name: reasons.StepReady, State: OK, Text: "the node has the label " + key}
 	}
-	return Step{Name: stepReady, State: Waiting, Text: "the node does not have the label " + key}
+	return Step{Name: reasons.StepReady, State: Waiting, Text: "the node does not have the label " + key}
 }
 
 func (s *subject) plugin() Step {
@@ -213,11 +214,11 @@ func (s *subject) plugin() Step {
 	_, dra := node.Labels[v1beta1.DRAReadyLabel(m.Namespace, m.Name)]
 	switch {
 	case s.known.PluginReady || plugin || dra:
-		return Step{Name: stepPlugin, State: OK, Text: "its pod is ready on the node"}
+		return Step{Name: reasons.StepPlugin, State: OK, Text: "its pod is ready on the node"}
 	case !s.podsSeen:
-		return Step{Name: stepPlugin, State: Unknown, Text: "the node does not have the label that says so, and you may not see the pods"}
+		return Step{Name: reasons.StepPlugin, State: Unknown, Text: "the node does not have the label that says so, and you may not see the pods"}
 	}
-	return Step{Name: stepPlugin, State: Waiting, Reason: v1beta1.ReasonDevicesPending,
+	return Step{Name: reasons.StepPlugin, State: Waiting, Reason: v1beta1.ReasonDevicesPending,
 		Text: fmt.Sprintf("no pod of it is ready on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)}
 }
 

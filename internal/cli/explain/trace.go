@@ -57,48 +57,11 @@ type Trace struct {
 	Steps  []Step `json:"steps"`
 }
 
-// Names of steps, in the order in which things happen.
+// Steps that no reason is about.
 const (
-	stepSelected  = "selected"
-	stepTolerated = "tolerated"
-	stepMapping   = "mapping"
-	stepImage     = "image"
-	stepAllowed   = "allowed"
-	stepNode      = "node ready"
-	stepOrdered   = "ordered"
-	stepDelivered = "delivered"
-	stepChecks    = "checks"
-	stepTrusted   = "trusted"
-	stepHolders   = "released"
-	stepLoaded    = "loaded"
-	stepReady     = "ready"
-	stepPlugin    = "plugin"
-	stepRepairs   = "repairs"
-	stepRetry     = "next try"
+	stepRepairs = "repairs"
+	stepRetry   = "next try"
 )
-
-// stepOf says which question a reason answers; those that are not here are about the load itself.
-var stepOf = map[string]string{
-	v1beta1.ReasonNoKernelMapping: stepMapping,
-	v1beta1.ReasonPaused:          stepAllowed,
-	v1beta1.ReasonQuarantined:     stepAllowed,
-	v1beta1.ReasonVersionLabel:    stepAllowed,
-	"PolicyDenied":                stepAllowed,
-	v1beta1.ReasonPeerActive:      stepAllowed, v1beta1.ReasonCRDIncompatible: stepAllowed,
-	v1beta1.ReasonNodeNotReady:     stepNode,
-	v1beta1.ReasonAgentMissing:     stepOrdered,
-	v1beta1.ReasonWrongKernel:      stepOrdered,
-	v1beta1.ReasonAwaitingDelivery: stepDelivered, v1beta1.ReasonImageNotFound: stepDelivered, v1beta1.ReasonPullUnauthorized: stepDelivered,
-	v1beta1.ReasonPullFailed: stepDelivered, v1beta1.ReasonDeliveryRefused: stepDelivered, v1beta1.ReasonImageUnreadable: stepDelivered,
-	v1beta1.ReasonImageTooLarge: stepDelivered, v1beta1.ReasonMixedContent: stepDelivered, "AgentImageUnauthorized": stepDelivered,
-	v1beta1.ReasonVermagicMismatch: stepChecks, v1beta1.ReasonUnknownSymbol: stepChecks, v1beta1.ReasonMissingDependency: stepChecks,
-	v1beta1.ReasonFirmwareConflict: stepChecks, v1beta1.ReasonModuleConflict: stepChecks,
-	v1beta1.ReasonAlreadyLoadedForeign: stepChecks, v1beta1.ReasonModprobeUnsupported: stepChecks,
-	v1beta1.ReasonDependencyConflict: stepChecks, "MissingFirmware": stepChecks, v1beta1.ReasonUnsupportedNode: stepSelected,
-	v1beta1.ReasonSignatureRejected: stepTrusted, v1beta1.ReasonModulesDisabled: stepTrusted, "LockedDown": stepTrusted, "LoadPin": stepTrusted,
-	v1beta1.ReasonNotUsable: stepReady,
-	v1beta1.ReasonInUse:     stepHolders, v1beta1.ReasonRebootRequired: stepHolders, v1beta1.ReasonUnloadFailed: stepHolders,
-}
 
 // subject is what a trace is made of.
 type subject struct {
@@ -154,7 +117,7 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 	t.close()
 	t.State, t.Reason = t.worst(), problem.Reason
 	t.Answer, t.Next = s.answer(t.Module, problem), Next(problem.Reason, m, node.Name)
-	if step := t.Steps[slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == stepOrdered })]; status.OnItsWay(problem.Reason) && step.State == Failed {
+	if step := t.Steps[slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == reasons.StepOrdered })]; reasons.OnItsWay(problem.Reason) && step.State == Failed {
 		t.Next = Next(step.Reason, m, node.Name) // patience alone will not do
 	}
 	return t
@@ -163,7 +126,7 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 // overruled replaces mere patience by what keeps the operator from changing anything, which only the Module's status tells.
 func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
-	if c == nil || !status.OnItsWay(p.Reason) || c.Reason != v1beta1.ReasonPeerActive && c.Reason != v1beta1.ReasonCRDIncompatible {
+	if c == nil || !reasons.OnItsWay(p.Reason) || c.Reason != v1beta1.ReasonPeerActive && c.Reason != v1beta1.ReasonCRDIncompatible {
 		return p
 	}
 	return reasons.Problem{Reason: c.Reason, Message: c.Message}
@@ -172,8 +135,8 @@ func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
 // coming are the steps of a node that shall have the kernel module.
 func (s *subject) coming() []Step {
 	steps := []Step{s.selected(), s.tolerated(), s.mapping(), s.image(), s.allowed(), s.nodeReady(), s.ordered(), s.delivered(), s.checks()}
-	if a := s.entry.Attempt; a != nil && stepOf[a.Reason] == stepHolders {
-		steps = append(steps, Step{Name: stepHolders, State: Waiting})
+	if a := s.entry.Attempt; a != nil && reasons.Step(a.Reason) == reasons.StepHolders {
+		steps = append(steps, Step{Name: reasons.StepHolders, State: Waiting})
 	}
 	steps = append(steps, s.trusted(), s.loaded(), s.readyLabel())
 	if s.about.HasPlugin || s.about.HasDRA {
@@ -184,18 +147,18 @@ func (s *subject) coming() []Step {
 
 // leaving are the steps of a node that shall lose it.
 func (s *subject) leaving() []Step {
-	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), {Name: stepHolders, State: Waiting, Text: "nobody is known to hold it"}, s.loaded()}
+	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), {Name: reasons.StepHolders, State: Waiting, Text: "nobody is known to hold it"}, s.loaded()}
 	return s.retry(steps)
 }
 
 // mark makes sure that the trace says what the Module's condition says, at the step that it is about.
 func (t *Trace) mark(p reasons.Problem) {
-	if status.OnItsWay(p.Reason) && p.Message == "" {
+	if reasons.OnItsWay(p.Reason) && p.Message == "" {
 		return
 	}
-	name := stepOf[p.Reason]
+	name := reasons.Step(p.Reason)
 	if name == "" {
-		name = stepLoaded
+		name = reasons.StepLoaded
 	}
 	for i := range t.Steps {
 		s := &t.Steps[i]
@@ -226,7 +189,7 @@ func (t *Trace) close() {
 		s := &t.Steps[i]
 		if !before && s.State == Waiting && s.Reason == "" && s.Name != stepRetry {
 			s.State = Open
-			if s.Name != stepLoaded {
+			if s.Name != reasons.StepLoaded {
 				s.Text = ""
 			}
 		}
@@ -246,7 +209,7 @@ func (t *Trace) worst() State {
 
 // Next is the next step of a reason, with the names filled in; node may be empty.
 func Next(reason string, m *v1beta1.Module, node string) string {
-	return strings.ReplaceAll(reasons.Of(reason).Next, "drover retry MODULE [NODE]", command("retry", m, node))
+	return strings.ReplaceAll(reasons.Next(reason), "drover retry MODULE [NODE]", command("retry", m, node))
 }
 
 func command(verb string, m *v1beta1.Module, node string) string {
@@ -264,7 +227,7 @@ func (s *subject) fine(t *Trace) {
 		t.Answer = fmt.Sprintf("Nothing of Module %s is on node %s.", t.Module, t.Node)
 	}
 	for _, step := range t.Steps {
-		if step.Name == stepPlugin && step.State == Waiting {
+		if step.Name == reasons.StepPlugin && step.State == Waiting {
 			t.State, t.Reason, t.Next = Waiting, step.Reason, Next(step.Reason, s.scene.Module, t.Node)
 			t.Answer = fmt.Sprintf("Module %s is live on node %s, but its device plugin is not ready there: %s.", t.Module, t.Node, step.Reason)
 		}
@@ -286,29 +249,29 @@ func (s *subject) selected() Step {
 	m, node := s.scene.Module, s.node
 	for key, value := range m.Spec.Selector {
 		if have, ok := node.Labels[key]; !ok {
-			return Step{Name: stepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value)}
+			return Step{Name: reasons.StepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value)}
 		} else if have != value {
-			return Step{Name: stepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
+			return Step{Name: reasons.StepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
 		}
 	}
 	if why := placement.Unsupported(node); why != "" {
-		return Step{Name: stepSelected, State: No, Reason: v1beta1.ReasonUnsupportedNode, Text: "the node " + why + ", so no agent can run there"}
+		return Step{Name: reasons.StepSelected, State: No, Reason: v1beta1.ReasonUnsupportedNode, Text: "the node " + why + ", so no agent can run there"}
 	}
 	if len(m.Spec.Selector) == 0 {
-		return Step{Name: stepSelected, State: OK, Text: "the selector is empty and chooses every Linux node"}
+		return Step{Name: reasons.StepSelected, State: OK, Text: "the selector is empty and chooses every Linux node"}
 	}
-	return Step{Name: stepSelected, State: OK, Text: "the selector chooses the node (" + labels(m.Spec.Selector) + ")"}
+	return Step{Name: reasons.StepSelected, State: OK, Text: "the selector chooses the node (" + labels(m.Spec.Selector) + ")"}
 }
 
 func (s *subject) tolerated() Step {
 	taint := placement.Untolerated(placement.Tolerations(s.scene.Module), s.node)
 	switch {
 	case taint == nil && len(s.node.Spec.Taints) == 0:
-		return Step{Name: stepTolerated, State: OK, Text: "the node has no taint"}
+		return Step{Name: reasons.StepTolerated, State: OK, Text: "the node has no taint"}
 	case taint == nil:
-		return Step{Name: stepTolerated, State: OK, Text: "no taint of the node keeps it out"}
+		return Step{Name: reasons.StepTolerated, State: OK, Text: "no taint of the node keeps it out"}
 	case s.entry.Pending():
-		return Step{Name: stepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later: taints never unload"}
+		return Step{Name: reasons.StepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later: taints never unload"}
 	}
-	return Step{Name: stepTolerated, State: No, Text: "the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there"}
+	return Step{Name: reasons.StepTolerated, State: No, Text: "the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there"}
 }

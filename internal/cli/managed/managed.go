@@ -83,7 +83,7 @@ var ofClusters = map[string]string{
 	v1beta1.ReasonRollingOut:       "wait: spec.rollout says in which order clusters get a change, and the message how far it is",
 }
 
-func next(reason string) string { return cmp.Or(ofClusters[reason], reasons.Of(reason).Next) }
+func next(reason string) string { return cmp.Or(ofClusters[reason], reasons.Next(reason)) }
 
 // Worst is the worst state of some.
 func Worst(rows []Row) string {

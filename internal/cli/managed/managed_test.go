@@ -65,7 +65,7 @@ young                  Waiting   1/3        4/6      canary   NotSeen           
 func TestOneAndItsClusters(t *testing.T) {
 	one := OneOf(stopped(), noon)
 	printed(t, func(out *bytes.Buffer) { one.Render(out, paint.Painter{}, false) }, `ManagedClusterModule nic: VermagicMismatch, Ready on 1 of 3 clusters, in wave canary.
-Next step: `+reasons.Of(v1beta1.ReasonVermagicMismatch).Next+`
+Next step: `+reasons.Next(v1beta1.ReasonVermagicMismatch)+`
 Why: drover explain nic
 
 CLUSTER   STATE     LOADED   REASON
@@ -84,7 +84,7 @@ func TestExplainNamesTheWayOn(t *testing.T) {
 
 VermagicMismatch  north
   north says: VermagicMismatch on hollow-0
-  Next step: `+reasons.Of(v1beta1.ReasonVermagicMismatch).Next+`
+  Next step: `+reasons.Next(v1beta1.ReasonVermagicMismatch)+`
   On the cluster: drover explain nic -n drivers --context north
 
 RollingOut  south

@@ -42,7 +42,7 @@ func reportOf(p *v1beta2.PreflightValidation) Report {
 	for _, m := range p.Status.Modules {
 		r.Modules = append(r.Modules, Module{
 			Namespace: m.Namespace, Name: m.Name, Status: m.VerificationStatus, Image: m.Image, Reason: m.Reason, Message: m.StatusReason,
-			Next: reasons.Of(m.Reason).Next,
+			Next: reasons.Next(m.Reason),
 		})
 	}
 	return r

@@ -69,7 +69,7 @@ func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 	case c.Status == metav1.ConditionTrue:
 		r.State, r.Reason, r.Message = ready, c.Reason, c.Message
 	default:
-		r.Reason, r.Message, r.Next = c.Reason, c.Message, reasons.Of(c.Reason).Next
+		r.Reason, r.Message, r.Next = c.Reason, c.Message, reasons.Next(c.Reason)
 		if !reasons.Patience(c.Reason) {
 			r.State = failed
 		}

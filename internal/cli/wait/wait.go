@@ -187,8 +187,8 @@ func (o *Options) done(m *v1beta1.Module) error {
 // late says what stands in the way.
 func (o *Options) late(m *v1beta1.Module) error {
 	_, _ = fmt.Fprintf(o.Out, "Module %s/%s is not as waited for (%s) after %s: %s\n", m.Namespace, m.Name, o.until, o.timeout, standing(m))
-	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil && reasons.Of(c.Reason).Next != "" {
-		_, _ = fmt.Fprintln(o.Out, "Next step:", reasons.Of(c.Reason).Next)
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil && reasons.Next(c.Reason) != "" {
+		_, _ = fmt.Fprintln(o.Out, "Next step:", reasons.Next(c.Reason))
 	}
 	_, _ = fmt.Fprintf(o.Out, "Why: drover explain %s -n %s\n", m.Name, m.Namespace)
 	return exit.ErrNotReady

@@ -32,7 +32,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/reasons"
 )
 
 const (
@@ -123,7 +123,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
-		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder.Expecting(status.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
+		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder.Expecting(reasons.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
 	}
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
