@@ -27,19 +27,19 @@ type Reason struct {
 type Class int
 
 const (
-	// ClassFine: nothing, all is well.
+	// ClassFine asks for nothing: all is well.
 	ClassFine Class = iota
-	// ClassTurn: patience, until the turn comes that another decides.
+	// ClassTurn asks for patience, until a turn comes that others decide.
 	ClassTurn
-	// ClassUnderway: patience, it goes on by itself.
+	// ClassUnderway asks for patience: it goes on by itself.
 	ClassUnderway
-	// ClassAwaited: patience, and a look at the message where it takes long.
+	// ClassAwaited asks for patience, and for a look at the message where it takes long.
 	ClassAwaited
-	// ClassAsAsked: patience, it is as somebody asked, or ends with the node's next boot.
+	// ClassAsAsked asks for patience: it is as somebody asked, or the agent sees to it.
 	ClassAsAsked
-	// ClassAttention: somebody's attention. It ends when what is missing comes.
+	// ClassAttention asks for attention. It ends when what is missing comes.
 	ClassAttention
-	// ClassFinal: somebody's attention. Until the Module, the image or the node is changed, nothing is tried again, or the answer will be the same.
+	// ClassFinal asks for a change: until the Module, the image or the node is another, nothing is tried again, or the answer will be the same.
 	ClassFinal
 )
 
