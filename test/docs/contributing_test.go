@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -52,6 +53,20 @@ func TestMapHasEveryPackage(t *testing.T) {
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(has))); diff != "" {
 		t.Errorf("packages (-there +in the map):\n%s", diff)
+	}
+}
+
+// TestReadmeAndChangelogAreShort: README has at most 90 lines, and an entry of CHANGELOG is one line of at most 140 characters.
+func TestReadmeAndChangelogAreShort(t *testing.T) {
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 90 {
+		t.Errorf("README has %d lines, want 90 at most", lines)
+	}
+	_, entries, _ := strings.Cut(read(t, "CHANGELOG.md"), "\n## ")
+	for line := range strings.Lines(entries) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, " ") || utf8.RuneCountInString(line) > 140 {
+			t.Errorf("not an entry of one line: %s", line)
+		}
 	}
 }
 
