@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/test/vm/powercut/say"
 )
@@ -75,7 +76,7 @@ func (n *node) bootOnce(ctx context.Context, held map[string]string) (live int, 
 	err = wait.PollUntilContextTimeout(ctx, lookEvery, bootLimit, true, func(context.Context) (bool, error) {
 		var err error
 		if live, err = n.live(n.Worked, n.Issued); live == 0 && err == nil {
-			why = n.heldBack(held)
+			why, err = n.heldBack(held)
 		}
 		return live != 0 || why != "", err
 	})
@@ -86,18 +87,53 @@ func (n *node) bootOnce(ctx context.Context, held map[string]string) (live int, 
 	return live, why, errors.Join(err, <-booted)
 }
 
-// heldBack says that the crash fuse holds back all builds that may be loaded: power that is cut in a load looks like a crash of it.
-func (n *node) heldBack(held map[string]string) string {
-	for order := n.Worked; order <= n.Issued; order++ {
-		if _, ok := held[deliveryID(order)]; !ok && order != n.Worked {
+// heldBack says that the crash fuse holds back all that the agent may load: power that is cut in a load, or soon after one, looks like a crash of
+// it. What the agent may load are the order of its record and what its journal says worked last, which it need not have had the time to report.
+func (n *node) heldBack(held map[string]string) (string, error) {
+	recorded, worked, err := agentKnows()
+	if err != nil || worked < n.Worked {
+		return "", err // it has lost what it reported
+	}
+	for _, order := range []int{recorded, worked} {
+		if _, ok := held[deliveryID(order)]; !ok && order != worked {
 			continue // not delivered; what worked last has to be there
 		}
 		// A hold without an end is of a load on its way: the last boot's, which is yet to be judged, or the one that is awaited.
 		if hold, ok := n.fuse.Allowed(n.fuseBuild(order), time.Now()); ok || hold.Until.IsZero() {
-			return ""
+			return "", nil
 		}
 	}
-	return "the crash fuse holds back what may be loaded"
+	return "the crash fuse holds back what may be loaded", nil
+}
+
+// agentKnows reads from the agent's files which order its record names, and which one worked last.
+func agentKnows() (recorded, worked int, err error) {
+	var record struct {
+		Content struct {
+			Spec v1beta1.NodeModulesConfigSpec
+		}
+	}
+	var journal struct {
+		Content struct {
+			Worked map[string]struct{ DeliveryID string }
+		}
+	}
+	for name, into := range map[string]any{"record.json": &record, "journal.json": &journal} {
+		content, err := os.ReadFile(filepath.Join(disk, "drover/agent", name))
+		if err != nil {
+			return 0, 0, err
+		}
+		if err := json.Unmarshal(content, into); err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for i := range record.Content.Spec.Modules {
+		recorded = orderOf(record.Content.Spec.Modules[i].Delivery.ID)
+	}
+	for _, w := range journal.Content.Worked {
+		worked = orderOf(w.DeliveryID)
+	}
+	return recorded, worked, nil
 }
 
 var digestName = regexp.MustCompile(`^[0-9a-f]{64}$`)

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -133,6 +134,15 @@ func uidOf(order int) types.UID {
 }
 
 func deliveryID(order int) string { return "d" + strconv.Itoa(order) }
+
+// orderOf is the order of a delivery; 0: of none.
+func orderOf(delivery string) int {
+	order, err := strconv.Atoi(strings.TrimPrefix(delivery, "d"))
+	if err != nil {
+		return 0
+	}
+	return order
+}
 
 // deliver puts a carrier's output where the kubelet keeps it.
 func (n *node) deliver(order int) error {
