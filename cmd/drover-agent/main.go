@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command drover-agent is everything that runs on a node: the agent itself, what loads at boot, a carrier's export, the wait of plugin pods,
-// one kernel call in a process of its own, and hollow nodes, which are many agents over fake kernels in one process.
+// and one kernel call in a process of its own.
 package main
 
 import (
@@ -43,7 +43,7 @@ func root() *cobra.Command {
 	flags := flag.NewFlagSet("logs", flag.ContinueOnError)
 	logs.AddFlags(flags)
 	c.PersistentFlags().AddGoFlagSet(flags)
-	c.AddCommand(runCommand(), bootCommand(), exportCommand(), waitCommand(), kcallCommand(), hollowCommand(), &cobra.Command{
+	c.AddCommand(runCommand(), bootCommand(), exportCommand(), waitCommand(), kcallCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Run: func(c *cobra.Command, _ []string) { c.Println(version.Version) },
 	})

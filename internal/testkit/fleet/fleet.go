@@ -188,7 +188,7 @@ func Build(ctx context.Context, say func(format string, args ...any)) (string, e
 	if _, err := devcluster.Assets(ctx); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"drover-operator", "drover-agent"} {
+	for _, name := range []string{"drover-operator", "drover-hollow"} {
 		begin := time.Now()
 		if err := BuildProgram(ctx, tree.Root, "./cmd/"+name, filepath.Join(tree.Bin, name)); err != nil {
 			return "", err
@@ -257,7 +257,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 		return err
 	}
 	args := []string{
-		"hollow", "--kubeconfig=" + kubeconfig, "--nodes=" + strconv.Itoa(f.o.Nodes), "--kernels=" + strings.Join(f.o.Kernels, ","),
+		"--kubeconfig=" + kubeconfig, "--nodes=" + strconv.Itoa(f.o.Nodes), "--kernels=" + strings.Join(f.o.Kernels, ","),
 		"--dir=" + filepath.Join(f.dir, "hollow"), "--debug-address=" + f.debug,
 	}
 	for k, v := range f.o.NodeLabels {
@@ -272,7 +272,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")
 	f.o.Say("registering %d hollow nodes", f.o.Nodes)
-	if f.Hollow, err = StartProcess(f.Binary("drover-agent"), log, args); err != nil {
+	if f.Hollow, err = StartProcess(f.Binary("drover-hollow"), log, args); err != nil {
 		return err
 	}
 	return f.Hollow.WaitFor(ctx, "HOLLOW READY", 3*time.Minute)
