@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // loadReport turns the error of a load into what is reported. Where one errno has several causes, the kernel's own
@@ -114,11 +115,7 @@ func invalid(log, parameters []string) string {
 	text := "the module's own code, or the kernel, finds something invalid"
 	switch {
 	case len(parameters) > 0:
-		named, more := parameters, ""
-		if len(named) > maxNamedParameters {
-			named, more = named[:maxNamedParameters], fmt.Sprintf(" and %d more", len(parameters)-maxNamedParameters)
-		}
-		return text + "; it has parameters, and may need one or refuse a value (" + strings.Join(named, ", ") + more + "): see modprobe.parameters"
+		return text + "; it has parameters, and may need one or refuse a value (" + words.List(parameters, maxNamedParameters) + "): see modprobe.parameters"
 	case len(log) == 0:
 		return text + "; the kernel printed nothing about it"
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // ConditionApplied of a ManagedClusterModule: all its clusters have what is wanted.
@@ -166,12 +167,7 @@ func all(n int) string {
 	return fmt.Sprintf("all %d clusters", n)
 }
 
-func clusters(n int) string {
-	if n == 1 {
-		return "1 cluster"
-	}
-	return fmt.Sprintf("%d clusters", n)
-}
+func clusters(n int) string { return words.Count(n, "cluster") }
 
 // wait says how many clusters do.
 func wait(n int) string {

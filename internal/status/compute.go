@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Compute gives a Module's status without transition times; see [Carry].
@@ -114,7 +115,7 @@ func kernelsCovered(m *Module, wanted []Node) metav1.Condition {
 	bare := only(wanted, func(n *Node) bool { return n.Unmapped != nil })
 	if len(bare) == 0 {
 		return yes(kind, v1beta1.ReasonAllKernelsCovered,
-			fmt.Sprintf("A kernel mapping matches the kernel of %s", quantity(len(wanted), "selected node")))
+			fmt.Sprintf("A kernel mapping matches the kernel of %s", words.Count(len(wanted), "selected node")))
 	}
 	return no(kind, bare[0].Unmapped.Reason, uncovered(bare))
 }
@@ -137,7 +138,7 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	}
 	missing := only(desired, func(n *Node) bool { return !n.Available })
 	if len(missing) == 0 {
-		live := "Live on " + quantity(len(desired), "node")
+		live := "Live on " + words.Count(len(desired), "node")
 		if mixed := mixture(desired); mixed != "" {
 			return yes(kind, v1beta1.ReasonMixedContent, live+"; "+mixed)
 		}
@@ -158,7 +159,7 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		what = "Live and ready"
 	}
 	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s%s",
-		what, len(desired)-len(missing), quantity(len(desired), "node"), others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing)))
+		what, len(desired)-len(missing), words.Count(len(desired), "node"), others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing)))
 }
 
 // unmade tells why an image that the Module wants built or signed is not in the registry, where the operator makes none.
@@ -189,7 +190,7 @@ func others(missing []Node) string {
 	if n == 0 {
 		return ""
 	}
-	return ", another build is live on " + quantity(int(n), "node")
+	return ", another build is live on " + words.Count(int(n), "node")
 }
 
 // notUsable is true where what is asked for is live and a check of readyWhen does not pass.
@@ -253,8 +254,8 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	}
 	pending := only(hosts, func(n *Node) bool { return !n.PluginReady })
 	if len(pending) == 0 {
-		return yes(kind, v1beta1.ReasonDevicesReady, fmt.Sprintf("The %s is ready on %s", what, quantity(len(hosts), "node")))
+		return yes(kind, v1beta1.ReasonDevicesReady, fmt.Sprintf("The %s is ready on %s", what, words.Count(len(hosts), "node")))
 	}
 	return no(kind, v1beta1.ReasonDevicesPending, fmt.Sprintf("The %s is ready on %d of %s; not on %s",
-		what, len(hosts)-len(pending), quantity(len(hosts), "node"), namesOf(pending)))
+		what, len(hosts)-len(pending), words.Count(len(hosts), "node"), namesOf(pending)))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // imagesAvailable tells of images that are built or signed in the cluster. Nodes that hold theirs need no registry, so Ready does not follow from it.
@@ -22,7 +23,7 @@ func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
 	open := slices.DeleteFunc(slices.Clone(images), func(i *desired.Image) bool { return i.Problem == nil })
 	switch {
 	case len(open) > 0:
-		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s there; %s", len(images)-len(open), quantity(len(images), "image"), missing(open)))
+		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s there; %s", len(images)-len(open), words.Count(len(images), "image"), missing(open)))
 	case m.ImageProblem != nil:
 		return no(kind, m.ImageProblem.Reason, shorten(m.ImageProblem.Message))
 	case len(wanted) == 0:
@@ -30,7 +31,7 @@ func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
 	case len(images) == 0:
 		return yes(kind, v1beta1.ReasonNotRequested, "For no kernel of a selected node an image is built or signed")
 	}
-	return yes(kind, v1beta1.ReasonImagesAvailable, "The registry has "+quantity(len(images), "image"))
+	return yes(kind, v1beta1.ReasonImagesAvailable, "The registry has "+words.Count(len(images), "image"))
 }
 
 // imagesOf are the nodes' images, each once: failures before what is on its way, then by kernel and architecture.
@@ -75,7 +76,7 @@ func missing(open []*desired.Image) string {
 	}
 	parts := make([]string, 0, len(reasons))
 	for _, r := range reasons {
-		parts = append(parts, fmt.Sprintf("%s for %s%s", r, list(byReason[r]), hint(quotes[r])))
+		parts = append(parts, fmt.Sprintf("%s for %s%s", r, words.List(byReason[r], maxNames), hint(quotes[r])))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Silence is how long an order to unload may go without an answer until the node's agent counts as missing. An agent
@@ -34,7 +35,7 @@ func unloading(m *Module, pending []Node) metav1.Condition {
 		limit = ", for at most " + duration.HumanDuration(m.Patience)
 	}
 	return no(kind, groups[0].reason,
-		fmt.Sprintf("%s and is still to be taken from %s%s; %s", what, quantity(len(pending), "node"), limit, describe(groups)))
+		fmt.Sprintf("%s and is still to be taken from %s%s; %s", what, words.Count(len(pending), "node"), limit, describe(groups)))
 }
 
 // unloadProblem is why the kernel module, or the order for it, has not gone from a node yet.

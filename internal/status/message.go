@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 const (
@@ -107,7 +108,7 @@ func uncovered(bare []Node) string {
 		parts = append(parts, fmt.Sprintf("The image for %s cannot be named%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message), namesOf(n)))
 	}
 	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message == "" }); len(n) > 0 {
-		parts = append(parts, fmt.Sprintf("No image for %s of %s: %s", kernelsOf(n), quantity(len(n), "node"), namesOf(n)))
+		parts = append(parts, fmt.Sprintf("No image for %s of %s: %s", kernelsOf(n), words.Count(len(n), "node"), namesOf(n)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -117,7 +118,7 @@ func kernelsOf(nodes []Node) string {
 	for i := range nodes {
 		kernels[nodes[i].Kernel] = true
 	}
-	return fmt.Sprintf("%s (%s)", quantity(len(kernels), "kernel"), list(sortedKeys(kernels)))
+	return fmt.Sprintf("%s (%s)", words.Count(len(kernels), "kernel"), words.List(sortedKeys(kernels), maxNames))
 }
 
 func hint(quote string) string {
@@ -132,22 +133,7 @@ func namesOf(nodes []Node) string {
 	for i := range nodes {
 		names = append(names, nodes[i].Name)
 	}
-	return list(names)
-}
-
-// list names the first few of a sorted list.
-func list(names []string) string {
-	if len(names) <= maxNames {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-}
-
-func quantity(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return words.List(names, maxNames)
 }
 
 func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

@@ -5,6 +5,8 @@ package status
 import (
 	"fmt"
 	"strings"
+
+	"github.com/drover-project/drover/internal/words"
 )
 
 // mixture tells of the first image by name that brought different content to nodes that should have got the same: its tag
@@ -40,7 +42,7 @@ func mixture(nodes []Node) string {
 	}
 	parts := make([]string, 0, len(first.digests))
 	for _, d := range first.digests {
-		parts = append(parts, fmt.Sprintf("%s on %s", d, list(first.names[d])))
+		parts = append(parts, fmt.Sprintf("%s on %s", d, words.List(first.names[d], maxNames)))
 	}
 	return fmt.Sprintf("%s is not the same everywhere: %s", first.image, strings.Join(parts, ", "))
 }

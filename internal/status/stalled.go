@@ -12,6 +12,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // stalled reports whether nothing that is missing will come by itself, so that whoever waits for the Module waits in vain. One node that is
@@ -51,7 +52,7 @@ func nowhere(m *Module, kind string) metav1.Condition {
 	for _, n := range nodes {
 		names = append(names, n.Name+" "+n.Why)
 	}
-	return no(kind, v1beta1.ReasonUnsupportedNode, fmt.Sprintf("%s: %s", noNodes, list(names)))
+	return no(kind, v1beta1.ReasonUnsupportedNode, fmt.Sprintf("%s: %s", noNodes, words.List(names, maxNames)))
 }
 
 // Told are the conditions of which changes are to be told: Stalled only repeats what another one knows first-hand.

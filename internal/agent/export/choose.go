@@ -14,7 +14,11 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/words"
 )
+
+// mostNamed is how many kernels or modules a message names.
+const mostNamed = 10
 
 const modulesDir = "lib/modules"
 
@@ -90,23 +94,14 @@ func kernelDir(img image, o Options) (string, error) {
 // present says what there is instead of the kernel's directory.
 func present(img image, o Options) string {
 	if found := img.kernels(clean(o.DirName)); len(found) > 0 {
-		return "it has kernels " + some(found) + "; build it for this one, or map this one to another image"
+		return "it has kernels " + words.List(found, mostNamed) + "; build it for this one, or map this one to another image"
 	}
 	for _, dir := range usualDirs {
 		if found := img.kernels(dir); dir != clean(o.DirName) && len(found) > 0 {
-			return fmt.Sprintf("it has kernels %s below /%s; set dirName to /%s", some(found), within(dir, modulesDir), dir)
+			return fmt.Sprintf("it has kernels %s below /%s; set dirName to /%s", words.List(found, mostNamed), within(dir, modulesDir), dir)
 		}
 	}
 	return "it has no kernel modules there; see dirName"
-}
-
-// some shortens a list for a message.
-func some(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 // moduleFiles are the files in the kernel's directory that are needed: modules with their dependencies and the indexes,
@@ -141,7 +136,7 @@ func closure(img image, dir string, o Options) (kmod.Files, error) {
 	switch {
 	case errors.As(err, &missing):
 		return kmod.Files{}, manifest.Failed(manifest.ReasonMissingDependency, "the image has no module %s in /%s: it has %s",
-			missing.Module, dir, cmp.Or(some(index.Names()), "no modules"))
+			missing.Module, dir, cmp.Or(words.List(index.Names(), mostNamed), "no modules"))
 	case err != nil:
 		return kmod.Files{}, unreadableBelow(dir, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Fleet is how the Module stands on all nodes, by cause.
@@ -65,13 +66,13 @@ func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
 	for _, c := range f.Causes {
 		total += len(c.Nodes)
 	}
-	live := fmt.Sprintf("Module %s is live on %d of %s", f.Module, len(f.Fine), count(total, "node"))
+	live := fmt.Sprintf("Module %s is live on %d of %s", f.Module, len(f.Fine), words.Count(total, "node"))
 	if open {
 		worst := f.Causes[0]
 		f.State, f.Reason, f.Next = worst.State, worst.Reason, worst.Next
-		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, count(len(worst.Nodes), "node"))
+		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, words.Count(len(worst.Nodes), "node"))
 		if about.Deleting {
-			f.Answer = fmt.Sprintf("Module %s is being deleted and is still to be taken from %s: %s on %s.", f.Module, count(total, "node"), worst.Reason, count(len(worst.Nodes), "node"))
+			f.Answer = fmt.Sprintf("Module %s is being deleted and is still to be taken from %s: %s on %s.", f.Module, words.Count(total, "node"), worst.Reason, words.Count(len(worst.Nodes), "node"))
 		}
 		return
 	}
@@ -105,7 +106,7 @@ func kernels(about *status.Module, nodes []string) string {
 		}
 	}
 	slices.Sort(found)
-	return names(slices.Compact(found))
+	return words.List(slices.Compact(found), mostNamed)
 }
 
 // outside are the nodes that the selector chooses and that the Module nevertheless leaves alone.
@@ -139,11 +140,11 @@ func blind(m *v1beta1.Module, missing []cluster.Missing) Fleet {
 		f.Answer = fmt.Sprintf("Module %s has not been looked at by the operator yet: is drover-operator running?", f.Module)
 		return f
 	case c.Status == metav1.ConditionTrue:
-		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber, count(int(n.DesiredNumber), "node"))
+		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"))
 		return f
 	}
 	f.State, f.Reason, f.Next = stateOf(c.Reason), c.Reason, Next(c.Reason, m, "")
-	f.Answer = fmt.Sprintf("Module %s is live on %d of %s: %s.", f.Module, n.AvailableNumber, count(int(n.DesiredNumber), "node"), c.Reason)
+	f.Answer = fmt.Sprintf("Module %s is live on %d of %s: %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"), c.Reason)
 	f.Causes = []Cause{{State: f.State, Reason: c.Reason, Message: c.Message, Next: f.Next}}
 	return f
 }

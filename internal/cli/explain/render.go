@@ -9,7 +9,11 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/words"
 )
+
+// mostNamed is how many nodes are named.
+const mostNamed = 5
 
 // render is what a person reads of one node.
 func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
@@ -54,13 +58,13 @@ func (f *Fleet) render(p paint.Painter, m *v1beta1.Module) string {
 		}
 	}
 	if len(f.Fine) > 0 {
-		b.WriteString("\n" + mark(p, OK) + "  live on " + count(len(f.Fine), "node") + ": " + names(f.Fine) + "\n")
+		b.WriteString("\n" + mark(p, OK) + "  live on " + words.Count(len(f.Fine), "node") + ": " + words.List(f.Fine, mostNamed) + "\n")
 	}
 	return b.String() + cluster.Tell(f.Missing)
 }
 
 func (c *Cause) headline() string {
-	switch where := count(len(c.Nodes), "node") + ": " + names(c.Nodes); {
+	switch where := words.Count(len(c.Nodes), "node") + ": " + words.List(c.Nodes, mostNamed); {
 	case len(c.Nodes) == 0:
 		return c.Reason
 	case c.Reason == "":
@@ -98,13 +102,4 @@ func mark(p paint.Painter, s State) string {
 // indent puts the lines after the first under it.
 func indent(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+strings.Repeat(" ", by))
-}
-
-// names of the first nodes.
-func names(all []string) string {
-	const most = 5
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/words"
 )
 
 func (s *subject) mapping() Step {
@@ -229,7 +230,7 @@ func (s *subject) repairs(steps []Step) []Step {
 		return steps
 	}
 	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it went out of the kernel and was loaded again: %s in this boot, the last %s ago",
-		count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.now))})
+		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.now))})
 }
 
 // retry adds when a failure is tried again.
@@ -238,7 +239,7 @@ func (s *subject) retry(steps []Step) []Step {
 	if a == nil || a.State != v1beta1.AttemptFailed && a.NextRetry == nil {
 		return steps
 	}
-	text := count(int(a.Attempt), "failed try")
+	text := words.Count(int(a.Attempt), "failed try")
 	if a.Attempt > 1 {
 		text = fmt.Sprintf("%d failed tries", a.Attempt)
 	}
@@ -278,12 +279,4 @@ func lasting(at, now time.Time) string {
 		return "an unknown time"
 	}
 	return duration.HumanDuration(now.Sub(at))
-}
-
-// count says how many of something.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -23,7 +23,11 @@ import (
 	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/fit"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/words"
 )
+
+// mostNamed is how many nodes are named.
+const mostNamed = 5
 
 // Checks that are about an image as a whole.
 const (
@@ -187,7 +191,7 @@ func (r *Reports) render(p paint.Painter) string {
 		one := &r.Reports[i]
 		head := "Module " + one.Module + ", kernel " + one.Kernel
 		if len(one.Nodes) > 0 {
-			head += " of " + some(one.Nodes)
+			head += " of " + words.List(one.Nodes, mostNamed)
 		}
 		if one.Mapping != nil {
 			head += fmt.Sprintf(": %s by kernelMappings[%d]", one.Image, *one.Mapping)
@@ -195,13 +199,4 @@ func (r *Reports) render(p paint.Painter) string {
 		all = append(all, head+"\n"+one.render(p))
 	}
 	return strings.Join(all, "\n")
-}
-
-// some names the first few nodes.
-func some(nodes []string) string {
-	const most = 5
-	if len(nodes) <= most {
-		return strings.Join(nodes, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(nodes[:most], ", "), len(nodes)-most)
 }

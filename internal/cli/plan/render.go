@@ -8,6 +8,7 @@ import (
 
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // fine reports whether nothing speaks against applying the Module.
@@ -63,7 +64,7 @@ func (p *Plan) render(c paint.Painter, seen bool) string {
 		b.WriteString("The API server would take it (dry run); nothing was changed.\n")
 	}
 	for _, s := range p.Steps {
-		fmt.Fprintf(&b, "\n%s  %d: %s\n", paintAction(c, s.Action), len(s.Nodes), names(s.Nodes))
+		fmt.Fprintf(&b, "\n%s  %d: %s\n", paintAction(c, s.Action), len(s.Nodes), words.List(s.Nodes, most))
 		if s.Why != "" {
 			fmt.Fprintf(&b, "             %s\n", s.Why)
 		}
@@ -92,10 +93,3 @@ func paintAction(c paint.Painter, action Action) string {
 
 // most is how many nodes or steps are named.
 const most = 8
-
-func names(all []string) string {
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
-}

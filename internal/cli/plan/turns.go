@@ -11,6 +11,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Rollout is the order in which nodes would lose what they have, to get something else or nothing in its place.
@@ -100,10 +101,10 @@ func (r *Rollout) render(c paint.Painter) string {
 			fmt.Fprintf(&b, "%sand %d more steps\n", margin, len(r.Steps)-most)
 			break
 		}
-		fmt.Fprintf(&b, "%sstep %d: %s\n", margin, i+1, names(step))
+		fmt.Fprintf(&b, "%sstep %d: %s\n", margin, i+1, words.List(step, most))
 	}
 	for _, left := range r.Left {
-		fmt.Fprintf(&b, "%snot before something changes: %s\n%s  %s\n", margin, names(left.Nodes), margin, left.Why)
+		fmt.Fprintf(&b, "%snot before something changes: %s\n%s  %s\n", margin, words.List(left.Nodes, most), margin, left.Why)
 	}
 	return b.String()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // States of Modules and nodes.
@@ -118,7 +119,7 @@ func (f *Fleet) answer() string {
 	case worst == nil:
 		return "There is no Module here."
 	case worst.State == ready:
-		return fmt.Sprintf("All well: %s.", quantity(len(f.Modules), "Module")+" ready")
+		return fmt.Sprintf("All well: %s.", words.Count(len(f.Modules), "Module")+" ready")
 	}
 	parts := []string{}
 	for _, state := range []struct{ name, text string }{{failed, "failing"}, {waiting, "on the way"}, {ready, "ready"}} {
@@ -126,7 +127,7 @@ func (f *Fleet) answer() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state.text))
 		}
 	}
-	return fmt.Sprintf("%s: %s. Look at: drover explain %s -n %s", quantity(len(f.Modules), "Module"), strings.Join(parts, ", "), worst.Name, worst.Namespace)
+	return fmt.Sprintf("%s: %s. Look at: drover explain %s -n %s", words.Count(len(f.Modules), "Module"), strings.Join(parts, ", "), worst.Name, worst.Namespace)
 }
 
 func urgency(state string) int { return slices.Index([]string{failed, waiting, ready}, state) }
@@ -215,7 +216,7 @@ func nodeRow(about *status.Module, known *status.Node, entry status.Entry, node 
 }
 
 func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
-	_, _ = fmt.Fprintln(out, p.Strong(fmt.Sprintf("Module %s/%s: %s, live on %d of %s.", n.Namespace, n.Name, n.Reason, n.Loaded, quantity(n.Desired, "node"))))
+	_, _ = fmt.Fprintln(out, p.Strong(fmt.Sprintf("Module %s/%s: %s, live on %d of %s.", n.Namespace, n.Name, n.Reason, n.Loaded, words.Count(n.Desired, "node"))))
 	if n.Next != "" {
 		_, _ = fmt.Fprintf(out, "Next step: %s\nWhy: drover explain %s -n %s\n", n.Next, n.Name, n.Namespace)
 	}
@@ -267,11 +268,4 @@ func orDash(text string) string {
 func short(id string) string {
 	const enough = 12
 	return id[:min(len(id), enough)]
-}
-
-func quantity(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // actionLeave is what an event about a Module that leaves says was being done.
@@ -56,12 +57,7 @@ func leftover(views []*view) string {
 	parts := make([]string, 0, len(grounds))
 	for _, g := range grounds {
 		reason, message, _ := strings.Cut(g, ": ")
-		names := byGround[g]
-		more := ""
-		if n := len(names) - maxNamed; n > 0 {
-			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
-		}
-		part := reason + " on " + strings.Join(names, ", ") + more
+		part := reason + " on " + words.List(byGround[g], maxNamed)
 		if message != "" {
 			part += ": " + message
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
@@ -135,13 +135,9 @@ func (pl *planner) expel(s *step) {
 
 // claimed notes what holds a node.
 func (pl *planner) claimed(node string, held []string) {
-	more := ""
-	if n := len(held) - maxClaims; n > 0 {
-		held, more = held[:maxClaims], fmt.Sprintf(" and %d more", n)
-	}
 	pl.tell(node, &reasons.Problem{
 		Reason:  v1beta1.ReasonInUse,
-		Message: "pods hold devices of " + pl.snap.allocation.driver + " by ResourceClaims " + strings.Join(held, ", ") + more,
+		Message: "pods hold devices of " + pl.snap.allocation.driver + " by ResourceClaims " + words.List(held, maxClaims),
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 const (
@@ -214,19 +214,16 @@ func (v *vacancy) problem(late bool) *reasons.Problem {
 	}
 	slices.Sort(waits)
 	slices.Sort(refused)
-	names, more := slices.Concat(refused, waits), ""
-	if len(names) == 0 {
+	pods := words.List(slices.Concat(refused, waits), maxPods)
+	if pods == "" {
 		return nil
-	}
-	if n := len(names) - maxPods; n > 0 {
-		names, more = names[:maxPods], fmt.Sprintf(" and %d more", n)
 	}
 	since := ""
 	if late {
 		since = ", for longer than " + v.timeout().String()
 	}
 	problem := &reasons.Problem{
-		Reason: v1beta1.ReasonInUse, Message: "spec.rollout.drain waits for pods to leave" + since + ": " + strings.Join(names, ", ") + more,
+		Reason: v1beta1.ReasonInUse, Message: "spec.rollout.drain waits for pods to leave" + since + ": " + pods,
 	}
 	if late || len(refused) > 0 {
 		problem.Reason = v1beta1.ReasonDrainBlocked

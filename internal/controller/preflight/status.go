@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // named is how many Modules a condition names; the rest is counted.
@@ -73,13 +74,13 @@ func ready(p *v1beta2.PreflightValidation, found []finding) metav1.Condition {
 	failed, busy := of[v1beta2.VerificationFailure], of[v1beta2.VerificationInProgress]
 	switch {
 	case len(failed) > 0:
-		text := fmt.Sprintf("%d of %d Modules are not ready for kernel %s: %s", len(failed), len(found), version, some(failed))
+		text := fmt.Sprintf("%d of %d Modules are not ready for kernel %s: %s", len(failed), len(found), version, words.List(failed, named))
 		if len(busy) > 0 {
 			text += fmt.Sprintf("; %d are still looked at", len(busy))
 		}
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPreflightFailed, Message: text}
 	case len(busy) > 0:
-		text := fmt.Sprintf("%d of %d Modules are still looked at for kernel %s: %s", len(busy), len(found), version, some(busy))
+		text := fmt.Sprintf("%d of %d Modules are still looked at for kernel %s: %s", len(busy), len(found), version, words.List(busy, named))
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPreflightRunning, Message: text}
 	case len(found) == 0:
 		text := "There is no Module that a node with these labels would have"
@@ -87,11 +88,4 @@ func ready(p *v1beta2.PreflightValidation, found []finding) metav1.Condition {
 	}
 	text := fmt.Sprintf("All %d Modules are ready for kernel %s", len(found), version)
 	return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1beta1.ReasonKernelReady, Message: text}
-}
-
-func some(names []string) string {
-	if len(names) <= named {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
 }

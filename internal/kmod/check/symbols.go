@@ -4,10 +4,13 @@ package check
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/words"
 )
+
+// mostNamed is how many symbols a message names.
+const mostNamed = 3
 
 // find returns who exports a symbol: a module before, or else the kernel.
 func (c *checker) find(name string) (export, bool) {
@@ -48,7 +51,7 @@ func (c *checker) missing(at int) *Finding {
 	return &Finding{
 		Reason: v1beta1.ReasonUnknownSymbol,
 		Message: fmt.Sprintf("Module %s uses %s, which neither the running kernel %s nor a module loaded before exports; %s.",
-			m.Name, count(len(names), "symbol")+": "+some(names), c.Release, step),
+			m.Name, words.Count(len(names), "symbol")+": "+words.List(names, mostNamed), c.Release, step),
 	}
 }
 
@@ -85,22 +88,6 @@ func (c *checker) crcs(m Module) *Finding {
 		Reason: v1beta1.ReasonUnknownSymbol,
 		Message: fmt.Sprintf("Module %s was built with other CRCs of %s than kernel %s and the modules before it export: %s; "+
 			"build it against that kernel's Module.symvers, together with the modules that it depends on.",
-			m.Name, count(len(differing), "symbol"), c.Release, some(differing)),
+			m.Name, words.Count(len(differing), "symbol"), c.Release, words.List(differing, mostNamed)),
 	}
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// some joins the first three of a list.
-func some(list []string) string {
-	const most = 3
-	if len(list) <= most {
-		return strings.Join(list, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 }
