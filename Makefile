@@ -158,6 +158,10 @@ proofs: ## Run what takes too long for .ci/run, one after another, and go on aft
 rows: ## Say which requirements are proved, from the results of the last `make test`
 	@go run ./hack/rows -results $$(test -f .cache/test.json && echo .cache/test.json)
 
+.PHONY: house
+house: ## Say which files, functions, packages and lines of prose are beyond the bounds of CONTRIBUTING.md
+	@go run ./hack/house
+
 .PHONY: conformance
 conformance: ## Run the numbered conformance cases against the operator and hollow nodes (NUMBERS=33,57 for some of them)
 	@go run ./hack/conformance -only "$(NUMBERS)"

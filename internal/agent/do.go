@@ -102,6 +102,11 @@ func (p *pass) load(ctx context.Context, f facts, drifted bool) error {
 	if f.plan.modprobe != nil {
 		return p.probe(ctx, f, l, adopted)
 	}
+	return p.insertAll(ctx, f, l, adopted)
+}
+
+// insertAll inserts what the plan names and the kernel lacks, in order. adopted: the main module is live already.
+func (p *pass) insertAll(ctx context.Context, f facts, l *loaded, adopted bool) error {
 	var inserted []planStep
 	for _, s := range f.plan.Steps {
 		if m, ok := f.live[s.Name]; ok && (s.Name != f.plan.Main || s.is(m)) {

@@ -76,16 +76,7 @@ func loadReason(e host.CallError, parameters []string) why {
 	case "EKEYREJECTED", "ENOKEY", "EBADMSG", "ENOPKG":
 		return signature
 	case "EPERM":
-		if says("modules_disabled", "modules are disabled") {
-			return why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}
-		}
-		switch {
-		case says("loadpin: "):
-			return why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; boot the node without LoadPin's enforcement"}
-		case says("lockdown: "):
-			return why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}
-		}
-		return why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}
+		return forbidden(says)
 	case "EINVAL":
 		switch {
 		case says("unknown symbol", "disagrees about version"):
@@ -105,6 +96,19 @@ func loadReason(e host.CallError, parameters []string) why {
 		return why{v1beta1.ReasonLoadFailed, "the node has too little memory for it"}
 	}
 	return why{v1beta1.ReasonLoadFailed, "see the kernel log"}
+}
+
+// forbidden says what to make of an EPERM.
+func forbidden(says func(words ...string) bool) why {
+	switch {
+	case says("modules_disabled", "modules are disabled"):
+		return why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}
+	case says("loadpin: "):
+		return why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; boot the node without LoadPin's enforcement"}
+	case says("lockdown: "):
+		return why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}
+	}
+	return why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}
 }
 
 // maxNamedParameters bounds a message: some modules have a hundred parameters.

@@ -145,16 +145,22 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.ledger.forget(snap.key)
 		c.seen.Forget(snap.key)
 	}
+	err = c.carryOut(ctx, snap, p)
+	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
+}
+
+// carryOut does what is planned, and tells what keeps it from nodes.
+func (c *Controller) carryOut(ctx context.Context, snap *snapshot, p *plan) error {
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
 	if err := c.vacate(ctx, p); err != nil {
-		return ended(err, reconcile.Result{})
+		return err
 	}
 	tainted := c.taint(ctx, snap, p)
 	if err := c.confirm(ctx, snap, p); err != nil {
-		return reconcile.Result{}, err
+		return err
 	}
 	// What refuses a taint stops nothing: the claims are read once more before the order.
-	err = errors.Join(tainted, c.act(ctx, p.steps))
+	err := errors.Join(tainted, c.act(ctx, p.steps))
 	problems := c.ledger.problems(snap.key, p.blocked)
 	maps.Copy(problems, p.holders)
 	c.board.Report(snap.key, problems)
@@ -162,7 +168,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = c.release(ctx, snap.module, p.left...)
 	}
 	p.draining = p.draining || snap.made > 0
-	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
+	return err
 }
 
 // letGo releases all that a finalizer of ours keeps, or the CRDs could not go. Nothing is unloaded.

@@ -109,13 +109,18 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 	c := condition(image, d.status.Job, working(last) || d.cause != "", last, good, failures, gone)
 	stamp(&d.status, image, now, c)
 	if wanted && c.Status != metav1.ConditionTrue {
-		rest := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: c.Reason, Message: c.Message}
-		if d.cause == "" && d.again == 0 && !working(last) {
-			rest.Type = v1alpha1.ConditionStalled
-		}
-		stamp(&d.status, image, now, rest)
+		stamp(&d.status, image, now, d.goesOn(c, working(last)))
 	}
 	return d
+}
+
+// goesOn says of an image that is not there whether anything more is done for it: kstatus asks.
+func (d *decision) goesOn(why metav1.Condition, works bool) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: why.Reason, Message: why.Message}
+	if d.cause == "" && d.again == 0 && !works {
+		c.Type = v1alpha1.ConditionStalled
+	}
+	return c
 }
 
 // settle takes Jobs for what they are: one whose pod's end is still to arrive here is at work, for a while; and of one whose pod is gone, nobody knows
