@@ -70,10 +70,10 @@ func (g *game) follow(p *Plan) bool {
 			n.Stage = Going
 		case n.Stage == Behind:
 			g.step = append(g.step, n.Name)
-			*n = Node{Name: n.Name, Stage: Given, Ready: n.Ready, Serving: true, Held: true}
+			*n = Node{Name: n.Name, Build: n.Build, Stage: Given, Ready: n.Ready, Serving: true, Held: true}
 		default:
 			// One that keeps what is live has its change with the next boot.
-			*n = Node{Name: n.Name, Stage: Given, Ready: n.Ready, Serving: n.Serving, Rests: n.Serving, Held: true}
+			*n = Node{Name: n.Name, Build: n.Build, Stage: Given, Ready: n.Ready, Serving: n.Serving, Rests: n.Serving, Held: true}
 		}
 		moved = true
 	}

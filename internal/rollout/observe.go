@@ -37,7 +37,7 @@ type Facts struct {
 func Observe(f *Facts) Node {
 	n := Node{
 		Name: f.Node.Name, Ready: placement.Ready(f.Node), Serving: f.serving(), Late: f.Late, Paused: f.Paused || f.Unknown,
-		Held: f.Holds(f.Delivery), Stage: f.stage(), Begun: f.Begun, Passed: f.Passed,
+		Build: f.Delivery, Held: f.Holds(f.Delivery), Stage: f.stage(), Begun: f.Begun, Passed: f.Passed,
 	}
 	switch n.Stage {
 	case Given:

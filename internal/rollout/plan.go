@@ -47,6 +47,8 @@ type Node struct {
 	Since time.Time
 	// Load tells the load that made it live from others.
 	Load Load
+	// Build tells what is rolled out to the node from what is rolled out to others, such as to those with another kernel.
+	Build string
 	// Rests until the next boot: the order waits for it, and what is live stays.
 	Rests bool
 	// Failed is the reason why the order failed; empty: it did not.
@@ -88,7 +90,7 @@ type Plan struct {
 	Reason string
 	// Away are waiting nodes that are not Ready.
 	Away int
-	// Trial: the first node has to prove the change before others get it.
+	// Trial: of some build, the first node has to prove it before others get it.
 	Trial bool
 	// Halt is why no further node is begun with; zero: nothing.
 	Halt Halt
@@ -115,7 +117,7 @@ func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes)}
 	p.Limit = policy.limit(len(nodes))
-	m := &maker{Plan: p, policy: policy, now: now}
+	m := &maker{Plan: p, policy: policy, now: now, waiting: map[string]bool{}, proven: map[string]bool{}, trying: map[string]bool{}}
 	for i := range nodes {
 		m.count(&nodes[i])
 	}
@@ -140,9 +142,8 @@ type maker struct {
 	now    time.Time
 	// line are the nodes that can be begun with, and leaving those that can be told to unload, of which sure lose nothing.
 	line, leaving []*Node
-	proven        bool
-	// trying counts nodes that may yet prove the change.
-	trying int
+	// waiting are the builds that nodes wait for, proven those that a node has held for long enough, and trying those that one may yet prove.
+	waiting, proven, trying map[string]bool
 }
 
 // order puts nodes that were begun with before the others, and those whose image does not come, or that have passed their turn, behind them.
@@ -168,6 +169,7 @@ func (m *maker) count(n *Node) {
 		}
 	case Behind:
 		m.Waiting++
+		m.waiting[n.Build] = true
 		if !n.Ready {
 			m.Away++
 		} else if !n.Paused && (n.Serving || n.Stuck) {
@@ -190,13 +192,13 @@ func (m *maker) given(n *Node) {
 		}
 	case !n.Since.IsZero() && n.Ready && m.soaked(n):
 		m.Done++
-		m.proven = true
+		m.proven[n.Build] = true
 	case n.Rests:
 		m.Underway++
 	default:
 		m.Underway++
 		if n.Ready {
-			m.trying++
+			m.trying[n.Build] = true
 		}
 	}
 }
@@ -274,35 +276,42 @@ func (m *maker) halt() {
 	case m.policy.PauseOnFailure && len(m.Failed) > 0:
 		m.Halt = HaltFailed
 	}
-	m.Trial = m.policy.Trial && !m.proven && m.Waiting > 0
+	for build := range m.waiting {
+		m.Trial = m.Trial || m.unproven(build)
+	}
 }
 
-// reload begins with the next nodes, all of which must hold the image by then.
+// unproven reports whether nodes wait for a first one that proves a build. What other nodes hold, which have another kernel, proves nothing of it.
+func (m *maker) unproven(build string) bool { return m.policy.Trial && !m.proven[build] }
+
+// reload begins with the next nodes, all of which must hold the image by then. The first of a build is a step of its own.
 func (m *maker) reload() {
 	if m.Halt != "" {
 		return
 	}
 	places, ahead := m.places(), m.Limit
-	if m.Trial {
-		places, ahead = min(places, 1-min(m.trying, 1)), 1
-	}
+	first, second := map[string]bool{}, map[string]bool{}
 	var step []*Node
 	for _, n := range m.line {
+		trial := m.unproven(n.Build)
 		switch {
-		case n.Stuck && (!m.Trial || m.trying == 0 && len(step) == 0):
-			// Needs no place: it is unavailable already.
-			step = append(step, n)
-		case !n.Stuck && places > 0:
-			step = append(step, n)
-			places--
-		case !n.Stuck && ahead > 0:
+		case trial && first[n.Build], n.Stuck && trial && m.trying[n.Build]:
+		case n.Stuck, places > 0 && !(trial && m.trying[n.Build]):
+			if !n.Stuck { // else it needs no place: it is unavailable already
+				places--
+			}
+			if first[n.Build] = trial; trial {
+				m.begin([]*Node{n})
+			} else {
+				step = append(step, n)
+			}
+		case trial && second[n.Build], ahead <= 0:
+		default:
+			second[n.Build] = trial
 			ahead--
 			if !n.Held {
 				m.Deliver[n.Name] = true
 			}
-		}
-		if m.Trial && len(step) > 0 {
-			break
 		}
 	}
 	m.begin(step)

@@ -43,6 +43,10 @@ func rests(n *rollout.Node)  { n.Rests = true }
 func paused(n *rollout.Node) { n.Paused = true }
 func later(n *rollout.Node)  { n.Later = true }
 
+func build(id string) func(*rollout.Node) {
+	return func(n *rollout.Node) { n.Build = id }
+}
+
 func done(ago time.Duration) func(*rollout.Node) {
 	return func(n *rollout.Node) { n.Since = noon.Add(-ago) }
 }
@@ -128,6 +132,16 @@ func TestWhoMayChangeNow(t *testing.T) {
 			policy: careful, then: "start c, again in 30s"},
 		"a first node that went away is waited for, or another one proves it": {
 			given: []rollout.Node{given("a", away), behind("b"), behind("c")}, policy: careful, then: "start b"},
+		"a node whose build stays as it is proves nothing of another one": {
+			given: []rollout.Node{given("a", build("6.1"), done(time.Hour)), behind("b", build("6.12")), behind("c", build("6.12"))}, policy: careful, then: "start b"},
+		"each build has a first node": {
+			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12"), empty), behind("d", build("6.12"), empty)},
+			policy: careful, then: "deliver c, start a"},
+		"of which none waits for the other": {
+			given: []rollout.Node{
+				given("a", build("6.1"), done(time.Hour)), behind("b", build("6.1")), given("c", build("6.12")), behind("d", build("6.12"), empty), behind("e", build("6.12"), empty),
+			},
+			policy: careful, then: "deliver d, start b"},
 		"a failure pauses": {
 			given: []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")}, policy: careful, then: "failed"},
 		"unless told otherwise": {
