@@ -264,3 +264,51 @@ func (r *Real) logEnd() string {
 
 // logEndSize holds at least one line of the kernel's log, which has up to 1 KiB and, before it, level and time.
 const logEndSize = 4 << 10
+
+// Users implements Host.
+func (r *Real) Users(name string) ([]User, error) { return r.lookout.users(name) }
+
+// deviceOf is the device number of the node that a path leads to. It asks no file server.
+func deviceOf(path string) (deviceNumber, bool) {
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s); err != nil {
+		return deviceNumber{}, false
+	}
+	kind := s.Mode & unix.S_IFMT
+	return deviceNumber{block: kind == unix.S_IFBLK, major: s.Rdev_major, minor: s.Rdev_minor}, kind == unix.S_IFCHR || kind == unix.S_IFBLK
+}
+
+// maxLinks is how many links in a row are followed, as in the kernel.
+const maxLinks = 40
+
+// hostTree is a directory of the host whose root may be mounted elsewhere: a file's absolute link, as RHEL's weak-updates have them
+// ("/lib/modules/<another kernel>/extra/…"), is meant from there.
+type hostTree struct{ dir, root string }
+
+// Open implements fs.FS. Files are *os.File.
+func (t hostTree) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := os.Open(t.follow(filepath.Join(t.dir, name)))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // fs.FS asks for an *fs.PathError
+	}
+	return f, nil
+}
+
+// follow returns what an absolute link means on the host. Any other name, and a link among links that leads in a circle, is left to the caller.
+func (t hostTree) follow(name string) string {
+	for range maxLinks {
+		target, err := os.Readlink(name)
+		switch {
+		case err != nil:
+			return name
+		case filepath.IsAbs(target):
+			name = filepath.Join(t.root, target)
+		default:
+			name = filepath.Join(filepath.Dir(name), target)
+		}
+	}
+	return name
+}
