@@ -296,7 +296,7 @@ func (m *maker) reload() {
 		trial := m.unproven(n.Build)
 		switch {
 		case trial && first[n.Build], n.Stuck && trial && m.trying[n.Build]:
-		case n.Stuck, places > 0 && !(trial && m.trying[n.Build]):
+		case n.Stuck, places > 0 && (!trial || !m.trying[n.Build]):
 			if !n.Stuck { // else it needs no place: it is unavailable already
 				places--
 			}
