@@ -26,6 +26,8 @@ const (
 	maxReconcile = 40
 	maxReadme    = 90
 	maxProse     = 140
+	maxCode      = 140
+	maxComment   = 100
 )
 
 // house is what has been seen.
@@ -34,6 +36,8 @@ type house struct {
 	packages   map[string]int
 	files, loc int
 	problems   []string
+	// declared and reported are the names of reasons.
+	declared, reported []string
 }
 
 func (h *house) tell(format string, args ...any) {
@@ -68,6 +72,7 @@ func (h *house) look() error {
 			if err := h.source(name, content); err != nil {
 				return err
 			}
+			h.reasonsIn(name, string(content))
 		case ".md":
 			h.prose(name, string(content))
 		}
@@ -77,7 +82,8 @@ func (h *house) look() error {
 			h.tell("%s: %d files, and at most %d", dir, n, maxFiles)
 		}
 	}
-	return nil
+	h.reasons()
+	return h.links()
 }
 
 // source looks at one file of Go. What is generated is nobody's to shorten.
@@ -90,6 +96,12 @@ func (h *house) source(name string, content []byte) error {
 	if lines > maxFile {
 		h.tell("%s: %d lines, and at most %d", name, lines, maxFile)
 	}
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, content, parser.SkipObjectResolution)
+	if err != nil {
+		return fmt.Errorf("parse: %w", err)
+	}
+	h.widths(name, string(content), rawLines(files, file))
 	test := strings.HasSuffix(name, "_test.go")
 	if _, known := h.packages[dir]; !known {
 		h.packages[dir] = 0
@@ -101,13 +113,37 @@ func (h *house) source(name string, content []byte) error {
 	if ofProduct(dir) {
 		h.loc += lines
 	}
-	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, name, content, parser.SkipObjectResolution)
-	if err != nil {
-		return fmt.Errorf("parse: %w", err)
-	}
 	h.functions(files, file)
 	return h.pure(name, file)
+}
+
+// widths looks at how wide lines are. What stands in a raw string, a marker or a directive is as
+// wide as it must be.
+func (h *house) widths(name, content string, raw map[int]bool) {
+	for i, line := range strings.Split(content, "\n") {
+		text, most := strings.TrimLeft(line, "\t"), maxCode
+		if strings.HasPrefix(text, "// ") {
+			most = maxComment
+		}
+		marker := strings.HasPrefix(text, "// +") || strings.Contains(text, "//nolint:")
+		if n := utf8.RuneCountInString(line); n > most && !raw[i+1] && !marker {
+			h.tell("%s:%d: %d characters, and at most %d", name, i+1, n, most)
+		}
+	}
+}
+
+// rawLines are the lines on which raw strings stand.
+func rawLines(files *token.FileSet, file *ast.File) map[int]bool {
+	lines := map[int]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && strings.HasPrefix(l.Value, "`") {
+			for i := files.Position(l.Pos()).Line; i <= files.Position(l.End()).Line; i++ {
+				lines[i] = true
+			}
+		}
+		return true
+	})
+	return lines
 }
 
 func (h *house) functions(files *token.FileSet, file *ast.File) {

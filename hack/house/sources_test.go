@@ -30,9 +30,24 @@ func TestHouseSees(t *testing.T) {
 	wide := strings.Repeat("wide ", maxProse/5+1)
 	h.prose("a.md", strings.Join([]string{wide, "| " + wide, "```", wide, "```", strings.Repeat("x", maxProse+1), "short"}, "\n"))
 	h.prose("README.md", strings.Repeat("\n", maxReadme+1))
+	h.widths("b.go", strings.Join([]string{
+		"x := `", wide, "`", "// " + wide, "\t" + wide, "// +" + wide, wide + "//nolint:x // y", "// " + wide[:maxComment-3], wide[:maxCode],
+	}, "\n"), map[int]bool{1: true, 2: true, 3: true})
+	h.reasonsIn("api/kmm/v1beta1/conditions.go", "\tReasonFound = \"Found\"\n\tReasonLost = \"Lost\"\n")
+	h.reasonsIn("internal/a/a.go", "return v1beta1.ReasonFound")
+	h.reasonsIn("internal/a/a_test.go", "return v1beta1.ReasonLost")
+	h.reasonsIn("internal/reasons/rows.go", "return v1beta1.ReasonLost")
+	h.reasons()
+	h.symbols("drover-agent", " 1 T "+module+"internal/agent.Run\n 2 T "+module+"internal/agent/hollow.New\n")
+	h.symbols("drover", "")
 	want := []string{
 		"README.md: 91 lines, and at most 90",
 		"a.md:1: 145 characters, and at most 140",
+		"api/kmm/v1beta1/conditions.go: nothing reports ReasonLost",
+		"b.go:4: 148 characters, and at most 100",
+		"b.go:5: 146 characters, and at most 140",
+		"cmd/drover-agent: links internal/agent/hollow",
+		"cmd/drover: its symbols cannot be read",
 		"internal/a/long.go:3:1: long has 62 lines, and at most 60",
 		"internal/a/reconcile.go:3:1: Reconcile has 42 lines, and at most 40",
 		"internal/rollout/touch.go: imports os/exec, and the package is pure",
