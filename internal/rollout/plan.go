@@ -284,24 +284,29 @@ func (m *maker) halt() {
 // unproven reports whether nodes wait for a first one that proves a build. What other nodes hold, which have another kernel, proves nothing of it.
 func (m *maker) unproven(build string) bool { return m.policy.Trial && !m.proven[build] }
 
-// reload begins with the next nodes, all of which must hold the image by then. The first of a build is a step of its own.
+// reload begins with the next nodes, all of which must have the image by then. The first node of a
+// build is a step of its own. The first of all begins alone: a fault of the change itself is on every
+// kernel.
 func (m *maker) reload() {
 	if m.Halt != "" {
 		return
 	}
 	places, ahead := m.places(), m.Limit
 	first, second := map[string]bool{}, map[string]bool{}
+	alone := len(m.proven) == 0 && len(m.trying) > 0
 	var step []*Node
 	for _, n := range m.line {
 		trial := m.unproven(n.Build)
+		waits := trial && (alone || m.trying[n.Build])
 		switch {
-		case trial && first[n.Build], n.Stuck && trial && m.trying[n.Build]:
-		case n.Stuck, places > 0 && (!trial || !m.trying[n.Build]):
+		case trial && first[n.Build], n.Stuck && waits:
+		case n.Stuck, places > 0 && !waits:
 			if !n.Stuck { // else it needs no place: it is unavailable already
 				places--
 			}
 			if first[n.Build] = trial; trial {
 				m.begin([]*Node{n})
+				alone = len(m.proven) == 0
 			} else {
 				step = append(step, n)
 			}

@@ -137,7 +137,12 @@ func TestWhoMayChangeNow(t *testing.T) {
 		"each build has a first node": {
 			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12"), empty), behind("d", build("6.12"), empty)},
 			policy: careful, then: "deliver c, start a"},
-		"of which none waits for the other": {
+		"the first of all begins alone": {
+			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"))},
+			policy: careful, then: "start a"},
+		"and is waited for": {
+			given: []rollout.Node{given("a", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"), stuck)}, policy: careful, then: ""},
+		"after it, none waits for the other": {
 			given: []rollout.Node{
 				given("a", build("6.1"), done(time.Hour)), behind("b", build("6.1")), given("c", build("6.12")), behind("d", build("6.12"), empty), behind("e", build("6.12"), empty),
 			},
