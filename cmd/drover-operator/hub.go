@@ -31,7 +31,7 @@ func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) 
 		}),
 	}
 	if options.Makes() {
-		all["image"] = moduleimage.ImagesAlone{Controller: moduleimage.New(c, live, options.Images(nil, open))}
+		all["image"] = moduleimage.ImagesAlone{Controller: moduleimage.New(c, live, options.Images(open))}
 	}
 	return operator.Run(ctx, mgr, options, all)
 }

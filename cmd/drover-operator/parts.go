@@ -19,7 +19,6 @@ import (
 	"github.com/drover-project/drover/internal/controller/plugin"
 	"github.com/drover-project/drover/internal/controller/preflight"
 	"github.com/drover-project/drover/internal/controller/startup"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/devicetaint"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
@@ -59,17 +58,10 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
-	deliveries, plugins := &delivery.Board{}, &delivery.Board{}
-	var made *delivery.Board
-	if options.Makes() {
-		made = &delivery.Board{}
-	}
 	all := map[string]operator.Controller{
-		"module": module.New(c, live, deliveries, options.Module(recorder, closed)),
-		"node": node.New(c, node.Options{
-			Deliveries: deliveries, Plugins: plugins, Images: made, Recorder: recorder, Metrics: numbers, Gate: closed,
-		}),
-		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, Problems: plugins, DRA: options.DRA, Role: role, Gate: closed}),
+		"module":  module.New(c, live, options.Module(recorder, closed)),
+		"node":    node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
+		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, DRA: options.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
 		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
@@ -81,8 +73,8 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 	all["preflight"] = preflight.New(c, live, preflight.Options{
 		BuildahImage: options.BuildImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
 	})
-	if made != nil {
-		all["image"] = moduleimage.New(c, live, options.Images(made, closed))
+	if options.Makes() {
+		all["image"] = moduleimage.New(c, live, options.Images(closed))
 	}
 	return all
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package delivery describes how the content of a kernel module image reaches a node: the identity of a delivery,
-// the shape of the carrier pod that makes it, what a carrier pod's status means, and the refusals that no API object
-// shows. Nothing here talks to the API server.
+// the shape of the carrier pod that makes it, and what a carrier pod's status means. Nothing here talks to the API
+// server.
 package delivery
 
 import (

@@ -128,5 +128,7 @@ func Of(module *v1beta1.Module) status.Module {
 		HasDRA:         module.Spec.DRA != nil,
 		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
 		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
+		PluginProblem:  Problem(module, v1beta1.ProblemPlugin),
+		Others:         pick(Problems(module, v1beta1.ProblemDeliveries), v1beta1.OtherNodes),
 	}
 }

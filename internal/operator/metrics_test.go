@@ -18,7 +18,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/node"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/operator"
@@ -93,7 +92,7 @@ func (f *fleet) startServing() (address string) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"node": node.New(mgr.GetClient(), node.Options{
-			Deliveries: &delivery.Board{}, Plugins: &delivery.Board{}, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), Metrics: board,
+			Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.Name)), Metrics: board,
 		})})
 	}()
 	f.Cleanup(func() {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -74,7 +73,7 @@ func (f *fleet) start() {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- operator.Run(ctx, mgr, options, map[string]operator.Controller{
-			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), &delivery.Board{}, options.Module(kube.Recorder{}, nil)),
+			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), options.Module(kube.Recorder{}, nil)),
 		})
 	}()
 	f.stop = func() {

@@ -222,9 +222,9 @@ func (o *Options) Makes() bool {
 }
 
 // Images are the options of the controller that has images built and signed.
-func (o *Options) Images(problems *delivery.Board, g *gate.Gate) moduleimage.Options {
+func (o *Options) Images(g *gate.Gate) moduleimage.Options {
 	mine := func(image *v1alpha1.ModuleImage) bool { return hub.Asked(image) == (o.Mode == ModeHub) }
-	return moduleimage.Options{Gate: g, Problems: problems, Mine: mine, Pipeline: pipeline.Options{
+	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: pipeline.Options{
 		SignerImage: o.SignerImage, BuildahImage: o.BuildImage, HostModules: o.BuildHostModules, User: o.CarrierUser, Deadline: o.BuildTimeout,
 		BuildRequests: o.BuildRequests, BuildLimits: o.BuildLimits,
 		Delivery: o.DeliveryMode,

@@ -57,7 +57,7 @@ func TestEachOperatorMakesItsImages(t *testing.T) {
 		o := &Options{Mode: mode}
 		for by, want := range mine {
 			image := &v1alpha1.ModuleImage{Spec: v1alpha1.ModuleImageSpec{WantedBy: strings.Fields(by)}}
-			if got := o.Images(nil, nil).Mine(image); got != want {
+			if got := o.Images(nil).Mine(image); got != want {
 				t.Errorf("mode %s makes what %s wants: %t", mode, by, got)
 			}
 		}

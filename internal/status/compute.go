@@ -217,6 +217,8 @@ func (m *Module) loadProblem(n *Node) reasons.Problem {
 		return reasons.Problem{Reason: v1beta1.ReasonVersionLabel}
 	case m.Rollout != nil && m.Rollout.Hold[n.Name]:
 		return reasons.Problem{Reason: v1beta1.ReasonRollingOut}
+	case m.Others != nil:
+		return *m.Others
 	default:
 		return reasons.Problem{Reason: v1beta1.ReasonLoading}
 	}

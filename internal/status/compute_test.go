@@ -140,6 +140,12 @@ func TestConditions(t *testing.T) {
 				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device (kernel: [ 12.3] kernel line); ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
 			},
 		},
+		"more nodes than the operator names": {
+			given: status.Module{Loads: true, Others: &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"}, Nodes: nodes(3, func(i int, n *status.Node) {
+				n.Ready = i > 0
+			})},
+			then: map[string]string{loaded: "False DeliveryRefused: Live on 0 of 3 nodes; DeliveryRefused on b, c: exceeded quota; NodeNotReady on a"},
+		},
 		"in use, and who uses it may not be evicted": {
 			given: status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) {
 				n.Attempt = attempt(v1beta1.AttemptInUse, v1beta1.ReasonInUse, "in use by pod t/app")

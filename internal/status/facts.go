@@ -105,6 +105,8 @@ type Module struct {
 	ImageProblem *reasons.Problem
 	// PluginProblem is why the objects of the device plugin or DRA driver cannot be made, or nil.
 	PluginProblem *reasons.Problem
+	// Others is what keeps images from more nodes than can be named, or nil.
+	Others *reasons.Problem
 	// RebuildTrigger is spec.imageRebuildTriggerGeneration, and RebuiltTrigger what status says of it so far.
 	RebuildTrigger, RebuiltTrigger *int
 	// Nodes in any order.

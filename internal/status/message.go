@@ -138,19 +138,10 @@ func namesOf(nodes []Node) string {
 
 func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
-// shorten takes the first line of a node's message; the rest is for the node's own object. Of one that is too long it keeps both ends: who
-// failed at what stands at the beginning, and why at the end.
+// shorten takes the first line of a node's message; the rest is for the node's own object.
 func shorten(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-	return clip(text, maxQuote)
-}
-
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	head := limit / 3
-	return strings.ToValidUTF8(text[:head], "") + "…" + strings.ToValidUTF8(text[len(text)-(limit-head):], "")
+	return words.Clip(text, maxQuote)
 }
 
 // kernelLine is the last line of the kernel's own about a failure: the one that says what came of it. Lines of other reasons are no kernel's, and
@@ -163,5 +154,5 @@ func kernelLine(c cohort) string {
 	if len(lines) < 2 {
 		return ""
 	}
-	return " (kernel: " + clip(lines[len(lines)-1], maxKernelLine) + ")"
+	return " (kernel: " + words.Clip(lines[len(lines)-1], maxKernelLine) + ")"
 }

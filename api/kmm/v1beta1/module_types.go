@@ -308,6 +308,14 @@ type ModuleStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// problems are what controllers of the operator were refused, or refuse, and what no other object shows. Each controller writes those of
+	// its part. The conditions are made of them, among other things: read those.
+	// +optional
+	// +listType=map
+	// +listMapKey=part
+	// +listMapKey=node
+	Problems []ModuleProblem `json:"problems,omitempty"`
+
 	// devicePlugin counts nodes of the device plugin.
 	// +optional
 	DevicePlugin DaemonSetStatus `json:"devicePlugin,omitempty"`
@@ -324,6 +332,43 @@ type ModuleStatus struct {
 	// +optional
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 }
+
+// ModuleProblem is what keeps one part of a Module from one node, or from all.
+type ModuleProblem struct {
+	// part of the Module that is kept back.
+	Part ProblemPart `json:"part"`
+
+	// node is the name of the node. Empty: every node. "*": nodes that are not named here, because there are too many.
+	Node string `json:"node"`
+
+	// reason of the closed set of docs/reference/reasons.md.
+	Reason string `json:"reason"`
+
+	// message for people: the words of whoever refused, where somebody did.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ProblemPart is a part of a Module that one controller sees to.
+//
+// +kubebuilder:validation:Enum=Deliveries;Plugin;Images
+type ProblemPart string
+
+const (
+	// ProblemDeliveries: the way of the image to nodes, and of orders.
+	ProblemDeliveries ProblemPart = "Deliveries"
+	// ProblemPlugin: the objects of the device plugin or DRA driver.
+	ProblemPlugin ProblemPart = "Plugin"
+	// ProblemImages: the images that are built or signed in the cluster.
+	ProblemImages ProblemPart = "Images"
+)
+
+const (
+	// AllNodes is [ModuleProblem].Node of what concerns every node.
+	AllNodes = ""
+	// OtherNodes is [ModuleProblem].Node of nodes that are not named, because there are too many.
+	OtherNodes = "*"
+)
 
 // DaemonSetStatus counts nodes.
 type DaemonSetStatus struct {

@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -106,7 +104,7 @@ func (v *View) seen(err error, without Missing) (bool, error) {
 
 // Scene is what is known about one Module, in the operator's own terms.
 func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
-	problems := map[string]*reasons.Problem{}
+	carriers := map[string]reasons.Problem{}
 	plugins := map[string]bool{}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -115,14 +113,9 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 		}
 		switch p := delivery.ProblemOf(pod); {
 		case delivery.IsCarrier(pod) && p != nil:
-			problems[pod.Spec.NodeName] = p
+			carriers[pod.Spec.NodeName] = *p
 		case pod.Labels[v1beta1.RoleLabel] != "" && ready(pod):
 			plugins[pod.Spec.NodeName] = true
-		}
-	}
-	for _, node := range refused(m) {
-		if problems[node.Name] == nil && v.Carrier(m, node.Name) == nil {
-			problems[node.Name] = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: node.Message}
 		}
 	}
 	var images []v1alpha1.ModuleImage
@@ -131,23 +124,15 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 			images = append(images, v.Images[i])
 		}
 	}
+	unmade := facts.Problem(m, v1beta1.ProblemImages)
 	return &facts.Scene{
-		// Where there are none, nobody may be making them.
-		Module: m, Desired: desired.New(m).With(desired.Images{Makes: len(images) > 0, Made: images}), Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
+		// Where there are none, and nobody complains of it, nobody may be making them.
+		Module: m, Desired: desired.New(m).With(desired.Images{Makes: len(images) > 0 || unmade != nil, Made: images, Problem: unmade}),
+		Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
 		Plugins:    plugins,
-		Deliveries: func(node string) *reasons.Problem { return problems[node] },
+		Deliveries: facts.Deliveries(m, carriers),
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}
-}
-
-// refused are the nodes whose carrier pods the API server refuses, as far as the Module's condition names them: there is no object to see it in.
-func refused(m *v1beta1.Module) []status.Saying {
-	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionLoaded)
-	if c == nil || c.Status == metav1.ConditionTrue || c.ObservedGeneration != m.Generation {
-		return nil
-	}
-	told, _ := status.Telling(c.Message, v1beta1.ReasonDeliveryRefused)
-	return told
 }
 
 // About is what is known of the Module and all its nodes.

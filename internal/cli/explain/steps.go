@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/status"
 	"github.com/drover-project/drover/internal/words"
 )
 
@@ -112,22 +110,11 @@ func (s *subject) delivered() Step {
 	case c == nil && !s.podsSeen:
 		return Step{Name: reasons.StepDelivered, State: Unknown, Text: "not held yet; you may not see the pods that deliver it"}
 	case c == nil:
-		return s.undelivered()
+		// It waits for a slot, or for a pause to end.
+		return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}
 	default:
 		return Step{Name: reasons.StepDelivered, State: Waiting, Text: carrying(c, s.now)}
 	}
-}
-
-// undelivered is about a delivery without a pod: it waits for a slot or for a pause to end, or the API server refused the
-// pod, which only the Module's condition tells, and not of every node.
-func (s *subject) undelivered() Step {
-	c := meta.FindStatusCondition(s.scene.Module.Status.Conditions, v1beta1.ConditionLoaded)
-	if c != nil {
-		if told, more := status.Telling(c.Message, v1beta1.ReasonDeliveryRefused); more {
-			return Step{Name: reasons.StepDelivered, State: Waiting, Reason: v1beta1.ReasonDeliveryRefused, Text: "no carrier pod; those of " + told[0].Name + " and others are refused, of which the Module does not name all: " + told[0].Message}
-		}
-	}
-	return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}
 }
 
 func carrying(c *corev1.Pod, now time.Time) string {

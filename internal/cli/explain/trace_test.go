@@ -116,11 +116,11 @@ func (w *world) carrier(node, reason, message string) {
 	w.Pods = append(w.Pods, pod)
 }
 
-// refused is the condition that the operator has written.
-func (w *world) refused(message string) {
-	w.m.Status.Conditions = []metav1.Condition{{
-		Type: v1beta1.ConditionLoaded, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonUnknownSymbol, Message: message, ObservedGeneration: w.m.Generation,
-	}}
+// refused is what the operator has written of a node.
+func (w *world) refused(node string) {
+	w.m.Status.Problems = append(w.m.Status.Problems, v1beta1.ModuleProblem{
+		Part: v1beta1.ProblemDeliveries, Node: node, Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota",
+	})
 }
 
 // agent is the pod of the node's agent.
@@ -180,11 +180,13 @@ func TestOneNode(t *testing.T) {
 		},
 		"carrier-refused-beside-others": func(w *world) {
 			w.node("hollow-1")
-			w.refused("Live on 0 of 3 nodes; UnknownSymbol on hollow-2, hollow-3: no; DeliveryRefused on hollow-1: exceeded quota; Loading on hollow-4")
+			w.refused("hollow-1")
+			w.refused("hollow-2")
 		},
 		"carrier-refused-unnamed": func(w *world) {
 			w.node("hollow-1")
-			w.refused("Live on 0 of 5 nodes; DeliveryRefused on hollow-0, hollow-00, hollow-01 and 2 more: exceeded quota")
+			w.refused("hollow-0")
+			w.refused(v1beta1.OtherNodes)
 		},
 		"carrier-fails-behind-a-failure": func(w *world) {
 			c := w.node("hollow-1")

@@ -76,7 +76,7 @@ func TestAModuleThatOnlyTheCacheLacksStays(t *testing.T) {
 		}
 		return nil
 	})
-	w.control = module.New(stale, w.operator, w.board, module.Options{AgentImage: env.AgentImage})
+	w.control = module.New(stale, w.operator, module.Options{AgentImage: env.AgentImage})
 	mark := w.env.Mark(t)
 	if w.pass(m).RequeueAfter == 0 {
 		t.Error("nothing would look again")
@@ -122,7 +122,7 @@ func TestNothingIsUnloadedWhileTheCRDsLeave(t *testing.T) {
 		return nil
 	})
 	// The cache does not show it yet, the API server does.
-	w.control = module.New(w.operator, live, w.board, module.Options{AgentImage: env.AgentImage})
+	w.control = module.New(w.operator, live, module.Options{AgentImage: env.AgentImage})
 	w.quiet(m)
 	// Now the cache does, too.
 	w.use(live)

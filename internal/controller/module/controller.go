@@ -4,7 +4,8 @@
 //
 // Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policies that deliveries and reports rely on, and whether the CRDs
 // are being deleted. Writes: this Module's entry in NodeModulesConfig.spec, carrier pods, the Module's finalizer,
-// and one event for a Module that goes before all nodes have answered. Nothing else, and never a status.
+// what keeps images and orders from nodes in the Module's status, and one event for a Module that goes before all nodes
+// have answered. Nothing else, and never a condition.
 //
 // A pass is observe, plan, act. The plan is pure; what is already right is not written. The client waits until its cache
 // has seen its own writes (controller-runtime's read-your-writes consistency), so a pass never repeats the one before.
@@ -40,6 +41,7 @@ import (
 	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/problems"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -92,7 +94,6 @@ func (o *Options) setDefaults() {
 type Controller struct {
 	client  client.Client
 	live    client.Reader
-	board   *delivery.Board
 	options Options
 	ledger  *ledger
 	desired desired.Memory
@@ -105,14 +106,12 @@ type Controller struct {
 	reports glance
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server. Refusals that
-// no object shows are reported on board.
-func New(c client.Client, live client.Reader, board *delivery.Board, options Options) *Controller {
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+func New(c client.Client, live client.Reader, options Options) *Controller {
 	options.setDefaults()
 	return &Controller{
 		client:  c,
 		live:    live,
-		board:   board,
 		options: options,
 		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
 
@@ -161,14 +160,22 @@ func (c *Controller) carryOut(ctx context.Context, snap *snapshot, p *plan) erro
 	}
 	// What refuses a taint stops nothing: the claims are read once more before the order.
 	err := errors.Join(tainted, c.act(ctx, p.steps))
-	problems := c.ledger.problems(snap.key, p.blocked)
-	maps.Copy(problems, p.holders)
-	c.board.Report(snap.key, problems)
+	told := c.report(ctx, snap, p)
 	if err == nil && p.remaining == len(p.left) && snap.made == 0 {
 		err = c.release(ctx, snap.module, p.left...)
 	}
 	p.draining = p.draining || snap.made > 0
-	return err
+	return errors.Join(err, told)
+}
+
+// report tells what keeps the Module's image, and orders, from nodes that are still there.
+func (c *Controller) report(ctx context.Context, snap *snapshot, p *plan) error {
+	if snap.module == nil {
+		return nil
+	}
+	found := c.ledger.problems(snap.key, p.blocked)
+	maps.Copy(found, p.holders)
+	return problems.Report(ctx, c.client, snap.module, v1beta1.ProblemDeliveries, found)
 }
 
 // letGo releases all that a finalizer of ours keeps, or the CRDs could not go. Nothing is unloaded.

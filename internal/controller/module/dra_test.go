@@ -40,7 +40,7 @@ func (w *world) claim(driver string, node *corev1.Node) *resourcev1.ResourceClai
 func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	w := newWorld(t)
-	w.control = module.New(w.operator, w.operator, w.board, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
+	w.control = module.New(w.operator, w.operator, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
 	node, m := w.node("a"), w.module("nic")
 	driver := w.namespace + ".example.com"
 	m.Spec.DRA = &v1beta1.DRASpec{DriverName: driver, Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
@@ -66,7 +66,7 @@ func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 	if e := w.ordered(node, m); e.State != "" && e.State != v1beta1.NodeModulePresent {
 		t.Errorf("with a claim, the order is %s", e.State)
 	}
-	if p := w.board.For(client.ObjectKeyFromObject(m))[node.Name]; p.Reason != v1beta1.ReasonInUse || !strings.Contains(p.Message, w.namespace+"/claim") {
+	if p := w.problems(m)[node.Name]; p.Reason != v1beta1.ReasonInUse || !strings.Contains(p.Message, w.namespace+"/claim") {
 		t.Errorf("the claim is not named: %+v", p)
 	}
 
@@ -109,7 +109,7 @@ func TestTheNewestClaimCounts(t *testing.T) {
 		},
 	})
 	options := module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true}
-	w.control = module.New(lagging, w.operator, w.board, options)
+	w.control = module.New(lagging, w.operator, options)
 	node, m := w.node("a"), w.module("nic")
 	m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com", Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 	w.must(w.admin.Update(t.Context(), m))
@@ -123,7 +123,7 @@ func TestTheNewestClaimCounts(t *testing.T) {
 		t.Errorf("the order is %q", e.State)
 	}
 	// As soon as the cache shows it, the driver is called back.
-	w.control = module.New(w.operator, w.operator, w.board, options)
+	w.control = module.New(w.operator, w.operator, options)
 	w.pass(m)
 	if e := w.ordered(node, m); e.State != v1beta1.NodeModulePresent {
 		t.Errorf("the order is %q", e.State)
@@ -168,7 +168,7 @@ func TestDevicesAreTaintedForAChange(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w, taints := newWorld(t), &tainter{tainted: map[string]bool{}}
 			node, m := w.upgrade("")
-			w.control = module.New(w.operator, w.operator, w.board, module.Options{
+			w.control = module.New(w.operator, w.operator, module.Options{
 				AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true, Taints: taints,
 			})
 			w.change(m, func(m *v1beta1.Module) {

@@ -121,7 +121,7 @@ func TestNodeIsDrainedBeforeItsTurn(t *testing.T) {
 				t.Errorf("the budget is asked again after %v", after)
 			}
 			waits("the budget does not allow it", before, false)
-			if said := w.board.For(client.ObjectKeyFromObject(m))[node.Name].Message; !strings.Contains(said, "/app ") || !strings.Contains(said, "budget-of-app") {
+			if said := w.problems(m)[node.Name].Message; !strings.Contains(said, "/app ") || !strings.Contains(said, "budget-of-app") {
 				t.Errorf("it says %q", said)
 			}
 

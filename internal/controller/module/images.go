@@ -15,7 +15,6 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/desired"
-	"github.com/drover-project/drover/internal/reasons"
 )
 
 // images reads the images that are made in the cluster for a Module.
@@ -33,15 +32,7 @@ func (c *Controller) images(ctx context.Context, m *v1beta1.Module) ([]v1alpha1.
 
 // unmade reports whether a node needs an image that is still to be built or signed. It keeps what it has until then.
 func (pl *planner) unmade(a *desired.Answer, v *view) bool {
-	p := a.Missing(func(id string) bool { return holds(v.config, id) })
-	if p == nil {
-		return false
-	}
-	if pl.holders == nil {
-		pl.holders = map[string]reasons.Problem{}
-	}
-	pl.holders[v.name] = *p
-	return true
+	return a.Missing(func(id string) bool { return holds(v.config, id) }) != nil
 }
 
 // imageEvents queues the Module of an image that is made, or fails to be.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/reasons"
 )
@@ -27,6 +28,9 @@ type ledger struct {
 	max     int
 	clock   clock.PassiveClock
 	modules map[types.NamespacedName]*account
+	// recalled are problems by node that the process before this one told of, and this one has not met yet. They stay told,
+	// and decide nothing.
+	recalled map[types.NamespacedName]map[string]reasons.Problem
 }
 
 type account struct {
@@ -57,7 +61,10 @@ type failure struct {
 }
 
 func newLedger(slots int, clock clock.PassiveClock) *ledger {
-	return &ledger{max: slots, clock: clock, modules: map[types.NamespacedName]*account{}}
+	return &ledger{
+		max: slots, clock: clock, modules: map[types.NamespacedName]*account{},
+		recalled: map[types.NamespacedName]map[string]reasons.Problem{},
+	}
 }
 
 // at returns a Module's account. The lock must be held.
@@ -131,6 +138,18 @@ func (l *ledger) fail(key types.NamespacedName, node, image string, problem reas
 	f.at = l.clock.Now()
 	f.until = f.at.Add(f.rest)
 	l.at(key).failures[at] = f
+	delete(l.recalled[key], node)
+}
+
+// recall takes over what is told of a Module's deliveries when the process sees it for the first time. What else is told
+// follows from each pass.
+func (l *ledger) recall(key types.NamespacedName, told map[string]reasons.Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.recalled[key]; !known {
+		l.recalled[key] = told
+		maps.DeleteFunc(told, func(_ string, p reasons.Problem) bool { return reasons.Step(p.Reason) != reasons.StepDelivered })
+	}
 }
 
 // resting reports whether the delivery failed too recently to try again, unless a retry was asked for since: requests are told apart by
@@ -149,11 +168,12 @@ func (l *ledger) failed(key types.NamespacedName, node, image string) time.Time 
 	return l.read(key).failures[place{node, image}].at
 }
 
-// retain forgets a node's failures with any image but the one it needs now; "" is none.
-func (l *ledger) retain(key types.NamespacedName, node, image string) {
+// retain forgets failures but those with the images that nodes need now, by node.
+func (l *ledger) retain(key types.NamespacedName, needed map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.read(key).failures, func(at place, _ failure) bool { return at.node == node && at.image != image })
+	maps.DeleteFunc(l.read(key).failures, func(at place, _ failure) bool { return at.image != needed[at.node] })
+	maps.DeleteFunc(l.recalled[key], func(node string, _ reasons.Problem) bool { return needed[node] == "" })
 }
 
 // nextRetry is the time until the first delivery that rests may be tried again; 0 when none rests.
@@ -169,16 +189,17 @@ func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
 	return next
 }
 
-// problems are a Module's open failures by node, and under delivery.AllNodes the one that blocks all.
+// problems are a Module's open failures by node, and under v1beta1.AllNodes the one that blocks all.
 func (l *ledger) problems(key types.NamespacedName, blocked *reasons.Problem) map[string]reasons.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[string]reasons.Problem{}
+	maps.Copy(all, l.recalled[key])
 	for at, f := range l.read(key).failures {
 		all[at.node] = f.problem
 	}
 	if blocked != nil {
-		all[delivery.AllNodes] = *blocked
+		all[v1beta1.AllNodes] = *blocked
 	}
 	return all
 }
@@ -188,4 +209,5 @@ func (l *ledger) forget(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.modules, key)
+	delete(l.recalled, key)
 }

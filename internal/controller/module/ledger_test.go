@@ -115,7 +115,7 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 	if got := l.problems(key, nil)["n"]; got != problem {
 		t.Errorf("problem %+v is shown until the delivery is made", got)
 	}
-	l.retain(key, "n", "r/nic:2")
+	l.retain(key, map[string]string{"n": "r/nic:2"})
 	if len(l.problems(key, nil)) != 0 {
 		t.Error("with another image the old failure is history")
 	}
@@ -140,7 +140,7 @@ func TestTheLedgerForgets(t *testing.T) {
 	l.waited(key, "b")
 	l.resting(key, "n", "r/nic:1", time.Time{})
 	l.failed(key, "n", "r/nic:1")
-	l.retain(key, "n", "")
+	l.retain(key, nil)
 	l.nextRetry(key)
 	l.problems(key, nil)
 	if granted := l.reserve(key, nil, nil); len(granted) != 0 || len(l.modules) != 0 {

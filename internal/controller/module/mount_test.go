@@ -99,7 +99,7 @@ func TestNeitherWayStarts(t *testing.T) {
 	if pods := w.carriers(m); len(pods) != 0 {
 		t.Errorf("%d carriers while the failure rests", len(pods))
 	}
-	if p := w.board.For(client.ObjectKeyFromObject(m))[node.Name]; p.Reason != v1beta1.ReasonDeliveryRefused {
+	if p := w.problems(m)[node.Name]; p.Reason != v1beta1.ReasonDeliveryRefused {
 		t.Errorf("problem %+v", p)
 	}
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))

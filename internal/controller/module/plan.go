@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
@@ -146,6 +147,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	}
 	if snap.module != nil {
 		c.ledger.look(snap.key, snap.nodes)
+		c.ledger.recall(snap.key, facts.Problems(snap.module, v1beta1.ProblemDeliveries))
 	}
 	steps, working := pl.decideAll()
 	pl.taints.stay = pl.changing()
@@ -160,9 +162,13 @@ func (c *Controller) plan(snap *snapshot) *plan {
 			p.rollout = max(r.Again.Sub(pl.now), time.Millisecond)
 		}
 	}
+	needed := map[string]string{}
 	for i := range steps {
-		c.ledger.retain(snap.key, steps[i].view.name, steps[i].image)
+		if steps[i].image != "" {
+			needed[steps[i].view.name] = steps[i].image
+		}
 	}
+	c.ledger.retain(snap.key, needed)
 	return p
 }
 

@@ -6,6 +6,7 @@ package module
 // anywhere; the admission policy drover-carriers lets it create no others.
 //
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules/status,verbs=patch
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=nodemodulesconfigs,verbs=get;list;watch;create;patch;delete
 // Nodes are patched, and pods evicted, for spec.rollout.drain only.
 //

@@ -5,6 +5,7 @@ package module_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
-	"github.com/drover-project/drover/internal/delivery"
 )
 
 func TestNothingIsDeliveredUnsealed(t *testing.T) {
@@ -86,13 +86,13 @@ func TestNothingIsDeliveredUnsealed(t *testing.T) {
 			if len(w.carriers(m)) != 0 || w.config(node) != nil {
 				t.Error("something was delivered without a seal")
 			}
-			p := w.board.For(client.ObjectKeyFromObject(m))[delivery.AllNodes]
+			p := w.problems(m)[v1beta1.AllNodes]
 			if p.Reason != v1beta1.ReasonDeliveryRefused || !strings.Contains(p.Message, tc.says) {
 				t.Errorf("problem %+v, want %q", p, tc.says)
 			}
 			w.use(w.operator)
 			w.pass(m)
-			if len(w.carriers(m)) != 1 || len(w.board.For(client.ObjectKeyFromObject(m))) != 0 {
+			if len(w.carriers(m)) != 1 || len(w.problems(m)) != 0 {
 				t.Error("delivered once sealed")
 			}
 		})
@@ -117,13 +117,46 @@ func TestARefusedCarrierIsReportedAndRests(t *testing.T) {
 	if tries != 1 {
 		t.Errorf("%d tries, want 1 in the first 10 seconds", tries)
 	}
-	p := w.board.For(client.ObjectKeyFromObject(m))[node.Name]
+	p := w.problems(m)[node.Name]
 	if p.Reason != v1beta1.ReasonDeliveryRefused || !strings.Contains(p.Message, "exceeded quota") {
 		t.Errorf("problem %+v, want the words of the refusal", p)
 	}
 	if w.config(node) != nil {
 		t.Error("no order without a carrier")
 	}
+	w.quiet(m) // it is told once
+}
+
+// TestARestartForgetsNoProblem: what stood before is told until the image is there, by whoever asks for it, and is
+// gone then.
+func TestARestartForgetsNoProblem(t *testing.T) {
+	w := newWorld(t)
+	node, other, m := w.node("a"), w.node("b"), w.module("nic")
+	w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota: pods"))
+		},
+	}))
+	w.pass(m)
+	told := w.problems(m)
+	if len(told) != 2 || !strings.Contains(told[node.Name].Message, "exceeded quota") {
+		t.Fatalf("told %+v", told)
+	}
+	w.use(w.operator) // another process, and the quota is enough now
+	w.must(w.admin.Delete(t.Context(), other))
+	w.pass(m)
+	delete(told, other.Name)
+	if got := w.problems(m); len(w.carriers(m)) != 1 || !maps.Equal(got, told) {
+		t.Errorf("%d carriers, and %+v is told", len(w.carriers(m)), got)
+	}
+	w.quiet(m)
+	w.agent(node, loaded(w.ordered(node, m)))
+	w.pass(m)
+	if got := w.problems(m); len(got) != 0 {
+		t.Errorf("%+v is told of a node that has the image", got)
+	}
+	w.reap()
+	w.quiet(m)
 }
 
 func TestErrorsOfTheAPIServer(t *testing.T) {

@@ -40,7 +40,7 @@ func TestACarrierGoesBeforeAnotherTakesItsSlot(t *testing.T) {
 			return c.Delete(ctx, object, options...)
 		},
 	})
-	w.control = module.New(c, c, &delivery.Board{}, module.Options{
+	w.control = module.New(c, c, module.Options{
 		AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, DeliveryMaxInFlight: 1, Parallelism: 1, Clock: w.clock,
 	})
 	w.pass(m)

@@ -60,7 +60,7 @@ func TestANodeThatStartsNoPodsPassesItsTurn(t *testing.T) {
 	if on(first) != 1 || on(second) != 1 {
 		t.Errorf("carriers: %d and %d", on(first), on(second))
 	}
-	problem := w.board.For(client.ObjectKeyFromObject(m))[first.Name]
+	problem := w.problems(m)[first.Name]
 	if problem.Reason != v1beta1.ReasonAwaitingDelivery || !strings.Contains(problem.Message, "kubectl describe pod -n "+w.namespace) {
 		t.Errorf("told %+v", problem)
 	}
@@ -83,7 +83,7 @@ func TestADrainThatTakesTooLongPassesItsTurn(t *testing.T) {
 	before := image(first)
 	told := func(reason string) {
 		t.Helper()
-		if problem := w.board.For(client.ObjectKeyFromObject(m))[first.Name]; problem.Reason != reason || !strings.Contains(problem.Message, "/job ") {
+		if problem := w.problems(m)[first.Name]; problem.Reason != reason || !strings.Contains(problem.Message, "/job ") {
 			t.Errorf("told %+v", problem)
 		}
 	}

@@ -150,7 +150,7 @@ func TestARefusalStopsOnlyItsNode(t *testing.T) {
 			if got := w.ordered(b, m).Config.ContainerImage; got != before || w.gone(app) {
 				t.Errorf("the node was ordered %s, its pod is gone: %t", got, w.gone(app))
 			}
-			problem := w.board.For(client.ObjectKeyFromObject(m))[b.Name]
+			problem := w.problems(m)[b.Name]
 			if problem.Reason != v1beta1.ReasonDrainBlocked {
 				t.Errorf("told %+v", problem)
 			}
@@ -183,7 +183,7 @@ func TestADrainFreesClaims(t *testing.T) {
 			w.change(m, func(m *v1beta1.Module) {
 				m.Spec.DRA = &v1beta1.DRASpec{DriverName: driver, Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 			})
-			w.control = module.New(w.operator, w.operator, w.board, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
+			w.control = module.New(w.operator, w.operator, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
 			user, other := w.app(node, "p", "ReplicaSet"), w.app(node, "other", "ReplicaSet")
 			claim, before := w.claim(driver, node), w.ordered(node, m).Config.ContainerImage
 
@@ -229,7 +229,7 @@ func TestADrainLosesNothingUnasked(t *testing.T) {
 
 			w.pass(m)
 
-			problem := w.board.For(client.ObjectKeyFromObject(m))[node.Name]
+			problem := w.problems(m)[node.Name]
 			if gone := tc.says == ""; w.gone(pod) != gone || w.gone(app) != gone || !strings.Contains(problem.Message, tc.says) {
 				t.Errorf("gone %t, %t; told %+v", w.gone(pod), w.gone(app), problem)
 			}
@@ -267,7 +267,7 @@ func TestADrainThatTakesTooLongIsTold(t *testing.T) {
 	}{{0, v1beta1.ReasonInUse}, {59 * time.Minute, v1beta1.ReasonInUse}, {time.Minute, v1beta1.ReasonDrainBlocked}} {
 		w.clock.SetTime(w.clock.Now().Add(step.after))
 		w.pass(m)
-		problem := w.board.For(client.ObjectKeyFromObject(m))[node.Name]
+		problem := w.problems(m)[node.Name]
 		if problem.Reason != step.then || !strings.Contains(problem.Message, "/job ") {
 			t.Errorf("after %v more: %+v", step.after, problem)
 		}

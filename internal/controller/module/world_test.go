@@ -22,8 +22,10 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -40,7 +42,6 @@ type world struct {
 	admin     client.Client
 	operator  client.WithWatch
 	control   *module.Controller
-	board     *delivery.Board
 	clock     *clocktesting.FakePassiveClock
 	events    *events.FakeRecorder
 	gate      gate.Gate
@@ -57,8 +58,7 @@ func newWorld(t *testing.T) *world {
 
 // use makes a new controller, as a restart does, on a client that may be made to fail.
 func (w *world) use(c client.Client) {
-	w.board = &delivery.Board{}
-	w.control = module.New(c, c, w.board, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate})
+	w.control = module.New(c, c, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate})
 }
 
 // node makes a Ready node that the world's Modules select.
@@ -139,6 +139,14 @@ func (w *world) quiet(m *v1beta1.Module) {
 	if writes := w.env.Writes(w, mark); len(writes) != 0 {
 		w.Errorf("a pass with nothing to do wrote %v", writes)
 	}
+}
+
+// problems are what is told of the Module's deliveries.
+func (w *world) problems(m *v1beta1.Module) map[string]reasons.Problem {
+	w.Helper()
+	now := &v1beta1.Module{}
+	w.must(w.admin.Get(w.Context(), client.ObjectKeyFromObject(m), now))
+	return facts.Problems(now, v1beta1.ProblemDeliveries)
 }
 
 // config is the node's NodeModulesConfig, or nil.

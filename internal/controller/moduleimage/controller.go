@@ -3,7 +3,7 @@
 // Package moduleimage has images built and signed in the cluster.
 //
 // Reads: Module, Node, ModuleImage, Job, pod, the metadata of ConfigMaps and, live, the one that a build names and its ServiceAccount. Writes: ModuleImages and their
-// status, and Jobs. It has no right to read any Secret: a Job's steps mount them, and tell what there is to know.
+// status, Jobs, and in a Module's status what keeps its images from being declared. It has no right to read any Secret: a Job's steps mount them, and tell what there is to know.
 //
 // Two reconcilers: one makes, for each Module, a ModuleImage per distinct set of inputs, and takes its wish back where it does not want one
 // any more; the other runs a ModuleImage's Jobs. What it decides follows from the Jobs alone: its own status is never read.
@@ -56,8 +56,6 @@ type Options struct {
 	Mine func(*v1alpha1.ModuleImage) bool
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
-	// Problems is told what keeps an image from being declared, under [delivery.AllNodes].
-	Problems *delivery.Board
 	// Clock is for back-off; nil is the time of day.
 	Clock clock.PassiveClock
 }

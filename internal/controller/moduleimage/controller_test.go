@@ -26,7 +26,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/moduleimage"
-	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -43,7 +43,6 @@ type world struct {
 	admin     client.Client
 	control   *moduleimage.Controller
 	clock     *clocktesting.FakePassiveClock
-	board     delivery.Board
 	module    *v1beta1.Module
 	source    *corev1.ConfigMap
 	namespace string
@@ -56,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	e := env.Get(t)
 	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t), clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second))}
 	operator := e.Client(t, e.Config(t, env.Operator))
-	w.control = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Problems: &w.board, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {
+	w.control = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {
 		return w.mine == nil || w.mine(image)
 	}, Pipeline: pipeline.Options{
 		SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@" + digest, Deadline: time.Hour,
@@ -277,7 +276,8 @@ func TestUnwantedJobsRest(t *testing.T) {
 	}
 	w.must(w.admin.Delete(t.Context(), w.source))
 	w.pass()
-	if p := w.board.For(client.ObjectKeyFromObject(w.module))[delivery.AllNodes]; p.Reason != v1beta1.ReasonBuildInputMissing || !strings.Contains(p.Message, "ConfigMap source is missing") {
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(w.module), w.module))
+	if p := facts.Problem(w.module, v1beta1.ProblemImages); p == nil || p.Reason != v1beta1.ReasonBuildInputMissing || !strings.Contains(p.Message, "ConfigMap source is missing") {
 		t.Errorf("without the ConfigMap: %+v", p)
 	}
 	for _, job := range w.jobs() {

@@ -4,6 +4,7 @@ package moduleimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,12 +23,12 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/problems"
 	"github.com/drover-project/drover/internal/reasons"
 )
 
@@ -41,7 +42,6 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	}
 	m := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, m); apierrors.IsNotFound(err) {
-		c.options.Problems.Report(request.NamespacedName, nil)
 		return reconcile.Result{}, c.orphans(ctx, request.NamespacedName)
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
@@ -53,12 +53,8 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if problem == nil {
-		c.options.Problems.Report(request.NamespacedName, nil)
-	} else {
-		c.options.Problems.Report(request.NamespacedName, map[string]reasons.Problem{delivery.AllNodes: *problem})
-	}
-	return reconcile.Result{RequeueAfter: again}, c.make(ctx, m, wants)
+	told := problems.Report(ctx, c.client, m, v1beta1.ProblemImages, problems.Whole(problem))
+	return reconcile.Result{RequeueAfter: again}, errors.Join(told, c.make(ctx, m, wants))
 }
 
 // wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared. After again, time alone

@@ -23,10 +23,10 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/node"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/problems"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -45,23 +45,21 @@ type scene struct {
 }
 
 // start runs the controller as the operator until the test ends.
-func start(t *testing.T, e *env.Env) (deliveries *delivery.Board) {
+func start(t *testing.T, e *env.Env) {
 	t.Helper()
-	return startAt(t, e, time.Now)
+	startAt(t, e, time.Now)
 }
 
 // startAt runs it with another clock.
-func startAt(t *testing.T, e *env.Env, now func() time.Time) (deliveries *delivery.Board) {
+func startAt(t *testing.T, e *env.Env, now func() time.Time) {
 	t.Helper()
-	return startWith(t, e, now, nil)
+	startWith(t, e, now, nil)
 }
 
 // startWith runs it with a gate, too.
-func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) (deliveries *delivery.Board) {
+func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) {
 	t.Helper()
-	deliveries = &delivery.Board{}
-	startOptions(t, e, node.Options{Deliveries: deliveries, Now: now, Gate: g})
-	return deliveries
+	startOptions(t, e, node.Options{Now: now, Gate: g})
 }
 
 // startOptions runs it with all that a test wants to choose.
@@ -72,7 +70,7 @@ func startOptions(t *testing.T, e *env.Env, o node.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Plugins, o.Recorder = &delivery.Board{}, kube.NewRecorder(mgr.GetEventRecorder("drover-operator"))
+	o.Recorder = kube.NewRecorder(mgr.GetEventRecorder("drover-operator"))
 	controller := node.New(mgr.GetClient(), o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -85,6 +83,17 @@ func startOptions(t *testing.T, e *env.Env, o node.Options) {
 			t.Errorf("the operator ended: %v", err)
 		}
 	})
+}
+
+// tell writes what another controller found.
+func (s *scene) tell(t *testing.T, part v1beta1.ProblemPart, found map[string]reasons.Problem) {
+	t.Helper()
+	if err := s.admin.Get(t.Context(), client.ObjectKeyFromObject(s.module), s.module); err != nil {
+		t.Fatal(err)
+	}
+	if err := problems.Report(t.Context(), s.Client(t, s.Config(t, env.Operator)), s.module, part, found); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newScene(t *testing.T, nodes int) *scene {
@@ -247,12 +256,12 @@ func TestLoadRebootAndHeartbeat(t *testing.T) {
 
 func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 	s := newScene(t, 5)
-	deliveries := start(t, s.Env)
+	start(t, s.Env)
 	for _, name := range s.nodes[:4] {
 		s.order(t, name)
 		s.report(t, name, s.failed(v1beta1.ReasonUnknownSymbol, "nic: unknown symbol nic_magic\n[ kernel line"))
 	}
-	deliveries.Report(client.ObjectKeyFromObject(s.module), map[string]reasons.Problem{
+	s.tell(t, v1beta1.ProblemDeliveries, map[string]reasons.Problem{
 		s.nodes[4]: {Reason: v1beta1.ReasonImageNotFound, Message: "no such image"},
 	})
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonUnknownSymbol)

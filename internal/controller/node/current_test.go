@@ -89,7 +89,7 @@ func holding(status v1beta1.NodeModulesConfigStatus, ids ...string) v1beta1.Node
 // TestUpgradeThatNoNodeHasYet: what is live is compared with the Module, not with an order that may be older. The numbers are about what serves.
 func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	s := newScene(t, 2)
-	deliveries := start(t, s.Env)
+	start(t, s.Env)
 	for _, name := range s.nodes {
 		s.order(t, name)
 		s.report(t, name, s.live("boot-1"))
@@ -107,7 +107,7 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	if diff := cmp.Diff(want, s.module.Status.ModuleLoader); diff != "" {
 		t.Errorf("moduleLoader (-want +got):\n%s", diff)
 	}
-	deliveries.Report(client.ObjectKeyFromObject(s.module), map[string]reasons.Problem{
+	s.tell(t, v1beta1.ProblemDeliveries, map[string]reasons.Problem{
 		s.nodes[1]: {Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"},
 	})
 	got = s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDeliveryRefused)
@@ -132,7 +132,7 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 		status.Modules[0].Config = &next
 		s.report(t, name, status)
 	}
-	deliveries.Report(client.ObjectKeyFromObject(s.module), nil)
+	s.tell(t, v1beta1.ProblemDeliveries, nil)
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/node"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/kernel"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/reasons"
@@ -30,9 +29,7 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	if err := s.admin.Patch(t.Context(), s.module, client.MergeFrom(base)); err != nil {
 		t.Fatal(err)
 	}
-	problems := &delivery.Board{}
-	startOptions(t, s.Env, node.Options{Deliveries: &delivery.Board{}, Images: problems})
-	key := client.ObjectKeyFromObject(s.module)
+	startOptions(t, s.Env, node.Options{Makes: true})
 	available := func(status metav1.ConditionStatus, reason, message string) {
 		t.Helper()
 		if c := s.awaitCondition(t, v1beta1.ConditionImagesAvailable, status, reason); c.Message != message {
@@ -42,10 +39,10 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	available(metav1.ConditionFalse, v1beta1.ReasonBuilding,
 		"0 of 1 image there; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is to be made")
 
-	problems.Report(key, map[string]reasons.Problem{delivery.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
+	s.tell(t, v1beta1.ProblemImages, map[string]reasons.Problem{v1beta1.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
 	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image there; BuildInputMissing for "+kernelVersion+" (): ConfigMap d is missing")
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing)
-	problems.Report(key, nil)
+	s.tell(t, v1beta1.ProblemImages, nil)
 
 	mapper, err := kernel.NewMapper(s.module.Spec.ModuleLoader, s.namespace, "nic")
 	if err != nil {

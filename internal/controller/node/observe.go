@@ -36,17 +36,16 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		return nil, err
 	}
 	about := facts.Of(module)
-	about.PluginProblem = problemOf(r.plugins, module)
 	images, err := r.images(ctx, module)
 	if err != nil {
 		return nil, err
 	}
-	if about.MakesNone = r.made == nil && pipeline.Makes(module); r.made != nil {
-		about.Makes, about.ImageProblem = pipeline.Makes(module), problemOf(r.made, module)
+	if about.MakesNone = !r.makes && pipeline.Makes(module); r.makes {
+		about.Makes, about.ImageProblem = pipeline.Makes(module), facts.Problem(module, v1beta1.ProblemImages)
 	}
 	about.ReadOnly = r.gate.Closed()
 	scene := &facts.Scene{
-		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.made != nil, Made: images, Problem: about.ImageProblem}),
+		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.makes, Made: images, Problem: about.ImageProblem}),
 		Held: facts.Judge(module, nodes.Items, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
 	}
@@ -90,7 +89,7 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 	if err != nil {
 		return nil, nil, fmt.Errorf("list pods: %w", err)
 	}
-	plugins, problems := map[string]bool{}, map[string]reasons.Problem{}
+	plugins, carriers := map[string]bool{}, map[string]reasons.Problem{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		switch {
@@ -102,24 +101,11 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || ready && roleOf(pod) == roleAsked(module)
 		case isCarrier(pod):
 			if p := delivery.ProblemOf(pod); p != nil {
-				problems[pod.Spec.NodeName] = *p
+				carriers[pod.Spec.NodeName] = *p
 			}
 		}
 	}
-	// What the board says is newer than a pod that is about to go.
-	for node, p := range r.deliveries.For(client.ObjectKeyFromObject(module)) {
-		problems[node] = p
-	}
-	return plugins, func(node string) *reasons.Problem {
-		p, ok := problems[node]
-		if !ok {
-			p, ok = problems[delivery.AllNodes]
-		}
-		if !ok {
-			return nil
-		}
-		return &p
-	}, nil
+	return plugins, facts.Deliveries(module, carriers), nil
 }
 
 // roleAsked is what the Module asks for.
@@ -132,7 +118,7 @@ func roleAsked(module *v1beta1.Module) string {
 
 // images are those that are made in the cluster for a Module.
 func (r *reporter) images(ctx context.Context, module *v1beta1.Module) ([]v1alpha1.ModuleImage, error) {
-	if r.made == nil || !pipeline.Makes(module) {
+	if !r.makes || !pipeline.Makes(module) {
 		return nil, nil
 	}
 	var list v1alpha1.ModuleImageList
@@ -142,15 +128,6 @@ func (r *reporter) images(ctx context.Context, module *v1beta1.Module) ([]v1alph
 		return nil, fmt.Errorf("list ModuleImages: %w", err)
 	}
 	return list.Items, nil
-}
-
-// problemOf is what a board says of a Module as a whole, or nil.
-func problemOf(board *delivery.Board, module *v1beta1.Module) *reasons.Problem {
-	p, ok := board.For(client.ObjectKeyFromObject(module))[delivery.AllNodes]
-	if !ok {
-		return nil
-	}
-	return &p
 }
 
 func isCarrier(object client.Object) bool { return delivery.IsCarrier(object) }

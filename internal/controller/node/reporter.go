@@ -14,7 +14,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
@@ -26,17 +25,15 @@ import (
 
 // reporter keeps Module.status.
 type reporter struct {
-	client     client.Client
-	deliveries *delivery.Board
-	plugins    *delivery.Board
-	made       *delivery.Board
-	recorder   kube.Recorder
-	metrics    *metrics.Board
-	desired    desired.Memory
-	told       told
-	seen       rollout.Sightings
-	now        func() time.Time
-	gate       *gate.Gate
+	client   client.Client
+	makes    bool
+	recorder kube.Recorder
+	metrics  *metrics.Board
+	desired  desired.Memory
+	told     told
+	seen     rollout.Sightings
+	now      func() time.Time
+	gate     *gate.Gate
 }
 
 // Reconcile makes one Module's status right, with at most one write, and tells of conditions that changed.
@@ -64,6 +61,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	r.metrics.Set(module, status.Count(facts))
 	before := module.Status
+	before.Problems = nil // what others found is theirs to write
 	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
 	if equality.Semantic.DeepEqual(before, after) {
 		return result, nil

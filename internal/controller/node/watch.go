@@ -52,12 +52,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Options of both reconcilers.
 type Options struct {
-	// Deliveries holds what keeps images from nodes and is in no object.
-	Deliveries *delivery.Board
-	// Plugins holds what keeps device plugins from being made, under [delivery.AllNodes].
-	Plugins *delivery.Board
-	// Images holds what keeps images from being built or signed in the cluster, under [delivery.AllNodes]; nil: nobody makes any.
-	Images *delivery.Board
+	// Makes: images are built and signed in the cluster.
+	Makes bool
 	// Gate keeps labels as they are while it is closed, and then is the reason why Modules are not Ready.
 	Gate *gate.Gate
 	// Recorder emits events on Modules.
@@ -123,7 +119,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	o := c.options
 	r := &reporter{
-		client: c.client, deliveries: o.Deliveries, plugins: o.Plugins, made: o.Images, recorder: o.Recorder.Expecting(reasons.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
+		client: c.client, makes: o.Makes, recorder: o.Recorder.Expecting(reasons.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
 	}
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
@@ -134,12 +130,10 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, r.nodeEvents()).
 		Watches(&corev1.Pod{}, soon(moduleOfPart), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		Watches(&appsv1.DaemonSet{}, soon(moduleOfPart), onlyNew).
-		WatchesRawSource(changesOf(o.Deliveries)).
-		WatchesRawSource(changesOf(o.Plugins)).
 		WatchesRawSource(r.changesOfGate()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers})
-	if o.Images != nil {
-		reports = reports.Watches(&v1alpha1.ModuleImage{}, soon(moduleOfImage)).WatchesRawSource(changesOf(o.Images))
+	if o.Makes {
+		reports = reports.Watches(&v1alpha1.ModuleImage{}, soon(moduleOfImage))
 	}
 	if err := reports.Complete(r); err != nil {
 		return fmt.Errorf("set up the reporter: %w", err)
@@ -261,14 +255,6 @@ func moduleOfImage(_ context.Context, image client.Object) []types.NamespacedNam
 	return []types.NamespacedName{{Namespace: image.GetNamespace(), Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}
 }
 
-// changesOf feeds a controller with every Module whose problems on a board change.
-func changesOf(board *delivery.Board) source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		board.Watch(func(module types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: module}) })
-		return nil
-	})
-}
-
 // changesOfGate feeds the reporter with every Module when the gate opens or closes.
 func (r *reporter) changesOfGate() source.Source {
 	return source.Func(func(ctx context.Context, q queue) error {
@@ -319,10 +305,13 @@ func podChanged(e event.UpdateEvent) bool {
 		isCarrier(now) && !equality.Semantic.DeepEqual(delivery.ProblemOf(before), delivery.ProblemOf(now)))
 }
 
+// moduleChanged lets through what people wrote, and what other controllers found. The reporter's own writes are neither.
 func moduleChanged(e event.UpdateEvent) bool {
-	return e.ObjectNew.GetGeneration() != e.ObjectOld.GetGeneration() || e.ObjectNew.GetUID() != e.ObjectOld.GetUID() ||
-		(e.ObjectNew.GetDeletionTimestamp() == nil) != (e.ObjectOld.GetDeletionTimestamp() == nil) ||
-		!placement.SameWishes(e.ObjectNew, e.ObjectOld)
+	before, now, ok := pair[*v1beta1.Module](e)
+	return ok && (now.Generation != before.Generation || now.UID != before.UID ||
+		(now.DeletionTimestamp == nil) != (before.DeletionTimestamp == nil) ||
+		!placement.SameWishes(now, before) ||
+		!equality.Semantic.DeepEqual(now.Status.Problems, before.Status.Problems))
 }
 
 func pair[T client.Object](e event.UpdateEvent) (before, now T, ok bool) {

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -106,7 +105,7 @@ func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
 	admin := e.Admin(t)
-	problems := start(t, e)
+	start(t, e)
 	namespace := e.Namespace(t)
 	foreign := map[string]*resourcev1.DeviceClass{
 		"bare":     {},
@@ -127,16 +126,16 @@ func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
 	own := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: namespace + ".own"}}
 	exists(t, admin, own, true)
 	exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic-dra"}}, true)
-	key := client.ObjectKeyFromObject(m)
-	eventually(t, "the conflict is reported", func(context.Context) (bool, error) {
-		p := problems.For(key)[delivery.AllNodes]
-		return p.Reason == kmmv1beta1.ReasonDeviceClassConflict && strings.Contains(p.Message, strings.Join(names, ", ")), nil
+	eventually(t, "the conflict is reported", func(ctx context.Context) (bool, error) {
+		p, err := told(ctx, admin, m)
+		return p.Reason == kmmv1beta1.ReasonDeviceClassConflict && strings.Contains(p.Message, strings.Join(names, ", ")), err
 	})
 
 	// What the Module no longer names, and the Module's end, do not touch them either.
 	change(t, admin, m, func() { m.Spec.DRA.DeviceClasses = m.Spec.DRA.DeviceClasses[1:] })
-	eventually(t, "the conflict is about fewer", func(context.Context) (bool, error) {
-		return strings.HasSuffix(problems.For(key)[delivery.AllNodes].Message, strings.Join(names[1:], ", ")), nil
+	eventually(t, "the conflict is about fewer", func(ctx context.Context) (bool, error) {
+		p, err := told(ctx, admin, m)
+		return strings.HasSuffix(p.Message, strings.Join(names[1:], ", ")), err
 	})
 	if err := admin.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -157,12 +156,13 @@ func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
 func TestClusterWithoutDRA(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
-	problems := startOn(t, e, agentImage, true)
+	startOn(t, e, agentImage, true)
 	namespace := e.Namespace(t)
 	m := driverModule(namespace, namespace+".class")
 	create(t, admin, m)
-	eventually(t, "the Module is told", func(context.Context) (bool, error) {
-		return problems.For(client.ObjectKeyFromObject(m))[delivery.AllNodes].Reason == kmmv1beta1.ReasonUnsupported, nil
+	eventually(t, "the Module is told", func(ctx context.Context) (bool, error) {
+		p, err := told(ctx, admin, m)
+		return p.Reason == kmmv1beta1.ReasonUnsupported, err
 	})
 	served(t, admin, namespace, "plugged")
 	var daemonSets appsv1.DaemonSetList

@@ -3,12 +3,13 @@
 // Package plugin runs the device plugins and DRA drivers of Modules.
 //
 // Reads: Module, DaemonSet, ServiceAccount, DeviceClass, NodeModulesConfig and the plugins' pods. Writes: one DaemonSet per Module that asks for
-// one, a ServiceAccount when the Module names none, with a RoleBinding on OpenShift, and the DeviceClasses of a DRA driver; and it ends plugin pods that outlived the kernel module
-// they were started on. Changing a device plugin touches nothing of the kernel module.
+// one, a ServiceAccount when the Module names none, with a RoleBinding on OpenShift, and the DeviceClasses of a DRA driver; what keeps it from that, in the Module's status;
+// and it ends plugin pods that outlived the kernel module they were started on. Changing a device plugin touches nothing of the kernel module.
 package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,21 +17,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	appsapply "k8s.io/client-go/applyconfigurations/apps/v1"
 	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/problems"
 	"github.com/drover-project/drover/internal/reasons"
 )
 
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules/status,verbs=patch
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=modules/finalizers,verbs=update
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;list;watch;create;patch;delete
@@ -39,7 +40,6 @@ import (
 type Controller struct {
 	client     client.Client
 	live       client.Reader
-	problems   *delivery.Board
 	agentImage string
 	dra        bool
 	role       string
@@ -61,7 +61,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	module := &v1beta1.Module{}
 	if err := c.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if apierrors.IsNotFound(err) {
-			c.problems.Report(request.NamespacedName, nil)
 			return reconcile.Result{}, c.orphans(ctx, request.NamespacedName)
 		}
 		return reconcile.Result{}, fmt.Errorf("get Module: %w", err)
@@ -74,19 +73,17 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if workloadOf(module) == nil || module.DeletionTimestamp != nil {
-		c.problems.Report(request.NamespacedName, nil)
-		return c.removeAll(ctx, module, now)
+		result, err := c.removeAll(ctx, module, now)
+		return result, errors.Join(err, c.report(ctx, module, nil))
 	}
 	if module.Spec.DRA != nil && !c.dra {
-		c.report(request.NamespacedName, reasons.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, c.report(ctx, module, &reasons.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
 	}
 	return c.serve(ctx, module, now)
 }
 
 // serve makes what the Module asks for. A DeviceClass that is somebody else's keeps back nothing but itself.
 func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
-	key := client.ObjectKeyFromObject(module)
 	account := ServiceAccount(module)
 	daemonSet, err := DaemonSet(module, c.agentImage)
 	if err != nil {
@@ -94,20 +91,20 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 	}
 	taken, err := c.ensureClasses(ctx, module, now.classes)
 	if err != nil {
-		return c.refused(key, "the DeviceClasses", err)
+		return c.refused(ctx, module, "the DeviceClasses", err)
 	}
 	if err := c.ensure(ctx, module, now, account, daemonSet); err != nil {
-		return c.refused(key, "DaemonSet "+daemonSet.Name, err)
+		return c.refused(ctx, module, "DaemonSet "+daemonSet.Name, err)
 	}
 	kept, err := c.keepDriver(ctx, module, now)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result := c.conflict(key, taken)
+	result, problem := conflict(taken)
 	if kept && (result.RequeueAfter == 0 || result.RequeueAfter > claimDelay) {
 		result.RequeueAfter = claimDelay
 	}
-	return result, c.prune(ctx, module, now, account, daemonSet)
+	return result, errors.Join(c.report(ctx, module, problem), c.prune(ctx, module, now, account, daemonSet))
 }
 
 // ensure applies what is not right. account is nil when the Module names one.
@@ -255,27 +252,25 @@ func find[T client.Object](objects []T, name string) T {
 }
 
 // refused reports what only a person can mend, and is tried again with the usual back-off.
-func (c *Controller) refused(module types.NamespacedName, what string, err error) (reconcile.Result, error) {
+func (c *Controller) refused(ctx context.Context, module *v1beta1.Module, what string, err error) (reconcile.Result, error) {
 	if problem := problemOf(what, err); problem != nil {
-		c.report(module, *problem)
+		err = errors.Join(err, c.report(ctx, module, problem))
 	}
 	return reconcile.Result{}, err
 }
 
-// conflict reports DeviceClasses that are somebody else's, or that all is well. Nothing tells of their end: classes of
-// others are not watched, so they are looked at again from time to time.
-func (c *Controller) conflict(module types.NamespacedName, taken []string) reconcile.Result {
+// conflict is about DeviceClasses that are somebody else's; nil: all is well. Nothing tells of their end: classes of others
+// are not watched, so they are looked at again from time to time.
+func conflict(taken []string) (reconcile.Result, *reasons.Problem) {
 	if len(taken) == 0 {
-		c.problems.Report(module, nil)
-		return reconcile.Result{}
+		return reconcile.Result{}, nil
 	}
-	c.report(module, reasons.Problem{
+	return reconcile.Result{RequeueAfter: conflictDelay}, &reasons.Problem{
 		Reason:  v1beta1.ReasonDeviceClassConflict,
 		Message: "not made for this Module, and left as they are: DeviceClasses " + strings.Join(taken, ", "),
-	})
-	return reconcile.Result{RequeueAfter: conflictDelay}
+	}
 }
 
-func (c *Controller) report(module types.NamespacedName, problem reasons.Problem) {
-	c.problems.Report(module, map[string]reasons.Problem{delivery.AllNodes: problem})
+func (c *Controller) report(ctx context.Context, module *v1beta1.Module, problem *reasons.Problem) error {
+	return problems.Report(ctx, c.client, module, v1beta1.ProblemPlugin, problems.Whole(problem))
 }

@@ -20,34 +20,35 @@ import (
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/plugin"
-	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/facts"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
 // start runs the controller as the operator until the test ends.
-func start(t *testing.T, e *env.Env) *delivery.Board {
+func start(t *testing.T, e *env.Env) {
 	t.Helper()
-	return startWith(t, e, agentImage)
+	startWith(t, e, agentImage)
 }
 
 // startWith is a release of its own.
-func startWith(t *testing.T, e *env.Env, agentImage string) *delivery.Board {
+func startWith(t *testing.T, e *env.Env, agentImage string) {
 	t.Helper()
-	return startOn(t, e, agentImage, false)
+	startOn(t, e, agentImage, false)
 }
 
 // startOn runs the controller as on a cluster with or without what DRA drivers need.
-func startOn(t *testing.T, e *env.Env, agentImage string, without bool) *delivery.Board {
+func startOn(t *testing.T, e *env.Env, agentImage string, without bool) {
 	t.Helper()
-	return startBinding(t, e, agentImage, without, "")
+	startBinding(t, e, agentImage, without, "")
 }
 
 // startBinding runs the controller as on a cluster where the accounts that it makes need a role.
-func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, role string) *delivery.Board {
+func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, role string) {
 	t.Helper()
 	options := &operator.Options{
 		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: ktesting.NewLogger(t, ktesting.NewConfig()),
@@ -60,8 +61,7 @@ func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, rol
 	if err != nil {
 		t.Fatal(err)
 	}
-	problems := &delivery.Board{}
-	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, Problems: problems, DRA: dra && !without, Role: role})
+	controller := plugin.New(mgr.GetClient(), mgr.GetAPIReader(), plugin.Options{AgentImage: agentImage, DRA: dra && !without, Role: role})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -73,7 +73,15 @@ func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, rol
 			t.Errorf("the operator ended: %v", err)
 		}
 	})
-	return problems
+}
+
+// told is what is told of the Module's plugin.
+func told(ctx context.Context, admin client.Client, m *kmmv1beta1.Module) (reasons.Problem, error) {
+	now := &kmmv1beta1.Module{}
+	if err := admin.Get(ctx, client.ObjectKeyFromObject(m), now); err != nil {
+		return reasons.Problem{}, err
+	}
+	return facts.Problems(now, kmmv1beta1.ProblemPlugin)[kmmv1beta1.AllNodes], nil
 }
 
 func eventually(t *testing.T, what string, done func(context.Context) (bool, error)) {
@@ -196,7 +204,7 @@ func TestSecondPassWritesNothing(t *testing.T) {
 func TestForeignObjectsAreNotTaken(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
-	problems := start(t, e)
+	start(t, e)
 	m := module()
 	m.Namespace, m.UID = e.Namespace(t), ""
 	foreign := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}
@@ -206,14 +214,49 @@ func TestForeignObjectsAreNotTaken(t *testing.T) {
 	if err := admin.Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the problem is reported", func(context.Context) (bool, error) {
-		problem := problems.For(client.ObjectKeyFromObject(m))[delivery.AllNodes]
-		return strings.Contains(problem.Message, "ServiceAccount nic-device-plugin exists and does not belong to this Module"), nil
+	eventually(t, "the problem is reported", func(ctx context.Context) (bool, error) {
+		problem, err := told(ctx, admin, m)
+		return strings.Contains(problem.Message, "ServiceAccount nic-device-plugin exists and does not belong to this Module"), err
 	})
 	if err := admin.Delete(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
 	exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}, true)
+}
+
+// TestAProblemIsWrittenOnce: neither tries that are refused again nor another process write what is told already.
+func TestAProblemIsWrittenOnce(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	m := module()
+	m.Namespace, m.UID = e.Namespace(t), ""
+	foreign := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}
+	create(t, admin, foreign)
+	create(t, admin, m)
+	for _, process := range []string{"first", "second"} {
+		t.Run(process, func(t *testing.T) {
+			mark := e.Mark(t)
+			start(t, e)
+			eventually(t, "the problem is told", func(ctx context.Context) (bool, error) {
+				problem, err := told(ctx, admin, m)
+				return problem.Reason == kmmv1beta1.ReasonDevicesPending, err
+			})
+			// Another Module, made now, is served beside this one, which is tried again and again.
+			other := module()
+			other.Namespace, other.Name, other.UID = m.Namespace, "other-"+process, ""
+			create(t, admin, other)
+			exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: other.Name + "-device-plugin"}}, true)
+			writes := 0
+			for _, request := range e.Requests(t, mark) {
+				if request.Ours() && request.IsWrite() && request.ObjectRef.Namespace == m.Namespace && !strings.HasPrefix(request.ObjectRef.Name, "other") {
+					writes++
+				}
+			}
+			if want := map[string]int{"first": 1}[process]; writes != want {
+				t.Errorf("%d writes, want %d", writes, want)
+			}
+		})
+	}
 }
 
 // change updates the Module, again when somebody else has written it meanwhile.

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/placement"
@@ -51,8 +50,6 @@ type Options struct {
 	AgentImage string
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
-	// Problems is told what keeps a device plugin from being made, under [delivery.AllNodes].
-	Problems *delivery.Board
 	// DRA: the API server serves what DRA drivers need.
 	DRA bool
 	// Role is the ClusterRole that the ServiceAccounts made for Modules are bound to; empty: none.
@@ -61,7 +58,7 @@ type Options struct {
 
 // New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
-	return &Controller{client: c, live: live, problems: o.Problems, agentImage: o.AgentImage, dra: o.DRA, role: o.Role, gate: o.Gate}
+	return &Controller{client: c, live: live, agentImage: o.AgentImage, dra: o.DRA, role: o.Role, gate: o.Gate}
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

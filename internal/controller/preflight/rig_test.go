@@ -21,7 +21,6 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/controller/moduleimage"
 	"github.com/drover-project/drover/internal/controller/preflight"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/pipeline"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -51,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t)}
 	operator := e.Client(t, e.Config(t, env.Operator))
 	const buildah = "q/buildah@" + digest
-	w.images = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Problems: &delivery.Board{}, Pipeline: pipeline.Options{
+	w.images = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Pipeline: pipeline.Options{
 		SignerImage: "drover/drover-signer:dev", BuildahImage: buildah, Deadline: time.Hour,
 	}})
 	w.control = preflight.New(operator, operator, preflight.Options{BuildahImage: buildah, Makes: true, Gate: &gate.Gate{}})

@@ -56,6 +56,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.ModuleLoaderContainerSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ModuleLoaderSpec"):
 		return &kmmv1beta1.ModuleLoaderSpecApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("ModuleProblem"):
+		return &kmmv1beta1.ModuleProblemApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ModuleSpec"):
 		return &kmmv1beta1.ModuleSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ModuleStatus"):

@@ -419,6 +419,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: serviceAccountName
       type:
         scalar: string
+- name: com.github.drover-project.drover.api.kmm.v1beta1.ModuleProblem
+  map:
+    fields:
+    - name: message
+      type:
+        scalar: string
+    - name: node
+      type:
+        scalar: string
+    - name: part
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.ProblemPart
+    - name: reason
+      type:
+        scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.ModuleSpec
   map:
     fields:
@@ -489,6 +504,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: problems
+      type:
+        list:
+          elementType:
+            namedType: com.github.drover-project.drover.api.kmm.v1beta1.ModuleProblem
+          elementRelationship: associative
+          keys:
+          - part
+          - node
 - name: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
   map:
     fields:
@@ -849,6 +873,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+- name: com.github.drover-project.drover.api.kmm.v1beta1.ProblemPart
+  scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.ReadyCheck
   map:
     fields:

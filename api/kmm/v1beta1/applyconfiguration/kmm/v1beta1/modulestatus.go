@@ -15,6 +15,9 @@ type ModuleStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Ready, KernelsCovered, Loaded and DevicesReady.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// problems are what controllers of the operator were refused, or refuse, and what no other object shows. Each controller writes those of
+	// its part. The conditions are made of them, among other things: read those.
+	Problems []ModuleProblemApplyConfiguration `json:"problems,omitempty"`
 	// devicePlugin counts nodes of the device plugin.
 	DevicePlugin *DaemonSetStatusApplyConfiguration `json:"devicePlugin,omitempty"`
 	// dra counts nodes of the DRA driver.
@@ -48,6 +51,19 @@ func (b *ModuleStatusApplyConfiguration) WithConditions(values ...*v1.ConditionA
 			panic("nil value passed to WithConditions")
 		}
 		b.Conditions = append(b.Conditions, *values[i])
+	}
+	return b
+}
+
+// WithProblems adds the given value to the Problems field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Problems field.
+func (b *ModuleStatusApplyConfiguration) WithProblems(values ...*ModuleProblemApplyConfiguration) *ModuleStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithProblems")
+		}
+		b.Problems = append(b.Problems, *values[i])
 	}
 	return b
 }
