@@ -355,11 +355,11 @@ type ModuleProblem struct {
 type ProblemPart string
 
 const (
-	// ProblemDeliveries: the way of the image to nodes, and of orders.
+	// ProblemDeliveries is the way of the image to nodes, and of orders.
 	ProblemDeliveries ProblemPart = "Deliveries"
-	// ProblemPlugin: the objects of the device plugin or DRA driver.
+	// ProblemPlugin is the objects of the device plugin or DRA driver.
 	ProblemPlugin ProblemPart = "Plugin"
-	// ProblemImages: the images that are built or signed in the cluster.
+	// ProblemImages is the images that are built or signed in the cluster.
 	ProblemImages ProblemPart = "Images"
 )
 
