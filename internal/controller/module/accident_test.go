@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -89,7 +90,7 @@ func TestAModuleThatOnlyTheCacheLacksStays(t *testing.T) {
 
 	w.forget(m)
 	w.pass(m)
-	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeleted {
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != nodeplan.ReasonDeleted {
 		t.Errorf("state %s, reason %s: one that is really gone leaves", e.State, e.Reason)
 	}
 }

@@ -2,23 +2,23 @@
 
 // Package module turns Modules into orders for nodes.
 //
-// Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policies that deliveries and reports rely on, and whether the CRDs
-// are being deleted. Writes: this Module's entry in NodeModulesConfig.spec, carrier pods, the Module's finalizer,
-// what keeps images and orders from nodes in the Module's status, and one event for a Module that goes before all nodes
-// have answered. Nothing else, and never a condition.
+// Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policies that deliveries and
+// reports rely on, and whether the CRDs are being deleted. Writes: this Module's orders, carrier
+// pods, the Module's finalizer, its deliveries' problems in the Module's status, and one event for a
+// Module that goes before all nodes have answered. Never a condition.
 //
-// A pass is observe, plan, act. The plan is pure; what is already right is not written. The client waits until its cache
-// has seen its own writes (controller-runtime's read-your-writes consistency), so a pass never repeats the one before.
+// A pass is observe, plan, act. Package nodeplan plans; what is already right is not written. The
+// client waits until its cache has seen its own writes, so that no pass repeats the one before.
 //
-// An unload is an order, never an absence. An entry leaves in two steps:
+// An unload is an order, never an absence. An order leaves in two steps:
 //
-//	wanted ──► state: Absent + reason ──► agent unloads, reports attempt Absent ──► entry removed ──► empty: object deleted
-//	   ▲                  │
-//	   └── wanted again ──┘
+//	wanted ──► state: Absent ──► the agent reports Absent ──► order removed ──► empty object deleted
+//	   ▲             │
+//	   └─────────────┘ wanted again
 //
-// The ready label goes off before the kernel module does, so that device plugin pods leave first: the controller of
-// node labels takes it off when it sees the order. The order does not wait for that. Should the agent come first, it
-// finds the module in use, says so and tries again, which ends the same way without a controller that waits for another.
+// The controller of node labels takes the ready label off when it sees the order, so that device
+// plugin pods leave first. The order does not wait for that: an agent that comes first finds the
+// module in use, says so and tries again.
 package module
 
 import (
@@ -26,9 +26,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,16 +43,27 @@ import (
 	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/problems"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
 const (
-	// staleDelay is the pause after a write was refused because its base had changed: the cache needs a moment.
+	// staleDelay is the pause after a refusal because a write's base had changed: the cache lags.
 	staleDelay = 100 * time.Millisecond
 	// slotDelay is how often a Module asks again for delivery slots that other Modules hold.
 	slotDelay = 5 * time.Second
+	// drainDelay is how often what waits for claims or pods is looked at again without an event.
+	drainDelay = 5 * time.Second
 )
+
+// delays are how often what holds a change is looked at again without an event.
+var delays = map[nodeplan.Holder]time.Duration{
+	nodeplan.Slots: slotDelay, nodeplan.Claims: drainDelay, nodeplan.Pods: drainDelay, nodeplan.Policies: statusPolicyRest,
+}
+
+// actionLeave is what an event about a Module that leaves says was being done.
+const actionLeave = "Unload"
 
 // Options of the controller.
 type Options struct {
@@ -58,7 +71,8 @@ type Options struct {
 	AgentImage string
 	// DeliveryMode chooses how carriers read images.
 	DeliveryMode delivery.Mode
-	// CarrierUser is the numeric user of carriers that run the kernel module image itself; nil lets the cluster choose.
+	// CarrierUser is the user of carriers that run the kernel module image; nil: the cluster
+	// chooses.
 	CarrierUser *int64
 	// DeliveryMaxInFlight bounds carriers at work in the cluster. 0 is 100.
 	DeliveryMaxInFlight int
@@ -68,7 +82,7 @@ type Options struct {
 	Gate *gate.Gate
 	// Recorder tells of Modules that go before all nodes have answered.
 	Recorder kube.Recorder
-	// Images: a controller has images built and signed, so that those that are asked for are waited for.
+	// Images: a controller has images built and signed, so that they are waited for.
 	Images bool
 	// DRA: the API server serves what DRA drivers need.
 	DRA bool
@@ -97,16 +111,17 @@ type Controller struct {
 	options Options
 	ledger  *ledger
 	desired desired.Memory
-	// unwanted is since when nodes are not wanted any more.
-	unwanted *calendar
-	drains   waits
+	// unwanted has nodes in their grace, by UID, and drains those that are emptied, by name.
+	unwanted recollection[types.UID, time.Time]
+	drains   recollection[string, nodeplan.Wait]
 	// seen is since when nodes have what is rolled out.
 	seen rollout.Sightings
 	// reports is when the policy was seen that keeps agents to their own node.
-	reports glance
+	reports atomic.Pointer[time.Time]
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API
+// server.
 func New(c client.Client, live client.Reader, options Options) *Controller {
 	options.setDefaults()
 	return &Controller{
@@ -114,12 +129,10 @@ func New(c client.Client, live client.Reader, options Options) *Controller {
 		live:    live,
 		options: options,
 		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
-
-		unwanted: newCalendar(),
 	}
 }
 
-// Reconcile makes the orders for one Module what they shall be, as far as they can be now.
+// Reconcile brings the orders for one Module as far as they can be brought now.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.options.Gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
@@ -131,70 +144,83 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if snap.crdsLeaving {
 		return ended(c.letGo(ctx, snap), ctrl.Result{RequeueAfter: drainDelay})
 	}
-	if m := snap.module; m != nil && m.DeletionTimestamp == nil {
-		if err := kube.AddFinalizer(ctx, c.client, m, v1beta1.ModuleFinalizer); err != nil {
+	if !snap.leaving() {
+		if err := kube.AddFinalizer(ctx, c.client, snap.Module, v1beta1.ModuleFinalizer); err != nil {
 			return ended(err, reconcile.Result{})
 		}
 	}
 	p := c.plan(snap)
-	if p.unloadsAll {
+	if snap.leaving() {
 		if departed, err := c.departed(ctx, snap); err != nil || !departed {
 			return reconcile.Result{RequeueAfter: staleDelay}, err
 		}
-		c.ledger.forget(snap.key)
-		c.seen.Forget(snap.key)
+		c.ledger.forget(snap.Key)
+		c.seen.Forget(snap.Key)
 	}
-	err = c.carryOut(ctx, snap, p)
-	return ended(err, reconcile.Result{RequeueAfter: c.again(snap.key, p)})
+	err = c.carryOut(ctx, p)
+	return ended(err, reconcile.Result{RequeueAfter: c.again(p)})
 }
 
 // carryOut does what is planned, and tells what keeps it from nodes.
-func (c *Controller) carryOut(ctx context.Context, snap *snapshot, p *plan) error {
-	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(snap.nodes), "steps", len(p.steps), "remaining", p.remaining)
+func (c *Controller) carryOut(ctx context.Context, p *plan) error {
 	if err := c.vacate(ctx, p); err != nil {
 		return err
 	}
-	tainted := c.taint(ctx, snap, p)
-	if err := c.confirm(ctx, snap, p); err != nil {
+	tainted := c.taint(ctx, p)
+	if err := c.confirm(ctx, p); err != nil {
 		return err
 	}
-	// What refuses a taint stops nothing: the claims are read once more before the order.
-	err := errors.Join(tainted, c.act(ctx, p.steps))
-	told := c.report(ctx, snap, p)
-	if err == nil && p.remaining == len(p.left) && snap.made == 0 {
-		err = c.release(ctx, snap.module, p.left...)
+	steps, remaining := []nodeplan.Step{}, 0
+	var left []*nodeplan.Node
+	for i := range p.plans {
+		s := p.plans[i].Step()
+		if !s.Idle() {
+			steps = append(steps, s)
+		}
+		if p.Module != nil && s.Remains() {
+			remaining++
+		}
+		if s.Drain.Left {
+			left = append(left, s.Node)
+		}
 	}
-	p.draining = p.draining || snap.made > 0
+	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(p.plans), "steps", len(steps), "remaining", remaining)
+	// What refuses a taint stops nothing: the claims are read once more before the order.
+	err := errors.Join(tainted, c.act(ctx, steps))
+	told := c.report(ctx, p)
+	if err == nil && remaining == len(left) && p.made == 0 {
+		err = c.release(ctx, p.Module, left...)
+	}
 	return errors.Join(err, told)
 }
 
 // report tells what keeps the Module's image, and orders, from nodes that are still there.
-func (c *Controller) report(ctx context.Context, snap *snapshot, p *plan) error {
-	if snap.module == nil {
+func (c *Controller) report(ctx context.Context, p *plan) error {
+	if p.Module == nil {
 		return nil
 	}
-	found := c.ledger.problems(snap.key, p.blocked)
-	maps.Copy(found, p.holders)
-	return problems.Report(ctx, c.client, snap.module, v1beta1.ProblemDeliveries, found)
+	found := c.ledger.problems(p.Key)
+	maps.Copy(found, p.problems())
+	return problems.Report(ctx, c.client, p.Module, v1beta1.ProblemDeliveries, found)
 }
 
 // letGo releases all that a finalizer of ours keeps, or the CRDs could not go. Nothing is unloaded.
 func (c *Controller) letGo(ctx context.Context, snap *snapshot) error {
-	var steps []step
+	var steps []nodeplan.Step
 	for i := range snap.nodes {
-		if v := &snap.nodes[i]; held(v.config) {
-			steps = append(steps, step{key: snap.key, view: v, free: true})
+		if n := &snap.nodes[i]; nodeplan.Finalized(n.Config) {
+			steps = append(steps, nodeplan.Step{Plan: &nodeplan.Plan{Key: snap.Key, Node: n}, Free: true})
 		}
 	}
 	err := kube.Each(ctx, c.options.Parallelism, steps, c.perform)
 	if err != nil || snap.made > 0 {
 		return err
 	}
-	return c.release(ctx, snap.module)
+	return c.release(ctx, snap.Module)
 }
 
-// release lets a Module go that is being deleted, and tells of the nodes that it leaves as they are.
-func (c *Controller) release(ctx context.Context, m *v1beta1.Module, left ...*view) error {
+// release lets a Module go that is being deleted, and tells of the nodes that it leaves.
+func (c *Controller) release(ctx context.Context, m *v1beta1.Module, left ...*nodeplan.Node) error {
 	if m == nil || m.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(m, v1beta1.ModuleFinalizer) {
 		return nil
 	}
@@ -202,38 +228,36 @@ func (c *Controller) release(ctx context.Context, m *v1beta1.Module, left ...*vi
 		return fmt.Errorf("release: %w", err)
 	}
 	if len(left) > 0 {
-		c.options.Recorder.Warn(m, v1beta1.ReasonAbandoned, actionLeave, leftover(left))
+		c.options.Recorder.Warn(m, v1beta1.ReasonAbandoned, actionLeave, nodeplan.Leftover(left))
 	}
 	return nil
 }
 
 // again is when the next pass is due without an event; 0 is never.
-func (c *Controller) again(key client.ObjectKey, p *plan) time.Duration {
-	next := c.ledger.nextRetry(key)
+func (c *Controller) again(p *plan) time.Duration {
+	next := c.ledger.nextRetry(p.Key)
 	soon := func(d time.Duration) {
-		if next == 0 || next > d {
+		if d > 0 && (next == 0 || next > d) {
 			next = d
 		}
 	}
-	if p.patience > 0 {
-		soon(p.patience)
-	}
-	if p.draining {
+	soon(p.rollout)
+	if p.made > 0 {
 		soon(drainDelay)
 	}
-	if p.rollout > 0 {
-		soon(p.rollout)
-	}
-	if p.blocked != nil {
-		soon(statusPolicyRest) // no event tells of the policy for reports
-	}
-	if p.queued > 0 {
-		soon(slotDelay)
+	for i := range p.plans {
+		pl := &p.plans[i]
+		soon(pl.Aim.Due)
+		soon(pl.Delivery.Due)
+		soon(pl.Drain.Due)
+		for _, h := range pl.AllHolds() {
+			soon(delays[h.By])
+		}
 	}
 	return next
 }
 
-// ended turns the end of a pass into a result: what is only outdated is tried again soon and is nobody's concern.
+// ended turns the end of a pass into a result: what is only outdated is tried again soon.
 func ended(err error, result reconcile.Result) (reconcile.Result, error) {
 	if err == nil {
 		return result, nil

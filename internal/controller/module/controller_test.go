@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -132,7 +132,7 @@ func TestADeletedModuleLeavesInTwoSteps(t *testing.T) {
 
 	w.pass(m)
 	entry := w.ordered(node, m)
-	if entry.State != v1beta1.NodeModuleAbsent || entry.Reason != module.ReasonDeleted || entry.Config.ContainerImage == "" {
+	if entry.State != v1beta1.NodeModuleAbsent || entry.Reason != nodeplan.ReasonDeleted || entry.Config.ContainerImage == "" {
 		t.Errorf("entry %+v, want an order to unload that keeps its config", entry)
 	}
 	if !w.exists(m) {
@@ -162,7 +162,7 @@ func TestADeselectedNodeLeavesAndComesBack(t *testing.T) {
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
 	w.deselect(node, m)
-	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != nodeplan.ReasonDeselected {
 		t.Errorf("state %s, reason %s", e.State, e.Reason)
 	}
 	w.relabel(node, w.namespace)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/reasons"
 )
 
@@ -20,44 +20,23 @@ const (
 	longRest  = 5 * time.Minute
 )
 
-// ledger is what the operator knows of deliveries that no API object tells: which carriers this process created, what
-// failed where and until when it rests, and which slots each Module holds. All of it is lost with the process, and a
-// new process starts well without it: carriers it does not know and no entry names are made again.
+// ledger is what no API object tells of deliveries: which carriers this process created, what
+// failed where, and which slots each Module has. It is lost with the process: carriers that a new
+// one does not know, and no order names, are made again.
 type ledger struct {
 	mu      sync.Mutex
 	max     int
 	clock   clock.PassiveClock
 	modules map[types.NamespacedName]*account
-	// recalled are problems by node that the process before this one told of, and this one has not met yet. They stay told,
-	// and decide nothing.
+	// recalled are problems by node that the process before this one told of, and this one has not
+	// met yet. They stay told, and decide nothing.
 	recalled map[types.NamespacedName]map[string]reasons.Problem
 }
 
 type account struct {
-	carriers map[types.UID]sight
+	carriers map[types.UID]nodeplan.Sight
 	slots    slots
-	failures map[place]failure
-}
-
-// sight is what this process knows of a carrier.
-type sight struct {
-	// created: by this process.
-	created bool
-	// runs, or does not, since then, as this process saw it: what the pod says of times is by its node's clock.
-	runs  bool
-	since time.Time
-}
-
-// place is where a delivery failed: another image on the same node starts afresh.
-type place struct{ node, image string }
-
-type failure struct {
-	problem reasons.Problem
-	at      time.Time
-	rest    time.Duration
-	until   time.Time
-	// retry is the last request to try again that stood then; zero: none.
-	retry time.Time
+	failures map[nodeplan.Place]nodeplan.Failure
 }
 
 func newLedger(slots int, clock clock.PassiveClock) *ledger {
@@ -67,15 +46,15 @@ func newLedger(slots int, clock clock.PassiveClock) *ledger {
 	}
 }
 
-// at returns a Module's account. The lock must be held.
+// at returns a Module's account. The caller has the lock.
 func (l *ledger) at(key types.NamespacedName) *account {
 	if l.modules[key] == nil {
-		l.modules[key] = &account{carriers: map[types.UID]sight{}, failures: map[place]failure{}}
+		l.modules[key] = &account{carriers: map[types.UID]nodeplan.Sight{}, failures: map[nodeplan.Place]nodeplan.Failure{}}
 	}
 	return l.modules[key]
 }
 
-// read returns a Module's account, empty where it has none: reading makes none. The lock must be held.
+// read returns a Module's account, and makes none where it has none. The caller has the lock.
 func (l *ledger) read(key types.NamespacedName) account {
 	if a := l.modules[key]; a != nil {
 		return *a
@@ -87,37 +66,27 @@ func (l *ledger) read(key types.NamespacedName) account {
 func (l *ledger) create(key types.NamespacedName, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at(key).carriers[uid] = sight{created: true, since: l.clock.Now()}
+	l.at(key).carriers[uid] = nodeplan.Sight{Created: true, Since: l.clock.Now()}
 }
 
-// created reports whether this process created the carrier.
-func (l *ledger) created(key types.NamespacedName, uid types.UID) bool {
+// memory is what is known of a Module's deliveries, for one pass.
+func (l *ledger) memory(key types.NamespacedName) nodeplan.Memory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.read(key).carriers[uid].created
-}
-
-// waited is how long a carrier has been as it is, running or not.
-func (l *ledger) waited(key types.NamespacedName, uid types.UID) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen, ok := l.read(key).carriers[uid]
-	if !ok {
-		return 0
-	}
-	return l.clock.Since(seen.since)
+	a := l.read(key)
+	return nodeplan.Memory{Carriers: maps.Clone(a.carriers), Failures: maps.Clone(a.failures)}
 }
 
 // look notes the carriers that the pass sees and forgets all others.
-func (l *ledger) look(key types.NamespacedName, views []view) {
+func (l *ledger) look(key types.NamespacedName, nodes []nodeplan.Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known, seen := l.read(key).carriers, map[types.UID]sight{}
-	for i := range views {
-		for _, pod := range views[i].carriers {
+	known, seen := l.read(key).carriers, map[types.UID]nodeplan.Sight{}
+	for i := range nodes {
+		for _, pod := range nodes[i].Carriers {
 			now, ok := known[pod.UID]
-			if runs := delivery.Running(pod); !ok || now.runs != runs {
-				now.runs, now.since = runs, l.clock.Now()
+			if runs := delivery.Running(pod); !ok || now.Runs != runs {
+				now.Runs, now.Since = runs, l.clock.Now()
 			}
 			seen[pod.UID] = now
 		}
@@ -127,22 +96,19 @@ func (l *ledger) look(key types.NamespacedName, views []view) {
 	}
 }
 
-// fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long each time, up to 5 min.
-func (l *ledger) fail(key types.NamespacedName, node, image string, problem reasons.Problem, retry time.Time) {
+// fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long, up to 5
+// min.
+func (l *ledger) fail(key types.NamespacedName, at nodeplan.Place, problem reasons.Problem, retry time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := place{node, image}
-	f := l.at(key).failures[at]
-	f.problem, f.retry = problem, retry
-	f.rest = min(max(2*f.rest, firstRest), longRest)
-	f.at = l.clock.Now()
-	f.until = f.at.Add(f.rest)
-	l.at(key).failures[at] = f
-	delete(l.recalled[key], node)
+	failures, now := l.at(key).failures, l.clock.Now()
+	rest := min(max(2*failures[at].Rest, firstRest), longRest)
+	failures[at] = nodeplan.Failure{Problem: problem, At: now, Rest: rest, Until: now.Add(rest), Retry: retry}
+	delete(l.recalled[key], at.Node)
 }
 
-// recall takes over what is told of a Module's deliveries when the process sees it for the first time. What else is told
-// follows from each pass.
+// recall takes over what is told of a Module's deliveries when the process sees it for the first
+// time. What else is told follows from each pass.
 func (l *ledger) recall(key types.NamespacedName, told map[string]reasons.Problem) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,27 +118,13 @@ func (l *ledger) recall(key types.NamespacedName, told map[string]reasons.Proble
 	}
 }
 
-// resting reports whether the delivery failed too recently to try again, unless a retry was asked for since: requests are told apart by
-// their times, which are by clocks of people.
-func (l *ledger) resting(key types.NamespacedName, node, image string, retry time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f, ok := l.read(key).failures[place{node, image}]
-	return ok && l.clock.Now().Before(f.until) && !retry.After(f.retry)
-}
-
-// failed is when the delivery failed last; zero: it did not.
-func (l *ledger) failed(key types.NamespacedName, node, image string) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.read(key).failures[place{node, image}].at
-}
-
 // retain forgets failures but those with the images that nodes need now, by node.
 func (l *ledger) retain(key types.NamespacedName, needed map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.read(key).failures, func(at place, _ failure) bool { return at.image != needed[at.node] })
+	maps.DeleteFunc(l.read(key).failures, func(at nodeplan.Place, _ nodeplan.Failure) bool {
+		return at.Image != needed[at.Node]
+	})
 	maps.DeleteFunc(l.recalled[key], func(node string, _ reasons.Problem) bool { return needed[node] == "" })
 }
 
@@ -182,24 +134,21 @@ func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
 	defer l.mu.Unlock()
 	var next time.Duration
 	for _, f := range l.read(key).failures {
-		if left := f.until.Sub(l.clock.Now()); left > 0 && (next == 0 || left < next) {
+		if left := f.Until.Sub(l.clock.Now()); left > 0 && (next == 0 || left < next) {
 			next = left
 		}
 	}
 	return next
 }
 
-// problems are a Module's open failures by node, and under v1beta1.AllNodes the one that blocks all.
-func (l *ledger) problems(key types.NamespacedName, blocked *reasons.Problem) map[string]reasons.Problem {
+// problems are a Module's open failures by node.
+func (l *ledger) problems(key types.NamespacedName) map[string]reasons.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[string]reasons.Problem{}
 	maps.Copy(all, l.recalled[key])
 	for at, f := range l.read(key).failures {
-		all[at.node] = f.problem
-	}
-	if blocked != nil {
-		all[v1beta1.AllNodes] = *blocked
+		all[at.Node] = f.Problem
 	}
 	return all
 }
@@ -210,4 +159,31 @@ func (l *ledger) forget(key types.NamespacedName) {
 	defer l.mu.Unlock()
 	delete(l.modules, key)
 	delete(l.recalled, key)
+}
+
+// recollection is what a pass of a Module notes of its nodes for the next one. It is lost with the
+// process, which can only change nodes later, and costs no write. The zero value has nothing.
+type recollection[K comparable, V any] struct {
+	mu    sync.Mutex
+	noted map[types.NamespacedName]map[K]V
+}
+
+// of is what the last pass noted.
+func (r *recollection[K, V]) of(key types.NamespacedName) map[K]V {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.noted[key]
+}
+
+// note replaces what the last pass noted.
+func (r *recollection[K, V]) note(key types.NamespacedName, nodes map[K]V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noted == nil {
+		r.noted = map[types.NamespacedName]map[K]V{}
+	}
+	delete(r.noted, key)
+	if len(nodes) > 0 {
+		r.noted[key] = nodes
+	}
 }

@@ -16,11 +16,39 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/rollout"
 )
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+const running = "6.1.0-37-amd64"
+
+// given is a Module.
+func given() *v1beta1.Module {
+	return &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic", UID: "m", Generation: 1},
+		Spec: v1beta1.ModuleSpec{
+			Selector: map[string]string{"nic": "yes"},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe:       v1beta1.ModprobeSpec{ModuleName: "nic"},
+				KernelMappings: []v1beta1.KernelMapping{{Literal: running, ContainerImage: "r/nic:1"}},
+			}},
+		},
+	}
+}
+
+// selected is a Ready node that given selects.
+func selected(name string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": "yes"}},
+		Status: corev1.NodeStatus{
+			NodeInfo:   corev1.NodeSystemInfo{KernelVersion: running},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}
 
 func TestSlotsBoundNewCarriers(t *testing.T) {
 	key, other := types.NamespacedName{Namespace: "team", Name: "nic"}, types.NamespacedName{Name: "other"}
@@ -29,26 +57,33 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	if got := l.reserve(other, nodes(1), nil); len(got) != 0 {
 		t.Fatalf("granted %d to who asks for none", len(got))
 	}
-	pl := &planner{
-		snap: &snapshot{key: key, module: given()}, options: &Options{DeliveryMode: delivery.ModeImageVolume}, desired: desired.New(given()).With(desired.Images{}),
-		trusted: func(types.UID) bool { return false }, resting: func(string, string, time.Time) bool { return false },
-		failed: func(node, _ string) time.Time { return failed[node] }, now: noon, seen: &rollout.Sightings{},
-		waited: func(types.UID) time.Duration { return 0 }, drained: func(string) wait { return wait{} },
-	}
+	c := &Controller{ledger: l}
+	snap := &snapshot{Pass: nodeplan.Pass{Key: key, Module: given(), Wants: desired.New(given()).With(desired.Images{}), Now: noon}}
+	snap.Memory.Failures = map[nodeplan.Place]nodeplan.Failure{}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		v := emptyView()
-		v.name, v.node.Name, v.config = name, name, nil
-		pl.snap.nodes = append(pl.snap.nodes, v)
+		snap.nodes = append(snap.nodes, nodeplan.Node{Name: name, Node: selected(name)})
+		snap.Memory.Failures[nodeplan.Place{Node: name, Image: "r/nic:1"}] = nodeplan.Failure{At: failed[name]}
 	}
-	steps, working := pl.decideAll()
-	asking := pl.asking(steps)
-	p := pl.admit(steps, asking, l.reserve(key, working, names(asking)))
+	var aims []nodeplan.Aim
+	for i := range snap.nodes {
+		aims = append(aims, snap.Aim(&snap.nodes[i]))
+	}
+	p := &plan{snapshot: snap, plans: snap.Make(snap.nodes, aims, nil)}
+	c.admit(p)
 	var served []string
-	for i := range p.steps {
-		served = append(served, p.steps[i].view.name)
+	queued := 0
+	for i := range p.plans {
+		if s := p.plans[i].Step(); !s.Idle() {
+			served = append(served, s.Node.Name)
+		}
+		for _, h := range p.plans[i].Holds {
+			if h.By == nodeplan.Slots {
+				queued++
+			}
+		}
 	}
-	if diff := cmp.Diff([]string{"b", "c", "d"}, served); diff != "" || p.queued != 1 {
-		t.Errorf("queued %d; who never failed comes first, then whose failure is oldest (-want +got):\n%s", p.queued, diff)
+	if diff := cmp.Diff([]string{"b", "c", "d"}, served); diff != "" || queued != 1 {
+		t.Errorf("queued %d; who never failed comes first, then whose failure is oldest (-want +got):\n%s", queued, diff)
 	}
 	if got := l.reserve(other, nodes(1), nodes(1)); len(got) != 0 {
 		t.Errorf("granted %d of no free slots", len(got))
@@ -87,36 +122,39 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 	asked := noon.Add(-24 * time.Hour)
 	now := clocktesting.NewFakePassiveClock(noon)
 	l := newLedger(1, now)
-	key := types.NamespacedName{Namespace: "team", Name: "nic"}
+	key, at := types.NamespacedName{Namespace: "team", Name: "nic"}, nodeplan.Place{Node: "n", Image: "r/nic:1"}
+	rests := func(at nodeplan.Place, retry time.Time) bool {
+		return l.memory(key).Failures[at].Rests(now.Now(), retry)
+	}
 	problem := reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
-		l.fail(key, "n", "r/nic:1", problem, asked)
+		l.fail(key, at, problem, asked)
 		if got := l.nextRetry(key); got != want {
 			t.Errorf("rests %s, want %s", got, want)
 		}
-		if got := l.failed(key, "n", "r/nic:1"); !got.Equal(now.Now()) {
+		if got := l.memory(key).Failures[at].At; !got.Equal(now.Now()) {
 			t.Errorf("failed at %s, want now", got)
 		}
 		now.SetTime(now.Now().Add(want - time.Millisecond))
-		if !l.resting(key, "n", "r/nic:1", asked) || !l.resting(key, "n", "r/nic:1", time.Time{}) {
+		if !rests(at, asked) || !rests(at, time.Time{}) {
 			t.Error("tried too early")
 		}
-		if l.resting(key, "n", "r/nic:1", asked.Add(time.Second)) {
+		if rests(at, asked.Add(time.Second)) {
 			t.Error("somebody asked again, by a clock that is a day behind, and it rests")
 		}
 		now.SetTime(now.Now().Add(time.Millisecond))
-		if l.resting(key, "n", "r/nic:1", asked) {
+		if rests(at, asked) {
 			t.Error("rests too long")
 		}
 	}
-	if l.resting(key, "n", "r/nic:2", asked) || l.resting(key, "m", "r/nic:1", asked) {
+	if rests(nodeplan.Place{Node: "n", Image: "r/nic:2"}, asked) || rests(nodeplan.Place{Node: "m", Image: "r/nic:1"}, asked) {
 		t.Error("another image or another node does not rest")
 	}
-	if got := l.problems(key, nil)["n"]; got != problem {
+	if got := l.problems(key)["n"]; got != problem {
 		t.Errorf("problem %+v is shown until the delivery is made", got)
 	}
 	l.retain(key, map[string]string{"n": "r/nic:2"})
-	if len(l.problems(key, nil)) != 0 {
+	if len(l.problems(key)) != 0 {
 		t.Error("with another image the old failure is history")
 	}
 }
@@ -126,23 +164,21 @@ func TestTheLedgerForgets(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	l.create(key, "a")
 	l.create(key, "b")
-	l.look(key, []view{{carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
-	if l.created(key, "a") || !l.created(key, "b") {
+	l.look(key, []nodeplan.Node{{Carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
+	created := func(uid types.UID) bool { return l.memory(key).Carriers[uid].Created }
+	if created("a") || !created("b") {
 		t.Error("what no longer stands is forgotten, the rest is not")
 	}
 	l.forget(key)
-	if l.created(key, "b") {
+	if created("b") {
 		t.Error("a Module that left is forgotten")
 	}
 
 	// A pass of a Module that is gone asks all that any pass asks.
-	l.created(key, "b")
-	l.waited(key, "b")
-	l.resting(key, "n", "r/nic:1", time.Time{})
-	l.failed(key, "n", "r/nic:1")
+	l.memory(key)
 	l.retain(key, nil)
 	l.nextRetry(key)
-	l.problems(key, nil)
+	l.problems(key)
 	if granted := l.reserve(key, nil, nil); len(granted) != 0 || len(l.modules) != 0 {
 		t.Errorf("%d slots granted, %d accounts: looking at a Module that is gone makes it one again", len(granted), len(l.modules))
 	}
@@ -152,15 +188,16 @@ func TestWhenAPassComesAgain(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	c := &Controller{ledger: newLedger(1, clocktesting.NewFakePassiveClock(noon))}
 	cases := map[string]struct {
-		given plan
+		given nodeplan.Plan
 		then  time.Duration
 	}{
-		"nothing is open":           {plan{}, 0},
-		"a carrier may be left":     {plan{working: 1, patience: collectTime}, collectTime},
-		"somebody waits for a slot": {plan{working: 1, queued: 1}, slotDelay},
+		"nothing is open":           {nodeplan.Plan{}, 0},
+		"a carrier may be left":     {nodeplan.Plan{Delivery: nodeplan.Delivery{Works: true, Due: nodeplan.CollectTime}}, nodeplan.CollectTime},
+		"somebody waits for a slot": {nodeplan.Plan{Holds: []nodeplan.Hold{{By: nodeplan.Slots}}}, slotDelay},
 	}
 	for name, tc := range cases {
-		if got := c.again(key, &tc.given); got != tc.then {
+		p := &plan{snapshot: &snapshot{Pass: nodeplan.Pass{Key: key}}, plans: []nodeplan.Plan{tc.given}}
+		if got := c.again(p); got != tc.then {
 			t.Errorf("%s: %s, want %s", name, got, tc.then)
 		}
 	}

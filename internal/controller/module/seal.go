@@ -6,12 +6,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -19,50 +18,31 @@ import (
 )
 
 const (
-	// SealPolicy is the name of the ValidatingAdmissionPolicy, and of its binding, that seals carrier pods. Without it, anybody who may change
-	// pods could put code into a kernel.
+	// SealPolicy is the name of the ValidatingAdmissionPolicy, and of its binding, that seals
+	// carrier pods. Without it, anybody who may change pods could put code into a kernel.
 	SealPolicy = "drover-carriers"
-	// statusPolicy is the one that keeps each agent to its own node's status. Without it, one node could report for all.
+	// statusPolicy keeps each agent to its own node's status, so that none reports for others.
 	statusPolicy = "drover-agent-status"
-	// statusPolicyRest is how long the second counts as seen. It is asked for by name, past the cache, which holds one name of a kind.
+	// statusPolicyRest is how long the second counts as seen: the cache has but the first.
 	statusPolicyRest = time.Minute
 )
 
-// glance is when something was last seen to be right. The zero value has seen nothing.
-type glance struct {
-	mu   sync.Mutex
-	seen time.Time
-}
-
-// fresh reports whether that is recent.
-func (g *glance) fresh(clock clock.PassiveClock) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return !g.seen.IsZero() && clock.Since(g.seen) < statusPolicyRest
-}
-
-func (g *glance) note(clock clock.PassiveClock) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.seen = clock.Now()
-}
-
-// unsealed says why nothing may be delivered: a policy, or its binding, that is not there or does not deny.
+// unsealed says which policy, or binding, is missing or does not deny, or nil.
 func (c *Controller) unsealed(ctx context.Context) (*reasons.Problem, error) {
 	if problem, err := lacks(ctx, c.client, SealPolicy); problem != nil || err != nil {
 		return problem, err
 	}
-	if c.reports.fresh(c.options.Clock) {
+	if seen := c.reports.Load(); seen != nil && c.options.Clock.Since(*seen) < statusPolicyRest {
 		return nil, nil
 	}
 	problem, err := lacks(ctx, c.live, statusPolicy)
 	if problem == nil && err == nil {
-		c.reports.note(c.options.Clock)
+		c.reports.Store(ptr.To(c.options.Clock.Now()))
 	}
 	return problem, err
 }
 
-// lacks says what a policy of a name lacks in order to hold.
+// lacks says what a policy lacks, or nil.
 func lacks(ctx context.Context, r client.Reader, name string) (*reasons.Problem, error) {
 	refused := func(what string) *reasons.Problem {
 		return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "nothing is delivered: " + what + ": apply config/policies"}

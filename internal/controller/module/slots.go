@@ -11,28 +11,30 @@ import (
 )
 
 const (
-	// slotsPerNode bounds the carriers at work on one node, of all Modules: a node that comes with many of them leaves slots for others. A
-	// kubelet pulls images one by one unless it is told otherwise.
+	// slotsPerNode bounds the carriers at work on one node, of all Modules. A kubelet pulls images
+	// one by one unless it is told otherwise.
 	slotsPerNode = 10
-	// askedFor is how long a Module that got less than it asked for counts as one that waits. It asks again sooner.
+	// askedFor is how long a Module that got too little counts as waiting. It asks again sooner.
 	askedFor = time.Minute
 )
 
 // slots are a Module's part of the slots for deliveries.
 type slots struct {
-	// held are the nodes with a carrier at work.
-	held []string
-	// waiting counts what was asked for and not given, on nodes that had room for it; asked is when, and since is when the wait began: with
-	// the last slot that it got, or the first question.
+	// nodes are those with a carrier at work.
+	nodes []string
+	// waiting counts what was asked for and not given, on nodes that had room for it; asked is
+	// when, and since is when it last got a slot, or first asked.
 	waiting      int
 	asked, since time.Time
 }
 
-// reserve notes the nodes on which the Module has carriers at work, and gives it slots for more on those that it asks for, the first first.
-// It returns the nodes that got one. Passes of several Modules run at the same time: what one is given, no other is.
+// reserve notes the nodes on which the Module has carriers at work, and returns those of the nodes
+// it asks for, in their order, that get a slot. Passes of several Modules run at the same time:
+// what one gets, no other does.
 //
-// While others wait, a Module gets no more than its share: as many as each of them, but what they do not want. Nothing is taken away from a
-// Module that has more. Where there are more Modules than slots, those that have waited longest have a share.
+// While others wait, a Module gets no more than its share: as many as each of them, and what they
+// do not want. One that has more keeps it. Where there are more Modules than slots, those that have
+// waited longest get one.
 func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,11 +43,11 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 		return granted
 	}
 	mine, now := &l.at(key).slots, l.clock.Now()
-	mine.held = working
+	mine.nodes = working
 	free, on := l.max, map[string]int{}
 	for _, a := range l.modules {
-		free -= len(a.slots.held)
-		for _, node := range a.slots.held {
+		free -= len(a.slots.nodes)
+		for _, node := range a.slots.nodes {
 			on[node]++
 		}
 	}
@@ -58,7 +60,7 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 	for _, node := range asked[:most] {
 		granted[node] = true
 	}
-	mine.held = slices.Concat(working, asked[:most])
+	mine.nodes = slices.Concat(working, asked[:most])
 	if mine.waiting -= most; most > 0 {
 		mine.since = now
 	}
@@ -67,16 +69,16 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 
 func (s *slots) stale(now time.Time) bool { return now.Sub(s.asked) > askedFor }
 
-// wants is how many slots a Module would hold if it got all that it asks for.
+// wants is how many slots a Module would have if it got all that it asks for.
 func (s *slots) wants(now time.Time) int {
 	if s.stale(now) {
-		return len(s.held)
+		return len(s.nodes)
 	}
-	return len(s.held) + s.waiting
+	return len(s.nodes) + s.waiting
 }
 
-// share is how many of all slots are a Module's while others want some: those who want least get what they want, and the others the same
-// each of what is left. The lock must be held.
+// share is how many of all slots are a Module's while others want some: those who want least get
+// it, and the others the same each of what is left. The caller has the lock.
 func (l *ledger) share(key types.NamespacedName, now time.Time) int {
 	type claim struct {
 		key   types.NamespacedName

@@ -11,33 +11,13 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/nodeplan"
 )
-
-// OrdersFinalizer keeps a NodeModulesConfig while an order to unload stands in it, and so keeps the order: with the object,
-// a Module that is being deleted would lose what it waits for, and go while its kernel module is in the kernel. It comes
-// with the first such order and goes with the last, with the node, and while the CRDs leave.
-const OrdersFinalizer = "drover.dev/orders"
-
-// held reports whether the finalizer is there.
-func held(config *v1beta1.NodeModulesConfig) bool {
-	return config != nil && slices.Contains(config.Finalizers, OrdersFinalizer)
-}
-
-// holdable reports whether the finalizer may be asked for: to an object that is being deleted, none can be added.
-func holdable(config *v1beta1.NodeModulesConfig) bool {
-	return config == nil || config.DeletionTimestamp == nil || held(config)
-}
-
-// unloads reports whether an order to unload stands in the object.
-func unloads(config *v1beta1.NodeModulesConfig) bool {
-	return slices.ContainsFunc(config.Spec.Modules, func(e v1beta1.NodeModuleSpec) bool { return e.State == v1beta1.NodeModuleAbsent })
-}
 
 // operation is one line of a JSON patch (RFC 6902).
 type operation struct {
@@ -46,21 +26,22 @@ type operation struct {
 	Value string `json:"value,omitempty"`
 }
 
-// remove takes the entry out, and the finalizer when it was the last order to unload. An object in which nothing else
-// stands goes too, as it was read: another Module's entry that came since is a conflict.
-func (c *Controller) remove(ctx context.Context, s step) error {
-	config := s.view.config.DeepCopy()
+// remove takes the order out, and the finalizer with the last order to unload. An object without
+// anything else goes too, as it was read: an order that came since is a conflict.
+func (c *Controller) remove(ctx context.Context, s nodeplan.Step) error {
+	config := s.Node.Config.DeepCopy()
 	var patch []operation
-	if i := slices.IndexFunc(config.Spec.Modules, s.concerns); i >= 0 {
-		patch = append(patch, takeEntry(config, i)...)
+	ours := func(o v1beta1.NodeModuleSpec) bool { return o.Namespace == s.Key.Namespace && o.Name == s.Key.Name }
+	if i := slices.IndexFunc(config.Spec.Modules, ours); i >= 0 {
+		patch = append(patch, takeOrder(config, i)...)
 		config.Spec.Modules = slices.Delete(config.Spec.Modules, i, i+1)
 	}
-	patch = append(patch, takeLabels(config, s.key)...)
-	if !unloads(config) {
+	patch = append(patch, takeLabels(config, s.Key)...)
+	if !nodeplan.Unloads(config) {
 		patch = append(patch, takeFinalizer(config)...)
 	}
-	last := bare(config)
-	if last && !held(config) {
+	last := nodeplan.Bare(config)
+	if last && !nodeplan.Finalized(config) {
 		return kube.DeleteUnchanged(ctx, c.client, config)
 	}
 	owner, err := c.takeOwner(ctx, s, config)
@@ -74,23 +55,24 @@ func (c *Controller) remove(ctx context.Context, s step) error {
 }
 
 // free takes the finalizer off.
-func (c *Controller) free(ctx context.Context, s step) error {
-	config := s.view.config.DeepCopy()
+func (c *Controller) free(ctx context.Context, s nodeplan.Step) error {
+	config := s.Node.Config.DeepCopy()
 	return c.strip(ctx, s, config, takeFinalizer(config))
 }
 
-// strip takes something out of the object as it was read, whoever owns it, and leaves in config what the API server
-// answered. An apply that leaves an entry out would keep what others own of it, after a restore from a backup for example:
-// an entry without a state, which orders a load.
-func (c *Controller) strip(ctx context.Context, s step, config *v1beta1.NodeModulesConfig, patch []operation) error {
+// strip takes something out of the object as it was read, whoever owns it, and leaves in config
+// what the API server answered. An apply without the order would keep what others own of it, after
+// a restore from a backup for example: an order without a state, which is one to load.
+func (c *Controller) strip(ctx context.Context, s nodeplan.Step, config *v1beta1.NodeModulesConfig, patch []operation) error {
 	patch = slices.Insert(patch, 0, operation{Op: "test", Path: "/metadata/resourceVersion", Value: config.ResourceVersion})
 	text, err := json.Marshal(patch)
 	if err != nil {
 		return fmt.Errorf("encode patch of NodeModulesConfig %s: %w", config.Name, err)
 	}
-	err = c.client.Patch(ctx, config, client.RawPatch(types.JSONPatchType, text), kube.ModuleOwner(s.key.Namespace, s.key.Name))
+	err = c.client.Patch(ctx, config, client.RawPatch(types.JSONPatchType, text), kube.ModuleOwner(s.Key.Namespace, s.Key.Name))
 	if unfit(err) {
-		err = apierrors.NewConflict(schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "nodemodulesconfigs"}, config.Name, err)
+		resource := v1beta1.GroupVersion.WithResource("nodemodulesconfigs").GroupResource()
+		err = apierrors.NewConflict(resource, config.Name, err)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("take orders out of NodeModulesConfig %s: %w", config.Name, err)
@@ -98,11 +80,11 @@ func (c *Controller) strip(ctx context.Context, s step, config *v1beta1.NodeModu
 	return nil
 }
 
-func takeEntry(config *v1beta1.NodeModulesConfig, i int) []operation {
-	e, at := &config.Spec.Modules[i], fmt.Sprintf("/spec/modules/%d", i)
+func takeOrder(config *v1beta1.NodeModulesConfig, i int) []operation {
+	o, at := &config.Spec.Modules[i], fmt.Sprintf("/spec/modules/%d", i)
 	return []operation{
-		{Op: "test", Path: at + "/namespace", Value: e.Namespace},
-		{Op: "test", Path: at + "/name", Value: e.Name},
+		{Op: "test", Path: at + "/namespace", Value: o.Namespace},
+		{Op: "test", Path: at + "/name", Value: o.Name},
 		{Op: "remove", Path: at},
 	}
 }
@@ -119,18 +101,18 @@ func takeLabels(config *v1beta1.NodeModulesConfig, key types.NamespacedName) []o
 }
 
 func takeFinalizer(config *v1beta1.NodeModulesConfig) []operation {
-	i := slices.Index(config.Finalizers, OrdersFinalizer)
+	i := slices.Index(config.Finalizers, nodeplan.OrdersFinalizer)
 	if i < 0 {
 		return nil
 	}
 	at := fmt.Sprintf("/metadata/finalizers/%d", i)
-	return []operation{{Op: "test", Path: at, Value: OrdersFinalizer}, {Op: "remove", Path: at}}
+	return []operation{{Op: "test", Path: at, Value: nodeplan.OrdersFinalizer}, {Op: "remove", Path: at}}
 }
 
-// takeOwner takes out what metadata.managedFields says of the Module's field owner: the rest that it owns, the owner reference, each Module owns
-// too, and the entry would stay for ever. The cache does not hold these fields. An object that is not as it was read has none: the patch is
-// refused then.
-func (c *Controller) takeOwner(ctx context.Context, s step, config *v1beta1.NodeModulesConfig) ([]operation, error) {
+// takeOwner takes the Module's field owner out of metadata.managedFields: it owns the owner
+// reference, too, as each Module does, and would be listed for ever. The cache lacks these fields.
+// None are taken out of an object that is not as it was read: the patch is refused then.
+func (c *Controller) takeOwner(ctx context.Context, s nodeplan.Step, config *v1beta1.NodeModulesConfig) ([]operation, error) {
 	now := &v1beta1.NodeModulesConfig{}
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(config), now); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("get NodeModulesConfig %s: %w", config.Name, err)
@@ -139,7 +121,7 @@ func (c *Controller) takeOwner(ctx context.Context, s step, config *v1beta1.Node
 		return nil, nil
 	}
 	var patch []operation
-	owner := string(kube.ModuleOwner(s.key.Namespace, s.key.Name))
+	owner := string(kube.ModuleOwner(s.Key.Namespace, s.Key.Name))
 	for i := len(now.ManagedFields) - 1; i >= 0; i-- {
 		if now.ManagedFields[i].Manager == owner {
 			patch = append(patch, operation{Op: "remove", Path: fmt.Sprintf("/metadata/managedFields/%d", i)})
@@ -148,7 +130,7 @@ func (c *Controller) takeOwner(ctx context.Context, s step, config *v1beta1.Node
 	return patch, nil
 }
 
-// unfit reports whether a JSON patch was refused because a test in it failed: the object is not as it was read. The API
+// unfit reports whether a test in a JSON patch failed: the object is not as it was read. The API
 // server answers that as it does an invalid object, but names no field.
 func unfit(err error) bool {
 	var status apierrors.APIStatus

@@ -15,61 +15,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/drain"
 	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/nodeplan"
 )
 
-const (
-	// maxPods is how many pods a message about a drain names.
-	maxPods = 3
-	// evictTime bounds the evictions of one pass: a webhook that is slow keeps the Module's other nodes waiting for no longer.
-	evictTime = 15 * time.Second
-	// ending and unasked are said of a pod.
-	ending, unasked = "is ending", "not asked yet"
-)
+// evictTime bounds the evictions of one pass: a slow webhook must not stop other nodes.
+const evictTime = 15 * time.Second
 
-// vacancy is a node that is being emptied, or freed of holders, or whose cordon ends.
+// vacancy is a node that is emptied, or freed of pods, or whose cordon ends.
 type vacancy struct {
-	step *step
-	// refused is what the API server said to the cordon, or to the question for the pods.
-	refused string
-	// outdated: somebody wrote the node meanwhile.
-	outdated bool
-	// kept: nobody is evicted, for one of the pods is not to be, or is waited for.
-	kept bool
-	pods []evictee
+	plan *nodeplan.Plan
+	nodeplan.Vacancy
 }
 
-// evictee is a pod that has to leave.
-type evictee struct {
-	pod *corev1.Pod
-	// said is what it waits for, and refused that it is not allowed to go. Nothing is said of one that is gone.
-	said    string
-	refused bool
-}
-
-// vacate empties the nodes whose turn it is, and evicts who holds a kernel module that shall go. A node that is not empty keeps its order. What is
-// refused is told of its node and stops no other; the error is about the pass itself.
+// vacate empties the nodes whose turn it is, and evicts pods that hold a kernel module which is to
+// go. What keeps a node from its change is a hold of its plan and stops no other; the error is
+// about the pass itself.
 func (c *Controller) vacate(ctx context.Context, p *plan) error {
 	var nodes []*vacancy
-	for i := range p.steps {
-		if s := &p.steps[i]; s.empty || s.evict || s.uncordon {
-			nodes = append(nodes, &vacancy{step: s})
+	for i := range p.plans {
+		if d := &p.plans[i].Drain; d.Empty || len(d.Evict) > 0 || d.Uncordon {
+			nodes = append(nodes, &vacancy{plan: &p.plans[i]})
 		}
 	}
-	if err := kube.Each(ctx, c.options.Parallelism, nodes, c.prepare); err != nil {
+	prepare := func(ctx context.Context, v *vacancy) error { return c.prepare(ctx, p.Key, v) }
+	if err := kube.Each(ctx, c.options.Parallelism, nodes, prepare); err != nil {
 		return fmt.Errorf("prepare nodes for their turn: %w", err)
 	}
-	var pods []*evictee
+	tried := map[*nodeplan.Plan]*nodeplan.Vacancy{}
+	var pods []*nodeplan.Leaver
 	for _, v := range nodes {
-		for i := range v.pods {
-			if e := &v.pods[i]; drain.Leaving(e.pod) {
-				e.said = ending
-			} else if !v.kept {
-				pods = append(pods, e)
+		tried[v.plan] = &v.Vacancy
+		for i := range v.Pods {
+			if l := &v.Pods[i]; !v.Kept && !drain.Leaving(l.Pod) {
+				pods = append(pods, l)
 			}
 		}
 	}
@@ -79,82 +59,61 @@ func (c *Controller) vacate(ctx context.Context, p *plan) error {
 	if err := kube.Each(bounded, c.options.Parallelism, pods, c.evict); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("evict pods: %w", err)
 	}
-	c.drains.keep(p.key, nodes, p.hold)
-	now := c.options.Clock.Now()
-	for _, v := range nodes {
-		told := v.settle(p, c.drains.late(p.key, v, now))
-		if v.step.empty && told != nil {
-			c.drains.pass(p.key, v, now, told)
+	now, waits := c.options.Clock.Now(), map[string]nodeplan.Wait{}
+	for i := range p.plans {
+		pl := &p.plans[i]
+		hold, wait := pl.Vacated(tried[pl], p.Memory.Drains[pl.Node.Name], now)
+		if hold != nil {
+			pl.Holds = append(pl.Holds, *hold)
+		}
+		if wait != (nodeplan.Wait{}) {
+			waits[pl.Node.Name] = wait
 		}
 	}
+	c.drains.note(p.Key, waits)
 	return nil
 }
 
-// prepare lists who has to leave a node and brings its cordon about. No node is cordoned that cannot be emptied.
-func (c *Controller) prepare(ctx context.Context, v *vacancy) error {
-	s := v.step
-	if s.empty || s.evict {
-		pods, err := c.inTheWay(ctx, s)
-		if err != nil {
-			v.refused = err.Error()
+// prepare lists who has to leave a node, and cordons it unless it cannot be emptied.
+func (c *Controller) prepare(ctx context.Context, key types.NamespacedName, v *vacancy) error {
+	d, node := &v.plan.Drain, v.plan.Node.Name
+	if d.Empty || len(d.Evict) > 0 {
+		var pods corev1.PodList
+		// The cache holds only what is made for Modules.
+		if err := c.live.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+			v.Refused = fmt.Sprintf("list the pods of node %s: %v", node, err)
 			return ctx.Err()
 		}
-		if spared := v.judge(pods); spared && s.empty {
+		v.Vacancy = d.Vacancy(slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !d.InTheWay(node, &pod) }))
+		if v.Spared && d.Empty {
 			return ctx.Err()
 		}
 	}
 	change, what := drain.Uncordon, "the cordon cannot be taken back"
-	if s.empty {
+	if d.Empty {
 		change, what = drain.Cordon, "the node cannot be cordoned"
 	}
-	if s.empty || s.uncordon {
-		err := c.mark(ctx, s, change)
-		if v.outdated = apierrors.IsConflict(err); err != nil && !v.outdated {
-			v.refused = what + ": " + err.Error()
+	if d.Empty || d.Uncordon {
+		err := c.mark(ctx, key, node, change)
+		if v.Outdated = apierrors.IsConflict(err); err != nil && !v.Outdated {
+			v.Refused = what + ": " + err.Error()
 		}
-		v.kept = v.kept || s.empty && err != nil
+		v.Kept = v.Kept || d.Empty && err != nil
 	}
 	return ctx.Err()
 }
 
-// judge notes what becomes of the pods that are in the way, and reports whether one of them is not to be evicted.
-func (v *vacancy) judge(pods []corev1.Pod) (spared bool) {
-	for i := range pods {
-		e := evictee{pod: &pods[i], said: unasked}
-		if verdict, why := drain.Judge(e.pod, v.step.options); verdict != drain.Evict {
-			e.said, e.refused, v.kept = why, verdict == drain.Spare, true
-			spared = spared || e.refused
-		}
-		v.pods = append(v.pods, e)
-	}
-	return spared
-}
-
-// inTheWay are the pods that have to leave. What the agent names counts only if it runs on the agent's own node.
-func (c *Controller) inTheWay(ctx context.Context, s *step) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	// The cache holds only what is made for Modules.
-	if err := c.live.List(ctx, &pods, client.MatchingFields{"spec.nodeName": s.view.name}); err != nil {
-		return nil, fmt.Errorf("list the pods of node %s: %w", s.view.name, err)
-	}
-	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		name := pod.Namespace + "/" + pod.Name
-		named := s.empty || slices.Contains(s.consumers, name) || s.view.attempt != nil && slices.Contains(s.view.attempt.Holders, name)
-		return !named || pod.Spec.NodeName != s.view.name || !drain.Goes(&pod)
-	}), nil
-}
-
-// evict asks for a pod's eviction and notes what came of it: a refusal is no error, and is asked again by the next pass.
-func (c *Controller) evict(ctx context.Context, e *evictee) error {
+// evict asks for a pod's eviction and notes the answer. The next pass asks again.
+func (c *Controller) evict(ctx context.Context, l *nodeplan.Leaver) error {
 	eviction := &policyv1.Eviction{}
-	eviction.Name, eviction.Namespace = e.pod.Name, e.pod.Namespace
-	switch err := c.client.SubResource("eviction").Create(ctx, e.pod, eviction); {
+	eviction.Name, eviction.Namespace = l.Pod.Name, l.Pod.Namespace
+	switch err := c.client.SubResource("eviction").Create(ctx, l.Pod, eviction); {
 	case err == nil:
-		e.said = ending
+		l.Said = nodeplan.Ending
 	case apierrors.IsNotFound(err):
-		e.said = ""
+		l.Said = ""
 	case ctx.Err() == nil:
-		e.said, e.refused = refusalOf(err), true
+		l.Said, l.Refused = refusalOf(err), true
 	}
 	return ctx.Err()
 }
@@ -173,84 +132,18 @@ func refusalOf(err error) string {
 	return text
 }
 
-// open reports whether something keeps the node from its change.
-func (v *vacancy) open() bool { return v.refused != "" || v.outdated || len(v.pods) > 0 }
-
-// settle puts what came of it into the plan, and returns what is told of the node, or nil.
-func (v *vacancy) settle(p *plan, late bool) *reasons.Problem {
-	s := v.step
-	s.uncordon = false
-	if !v.open() {
-		return nil
-	}
-	p.draining = true
-	if s.empty && !s.restores {
-		s.request, s.write = nil, nil
-	}
-	problem := v.problem(late)
-	if problem != nil {
-		if p.holders == nil {
-			p.holders = map[string]reasons.Problem{}
-		}
-		p.holders[s.view.name] = *problem
-	}
-	return problem
-}
-
-// problem is what keeps a node from being emptied, refusals first; nil: nothing that is worth telling.
-// What has taken longer than spec.rollout.drainOptions.timeout counts as one.
-func (v *vacancy) problem(late bool) *reasons.Problem {
-	if v.refused != "" {
-		return &reasons.Problem{Reason: v1beta1.ReasonDrainBlocked, Message: "spec.rollout.drain: " + v.refused}
-	}
-	var waits, refused []string
-	for i := range v.pods {
-		switch e := &v.pods[i]; {
-		case e.refused:
-			refused = append(refused, e.text())
-		case e.said != "":
-			waits = append(waits, e.text())
-		}
-	}
-	slices.Sort(waits)
-	slices.Sort(refused)
-	pods := words.List(slices.Concat(refused, waits), maxPods)
-	if pods == "" {
-		return nil
-	}
-	since := ""
-	if late {
-		since = ", for longer than " + v.timeout().String()
-	}
-	problem := &reasons.Problem{
-		Reason: v1beta1.ReasonInUse, Message: "spec.rollout.drain waits for pods to leave" + since + ": " + pods,
-	}
-	if late || len(refused) > 0 {
-		problem.Reason = v1beta1.ReasonDrainBlocked
-	}
-	return problem
-}
-
-// timeout is how long the pods may take.
-func (v *vacancy) timeout() time.Duration {
-	if t := v.step.options.Timeout; t != nil {
-		return t.Duration
-	}
-	return v1beta1.DefaultDrainTimeout
-}
-
-func (e *evictee) text() string { return e.pod.Namespace + "/" + e.pod.Name + " (" + e.said + ")" }
-
 // mark changes a node's cordon, in a write that says for whom.
-func (c *Controller) mark(ctx context.Context, s *step, change func(*corev1.Node, types.NamespacedName) ([]byte, error)) error {
+func (c *Controller) mark(
+	ctx context.Context, key types.NamespacedName, name string, change func(*corev1.Node, types.NamespacedName) ([]byte, error),
+) error {
 	node := &corev1.Node{}
 	// The cache keeps little of nodes, and the cordon is decided on what stands now.
-	if err := c.live.Get(ctx, client.ObjectKey{Name: s.view.name}, node); apierrors.IsNotFound(err) {
+	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, node); apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("get node: %w", err)
 	}
-	patch, err := change(node, s.key)
+	patch, err := change(node, key)
 	if patch == nil || err != nil {
 		return err
 	}

@@ -29,18 +29,18 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/delivery"
 	"github.com/drover-project/drover/internal/facts"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/placement"
 	"github.com/drover-project/drover/internal/strikes"
 )
 
 const (
-	// settle is how long an event waits for others like it: a pass looks at all nodes, so that a burst of N changes
-	// should cost a few passes, not N.
+	// settle is how long an event waits for others like it: a pass looks at all nodes.
 	settle = 200 * time.Millisecond
 	// firstBackoff and longBackoff bound the pause after a pass that failed.
 	firstBackoff = 50 * time.Millisecond
 	longBackoff  = 30 * time.Second
-	// passTimeout ends a pass that hangs, for example on a cache that has lost its API server.
+	// passTimeout ends a pass that hangs, as on a cache that has lost its API server.
 	passTimeout = 5 * time.Minute
 	// workers is how many Modules are worked on at the same time.
 	workers = 4
@@ -48,13 +48,19 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
+func enqueue(q queue, module types.NamespacedName) {
+	q.AddAfter(reconcile.Request{NamespacedName: module}, settle)
+}
+
 // SetupWithManager registers the controller and its watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("module").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: moduleChanged})).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.nodeCreated, UpdateFunc: c.nodeUpdated, DeleteFunc: c.nodeDeleted}).
-		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{CreateFunc: c.configCreated, UpdateFunc: c.configUpdated, DeleteFunc: c.configDeleted}).
+		Watches(&v1beta1.NodeModulesConfig{}, handler.Funcs{
+			CreateFunc: c.configCreated, UpdateFunc: c.configUpdated, DeleteFunc: c.configDeleted,
+		}).
 		Watches(&corev1.Pod{}, handler.Funcs{CreateFunc: carrierCreated, UpdateFunc: carrierUpdated, DeleteFunc: carrierDeleted}).
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
@@ -89,7 +95,7 @@ func (c *Controller) nodeCreated(ctx context.Context, e event.CreateEvent, q que
 }
 
 func (c *Controller) nodeDeleted(ctx context.Context, e event.DeleteEvent, q queue) {
-	// The finalizer on what is left of the node's NodeModulesConfig goes by a pass, of a Module that is gone, too.
+	// A pass takes the finalizer off its NodeModulesConfig, also for a Module that is gone.
 	c.enqueueOrdered(ctx, q, e.Object.GetName())
 	// A Module that is leaving may wait for exactly this node.
 	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return m.DeletionTimestamp != nil || nodeConcerns(m, e.Object) })
@@ -112,7 +118,8 @@ func (c *Controller) nodeUpdated(ctx context.Context, e event.UpdateEvent, q que
 		return
 	}
 	if !equality.Semantic.DeepEqual(before.Labels, now.Labels) {
-		// Most label changes are our own ready labels: only who gains or loses the node, or its version label, is concerned.
+		// Most label changes are our own ready labels: only who gains or loses the node, or its
+		// version label, is concerned.
 		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool {
 			version := v1beta1.VersionWorkerLabel(m.Namespace, m.Name)
 			return placement.Eligible(m, before) != placement.Eligible(m, now) || before.Labels[version] != now.Labels[version]
@@ -154,25 +161,25 @@ func (c *Controller) configUpdated(ctx context.Context, e event.UpdateEvent, q q
 	}
 }
 
-// configDeleted brings the entries of all Modules back: of those that it named and of those that select its node.
+// configDeleted queues the Modules that it named and those that select its node.
 func (c *Controller) configDeleted(ctx context.Context, e event.DeleteEvent, q queue) {
 	c.enqueueChanged(ctx, q, e.Object, nil)
 	node := &corev1.Node{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: e.Object.GetName()}, node, client.DisableReadYourWritesConsistency); err != nil {
-		// No such node: nothing to bring back. Anything else is read again with the node's next event.
+		// Without a node, there is nothing to write. Any other error ends with its next event.
 		return
 	}
 	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return placement.Selects(m, node) })
 }
 
-// enqueueChanged queues the Modules whose part of a NodeModulesConfig changed. What only the node's status names counts where there is such
-// a Module: a node that makes up names costs nothing.
+// enqueueChanged queues the Modules whose part of a NodeModulesConfig changed. What only the node's
+// status names counts if there is such a Module: a node that makes up names costs nothing.
 func (c *Controller) enqueueChanged(ctx context.Context, q queue, before, now client.Object) {
 	was, _ := before.(*v1beta1.NodeModulesConfig)
 	is, _ := now.(*v1beta1.NodeModulesConfig)
 	for key, ordered := range facts.Changed(was, is) {
 		if ordered || c.known(ctx, key) {
-			q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+			enqueue(q, key)
 		}
 	}
 }
@@ -182,21 +189,34 @@ func (c *Controller) known(ctx context.Context, key types.NamespacedName) bool {
 	return !apierrors.IsNotFound(c.client.Get(ctx, key, &v1beta1.Module{}, client.DisableReadYourWritesConsistency))
 }
 
+// struckBy are the strikes that a NodeModulesConfig reports.
+func struckBy(object client.Object) []strikes.Strike {
+	if config, ok := object.(*v1beta1.NodeModulesConfig); ok {
+		return strikes.Reported(config)
+	}
+	return nil
+}
+
+// configs are all NodeModulesConfigs, for an event. A handler has nobody to return an error to.
+func (c *Controller) configs(ctx context.Context) []v1beta1.NodeModulesConfig {
+	var all v1beta1.NodeModulesConfigList
+	if err := c.client.List(ctx, &all, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		log.FromContext(ctx).Error(err, "List NodeModulesConfigs for an event")
+	}
+	return all.Items
+}
+
 // enqueueStruck queues the Modules that strikes are reported of: a verdict changes for no other.
 func (c *Controller) enqueueStruck(ctx context.Context, q queue) {
-	var configs v1beta1.NodeModulesConfigList
-	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		log.FromContext(ctx).Error(err, "List NodeModulesConfigs for an event")
-		return
-	}
+	configs := c.configs(ctx)
 	struck := map[types.NamespacedName]bool{}
-	for i := range configs.Items {
-		for _, s := range strikes.Reported(&configs.Items[i]) {
+	for i := range configs {
+		for _, s := range strikes.Reported(&configs[i]) {
 			struck[s.Module] = true
 		}
 	}
 	for key := range struck {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		enqueue(q, key)
 	}
 }
 
@@ -206,12 +226,12 @@ func carrierCreated(_ context.Context, e event.CreateEvent, q queue) { enqueueCa
 func carrierDeleted(_ context.Context, e event.DeleteEvent, q queue) {
 	enqueueCarrier(q, e.Object)
 	if labels := e.Object.GetLabels(); labels[v1beta1.RoleLabel] == roleDRA {
-		key := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: labels[v1beta1.ModuleNameLabel]}
-		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		enqueue(q, types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: labels[v1beta1.ModuleNameLabel]})
 	}
 }
 
-// carrierUpdated lets through what changes a plan: a carrier that begins to go, ends, or gains or loses a problem.
+// carrierUpdated lets through what changes a plan: a carrier that begins to go, ends, or gains or
+// loses a problem.
 func carrierUpdated(_ context.Context, e event.UpdateEvent, q queue) {
 	before, okBefore := e.ObjectOld.(*corev1.Pod)
 	now, okNow := e.ObjectNew.(*corev1.Pod)
@@ -227,7 +247,7 @@ func carrierUpdated(_ context.Context, e event.UpdateEvent, q queue) {
 
 func enqueueCarrier(q queue, pod client.Object) {
 	if delivery.IsCarrier(pod) {
-		q.AddAfter(reconcile.Request{NamespacedName: carrierOf(pod)}, settle)
+		enqueue(q, carrierOf(pod))
 	}
 }
 
@@ -236,20 +256,17 @@ func (c *Controller) everyModule(ctx context.Context, _ client.Object) []reconci
 	return c.requests(ctx, func(*v1beta1.Module) bool { return true })
 }
 
-// modulesOfDefinition is for our own CRDs only. Objects that a finalizer holds may name Modules that are gone already.
+// modulesOfDefinition is for our own CRDs only. Objects that a finalizer holds may name Modules
+// that are gone already.
 func (c *Controller) modulesOfDefinition(ctx context.Context, crd client.Object) []reconcile.Request {
 	if !slices.Contains(crdNames, crd.GetName()) {
 		return nil
 	}
 	requests := c.everyModule(ctx, crd)
-	var configs v1beta1.NodeModulesConfigList
-	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		log.FromContext(ctx).Error(err, "List NodeModulesConfigs for an event")
-		return requests
-	}
-	for i := range configs.Items {
-		if held(&configs.Items[i]) {
-			for key := range facts.Changed(nil, &configs.Items[i]) {
+	configs := c.configs(ctx)
+	for i := range configs {
+		if nodeplan.Finalized(&configs[i]) {
+			for key := range facts.Changed(nil, &configs[i]) {
 				requests = append(requests, reconcile.Request{NamespacedName: key})
 			}
 		}
@@ -259,14 +276,13 @@ func (c *Controller) modulesOfDefinition(ctx context.Context, crd client.Object)
 
 func (c *Controller) enqueueModules(ctx context.Context, q queue, concerned func(*v1beta1.Module) bool) {
 	for _, request := range c.requests(ctx, concerned) {
-		q.AddAfter(request, settle)
+		enqueue(q, request.NamespacedName)
 	}
 }
 
 func (c *Controller) requests(ctx context.Context, concerned func(*v1beta1.Module) bool) []reconcile.Request {
 	var modules v1beta1.ModuleList
 	if err := c.client.List(ctx, &modules, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		// A handler has nobody to return to. The cache fails only when the process ends.
 		log.FromContext(ctx).Error(err, "List Modules for an event")
 		return nil
 	}
@@ -277,4 +293,48 @@ func (c *Controller) requests(ctx context.Context, concerned func(*v1beta1.Modul
 		}
 	}
 	return requests
+}
+
+// claimChanged queues the Modules whose driver a claim is about.
+func (c *Controller) claimChanged(ctx context.Context, q queue, objects ...client.Object) {
+	drivers := map[string]bool{}
+	for _, object := range objects {
+		claim, ok := object.(*resourcev1.ResourceClaim)
+		if !ok || claim.Status.Allocation == nil {
+			continue
+		}
+		for i := range claim.Status.Allocation.Devices.Results {
+			drivers[claim.Status.Allocation.Devices.Results[i].Driver] = true
+		}
+	}
+	if len(drivers) > 0 {
+		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return m.Spec.DRA != nil && drivers[m.Spec.DRA.DriverName] })
+	}
+}
+
+// claimEvents lets through what begins or ends that pods hold devices.
+func (c *Controller) claimEvents() handler.Funcs {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { c.claimChanged(ctx, q, e.Object) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { c.claimChanged(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, okBefore := e.ObjectOld.(*resourcev1.ResourceClaim)
+			now, okNow := e.ObjectNew.(*resourcev1.ResourceClaim)
+			if okBefore && okNow && (len(before.Status.ReservedFor) > 0) != (len(now.Status.ReservedFor) > 0) {
+				c.claimChanged(ctx, q, before, now)
+			}
+		},
+	}
+}
+
+// imageEvents queues the Module of an image that is made, or fails to be.
+func imageEvents() handler.Funcs {
+	add := func(q queue, object client.Object) {
+		enqueue(q, types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1beta1.ModuleNameLabel]})
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(q, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(q, e.Object) },
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/controller/module"
+	"github.com/drover-project/drover/internal/nodeplan"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -135,7 +135,7 @@ func TestLabelsThatFlap(t *testing.T) {
 	w.quiet(m)
 	w.clock.SetTime(w.clock.Now().Add(rollout.DeselectGracePeriod))
 	w.pass(m)
-	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != module.ReasonDeselected {
+	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent || e.Reason != nodeplan.ReasonDeselected {
 		t.Errorf("entry %+v: the node has not been selected for long enough", e)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package module
+package nodeplan
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ import (
 )
 
 func TestPlanForANode(t *testing.T) {
-	order := wish(t)
+	order := aimed(t)
 	id := order.Delivery.ID
 	other := func(change func(*v1beta1.Module)) func(*scene) {
 		return func(s *scene) { change(s.module) }
@@ -30,26 +30,26 @@ func TestPlanForANode(t *testing.T) {
 			for _, c := range change {
 				c(e)
 			}
-			s.view.config.Spec.Modules = append(s.view.config.Spec.Modules, *e)
+			s.node.Config.Spec.Modules = append(s.node.Config.Spec.Modules, *e)
 			if e.State == v1beta1.NodeModuleAbsent {
-				s.view.config.Finalizers = []string{OrdersFinalizer}
+				s.node.Config.Finalizers = []string{OrdersFinalizer}
 			}
 		}
 	}
 	absentEntry := func(e *v1beta1.NodeModuleSpec) { e.State, e.Reason = v1beta1.NodeModuleAbsent, "Deleted" }
 	neighbour := func(s *scene) {
-		s.view.config.Spec.Modules = append(s.view.config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "fs"}})
+		s.node.Config.Spec.Modules = append(s.node.Config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "fs"}})
 	}
 	live := func(s *scene) {
-		s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{
+		s.node.Config.Status.Modules = []v1beta1.NodeModuleStatus{{
 			ModuleItem: order.ModuleItem, Config: &order.Config, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
 		}}
 	}
-	foreign := func(s *scene) { live(s); s.view.config.Status.Modules[0].Observed = nil }
-	holding := func(s *scene) { s.view.config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: id}} }
+	foreign := func(s *scene) { live(s); s.node.Config.Status.Modules[0].Observed = nil }
+	holding := func(s *scene) { s.node.Config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: id}} }
 	attempt := func(state v1beta1.AttemptState) func(*scene) {
 		return func(s *scene) {
-			s.view.config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: state}}
+			s.node.Config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: state}}
 		}
 	}
 	carrier := func(uid types.UID, change ...func(*corev1.Pod)) func(*scene) {
@@ -58,7 +58,7 @@ func TestPlanForANode(t *testing.T) {
 			for _, c := range change {
 				c(pod)
 			}
-			s.view.carriers = append(s.view.carriers, pod)
+			s.node.Carriers = append(s.node.Carriers, pod)
 		}
 	}
 	runs := func(p *corev1.Pod) {
@@ -71,8 +71,8 @@ func TestPlanForANode(t *testing.T) {
 	pausedModule, pausedEntry := annotated(v1beta1.PausedAnnotation, ""), func(e *v1beta1.NodeModuleSpec) { e.Paused = true }
 	askedModule := annotated(v1beta1.RetryAnnotation, noon.Format(time.RFC3339))
 	askedEntry := func(e *v1beta1.NodeModuleSpec) { e.Retry = &metav1.Time{Time: noon.Local()} }
-	deselected := func(s *scene) { s.view.node.Labels = nil }
-	unmapped := func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }
+	deselected := func(s *scene) { s.node.Node.Labels = nil }
+	unmapped := func(s *scene) { s.node.Node.Status.NodeInfo.KernelVersion = "5.4" }
 	unwanted := func(d time.Duration) func(*scene) { return func(s *scene) { s.unwanted = noon.Add(-d) } }
 	struck := func(s *scene) { s.verdict.Held = map[string]strikes.Strike{id: {Node: "other"}} }
 	outside := func(s *scene) { s.verdict.Excuse = map[string]time.Time{"n": noon} }
@@ -84,7 +84,7 @@ func TestPlanForANode(t *testing.T) {
 		})
 	}
 	trusted := func(s *scene) { s.trusted = true }
-	noConfig := func(s *scene) { s.view.config = nil }
+	noConfig := func(s *scene) { s.node.Config = nil }
 	cases := map[string]struct {
 		given []func(*scene)
 		then  outcome
@@ -93,7 +93,7 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){noConfig}, then: outcome{Creates: true, Writes: true, Remaining: 1},
 		},
 		"nothing is delivered to a node that is not Ready": {
-			given: []func(*scene){noConfig, func(s *scene) { s.view.node.Status.Conditions = nil }},
+			given: []func(*scene){noConfig, func(s *scene) { s.node.Node.Status.Conditions = nil }},
 		},
 		"nor while the last failure rests": {given: []func(*scene){noConfig, func(s *scene) { s.resting = true }}},
 		"nor unsealed":                     {given: []func(*scene){noConfig, func(s *scene) { s.unsealed = true }}, then: outcome{Blocked: true}},
@@ -102,24 +102,24 @@ func TestPlanForANode(t *testing.T) {
 		},
 		"nor to a node whose taint is not tolerated": {
 			given: []func(*scene){noConfig, func(s *scene) {
-				s.view.node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+				s.node.Node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
 			}},
 		},
 		"nor to a node whose kernel has no mapping": {
-			given: []func(*scene){noConfig, func(s *scene) { s.view.node.Status.NodeInfo.KernelVersion = "5.4" }},
+			given: []func(*scene){noConfig, func(s *scene) { s.node.Node.Status.NodeInfo.KernelVersion = "5.4" }},
 		},
 		"nor without a moduleLoader": {
 			given: []func(*scene){noConfig, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })},
 		},
 		"nor to a paused node": {
-			given: []func(*scene){noConfig, func(s *scene) { s.view.node.Annotations = map[string]string{v1beta1.PausedAnnotation: "no"} }},
+			given: []func(*scene){noConfig, func(s *scene) { s.node.Node.Annotations = map[string]string{v1beta1.PausedAnnotation: "no"} }},
 		},
 		"a node that holds the image needs no carrier": {given: []func(*scene){holding}, then: outcome{Writes: true, Remaining: 1}},
 		"a carrier of ours at work is waited for": {
-			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1, Patience: startTime},
+			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1, Patience: StartTime},
 		},
 		"a carrier of ours that no entry names yet is named": {
-			given: []func(*scene){noConfig, carrier(ours), trusted}, then: outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1, Patience: startTime},
+			given: []func(*scene){noConfig, carrier(ours), trusted}, then: outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1, Patience: StartTime},
 		},
 		"a carrier that nobody remembers is not named": {
 			given: []func(*scene){noConfig, carrier("stranger")}, then: outcome{Discards: true},
@@ -142,10 +142,10 @@ func TestPlanForANode(t *testing.T) {
 				p.Annotations = map[string]string{v1beta1.PullsAsAnnotation: "as before"}
 				runs(p)
 			})},
-			then: outcome{Working: true, Remaining: 1, Patience: collectTime},
+			then: outcome{Working: true, Remaining: 1, Patience: CollectTime},
 		},
 		"one that does not start gives its slot back in time": {
-			given: []func(*scene){entry(ours), carrier(ours), since(startTime)}, then: outcome{Remaining: 1, Told: v1beta1.ReasonAwaitingDelivery},
+			given: []func(*scene){entry(ours), carrier(ours), since(StartTime)}, then: outcome{Remaining: 1, Told: v1beta1.ReasonAwaitingDelivery},
 		},
 		"a carrier that is going is waited for": {
 			given: []func(*scene){entry(ours), carrier(ours, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} })},
@@ -173,7 +173,7 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), carrier(ours, runs), since(time.Minute)}, then: outcome{Remaining: 1},
 		},
 		"nor does one on a node that is not Ready": {
-			given: []func(*scene){entry(ours), carrier(ours), func(s *scene) { s.view.node.Status.Conditions = nil }}, then: outcome{Remaining: 1},
+			given: []func(*scene){entry(ours), carrier(ours), func(s *scene) { s.node.Node.Status.Conditions = nil }}, then: outcome{Remaining: 1},
 		},
 		"the carrier of another delivery goes, a new one comes": {
 			given: []func(*scene){entry("old", func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), carrier("old", func(p *corev1.Pod) {
@@ -193,16 +193,16 @@ func TestPlanForANode(t *testing.T) {
 		},
 		"at rest nothing happens": {given: []func(*scene){entry(ours), holding, live}, then: outcome{Remaining: 1}},
 		"a taint on a node that has it": {given: []func(*scene){entry(ours), holding, live, func(s *scene) {
-			s.view.node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}}
+			s.node.Node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}}
 		}}, then: outcome{Remaining: 1}},
-		"a node that is not Ready any more":   {given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.Conditions = nil }}, then: outcome{Remaining: 1}},
+		"a node that is not Ready any more":   {given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.node.Node.Status.Conditions = nil }}, then: outcome{Remaining: 1}},
 		"changed parameters need no delivery": {given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"} })}, then: outcome{Writes: true, Carrier: ours, Remaining: 1}},
 		"a changed image is delivered ahead of the order": {
 			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
 			then:  outcome{Creates: true, Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"a changed image while the node is away changes nothing yet": {
-			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.node.Status.Conditions = nil }, other(func(m *v1beta1.Module) {
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.node.Node.Status.Conditions = nil }, other(func(m *v1beta1.Module) {
 				m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2"
 			})},
 			then: outcome{Remaining: 1},
@@ -214,11 +214,11 @@ func TestPlanForANode(t *testing.T) {
 			then: outcome{Remaining: 1},
 		},
 		"an owner reference to the node before it was made anew is renewed": {
-			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.config.OwnerReferences[0].UID = "before" }},
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.node.Config.OwnerReferences[0].UID = "before" }},
 			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"labels that an older operator did not know are added": {
-			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.view.config.Labels = nil }},
+			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.node.Config.Labels = nil }},
 			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"an entry that somebody changed is put right": {
@@ -342,7 +342,7 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours, absentEntry), holding, live, struck},
 			then:  outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
 		},
-		"nodes that have the order go on":            {given: []func(*scene){entry(ours), carrier(ours), struck}, then: outcome{Working: true, Remaining: 1, Patience: startTime}},
+		"nodes that have the order go on":            {given: []func(*scene){entry(ours), carrier(ours), struck}, then: outcome{Working: true, Remaining: 1, Patience: StartTime}},
 		"what is live and lost its order is claimed": {given: []func(*scene){holding, live, struck}, then: outcome{Writes: true, Remaining: 1}},
 		"a pause still reaches a node that waits": {
 			given: []func(*scene){old, live, struck, pausedModule}, then: outcome{Writes: true, Paused: true, Carrier: "old", Remaining: 1},
@@ -382,12 +382,12 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){live, holding, attempt(v1beta1.AttemptUnclaimed)}, then: outcome{Writes: true, Remaining: 1},
 		},
 		"a node that is gone waits for nobody": {
-			given: []func(*scene){entry(ours), live, deleting, carrier(ours), func(s *scene) { s.view.node = nil }}, then: outcome{Discards: true},
+			given: []func(*scene){entry(ours), live, deleting, carrier(ours), func(s *scene) { s.node.Node = nil }}, then: outcome{Discards: true},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &scene{module: given(), view: emptyView()}
+			s := &scene{module: given(), node: emptyNode()}
 			for _, change := range tc.given {
 				change(s)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package module
+package nodeplan
 
 import (
 	"testing"
@@ -23,6 +23,8 @@ const (
 	ours    = types.UID("carrier-1")
 )
 
+var key = types.NamespacedName{Namespace: "team", Name: "nic"}
+
 // noon is the time of all plans.
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -39,20 +41,21 @@ func given() *v1beta1.Module {
 	}
 }
 
-// wish is the order that given makes for the running kernel.
-func wish(t *testing.T) *v1beta1.NodeModuleSpec {
+// aimed is the order that given makes for the running kernel.
+func aimed(t *testing.T) *v1beta1.NodeModuleSpec {
 	t.Helper()
-	a := desired.New(given()).On(running, "amd64")
-	if a.State == nil {
-		t.Fatalf("answer %+v", a)
+	n := emptyNode()
+	a := (&Pass{Key: key, Module: given(), Wants: desired.New(given()).With(desired.Images{})}).Aim(&n)
+	if a.Order == nil {
+		t.Fatalf("aim %+v", a)
 	}
-	return entryOf(given(), a.State)
+	return a.Order
 }
 
 // scene is one node and what is known about it.
 type scene struct {
 	module *v1beta1.Module
-	view   view
+	node   Node
 	// memory of the process
 	trusted, resting bool
 	unsealed         bool
@@ -63,8 +66,8 @@ type scene struct {
 	// unwanted is since when the process knows the node to be unwanted.
 	unwanted time.Time
 	verdict  strikes.Verdict
-	// allocation is what is known of claimed devices.
-	allocation allocation
+	// devices are what is known of claimed ones.
+	devices Devices
 }
 
 // outcome is what a plan does with the node, in words.
@@ -82,17 +85,17 @@ type outcome struct {
 	Told string
 }
 
-func emptyView() view {
-	return view{
-		name: "n",
-		node: &corev1.Node{
+func emptyNode() Node {
+	return Node{
+		Name: "n",
+		Node: &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n1", Labels: map[string]string{"nic": "yes"}},
 			Status: corev1.NodeStatus{
 				NodeInfo:   corev1.NodeSystemInfo{KernelVersion: running},
 				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 			},
 		},
-		config: &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{
+		Config: &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{
 			Name: "n", UID: "c1", OwnerReferences: []metav1.OwnerReference{{UID: "n1"}},
 			Labels: map[string]string{v1beta1.ConfiguredLabel("team", "nic"): "", v1beta1.InUseLabel("team", "nic"): ""},
 		}},
@@ -101,49 +104,58 @@ func emptyView() view {
 
 func (s *scene) play(t *testing.T) outcome {
 	t.Helper()
-	key := types.NamespacedName{Namespace: "team", Name: "nic"}
-	if s.view.config != nil {
-		s.view.addConfig(key, s.view.config)
+	n := s.node
+	if n.Config != nil {
+		n.Read(key, n.Config)
 	}
-	pl := &planner{
-		snap:    &snapshot{key: key, module: s.module, nodes: []view{s.view}, defined: metav1.NewTime(s.defined), verdict: s.verdict, allocation: s.allocation},
-		options: &Options{AgentImage: "agent:1", DeliveryMode: delivery.ModeImageVolume},
-		trusted: func(types.UID) bool { return s.trusted },
-		resting: func(_, _ string, retry time.Time) bool { return s.resting && retry.IsZero() },
-		failed:  func(string, string) time.Time { return time.Time{} },
-		waited:  func(types.UID) time.Duration { return s.waited },
-		drained: func(string) wait { return wait{} },
-		seen:    &rollout.Sightings{},
-		now:     noon,
-
-		unwanted: map[types.UID]time.Time{}, stillUnwanted: map[types.UID]time.Time{},
+	p := Pass{
+		Key: key, Module: s.module, Verdict: s.verdict, Defined: metav1.NewTime(s.defined), Devices: s.devices,
+		Carriers: Carriers{Image: "agent:1", Mode: delivery.ModeImageVolume},
+		Memory:   Memory{Carriers: map[types.UID]Sight{}, Failures: map[Place]Failure{}, Unwanted: map[types.UID]time.Time{}},
+		Now:      noon,
+	}
+	for _, pod := range n.Carriers {
+		p.Memory.Carriers[pod.UID] = Sight{Created: s.trusted, Since: noon.Add(-s.waited)}
+	}
+	if s.resting {
+		p.Memory.Failures[Place{"n", "r/nic:1"}] = Failure{Until: noon.Add(time.Second)}
 	}
 	if !s.unwanted.IsZero() {
-		pl.unwanted["n1"] = s.unwanted
+		p.Memory.Unwanted["n1"] = s.unwanted
 	}
 	if s.unsealed {
-		pl.snap.unsealed = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}
+		p.Unsealed = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}
 	}
 	if s.module != nil && s.module.Spec.ModuleLoader != nil {
-		pl.desired = desired.New(s.module).With(desired.Images{})
+		p.Wants = desired.New(s.module).With(desired.Images{})
 	}
-	steps, working := pl.decideAll()
-	asking := pl.asking(steps)
-	granted := map[string]bool{}
-	for _, name := range names(asking) {
-		granted[name] = true
+	nodes, aims := []Node{n}, []Aim{p.Aim(&n)}
+	var r *rollout.Plan
+	if parts, rolls := p.Parts(nodes, aims); rolls {
+		r = rollout.Make(parts, rollout.PolicyOf(s.module), noon)
 	}
-	p := pl.admit(steps, asking, granted)
-	out := outcome{Remaining: p.remaining, Blocked: p.blocked != nil, Working: len(working) > 0, Patience: p.patience, Told: p.holders["n"].Reason}
-	for i := range p.steps {
-		st := &p.steps[i]
-		out.Creates, out.Discards, out.Removes, out.Failed = st.request != nil, len(st.discard) > 0, st.remove, st.failed != nil
-		if st.write != nil {
-			out.Writes, out.State, out.Reason = true, st.write.State, st.write.Reason
-			out.Paused, out.Asked, out.Excused = st.write.Paused, st.write.Retry != nil, st.write.Excused != nil
-			if st.write.Delivery != nil {
-				out.Carrier = st.write.Delivery.CarrierUID
-			}
+	pl := p.Make(nodes, aims, r)[0]
+	step := pl.Step()
+	out := outcome{
+		Creates: step.Create != nil, Discards: len(step.Discard) > 0, Removes: step.Remove, Failed: step.Failed != nil,
+		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works,
+	}
+	if s.module != nil && step.Remains() {
+		out.Remaining = 1
+	}
+	for _, due := range []time.Duration{pl.Aim.Due, pl.Delivery.Due, pl.Drain.Due} {
+		if out.Patience == 0 || due > 0 && due < out.Patience {
+			out.Patience = due
+		}
+	}
+	if tell := pl.Tell(); tell != nil {
+		out.Told = tell.Reason
+	}
+	if o := step.Write; o != nil {
+		out.Writes, out.State, out.Reason = true, o.State, o.Reason
+		out.Paused, out.Asked, out.Excused = o.Paused, o.Retry != nil, o.Excused != nil
+		if o.Delivery != nil {
+			out.Carrier = o.Delivery.CarrierUID
 		}
 	}
 	return out

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package module
+package nodeplan
 
 import (
 	"testing"
@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/desired"
@@ -33,19 +32,20 @@ func heldOn(node string) resourcev1.ResourceClaim {
 	return c
 }
 
-// driven is a scene in which the kernel module of a Module with a DRA driver is live on a Ready node as it was ordered.
+// driven is a scene in which the kernel module of a Module with a DRA driver is live on a Ready
+// node as it was ordered.
 func driven(t *testing.T) *scene {
 	t.Helper()
 	m := given()
 	m.Spec.DRA = &v1beta1.DRASpec{DriverName: draDriver}
-	s := &scene{module: m, view: emptyView(), allocation: allocation{driver: draDriver, pods: map[string]bool{"n": true}}}
-	s.view.node.Status.NodeInfo.BootID = thisBoot
-	order := *wish(t)
-	s.view.config.Spec.Modules = []v1beta1.NodeModuleSpec{order}
-	s.view.config.Status.Modules = []v1beta1.NodeModuleStatus{{
+	s := &scene{module: m, node: emptyNode(), devices: Devices{Driver: draDriver, Pods: map[string]bool{"n": true}}}
+	s.node.Node.Status.NodeInfo.BootID = thisBoot
+	order := *aimed(t)
+	s.node.Config.Spec.Modules = []v1beta1.NodeModuleSpec{order}
+	s.node.Config.Status.Modules = []v1beta1.NodeModuleStatus{{
 		ModuleItem: order.ModuleItem, Config: &order.Config, BootID: thisBoot, Observed: &v1beta1.ObservedModule{},
 	}}
-	s.view.config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: order.Delivery.ID}}
+	s.node.Config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: order.Delivery.ID}}
 	return s
 }
 
@@ -58,15 +58,15 @@ func changed(t *testing.T) func(*scene) {
 		s.module.Generation = 2
 		s.module.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2"
 		want := desired.New(s.module).On(running, "amd64").State
-		s.view.config.Status.Artifacts = append(s.view.config.Status.Artifacts, v1beta1.NodeArtifact{ID: want.Delivery})
+		s.node.Config.Status.Artifacts = append(s.node.Config.Status.Artifacts, v1beta1.NodeArtifact{ID: want.Delivery})
 	}
 }
 
-func claimedThere(s *scene)    { s.allocation.held = []resourcev1.ResourceClaim{heldOn("n")} }
-func claimedAway(s *scene)     { s.allocation.held = []resourcev1.ResourceClaim{heldOn("other")} }
-func driverGone(s *scene)      { s.allocation.pods = nil }
-func isDraining(s *scene)      { s.view.config.Spec.Modules[0].State = v1beta1.NodeModuleDraining }
-func inAnEarlierBoot(s *scene) { s.view.config.Status.Modules[0].BootID = "boot-0" }
+func claimedThere(s *scene)    { s.devices.Claims = []resourcev1.ResourceClaim{heldOn("n")} }
+func claimedAway(s *scene)     { s.devices.Claims = []resourcev1.ResourceClaim{heldOn("other")} }
+func driverGone(s *scene)      { s.devices.Pods = nil }
+func isDraining(s *scene)      { s.node.Config.Spec.Modules[0].State = v1beta1.NodeModuleDraining }
+func inAnEarlierBoot(s *scene) { s.node.Config.Status.Modules[0].BootID = "boot-0" }
 
 func TestAKernelModuleGoesAfterItsDRADriver(t *testing.T) {
 	const (
@@ -93,8 +93,8 @@ func TestAKernelModuleGoesAfterItsDRADriver(t *testing.T) {
 		"not in the kernel in this boot":            {[]func(*scene){deleted, claimedThere, inAnEarlierBoot}, absent},
 		"nothing to change":                         {[]func(*scene){claimedThere}, "-"},
 		"the Module's patience is at its end":       {[]func(*scene){claimedThere, func(s *scene) { deletedLongAgo(s) }}, absent},
-		"a node that is not Ready":                  {[]func(*scene){deleted, claimedThere, func(s *scene) { s.view.node.Status.Conditions = nil }}, absent},
-		"a driver of a cluster that does not serve": {[]func(*scene){deleted, claimedThere, func(s *scene) { s.allocation.driver = "" }}, absent},
+		"a node that is not Ready":                  {[]func(*scene){deleted, claimedThere, func(s *scene) { s.node.Node.Status.Conditions = nil }}, absent},
+		"a driver of a cluster that does not serve": {[]func(*scene){deleted, claimedThere, func(s *scene) { s.devices.Driver = "" }}, absent},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -119,10 +119,9 @@ func deletedLongAgo(s *scene) {
 }
 
 func TestWhatHoldsANodeIsNamed(t *testing.T) {
-	pl := &planner{snap: &snapshot{key: types.NamespacedName{Namespace: "team", Name: "nic"}, allocation: allocation{driver: draDriver}}}
-	pl.claimed("n", []string{"a/1", "b/2", "c/3", "d/4"})
+	got := claimed(draDriver, []string{"a/1", "b/2", "c/3", "d/4"})
 	want := "pods hold devices of nic.example.com by ResourceClaims a/1, b/2, c/3 and 1 more"
-	if diff := cmp.Diff(want, pl.holders["n"].Message); diff != "" || pl.holders["n"].Reason != v1beta1.ReasonInUse {
+	if diff := cmp.Diff(want, got.Message); diff != "" || got.Reason != v1beta1.ReasonInUse {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
 }
