@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -63,7 +64,7 @@ func (o nodeOptions) bare(ctx context.Context) (agent.Options, error) {
 }
 
 // firmware is the node's stage, or nothing on a host whose kernel has no search path.
-func (o nodeOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware, error) {
+func (o nodeOptions) firmware(ctx context.Context, h host.Host) (execute.Firmware, error) {
 	paths, ok := h.(firmware.SearchPath)
 	if !ok {
 		return nil, nil
@@ -87,9 +88,9 @@ func (o nodeOptions) firmware(ctx context.Context, h host.Host) (agent.Firmware,
 }
 
 // modprobeOf is what runs kmod's modprobe, or nothing where that is missing.
-func modprobeOf(h host.Host) agent.Modprobe {
+func modprobeOf(h host.Host) execute.Modprobe {
 	program, ok := h.(interface {
-		agent.Modprobe
+		execute.Modprobe
 		HasModprobe() bool
 	})
 	if !ok || !program.HasModprobe() {

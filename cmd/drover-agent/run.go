@@ -20,6 +20,7 @@ import (
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/blacklist"
 	"github.com/drover-project/drover/internal/agent/boot"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/version"
 )
@@ -126,7 +127,7 @@ func (o runOptions) work(ctx context.Context, config *rest.Config, found place.F
 }
 
 // blacklist is the host's modprobe.d, or nothing without the mount.
-func (o runOptions) blacklist() agent.Blacklist {
+func (o runOptions) blacklist() execute.Blacklist {
 	if o.modprobeD == "" {
 		return nil
 	}

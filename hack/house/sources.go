@@ -165,7 +165,7 @@ func (h *house) functions(files *token.FileSet, file *ast.File) {
 // purePackages decide, and touch nothing.
 var purePackages = []string{
 	"internal/desired", "internal/nodeplan", "internal/rollout", "internal/status", "internal/facts", "internal/reasons", "internal/placement",
-	"internal/strikes",
+	"internal/strikes", "internal/agent/decide",
 }
 
 // impure are imports by which code touches something, with what is below them.

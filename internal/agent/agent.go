@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package agent makes one node's kernel hold what its NodeModulesConfig orders, and reports what the
+// kernel says.
+//
+// It is the loop: it watches the orders, and keeps a record of them for boots without an API server.
+// In a pass it asks package decide about each order, has package execute do what was decided, and
+// publishes what package report makes of it. An unload is an order (state: Absent), never an absence:
+// what the agent has loaded and finds no order for, it keeps and reports.
 package agent
 
 import (
@@ -17,11 +24,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
+
+// The role of the agent. Its writes are narrowed further, to its own node, by an admission policy.
+//
+//+kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=nodemodulesconfigs,verbs=get;list;watch
+//+kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=nodemodulesconfigs/status,verbs=patch
+//+kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
 const (
 	// answerGrace is how long the API server may take to answer at start until the record is used.
@@ -34,34 +49,28 @@ const (
 
 // Options are everything an Agent needs from outside.
 type Options struct {
-	// NodeName is the node's name, and so its NodeModulesConfig's.
-	NodeName string
-	// StateDir is a directory of the agent's own that survives reboots: record and journal. It is made if missing.
+	NodeName string // the node's, and so its NodeModulesConfig's
+	// StateDir is a directory of the agent's own that survives reboots. It is made if missing.
 	StateDir string
-	// Config reaches the API server under the agent's identity. QPS limits are switched off on a copy. Boot needs none.
+	// Config reaches the API server under the agent's identity. Boot needs none.
 	Config *rest.Config
-	// Host is the node.
-	Host host.Host
-	// Store holds deliveries.
-	Store Store
+	Host   host.Host     // the node
+	Store  execute.Store // holds deliveries
 	// Firmware stages firmware; without it, orders with firmware are refused.
-	Firmware Firmware
-	// Blacklist keeps the host from loading what orders replace; without it, orders that ask for that say so.
-	Blacklist Blacklist
+	Firmware execute.Firmware
+	// Blacklist keeps the host from loading what orders replace; without it, attempts say so.
+	Blacklist execute.Blacklist
 	// Modprobe runs kmod's modprobe; without it, orders with arguments for it are refused.
-	Modprobe Modprobe
-	// Fuse remembers builds that may have taken the node down; without it, they are loaded at every boot.
-	Fuse *fuse.Fuse
-	// Place is what is wrong with the directories that the agent was given.
-	Place place.Findings
-	// Clock is the real one unless set.
-	Clock clock.WithTicker
-	// NoSync leaves it to the operating system when files reach the disk. For nodes that are thrown away.
+	Modprobe execute.Modprobe
+	// Fuse remembers builds that may have taken the node down; without it, every boot loads them.
+	Fuse  *fuse.Fuse
+	Place place.Findings   // what is wrong with the agent's directories
+	Clock clock.WithTicker // the real one unless set
+	// NoSync leaves it to the operating system when files reach the disk: for throw-away nodes.
 	NoSync bool
 	// Resync is how often the kernel is looked at without a hint. Default 15 s.
 	Resync time.Duration
-	// DeliveryPoll is how often a carrier that is awaited is looked at, at first; one that takes long is looked at ever
-	// more rarely, down to every 5 s. Default 250 ms.
+	// DeliveryPoll is how often an awaited carrier is looked at, at first. Default 250 ms.
 	DeliveryPoll time.Duration
 }
 
@@ -69,36 +78,28 @@ type Options struct {
 type Agent struct {
 	o       Options
 	api     *api
-	want    *want
-	journal *journal
-	retries map[task]*retry
-	obeyed  *obeyed
-	known   map[task]knownPlan
-	judged  string               // the boot that the fuse was told of
-	tidied  bool                 // firmware that nobody asks for any more has been removed since the start
-	awaited map[string]time.Time // carriers that have not delivered, since when
-	watched map[key]watched      // what the checks of readyWhen said
-	// nextRefused are deliveries ahead of an order that could not be used.
-	nextRefused map[key]nextRefused
+	latest  *latest
+	memory  *execute.Memory
+	awaited map[types.UID]time.Time // carriers that have not delivered, since when
+	still   *stillness              // nil: there may be something to do
+	started time.Time
 
-	record     *recorder
-	recorded   *record   // what the record said at start; nil: nothing to work from
-	foreign    error     // why a record was moved aside, until that is reported
-	told       bool      // that it was moved aside has been reported
-	untrusted  []error   // other files that were moved aside
-	cluster    types.UID // empty until known; asked for again at askCluster
-	askCluster time.Time
-	started    time.Time
+	record           *recorder
+	recorded         *record // what the record said at start; nil: nothing to work from
+	foreign          error   // why the record was moved aside, until no order waits for that
+	foreignPublished bool
+	distrusted       []error   // why other files were moved aside
+	cluster          types.UID // empty until known; asked for again at askCluster
+	askCluster       time.Time
 
 	// applied is the object as the last status write left it: newer than the watch for a moment.
 	applied     *v1beta1.NodeModulesConfig
 	reportedTo  types.UID
 	writeAfter  time.Time
-	still       *stillness // nil: there may be something to do
 	writeFailed int
 }
 
-// New checks the options and reads what the state directory remembers. What it holds and cannot be trusted is moved aside.
+// New checks the options and reads the state directory, moving aside what cannot be trusted.
 func New(o Options) (*Agent, error) {
 	if o.NodeName == "" || o.StateDir == "" || o.Host == nil || o.Store == nil {
 		return nil, errors.New("agent: NodeName, StateDir, Host and Store are required")
@@ -115,10 +116,7 @@ func New(o Options) (*Agent, error) {
 	if err := statefile.MakeDir(o.StateDir); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a := &Agent{
-		o: o, want: newWant(), retries: map[task]*retry{}, known: map[task]knownPlan{}, record: &recorder{dir: o.StateDir, durable: !o.NoSync},
-		awaited: map[string]time.Time{}, nextRefused: map[key]nextRefused{},
-	}
+	a := &Agent{o: o, latest: newLatest(), record: &recorder{dir: o.StateDir, durable: !o.NoSync}, awaited: map[types.UID]time.Time{}}
 	if err := a.remember(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -132,47 +130,45 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// remember reads the state directory.
 func (a *Agent) remember() error {
-	var errs [3]error
-	a.journal, errs[0] = readJournal(a.o.StateDir)
-	a.obeyed, errs[1] = readObeyed(a.o.StateDir)
-	a.recorded, errs[2] = readRecord(a.o.StateDir, a.o.NodeName)
-	for i, err := range errs {
-		var untrusted *statefile.UntrustedError
-		switch {
-		case err == nil:
-		case !errors.As(err, &untrusted):
+	done, errJournal := journal.Read(a.o.StateDir, !a.o.NoSync)
+	retried, errRetried := journal.ReadRetried(a.o.StateDir, !a.o.NoSync)
+	a.memory = execute.NewMemory(done, retried)
+	for _, err := range []error{errJournal, errRetried} {
+		if untrusted(err) {
+			a.distrusted = append(a.distrusted, err)
+		} else if err != nil {
 			return err
-		case i == 2:
-			a.foreign = err
-		default:
-			a.untrusted = append(a.untrusted, err)
 		}
 	}
-	return nil
+	var err error
+	if a.recorded, err = readRecord(a.o.StateDir, a.o.NodeName); untrusted(err) {
+		a.foreign, err = err, nil
+	}
+	return err
 }
 
-// confess logs what was moved aside.
-func (a *Agent) confess(ctx context.Context) {
+func untrusted(err error) bool { return errors.As(err, new(*statefile.UntrustedError)) }
+
+func (a *Agent) logDistrusted(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	for _, err := range a.untrusted {
+	for _, err := range a.distrusted {
 		logger.Error(err, "What the agent noted is lost; the kernel and the last status say the rest")
 	}
-	a.untrusted = nil
+	a.distrusted = nil
 	if a.foreign != nil {
 		logger.Error(a.foreign, "The record is not worked from", "reason", v1beta1.ReasonRecordForeign)
 	}
 }
 
-// Run works until ctx ends, finishing the step it is in. It returns an error only when it cannot work at all.
+// Run works until ctx ends, finishing the step it is in. It fails only when it cannot work at all.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.api == nil {
 		return errors.New("agent: without a Config there is only Boot")
 	}
 	logger := klog.FromContext(ctx).WithValues("node", a.o.NodeName)
 	ctx = klog.NewContext(ctx, logger)
-	a.confess(ctx)
+	a.logDistrusted(ctx)
 	changes, err := a.o.Host.Changes(ctx)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -184,7 +180,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stop()
 	go func() {
 		defer close(done)
-		a.api.watch(watching, a.want)
+		a.api.watch(watching, a.latest)
 	}()
 	timer := a.o.Clock.NewTimer(0)
 	defer timer.Stop()
@@ -192,7 +188,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return a.stop()
-		case <-a.want.changed:
+		case <-a.latest.changed:
 		case _, ok := <-changes:
 			if !ok {
 				changes = nil
@@ -229,10 +225,9 @@ func (a *Agent) stop() error {
 	return nil
 }
 
-// look is one round: what is wanted, what is there, what has to be done, and what to report. It returns when to look
-// again without a hint.
+// look is one round. It returns when to look again without a hint.
 func (a *Agent) look(ctx context.Context) (time.Duration, error) {
-	object, listed := a.want.get()
+	object, listed := a.latest.get()
 	resync := a.resync()
 	switch {
 	case listed && object == nil:
@@ -261,22 +256,21 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		if a.reportedTo != object.UID { // what was tried on another object says nothing about this one
 			a.reportedTo, a.writeAfter, a.writeFailed = object.UID, time.Time{}, 0
 		}
-		if err := p.restore(a.lastStatus(object)); err != nil {
+		if err := p.exec.Restore(a.lastStatus(object)); err != nil {
 			return 0, err
 		}
 		a.dropStaleAcks(ctx, p, object)
-		if err := a.tellForeign(ctx, p, object); err != nil {
+		if err := a.publishForeign(ctx, p, object); err != nil {
 			return 0, err
 		}
-		p.remarked = false
 	}
 	outcomes, failed := p.settle(ctx)
-	a.watched = p.checked
-	if object != nil && failed == nil && a.told && !p.remarked {
+	a.memory.Checks = p.exec.Checked
+	if object != nil && failed == nil && a.foreignPublished && !p.foreignSaid {
 		a.foreign = nil // no order waits any more
 	}
 	if object != nil && outcomes != nil && ctx.Err() == nil {
-		if err := a.report(ctx, p, object, outcomes, failed == nil); err != nil {
+		if err := a.publish(ctx, p, object, outcomes, failed == nil); err != nil {
 			return 0, errors.Join(failed, err)
 		}
 	}
@@ -290,30 +284,21 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 			next = max(in, minimalPause)
 		}
 	}
-	a.lieDown(p, next == resync)
+	a.rest(p, next == resync)
 	return next, nil
 }
 
 // resync is when to look at the kernel, and at what readyWhen asks for, again without a hint.
 func (a *Agent) resync() time.Duration {
-	next, now := wait.Jitter(a.o.Resync, 0.2), a.o.Clock.Now()
-	for _, w := range a.watched {
-		next = min(next, w.pause(now))
-	}
-	return next
+	return a.memory.Checks.Pause(a.o.Clock.Now(), wait.Jitter(a.o.Resync, 0.2))
 }
 
-// awaitCarriers returns when to look at carriers again: soon at first, and after a tenth of the time already waited.
+// awaitCarriers returns when to look at carriers again: after a tenth of the time already waited.
 func (a *Agent) awaitCarriers(p *pass) time.Duration {
 	const rarely = 5 * time.Second
 	now, next := a.o.Clock.Now(), time.Duration(math.MaxInt64)
-	still := map[string]time.Time{}
-	waiting := maps.Clone(p.ahead)
-	for k := range p.looked {
-		waiting[p.orders[k].Delivery.CarrierUID] = true
-	}
-	for uid := range waiting {
-		carrier := string(uid)
+	still := map[types.UID]time.Time{}
+	for carrier := range p.exec.Awaited() {
 		since, ok := a.awaited[carrier]
 		if !ok {
 			since = now
@@ -340,12 +325,46 @@ func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
 	if a.cluster == "" {
 		return
 	}
-	if err := a.recorded.of(a.o.StateDir, a.cluster); err != nil {
+	if err := a.recorded.belongsTo(a.o.StateDir, a.cluster); err != nil {
 		a.foreign = err
-		a.confess(ctx)
+		a.logDistrusted(ctx)
 	}
 	a.recorded = nil // from now on the API server's word counts
 	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: object.Spec}); err != nil {
 		logger.Error(err, "Cannot record the orders: a boot without the API server would miss them")
 	}
+}
+
+// restFor is how long a look at the names and states of modules is enough, while there is nothing
+// to do. What else may change (another build under the same name, damage on disk) is seen after it.
+const restFor = time.Minute
+
+// stillness is what the kernel held when nothing was left to do.
+type stillness struct {
+	modules map[string]host.State
+	until   time.Time
+}
+
+// rest notes what the kernel holds if nothing is left to do but to look again.
+func (a *Agent) rest(p *pass, idle bool) {
+	a.still = nil
+	seen := p.exec.Kernel.Seen()
+	if !idle || seen == nil {
+		return
+	}
+	for _, o := range p.exec.Orders {
+		if o.BlacklistInTree {
+			return // its file on the host is looked at each time
+		}
+	}
+	a.still = &stillness{modules: maps.Clone(seen), until: a.o.Clock.Now().Add(restFor)}
+}
+
+// undisturbed tells whether a look can be left out: nothing was to do, and nothing has changed.
+func (a *Agent) undisturbed() bool {
+	if a.still == nil || !a.o.Clock.Now().Before(a.still.until) {
+		return false
+	}
+	present, err := a.o.Host.Modules()
+	return err == nil && maps.Equal(present, a.still.modules) && a.memory.Checks.Stand(a.o.Host)
 }

@@ -277,7 +277,7 @@ func TestJournalLost(t *testing.T) {
 			r := newRig(t, fake.Options{})
 			d := r.deliver("d1", gadget)
 			r.pass(order("gadget", d))
-			r.agent.journal = &journal{Loaded: map[key]*loaded{}}
+			r.loseJournal()
 			var orders []v1beta1.NodeModuleSpec
 			if tc.given != nil {
 				orders = append(orders, order("gadget", d, tc.given...))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,24 +66,24 @@ func newAPI(config *rest.Config, node string) (*api, error) {
 	return a, nil
 }
 
-// watch keeps w current until ctx ends. The reflector backs off with jitter while the API server is away.
-func (a *api) watch(ctx context.Context, w *want) {
+// watch keeps l current until ctx ends. It backs off with jitter while the API server is away.
+func (a *api) watch(ctx context.Context, l *latest) {
 	logger := klog.FromContext(ctx)
 	one := cache.NewFilteredListWatchFromClient(a.kmm, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", a.node).String()
 		if options.ResourceVersion == "0" && !options.Watch {
-			// Any cache's view will not do: of several API servers one may lag, and an order to unload may have been withdrawn since.
+			// Any of several API servers may lag, and an order to unload may be withdrawn by now.
 			options.ResourceVersion = ""
 		}
 	})
-	cache.NewReflectorWithOptions(one, &v1beta1.NodeModulesConfig{}, w, cache.ReflectorOptions{
+	cache.NewReflectorWithOptions(one, &v1beta1.NodeModulesConfig{}, l, cache.ReflectorOptions{
 		Logger: &logger, Name: "nodemodulesconfig",
 	}).RunWithContext(ctx)
 }
 
-// applyStatus makes the status exactly s and returns the object as it then stands. All lists are in the request, empty ones
-// too: the status has one writer, and a server-side apply would leave what another operator wrote before us for ever.
-// It never creates the object: while there is none, the error is "not found".
+// applyStatus makes the status exactly s and returns the object as it then stands. Empty lists are
+// in the request, too: a server-side apply would leave what another operator wrote for ever. It
+// never creates the object: while there is none, the error is "not found".
 func (a *api) applyStatus(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) (*v1beta1.NodeModulesConfig, error) {
 	body, err := json.Marshal(statusMerge{Status: wholeStatus{Modules: s.Modules, Attempts: s.Attempts, Artifacts: s.Artifacts}})
 	if err != nil {
@@ -121,3 +122,63 @@ func (a *api) clusterUID(ctx context.Context) (types.UID, error) {
 	}
 	return ns.UID, nil
 }
+
+// latest is the newest NodeModulesConfig that is known, and the reflector's store.
+type latest struct {
+	changed chan struct{}
+
+	mu     sync.Mutex
+	listed bool
+	object *v1beta1.NodeModulesConfig
+}
+
+func newLatest() *latest { return &latest{changed: make(chan struct{}, 1)} }
+
+// get returns the object, not to be changed (nil: none), and whether the API server has answered.
+func (l *latest) get() (object *v1beta1.NodeModulesConfig, listed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.object, l.listed
+}
+
+func (l *latest) set(object *v1beta1.NodeModulesConfig) {
+	l.mu.Lock()
+	l.object, l.listed = object, true
+	l.mu.Unlock()
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Add takes an object that appeared.
+func (l *latest) Add(obj any) error {
+	n, ok := obj.(*v1beta1.NodeModulesConfig)
+	if !ok {
+		return fmt.Errorf("the watch sent a %T", obj)
+	}
+	n.ManagedFields = nil
+	l.set(n)
+	return nil
+}
+
+// Update takes an object that changed.
+func (l *latest) Update(obj any) error { return l.Add(obj) }
+
+// Delete takes note that there is no object.
+func (l *latest) Delete(any) error {
+	l.set(nil)
+	return nil
+}
+
+// Replace takes the result of a list: our object or nothing.
+func (l *latest) Replace(list []any, _ string) error {
+	if len(list) == 0 {
+		l.set(nil)
+		return nil
+	}
+	return l.Add(list[0])
+}
+
+// Resync has nothing to do.
+func (l *latest) Resync() error { return nil }

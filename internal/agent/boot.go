@@ -3,26 +3,34 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/modprobe"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/report"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
-// Boot brings in what the record orders, without an API server, and unloads nothing. It returns when nothing is left to do, failures
-// to try again and loads to watch included, or when ctx ends, after the step it is in. It reports to nobody but the log.
+// Boot loads what the record orders, without an API server, and unloads nothing. It returns when
+// nothing is left to do, to try again or to watch, or after the step it is in when ctx ends. It
+// reports to nobody but the log.
 func (a *Agent) Boot(ctx context.Context) error {
 	a.o.Host = loadsOnly{a.o.Host}
 	if a.o.Modprobe != nil {
 		a.o.Modprobe = probesOnly{program: a.o.Modprobe}
 	}
-	a.confess(ctx)
+	a.logDistrusted(ctx)
 	if a.recorded == nil {
 		klog.FromContext(ctx).Info("There is no record to work from")
 		return nil
@@ -57,34 +65,28 @@ func (a *Agent) bootOnce(ctx context.Context, spec v1beta1.NodeModulesConfigSpec
 	if err != nil || ctx.Err() != nil {
 		return time.Time{}, err
 	}
-	a.bootReport(ctx, outcomes)
-	if p.o.Fuse != nil { // a load has to stay live for a while: somebody must see that it did
-		settled, err := p.o.Fuse.Settle(a.o.Clock.Now())
-		if err != nil {
-			return time.Time{}, fmt.Errorf("settle loads: %w", err)
-		}
-		p.wakeAt(decision{wake: settled})
-	}
-	return p.wake, nil
+	logOutcomes(ctx, outcomes)
+	settled, err := p.exec.SettleFuse(a.o.Clock.Now()) // a load has to stay live for a while: somebody must see that it did
+	p.wakeAt(settled)
+	return p.wake, err
 }
 
-// bootReport logs what the status would say.
-func (a *Agent) bootReport(ctx context.Context, outcomes map[key]outcome) {
+func logOutcomes(ctx context.Context, outcomes map[orders.Key]report.Outcome) {
 	for k, o := range outcomes {
+		logger := klog.FromContext(ctx).WithValues("module", k.String())
 		switch {
-		case o.unusable:
-			klog.FromContext(ctx).Info("Loaded", "module", k.String(), "name", o.loaded.Main, "reason", v1beta1.ReasonNotUsable, "message", o.report.Message)
-		case o.report != nil:
-			klog.FromContext(ctx).Info("Not loaded", "module", k.String(), "state", o.report.State, "reason", o.report.Reason, "message", o.report.Message)
-		case o.live:
-			klog.FromContext(ctx).Info("Loaded", "module", k.String(), "name", o.loaded.Main)
+		case o.Unusable:
+			logger.Info("Loaded", "name", o.Loaded.Main, "reason", v1beta1.ReasonNotUsable, "message", o.Attempt.Message)
+		case o.Attempt != nil:
+			logger.Info("Not loaded", "state", o.Attempt.State, "reason", o.Attempt.Reason, "message", o.Attempt.Message)
+		case o.Live:
+			logger.Info("Loaded", "name", o.Loaded.Main)
 		default:
-			klog.FromContext(ctx).Info("Not loaded", "module", k.String(), "reason", v1beta1.ReasonAwaitingDelivery)
+			logger.Info("Not loaded", "reason", v1beta1.ReasonAwaitingDelivery)
 		}
 	}
 }
 
-// errLoadsOnly says who unloads.
 var errLoadsOnly = errors.New("an agent without an API server unloads nothing; the DaemonSet's will")
 
 // loadsOnly is a host on which nothing is unloaded, whatever for.
@@ -96,7 +98,7 @@ func (loadsOnly) Unload(_ context.Context, r host.UnloadRequest) error {
 }
 
 // probesOnly is modprobe, but for command lines that remove.
-type probesOnly struct{ program Modprobe }
+type probesOnly struct{ program execute.Modprobe }
 
 // ModprobeRunning is the program's answer.
 func (p probesOnly) ModprobeRunning() bool { return p.program.ModprobeRunning() }
@@ -107,4 +109,82 @@ func (p probesOnly) Modprobe(ctx context.Context, r host.ModprobeRequest) error 
 		return fmt.Errorf("modprobe: %w", errLoadsOnly)
 	}
 	return p.program.Modprobe(ctx, r)
+}
+
+const (
+	recordFile   = "record.json"
+	recordSchema = 2
+)
+
+// record is the last spec that was accepted, for times when the API server cannot be reached.
+type record struct {
+	ClusterUID types.UID                     `json:"clusterUID"`
+	NodeName   string                        `json:"nodeName"`
+	Spec       v1beta1.NodeModulesConfigSpec `json:"spec"`
+}
+
+// readRecord returns nil when there is no record. One that is damaged, or of another node, is moved
+// aside: an *statefile.UntrustedError.
+func readRecord(dir, nodeName string) (*record, error) {
+	r := &record{}
+	err := statefile.Read(dir, recordFile, recordSchema, r)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case r.NodeName != nodeName:
+		return nil, statefile.SetAside(dir, recordFile, fmt.Errorf("it is of node %q", r.NodeName))
+	case r.ClusterUID == "":
+		return nil, statefile.SetAside(dir, recordFile, errors.New("it names no cluster"))
+	}
+	return r, nil
+}
+
+// belongsTo moves a record of another cluster aside: that shows only when this one is known.
+func (r *record) belongsTo(dir string, cluster types.UID) error {
+	if r == nil || r.ClusterUID == cluster {
+		return nil
+	}
+	return statefile.SetAside(dir, recordFile, fmt.Errorf("it is of the cluster %s, and this is %s", r.ClusterUID, cluster))
+}
+
+// forBoot are the orders for a boot without an API server: loads, for the running kernel, from what
+// is held. The rest is left to the agent that can ask whether it is still wanted.
+func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
+	var spec v1beta1.NodeModulesConfigSpec
+	for _, m := range r.Spec.Modules {
+		if orders.Absent(&m) || m.Paused || !orders.SameKernel(m.Config.KernelVersion, release) {
+			continue
+		}
+		if m.Delivery != nil {
+			m.Delivery = &v1beta1.Delivery{ID: m.Delivery.ID}
+		}
+		if m.Next != nil {
+			m.Next = &v1beta1.Delivery{ID: m.Next.ID}
+		}
+		spec.Modules = append(spec.Modules, m)
+	}
+	return spec
+}
+
+type recorder struct {
+	dir     string
+	durable bool
+	last    []byte
+}
+
+func (w *recorder) write(r record) error {
+	data, err := statefile.Encode(recordSchema, r)
+	if err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	if bytes.Equal(data, w.last) {
+		return nil
+	}
+	if err := statefile.Replace(w.dir, recordFile, data, 0o600, w.durable); err != nil {
+		return err
+	}
+	w.last = data
+	return nil
 }

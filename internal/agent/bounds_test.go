@@ -11,6 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/report"
 )
 
 // TestAReportIsNeverRefused, however much there is to say: the API server takes a status as a whole or not at all.
@@ -26,34 +29,34 @@ func TestAReportIsNeverRefused(t *testing.T) {
 	for i := range 1000 {
 		parameters[fmt.Sprintf("p%03d", i)] = strings.Repeat("x", 100)
 	}
-	outcomes, artifacts := map[key]outcome{}, map[string]string{}
+	outcomes, artifacts := map[orders.Key]report.Outcome{}, map[string]string{}
 	for i := range 1100 {
-		o := outcome{report: &report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}}
+		o := report.Outcome{Attempt: &orders.Attempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}}
 		if i < 600 {
-			o.live, o.loaded = true, &loaded{Item: v1beta1.ModuleItem{Namespace: "team", Name: fmt.Sprintf("m%04d", i)}, Observed: &v1beta1.ObservedModule{}}
+			o.Live, o.Loaded = true, &journal.Load{Item: v1beta1.ModuleItem{Namespace: "team", Name: fmt.Sprintf("m%04d", i)}, Observed: &v1beta1.ObservedModule{}}
 		}
-		outcomes[key{"team", fmt.Sprintf("m%04d", i)}] = o
+		outcomes[orders.Key{Namespace: "team", Name: fmt.Sprintf("m%04d", i)}] = o
 	}
 	for i := range 2100 {
 		artifacts[fmt.Sprintf("d%04d", i)] = "digest"
 	}
-	outcomes[key{"team", "m0000"}] = outcome{
-		live: true, loaded: &loaded{
+	outcomes[orders.Key{Namespace: "team", Name: "m0000"}] = report.Outcome{
+		Live: true, Loaded: &journal.Load{
 			Item:     v1beta1.ModuleItem{Namespace: "team", Name: "m0000"},
 			Observed: &v1beta1.ObservedModule{BuildID: long, SrcVersion: long, Taint: long, Parameters: parameters},
 		},
-		report: &report{
+		Attempt: &orders.Attempt{
 			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonQuarantined, Message: long, Holders: []string{"team/" + long, "team/short"},
 			Strike: &v1beta1.Strike{Delivery: "d1", Build: long, Began: metav1.NewTime(time.Unix(1, 0))},
 		},
 	}
 
-	n, err := a.applyStatus(t.Context(), statusOf("boot", outcomes, artifacts, &v1beta1.NodeModulesConfigStatus{}, time.Unix(1, 0)))
+	n, err := a.applyStatus(t.Context(), report.Status("boot", outcomes, artifacts, &v1beta1.NodeModulesConfigStatus{}, time.Unix(1, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &n.Status
-	if len(s.Modules) != maxModules || len(s.Attempts) != maxAttempts || len(s.Artifacts) != maxArtifacts {
+	if len(s.Modules) != report.MaxModules || len(s.Attempts) != report.MaxAttempts || len(s.Artifacts) != report.MaxArtifacts {
 		t.Errorf("%d modules, %d attempts, %d artifacts", len(s.Modules), len(s.Attempts), len(s.Artifacts))
 	}
 	// What could be named is whole; the rest is cut, or not named.

@@ -12,14 +12,15 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/orders"
 )
 
 // audit judges the calls since the last time.
 func (c *chaos) audit() {
 	calls := c.host.Calls()
 	inserted := map[string]bool{}
-	if last := c.agent.obeyed.Last; !maps.Equal(c.obeyed, last) { // a retry was asked for, and now it is carried out
-		c.obeyed = maps.Clone(last)
+	if last := c.agent.memory.Retried.Last; !maps.Equal(c.retried, last) { // a retry was asked for, and now it is carried out
+		c.retried = maps.Clone(last)
 		clear(c.refusals)
 	}
 	for _, call := range calls[c.seen:] {
@@ -110,7 +111,7 @@ func (c *chaos) returned(call fake.Call) {
 
 // workedOtherwise tells whether an order last worked with the same delivery.
 func (c *chaos) workedOtherwise(of string) bool {
-	w, o := c.agent.journal.Worked[key{"ns", of}], c.acting[of]
+	w, o := c.agent.memory.Journal.Worked[orders.Key{Namespace: "ns", Name: of}], c.acting[of]
 	return w != nil && o != nil && w.DeliveryID == o.Delivery.ID
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
@@ -136,7 +137,7 @@ func (c *chaos) agentEnds() map[string]func() {
 			}
 		},
 		"journal gone": func() {
-			_ = os.Remove(filepath.Join(c.dir, "state", journalFile))
+			_ = os.Remove(filepath.Join(c.dir, "state", journal.File))
 			clear(c.refusals)
 			c.begin()
 		},

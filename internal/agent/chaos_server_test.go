@@ -124,7 +124,7 @@ func (c *chaos) operate() {
 // watch shows the agent what its watch would. Of a definition that goes, a running agent sees the object go; one that begins meanwhile gets no
 // list, as from a server that does not answer.
 func (c *chaos) watch() {
-	s, w := c.server, c.agent.want
+	s, w := c.server, c.agent.latest
 	_, listed := w.get()
 	switch {
 	case s.down, s.unknown && !listed:

@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
@@ -59,7 +60,7 @@ type chaos struct {
 	worked map[string][]string
 	// refusals counts how often the kernel has rejected a signature since there was a reason to try it again.
 	refusals map[string]int
-	obeyed   map[key]time.Time // retries that were carried out
+	retried  map[orders.Key]time.Time // retries that were carried out
 	killer   *killer
 	seen     int // calls that were audited
 	counts   map[string]int
@@ -173,9 +174,9 @@ func (c *chaos) signed(file []byte, by *synth.Owner) []byte {
 func (c *chaos) begin() {
 	c.restart(c.killer)
 	a := c.agent
-	a.o.NoSync, a.record.durable, a.started = true, false, c.clock.Now()
-	if a.foreign != nil || len(a.untrusted) > 0 {
-		c.t.Fatalf("the agent's own files are not trusted: %v, %v", a.foreign, a.untrusted)
+	a.started = c.clock.Now()
+	if a.foreign != nil || len(a.distrusted) > 0 {
+		c.t.Fatalf("the agent's own files are not trusted: %v, %v", a.foreign, a.distrusted)
 	}
 	dir := filepath.Join(c.dir, "fuse")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

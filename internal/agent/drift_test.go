@@ -72,7 +72,7 @@ func TestRepeatedRepairsAreTold(t *testing.T) {
 		"one that has lost its journal, too": {
 			{time.Minute, remove, untold, 1, 1},
 			{time.Minute, remove, told, 2, 1},
-			{time.Second, func(r *rig) { r.agent.journal = &journal{Loaded: map[key]*loaded{}} }, told, 2, 0},
+			{time.Second, func(r *rig) { r.loseJournal() }, told, 2, 0},
 		},
 	}
 	for name, steps := range cases {

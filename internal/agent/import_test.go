@@ -14,13 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
 // fullStore has room for so many deliveries.
 type fullStore struct {
-	Store
+	execute.Store
 	room int
 }
 

@@ -150,7 +150,7 @@ func TestModprobeThatDoesNothing(t *testing.T) {
 	s := r.pass(order("gadget", r.deliver("d1", gadget), raw([]string{"--version"}, []string{"-r", "gadget"})))
 	same(t, "attempt", "Failed LoadFailed", attempt(s, "gadget"))
 	same(t, "calls of modprobe", 1, len(p.lines))
-	same(t, "left in the journal", 0, len(r.agent.journal.Loaded))
+	same(t, "left in the journal", 0, len(r.agent.memory.Journal.Loaded))
 }
 
 // TestNoModprobe: nothing is unloaded for an order that cannot be carried out.

@@ -6,101 +6,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/agent/decide"
+	"github.com/drover-project/drover/internal/agent/execute"
+	"github.com/drover-project/drover/internal/agent/observe"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/place"
+	"github.com/drover-project/drover/internal/agent/report"
 )
 
-// maxSteps bounds how many steps one order may take in one pass: import, resolve, unload, load, refresh, two for a retry and some spare.
+// maxSteps bounds the steps of one order in one pass: one per verb, two for a retry, some spare.
 const maxSteps = 12
 
 // pass is one look at everything: facts are read once and again after each step that changes them.
 type pass struct {
-	*Agent
-	orders map[key]*v1beta1.NodeModuleSpec
-	bootID string
-	held   map[string]string
-	// present are the modules in the kernel; nil: read them again.
-	present map[string]host.State
-	plans   map[task]*plan
-	looked  map[key]bool
-	// ahead are the carriers that were looked at and had not delivered what shall be here ahead of an order.
-	ahead map[types.UID]bool
-	// reloading are orders for which something was unloaded in this pass, to load something else.
-	reloading map[key]bool
-	// remarked: some order waits, or waited, since the record was not believed.
-	remarked bool
-	// notListed are reports of orders whose in-tree modules could not be blacklisted.
-	notListed map[key]*report
-	// checked is what the checks of readyWhen said.
-	checked map[key]watched
-	// ending tells that the agent was told to stop: no further call to the kernel is begun.
-	ending func() bool
-	// wake is the earliest time at which some order has to be decided again.
-	wake time.Time
+	exec        *execute.Executor
+	place       place.Findings // what is wrong with the agent's directories
+	foreign     error          // why its record is not believed
+	foreignSaid bool           // an attempt says so
+	wake        time.Time      // wake is the earliest time at which some order has to be decided again.
 }
 
-// newPass begins a pass over the orders of spec.
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
-	p := &pass{Agent: a, orders: map[key]*v1beta1.NodeModuleSpec{}, plans: map[task]*plan{}, looked: map[key]bool{}, ahead: map[types.UID]bool{}, reloading: map[key]bool{}, checked: map[key]watched{}, ending: func() bool { return false }}
-	for i := range spec.Modules {
-		p.orders[keyOf(spec.Modules[i])] = &spec.Modules[i]
-	}
-	var err error
-	if p.bootID, err = a.o.Host.BootID(); err != nil {
+	exec, err := execute.New(execute.Parts{
+		Host: a.o.Host, Store: a.o.Store, Firmware: a.o.Firmware, Blacklist: a.o.Blacklist, Modprobe: a.o.Modprobe,
+		Fuse: a.o.Fuse, Clock: a.o.Clock,
+	}, a.memory, spec)
+	if err != nil {
 		return nil, err
 	}
-	if p.held, err = a.o.Store.Held(); err != nil {
-		return nil, err
-	}
-	fresh, rebooted := a.journal.begin(p.bootID)
-	if rebooted {
-		a.journal, a.retries, a.known = fresh, map[task]*retry{}, map[task]knownPlan{}
-	}
-	maps.DeleteFunc(a.known, func(t task, _ knownPlan) bool { return p.orders[t.key] == nil })
-	return p, nil
+	return &pass{exec: exec, place: a.o.Place, foreign: a.foreign}, nil
 }
 
-// keys are all orders and all that is loaded: unloads first, since they may make room.
-func (p *pass) keys() []key {
-	all := map[key]bool{}
-	for k := range p.orders {
-		all[k] = true
-	}
-	for k := range p.journal.Loaded {
-		all[k] = true
-	}
-	rank := func(k key) int {
-		if o := p.orders[k]; o != nil && o.State == v1beta1.NodeModuleAbsent {
-			return 0
-		}
-		return 1
-	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b key) int {
-		if ra, rb := rank(a), rank(b); ra != rb {
-			return ra - rb
-		}
-		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
-	})
-}
+// keys are all orders and all that is loaded, in the order in which they are settled.
+func (p *pass) keys() []orders.Key { return decide.Sequence(p.exec.Orders, p.exec.Journal.Loaded) }
 
-// settle takes each order as far as it goes now. An order for which the agent's own means failed is an outcome like any other; the error
-// says it once more for all. Without outcomes, the kernel itself could not be read, and there is nothing to report.
-func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
-	out := map[key]outcome{}
-	p.ending = func() bool { return ctx.Err() != nil }
-	if err := p.mindFuse(ctx); err != nil {
+// settle takes each order as far as it goes now. An order for which the agent's own means failed
+// has an outcome, too. Without outcomes, the kernel could not be read: there is nothing to report.
+func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error) {
+	out := map[orders.Key]report.Outcome{}
+	p.exec.Ending = func() bool { return ctx.Err() != nil }
+	wake, err := p.exec.TendFuse(ctx)
+	if err != nil {
 		return nil, err
 	}
-	failed := []error{p.tidyFirmware()}
-	p.putBlacklists()
+	p.wakeAt(wake)
+	failed := []error{p.exec.TidyFirmware(p.keys())}
+	notListed := p.exec.PutBlacklists()
 	for _, k := range p.keys() {
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
@@ -109,178 +65,110 @@ func (p *pass) settle(ctx context.Context) (map[key]outcome, error) {
 				return nil, errors.Join(append(failed, err)...)
 			}
 		}
-		if next := p.takeNext(ctx, k); o.report == nil {
-			o.report = next
+		if next := p.exec.ImportNext(ctx, k, p.place.Idle != ""); o.Attempt == nil {
+			o.Attempt = next
 		}
-		if o.report == nil {
-			o.report = p.notListed[k]
+		if o.Attempt == nil {
+			o.Attempt = notListed[k]
 		}
-		if order := p.orders[k]; o.report == nil && o.live && order != nil && order.State != v1beta1.NodeModuleAbsent {
-			o.report = o.loaded.recurring(p.o.Clock.Now())
+		if o.Attempt == nil && o.Live && orders.Present(p.exec.Orders[k]) {
+			o.Attempt = report.Recurring(o.Loaded, p.exec.Clock.Now())
 		}
 		out[k] = o
 	}
-	return out, errors.Join(append(failed, p.tidyBlacklists())...)
+	return out, errors.Join(append(failed, p.exec.TidyBlacklists(p.keys()))...)
 }
 
-// troubled is the outcome of an order that the agent itself failed at: what the kernel says of it, and why nothing is done.
-func (p *pass) troubled(k key, cause error) (outcome, error) {
-	f, err := p.facts(task{key: k})
-	if err != nil {
-		return outcome{}, err
+// troubled is the outcome of an order that the agent's own means failed.
+func (p *pass) troubled(k orders.Key, cause error) (report.Outcome, error) {
+	f, err := p.exec.Facts(orders.Task{Key: k})
+	if err != nil || f.Order == nil {
+		return report.Of(f, nil), err
 	}
-	o := f.outcome(nil)
-	if f.order != nil {
-		o.report = &report{
-			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonAgentFailed,
-			Message: fmt.Sprintf("The agent on the node cannot go on: %v.", cause),
-		}
-	}
+	o := report.Of(f, nil)
+	o.Attempt = orders.Failed(v1beta1.ReasonAgentFailed, "The agent on the node cannot go on: %v.", cause)
 	return o, nil
 }
 
-// outcome is what stands about an order. What is live and cannot be used is worth a word where there is no other.
-func (f facts) outcome(r *report) outcome {
-	if r == nil {
-		r = f.unusable
+// settleOne decides and acts until there is nothing to do now.
+func (p *pass) settleOne(ctx context.Context, k orders.Key) (report.Outcome, error) {
+	if p.place.Idle != "" {
+		f, err := p.exec.Facts(orders.Task{Key: k})
+		return report.Idle(f, p.place.Idle), err
 	}
-	return outcome{loaded: f.loaded, live: f.holds(), unusable: f.unusable != nil, report: r}
-}
-
-// holds: what was loaded for the order, or for an earlier form of it, is live.
-func (f facts) holds() bool {
-	return f.loaded != nil && f.loaded.Complete && (f.loaded.BuiltIn || f.mainLive())
-}
-
-func (p *pass) settleOne(ctx context.Context, k key) (outcome, error) {
-	logger := klog.FromContext(ctx)
 	for range maxSteps {
-		if p.o.Place.Idle != "" {
-			f, err := p.facts(task{key: k})
-			return p.idle(f), err
-		}
 		f, d, err := p.next(ctx, k)
 		if err != nil {
-			return outcome{}, err
+			return report.Outcome{}, err
 		}
-		if d.verb != verbRest {
-			logger.V(2).Info("Step", "module", k.String(), "verb", d.verb, "previous", f.previous)
-		}
-		if d.verb == verbRest && f.vacant() {
-			if err := p.putBack(ctx, k); err != nil {
-				return outcome{}, err
+		if d.Verb == decide.Rest && decide.Vacant(f) {
+			if err := p.exec.PutBack(ctx, k); err != nil {
+				return report.Outcome{}, err
 			}
 		}
-		if d.verb == verbRest || ctx.Err() != nil {
-			p.wakeAt(d)
-			return f.outcome(p.remark(f, d.report)), nil
+		if d.Verb == decide.Rest || ctx.Err() != nil {
+			p.wakeAt(d.Wake)
+			a, foreign := report.Remark(f, d.Attempt, p.place, p.foreign)
+			p.foreignSaid = p.foreignSaid || foreign
+			return report.Of(f, a), nil
 		}
+		klog.FromContext(ctx).V(2).Info("Step", "module", k.String(), "verb", d.Verb, "previous", f.Previous)
 		if err := p.step(context.WithoutCancel(ctx), f, d); err != nil {
-			return outcome{}, fmt.Errorf("%s: %w", d.verb, err)
+			return report.Outcome{}, fmt.Errorf("%s: %w", d.Verb, err)
 		}
 	}
-	return outcome{}, fmt.Errorf("no end after %d steps", maxSteps)
+	return report.Outcome{}, fmt.Errorf("no end after %d steps", maxSteps)
 }
 
-// step does what was decided. Failures of the order are remembered, not returned: an error means the agent's own means
-// (state directory, /proc) failed.
-func (p *pass) step(ctx context.Context, f facts, d decision) error {
-	switch d.verb {
-	case verbImport:
-		return p.importDelivery(ctx, f)
-	case verbResolve:
-		return p.resolve(ctx, f)
-	case verbLoad:
-		return p.load(ctx, f, d.drifted)
-	case verbUnload:
-		return p.unload(ctx, f)
-	case verbRefresh:
-		return p.refresh(f)
-	case verbForget:
-		return p.forget(ctx, f.key)
-	case verbRest:
+// next is the next step for an order as it stands or, if there is none, as it last worked.
+func (p *pass) next(ctx context.Context, k orders.Key) (observe.Facts, decide.Decision, error) {
+	f, err := p.exec.Facts(orders.Task{Key: k})
+	for err == nil && decide.RetryAsked(f, p.exec.Retried) {
+		if err = p.exec.ForgetFailures(ctx, f, decide.RetryReady(f)); err == nil {
+			f, err = p.exec.Facts(orders.Task{Key: k})
+		}
+	}
+	if err != nil {
+		return f, decide.Decision{}, err
+	}
+	d := decide.Next(f)
+	if d.Verb != decide.Rest || !f.MayFallBack() {
+		return f, d, nil
+	}
+	before, err := p.exec.Facts(orders.Task{Key: k, Previous: true})
+	if err != nil {
+		return f, d, err
+	}
+	e := decide.Next(before)
+	if e.Verb != decide.Rest {
+		return before, e, nil
+	}
+	p.wakeAt(e.Wake)
+	return f, d, nil
+}
+
+// step does what was decided. An error means that the agent's own means failed, not the order.
+func (p *pass) step(ctx context.Context, f observe.Facts, d decide.Decision) error {
+	switch d.Verb {
+	case decide.Import:
+		return p.exec.Import(ctx, f)
+	case decide.Resolve:
+		return p.exec.Resolve(ctx, f)
+	case decide.Load:
+		return p.exec.Load(ctx, f, d.Drifted)
+	case decide.Unload:
+		return p.exec.Unload(ctx, f)
+	case decide.Refresh:
+		return p.exec.Refresh(f)
+	case decide.Forget:
+		return p.exec.Forget(ctx, f.Key)
+	case decide.Rest:
 	}
 	return nil
 }
 
-// facts reads what a decision about one order depends on.
-func (p *pass) facts(t task) (facts, error) {
-	k := t.key
-	f := facts{
-		task: t, order: p.orders[k], loaded: p.journal.Loaded[k], journal: p.journal,
-		release: p.o.Host.Release(), looked: p.looked[k], plan: p.plans[t], retry: p.retries[t], now: p.o.Clock.Now(),
-		firmware: p.o.Firmware != nil, modprobe: p.o.Modprobe != nil,
-	}
-	if w := p.journal.Worked[k]; w != nil {
-		_, f.previousHeld = p.held[w.DeliveryID]
-		if t.previous {
-			f.order = w.order(f.order)
-		}
-	}
-	if known := p.known[t]; f.plan == nil && f.order != nil && known.plan != nil && known.hash == f.orderHash() {
-		f.plan, f.unverified = known.plan, true
-	}
-	var names []string
-	if f.order != nil {
-		_, f.held = p.held[deliveryID(f.order)]
-		names = append(names, f.mainName())
-		names = append(names, f.inTree()...)
-	}
-	if f.loaded != nil {
-		for _, m := range f.loaded.Modules {
-			names = append(names, m.Name)
-		}
-	}
-	if f.plan != nil {
-		for _, s := range f.plan.Steps {
-			names = append(names, s.Name)
-		}
-	}
-	var err error
-	if f.live, err = p.see(names); err != nil {
-		return f, err
-	}
-	if f.hold, err = p.heldBack(f); err != nil {
-		return f, err
-	}
-	f.unusable = p.unusable(k, f)
-	if len(p.journal.Refused) > 0 {
-		f.among = digestOf(p.present)
-	}
-	if f.retry != nil && f.retry.needs != "" && p.present[kmod.NormalizeName(f.retry.needs)] == host.StateLive {
-		f.retry = nil // what it waited for has come
-	}
-	return f, nil
-}
-
-// see reads the facts of those modules that the kernel holds.
-func (p *pass) see(names []string) (map[string]host.Module, error) {
-	if p.present == nil {
-		present, err := p.o.Host.Modules()
-		if err != nil {
-			return nil, err
-		}
-		p.present = present
-	}
-	live := map[string]host.Module{}
-	for _, n := range names {
-		n = kmod.NormalizeName(n)
-		if _, seen := live[n]; seen || p.present[n] == "" {
-			continue
-		}
-		m, ok, err := p.o.Host.Module(n)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			live[n] = m
-		}
-	}
-	return live, nil
-}
-
-func (p *pass) wakeAt(d decision) {
-	if !d.wake.IsZero() && (p.wake.IsZero() || d.wake.Before(p.wake)) {
-		p.wake = d.wake
+func (p *pass) wakeAt(at time.Time) {
+	if !at.IsZero() && (p.wake.IsZero() || at.Before(p.wake)) {
+		p.wake = at
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/kmod/synth"
 )
 
@@ -141,7 +142,7 @@ func TestNothingToGoBackTo(t *testing.T) {
 		"another kernel": func(r *rig) {
 			o := order("gadget", r.deliver("d1", gadget))
 			r.pass(o)
-			r.agent.journal.Worked[key{"ns", "gadget"}].Config.KernelVersion = "5.10.0-other"
+			r.agent.memory.Journal.Worked[orders.Key{Namespace: "ns", Name: "gadget"}].Config.KernelVersion = "5.10.0-other"
 		},
 		"its content is gone": func(r *rig) {
 			r.pass(order("gadget", r.deliver("d1", gadget)))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/kmod/synth"
@@ -99,10 +100,10 @@ func TestRecordOfAnotherCluster(t *testing.T) {
 	dir := t.TempDir()
 	writeRecord(t, dir, "node-1", "cluster-a")
 	r, err := readRecord(dir, "node-1")
-	if err != nil || r == nil || r.of(dir, "cluster-a") != nil {
+	if err != nil || r == nil || r.belongsTo(dir, "cluster-a") != nil {
 		t.Fatalf("own record: %v, %v", r, err)
 	}
-	if err := r.of(dir, "cluster-b"); err == nil || !strings.Contains(err.Error(), "cluster-b") {
+	if err := r.belongsTo(dir, "cluster-b"); err == nil || !strings.Contains(err.Error(), "cluster-b") {
 		t.Errorf("another's: %v", err)
 	}
 	if r, err := readRecord(dir, "node-1"); r != nil || err != nil {
@@ -154,7 +155,7 @@ func TestAnotherKernelsOrdersAreNotWorkedFrom(t *testing.T) {
 
 // TestDamagedMemoryIsNoCrashLoop: whatever lies in the state directory, the agent starts and works.
 func TestDamagedMemoryIsNoCrashLoop(t *testing.T) {
-	for _, file := range []string{journalFile, recordFile, retryFile} {
+	for _, file := range []string{journal.File, recordFile, journal.RetriedFile} {
 		for name, put := range map[string]func(name string) error{
 			"damaged":     func(name string) error { return os.WriteFile(name, []byte(`{"schema":2}`), 0o600) },
 			"a link":      func(name string) error { return os.Symlink("/etc/passwd", name) },

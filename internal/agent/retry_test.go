@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
 )
 
 // askedAt asks for another try. Its times are a person's, hours away from the node's clock.
@@ -110,7 +111,7 @@ func TestRetryOfWhatIsFine(t *testing.T) {
 
 func TestDamagedMemoryOfRetriesIsSetAside(t *testing.T) {
 	r := newRig(t, fake.Options{})
-	name := filepath.Join(r.dir, "state", retryFile)
+	name := filepath.Join(r.dir, "state", journal.RetriedFile)
 	r.file(name, []byte(`{"schema":1,"last":`))
 	r.restart(r.host)
 	if _, err := os.Stat(name + ".aside"); err != nil {

@@ -23,9 +23,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/report"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/kmod"
 	"github.com/drover-project/drover/internal/kmod/synth"
@@ -72,30 +76,36 @@ func (r *rig) restart(h host.Host) {
 		NodeName: r.node, StateDir: filepath.Join(r.dir, "state"), Config: r.api,
 		Host: h, Store: st, Clock: r.clock, NoSync: true,
 	})
-	r.agent.o.Modprobe, _ = h.(Modprobe)
+	r.agent.o.Modprobe, _ = h.(execute.Modprobe)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
+// loseJournal empties the agent's journal.
+func (r *rig) loseJournal() {
+	j := r.agent.memory.Journal
+	j.BootID, j.Loaded, j.Replaced, j.Refused, j.RolledBack, j.Worked, j.Deliveries = "", map[orders.Key]*journal.Load{}, nil, nil, nil, nil, nil
+}
+
 // pass is one round of the agent with these orders.
-func (r *rig) pass(orders ...v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigStatus {
+func (r *rig) pass(specs ...v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigStatus {
 	r.t.Helper()
 	_, ctx := ktesting.NewTestContext(r.t)
-	p, err := r.agent.newPass(v1beta1.NodeModulesConfigSpec{Modules: orders})
+	p, err := r.agent.newPass(v1beta1.NodeModulesConfigSpec{Modules: specs})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := p.restore(r.last); err != nil {
+	if err := p.exec.Restore(r.last); err != nil {
 		r.t.Fatal(err)
 	}
 	out, err := p.settle(ctx)
 	if out == nil {
 		r.t.Fatal(err)
 	}
-	need := p.needed()
-	next := statusOf(p.bootID, out, need, r.last, r.clock.Now())
-	if needsWrite(r.last, next, func(k key) bool { return p.orders[k] != nil }, p.held, r.clock.Now()) {
+	e := p.exec
+	next := report.Status(e.BootID, out, e.Journal.Needed(e.Orders, e.Held), r.last, r.clock.Now())
+	if report.NeedsWrite(r.last, next, func(k orders.Key) bool { return e.Orders[k] != nil }, e.Held, r.clock.Now()) {
 		r.last, r.writes = next, r.writes+1
 	}
 	return r.last

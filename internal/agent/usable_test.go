@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/observe"
 )
 
 // readyWhen adds checks to an order.
@@ -112,19 +113,19 @@ func TestChecksAreMadeAgainSoon(t *testing.T) {
 		return next
 	}
 	look()
-	same(t, "at first", unusableSoon, look())
+	same(t, "at first", observe.UnusableSoon, look())
 	r.clock.Step(20 * time.Second)
 	same(t, "later", 2*time.Second, look())
 	r.clock.Step(time.Hour)
-	same(t, "in the end", unusableLong, look())
+	same(t, "in the end", observe.UnusableLong, look())
 	same(t, "rests while nothing changes", true, r.agent.undisturbed())
-	same(t, "pause of a glance", unusableLong, r.agent.resync())
+	same(t, "pause of a glance", observe.UnusableLong, r.agent.resync())
 	r.host.Put("/dev/gadget0", "")
 	same(t, "sees the change", false, r.agent.undisturbed())
-	same(t, "usable", usableAgain, look())
+	same(t, "usable", observe.UsableAgain, look())
 	r.host.Take("/dev/gadget0")
 	same(t, "sees it go", false, r.agent.undisturbed())
-	same(t, "begins anew", unusableSoon, look())
+	same(t, "begins anew", observe.UnusableSoon, look())
 }
 
 // TestTheCheckThatFailsNowIsNamed: where the one that failed passes and the next fails, the status says so at the next look.

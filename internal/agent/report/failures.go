@@ -1,41 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package report
 
 import (
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/plan"
 	"github.com/drover-project/drover/internal/words"
 )
 
-// loadReport turns the error of a load into what is reported. Where one errno has several causes, the kernel's own
-// lines decide. parameters are those that the refused module has and the order can set.
-func loadReport(err error, parameters []string) report {
-	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}
+// LoadFailed words the error of a load. Where an errno has several causes, the kernel's lines
+// decide. parameters are those of the refused module that the order can set.
+func LoadFailed(err error, parameters []string) *orders.Attempt {
 	var call *host.CallError
 	var died *host.DiedError
 	switch {
 	case errors.As(err, &died):
-		r.Message = fmt.Sprintf("The kernel killed the load of %s, as it does after an oops: see the kernel log. What is left of it stays until the node's next boot.", died.Module)
-		return r
+		return orders.Failed(v1beta1.ReasonLoadFailed, "The kernel killed the load of %s, as it does after an oops: see the kernel log. "+
+			"What is left of it stays until the node's next boot.", died.Module)
 	case errors.Is(err, host.ErrTimeout):
-		r.Reason = v1beta1.ReasonTimeout
-		r.Message = fmt.Sprintf("Loading did not return in time (%v); nothing else is loaded in its place before the node's next boot.", err)
-		return r
+		return orders.Failed(v1beta1.ReasonTimeout,
+			"Loading did not return in time (%v); nothing else is loaded in its place before the node's next boot.", err)
 	case !errors.As(err, &call):
-		r.Message = fmt.Sprintf("Loading failed: %v.", err)
-		return r
+		return orders.Failed(v1beta1.ReasonLoadFailed, "Loading failed: %v.", err)
 	}
 	why := loadReason(*call, parameters)
-	r.Reason = why.reason
-	r.Message = fmt.Sprintf("The kernel refused %s (%s): %s.", call.Module, call.Errno, why.text)
-	r.Message = withLog(r.Message, call.Log)
-	return r
+	return withLog(orders.Failed(why.reason, "The kernel refused %s (%s): %s.", call.Module, call.Errno, why.text), call.Log)
 }
 
 type why struct {
@@ -98,7 +97,6 @@ func loadReason(e host.CallError, parameters []string) why {
 	return why{v1beta1.ReasonLoadFailed, "see the kernel log"}
 }
 
-// forbidden says what to make of an EPERM.
 func forbidden(says func(words ...string) bool) why {
 	switch {
 	case says("modules_disabled", "modules are disabled"):
@@ -114,7 +112,7 @@ func forbidden(says func(words ...string) bool) why {
 // maxNamedParameters bounds a message: some modules have a hundred parameters.
 const maxNamedParameters = 8
 
-// invalid says what to make of an EINVAL that no kernel line explains: most often, the module refuses its parameters.
+// invalid says what to make of an EINVAL that no kernel line explains.
 func invalid(log, parameters []string) string {
 	text := "the module's own code, or the kernel, finds something invalid"
 	switch {
@@ -126,10 +124,9 @@ func invalid(log, parameters []string) string {
 	return text
 }
 
-// inVain matches what modules print when the kernel could not load another one for them. The name may be an alias, such as "hmac(sha256)".
+// inVain matches what modules print when the kernel cannot load another, by name or alias.
 var inVain = regexp.MustCompile(`(?i)request_module\s*\(\s*['"]([^'"]+)['"]|(?:could not|couldn't|cannot|can't|failed to|unable to) (?:load|request|find) (?:the )?(?:kernel )?module ['"]?([\w()-]+)`)
 
-// requested is the module that a module asked the kernel for in vain, according to the kernel's lines; empty if there is none.
 func requested(log []string) string {
 	for _, line := range log {
 		if m := inVain.FindStringSubmatch(line); m != nil {
@@ -139,40 +136,82 @@ func requested(log []string) string {
 	return ""
 }
 
-// unloadReport turns the error of an unload into what is reported. m are the facts of the moment; by matters when the
-// module is in use.
-func unloadReport(err error, m host.Module, by usage) report {
-	if busy(err) {
+// UnloadFailed words the error of an unload. m are the facts of now; by matters when it is in use.
+func UnloadFailed(err error, m host.Module, by Usage) *orders.Attempt {
+	if Busy(err) {
 		return inUse(m, by)
 	}
-	r := report{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonUnloadFailed, Message: fmt.Sprintf("Unloading failed: %v.", err)}
+	a := orders.Failed(v1beta1.ReasonUnloadFailed, "Unloading failed: %v.", err)
 	var call *host.CallError
 	switch {
 	case errors.Is(err, host.ErrTimeout):
-		r.Reason = v1beta1.ReasonTimeout
+		a.Reason = v1beta1.ReasonTimeout
 	case errors.As(err, &call):
 		if call.Errno == "EPERM" {
-			r.Message = "The kernel refuses to unload (EPERM): modules are disabled, or the agent lacks the privilege."
+			a.Message = "The kernel refuses to unload (EPERM): modules are disabled, or the agent lacks the privilege."
 		}
-		r.Message = withLog(r.Message, call.Log)
+		return withLog(a, call.Log)
 	}
-	return r
+	return a
 }
 
-// busy tells "in use" from other refusals to unload.
-func busy(err error) bool {
+// Busy tells "in use" from other refusals to unload.
+func Busy(err error) bool {
 	return errors.Is(err, host.Errno("EBUSY")) || errors.Is(err, host.Errno("EAGAIN"))
 }
 
+// DependencyConflict is said of a refused step of whose dependency another build is live.
+func DependencyConflict(err error, refused, dependency plan.Step, live string) *orders.Attempt {
+	answer := err.Error()
+	var lines []string
+	var call *host.CallError
+	if errors.As(err, &call) {
+		answer, lines = call.Errno, call.Log
+	}
+	from := "the image"
+	if dependency.FromHost {
+		from = "the node's own tree"
+	}
+	return withLog(orders.Failed(v1beta1.ReasonDependencyConflict,
+		"The kernel refused %s (%s): it needs %s, of which build %s is live, and %s has build %s. Unload the one that is live, or build %s against it.",
+		refused.Name, answer, dependency.Name, live, from, dependency.BuildID, refused.Name), lines)
+}
+
+// ImportFailed says why a carrier's output cannot be taken over.
+func ImportFailed(err error) *orders.Attempt {
+	var refused *manifest.Failure
+	switch {
+	case errors.As(err, &refused):
+		return orders.Failed(refused.Reason, "%s", refused.Message)
+	case errors.Is(err, syscall.ENOSPC):
+		return orders.Failed(v1beta1.ReasonAgentFailed, "The node has no room for the carrier's output: %v. "+
+			"Free space on the file system of the agent's state directory, or take Modules off the node.", err)
+	}
+	return orders.Failed(v1beta1.ReasonImageUnreadable, "The carrier's output cannot be imported: %v.", err)
+}
+
+// FirmwareFailed says why firmware cannot be staged.
+func FirmwareFailed(err error) *orders.Attempt {
+	var conflict *firmware.Conflict
+	var refused *manifest.Failure
+	switch {
+	case errors.As(err, &conflict):
+		return orders.Failed(v1beta1.ReasonFirmwareConflict, "Firmware is not staged: %v.", conflict)
+	case errors.As(err, &refused):
+		return orders.Failed(refused.Reason, "%s", refused.Message)
+	}
+	return orders.Failed(v1beta1.ReasonAgentFailed, "Firmware cannot be staged: %v.", err)
+}
+
 // withLog appends kernel lines after the headline, at most 1 KiB of them.
-func withLog(message string, lines []string) string {
+func withLog(a *orders.Attempt, lines []string) *orders.Attempt {
 	const limit = 1024
 	size := 0
 	for _, l := range lines {
 		if size += len(l) + 1; size > limit {
 			break
 		}
-		message += "\n" + l
+		a.Message += "\n" + l
 	}
-	return message
+	return a
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package report
 
 import (
 	"fmt"
@@ -9,66 +9,53 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/orders"
 )
 
-// Bounds of what a message names: how many users of a module, and how many bytes of names, so that what to do about
-// them is not cut off.
+// Bounds of names in a message, so that what to do about them is not cut off.
 const (
 	maxNamedUsers = 5
 	maxNamedBytes = 1024
 )
 
-// usage is who uses a module; err says why users may be missing.
-type usage struct {
-	users []host.User
-	err   error
+// Usage is who uses a module; Err says why users may be missing.
+type Usage struct {
+	Users []host.User
+	Err   error
 }
 
-// usersOf asks who uses a module that the kernel does not let go. Without an answer the kernel's refusal still stands.
-func (p *pass) usersOf(refused error, name string) usage {
-	if !busy(refused) {
-		return usage{}
-	}
-	users, err := p.o.Host.Users(name)
-	return usage{users: users, err: err}
-}
-
-// inUse says who uses a module and what to do about it. The headline holds nothing that changes while the users stay
-// the same, so that a status is not written again for it.
-func inUse(m host.Module, by usage) report {
-	r := report{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}
-	users := by.users
+// inUse says who uses a module and what to do about it. The headline stays the same while the users
+// do: a status is not written again for it.
+func inUse(m host.Module, by Usage) *orders.Attempt {
+	a := &orders.Attempt{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}
+	users := by.Users
 	if len(users) == 0 {
 		for _, h := range m.Holders {
 			users = append(users, host.User{Kind: host.UserModule, Name: h})
 		}
 	}
-	r.Holders = holders(users)
+	a.Holders = holders(users)
 	named := userNames(users)
 	// Devices alone do not keep a module: somebody uses them, or the module by other means.
 	unseen := !slices.ContainsFunc(users, func(u host.User) bool { return u.Kind != host.UserDevice })
 	who := listed(named, len(users) == host.MaxUsers)
 	switch {
 	case len(named) == 0:
-		r.Message = fmt.Sprintf("Module %s is in use, and no user was found: a process may have its device open or mapped, or another part of the kernel uses it; stop the user.", m.Name)
+		a.Message = fmt.Sprintf("Module %s is in use, and no user was found: a process may have its device open or mapped, or another part of the kernel uses it; stop the user.", m.Name)
 	case unseen:
-		r.Message = fmt.Sprintf("Module %s is in use, and only devices bound to its driver were found: %s; stop what uses them, or unbind them.", m.Name, who)
+		a.Message = fmt.Sprintf("Module %s is in use, and only devices bound to its driver were found: %s; stop what uses them, or unbind them.", m.Name, who)
 	default:
-		r.Message = fmt.Sprintf("Module %s is in use by %s; %s.", m.Name, who, nextStep(users))
+		a.Message = fmt.Sprintf("Module %s is in use by %s; %s.", m.Name, who, nextStep(users))
 	}
 	var details []string
 	if m.RefCount > 0 {
 		details = append(details, fmt.Sprintf("reference count: %d", m.RefCount))
 	}
-	if by.err != nil {
-		details = append(details, fmt.Sprintf("not all users are known: %v", by.err))
+	if by.Err != nil {
+		details = append(details, fmt.Sprintf("not all users are known: %v", by.Err))
 	}
-	r.Message = withLog(r.Message, details)
-	return r
+	return withLog(a, details)
 }
-
-// maxHolders is how many pods a status names: the API takes no more.
-const maxHolders = 16
 
 // holders are the pods that certainly use a module, each once.
 func holders(users []host.User) []string {
@@ -138,19 +125,19 @@ func listed(names []string, full bool) string {
 
 // nextStep says how to end these uses. Devices need nothing: they go with the driver.
 func nextStep(users []host.User) string {
-	has := func(is func(host.User) bool) bool { return slices.ContainsFunc(users, is) }
 	var steps []string
-	if has(func(u host.User) bool { return u.Kind == host.UserModule }) {
-		steps = append(steps, "unload those modules")
-	}
-	if has(func(u host.User) bool { return u.Pod != "" }) {
-		steps = append(steps, "delete or drain those pods")
-	}
-	if has(func(u host.User) bool { return u.Kind == host.UserProcess && u.Pod == "" }) {
-		steps = append(steps, "stop those processes")
-	}
-	if has(func(u host.User) bool { return u.Kind == host.UserMount && u.Pod == "" }) {
-		steps = append(steps, "unmount those file systems")
+	for _, s := range []struct {
+		words string
+		ends  func(host.User) bool
+	}{
+		{"unload those modules", func(u host.User) bool { return u.Kind == host.UserModule }},
+		{"delete or drain those pods", func(u host.User) bool { return u.Pod != "" }},
+		{"stop those processes", func(u host.User) bool { return u.Kind == host.UserProcess && u.Pod == "" }},
+		{"unmount those file systems", func(u host.User) bool { return u.Kind == host.UserMount && u.Pod == "" }},
+	} {
+		if slices.ContainsFunc(users, s.ends) {
+			steps = append(steps, s.words)
+		}
 	}
 	return strings.Join(steps, ", ") + " first; then it goes on by itself"
 }

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package execute
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/agent/observe"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/plan"
+	"github.com/drover-project/drover/internal/agent/report"
+	"github.com/drover-project/drover/internal/kmod"
+)
+
+// Unload takes out what is ours, last loaded first. A dependency that is in use by now may stay.
+func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
+	f, done, err := e.unloadByModprobe(ctx, f)
+	if done || err != nil {
+		return err
+	}
+	beforeMain := false // walking backwards: true once only dependencies of the main module are left
+	for _, m := range f.OursLive() {
+		if m.Name != f.Loaded.Main && !beforeMain {
+			_, live := f.Live[f.Loaded.Main]
+			beforeMain = !live
+		}
+		if e.Ending() {
+			return nil // what is left is still ours in the journal
+		}
+		klog.FromContext(ctx).Info("Unloading", "module", f.Key.String(), "name", m.Name, "buildID", m.BuildID)
+		err := e.remove(ctx, f.Key, m.Name)
+		switch {
+		case err == nil, errors.Is(err, host.Errno("ENOENT")):
+		case beforeMain && report.Busy(err):
+		default:
+			a, err := e.unloadFailed(err, m.Name)
+			if err == nil {
+				e.fail(ctx, f, orders.Hash(f.Order), a)
+			}
+			return err
+		}
+		beforeMain = beforeMain || m.Name == f.Loaded.Main
+	}
+	return e.Forget(ctx, f.Key)
+}
+
+func (e *Executor) remove(ctx context.Context, k orders.Key, name string) error {
+	err := e.Host.Unload(ctx, host.UnloadRequest{Name: name, For: k.String()})
+	e.Kernel.Changed()
+	return err
+}
+
+func (e *Executor) unloadFailed(refused error, name string) (*orders.Attempt, error) {
+	now, err := e.Kernel.See(name)
+	if err != nil {
+		return nil, err
+	}
+	m, by := now[name], report.Usage{}
+	m.Name = name
+	if report.Busy(refused) {
+		by.Users, by.Err = e.Host.Users(name)
+	}
+	return report.UnloadFailed(refused, m, by), nil
+}
+
+// Forget ends an order's hold on the kernel. What another order counts on passes to that.
+func (e *Executor) Forget(ctx context.Context, k orders.Key) error {
+	for _, m := range e.Journal.Loaded[k].Modules {
+		if m.Ours {
+			e.passOn(k, m.Name)
+		}
+	}
+	if err := e.releaseFirmware(k, e.Journal.Loaded[k]); err != nil {
+		return err
+	}
+	delete(e.failures, orders.Task{Key: k})
+	delete(e.failures, orders.Task{Key: k, Previous: true})
+	reload := orders.Present(e.Orders[k])
+	if !reload {
+		delete(e.Journal.Worked, k)
+	}
+	if err := e.drop(k); err != nil {
+		return err
+	}
+	if reload {
+		e.reloading[k] = true
+		return nil // what was replaced stays so
+	}
+	return e.PutBack(ctx, k)
+}
+
+// passOn makes a module ours for the other orders that count on it.
+func (e *Executor) passOn(k orders.Key, name string) {
+	for other, l := range e.Journal.Loaded {
+		for i := range l.Modules {
+			if other != k && l.Modules[i].Name == name {
+				l.Modules[i].Ours = true
+			}
+		}
+	}
+}
+
+func (e *Executor) drop(k orders.Key) error {
+	delete(e.Journal.Loaded, k)
+	return e.Journal.Write()
+}
+
+// refused ends a load that the kernel has refused at a step.
+func (e *Executor) refused(ctx context.Context, f observe.Facts, s plan.Step, inserted []plan.Step, err error) error {
+	var settable []string
+	if s.Name == f.Plan.Main {
+		settable = s.Params
+	}
+	a := report.LoadFailed(err, settable)
+	known := journal.Refusal{Delivery: orders.DeliveryID(f.Order)}
+	if a.Reason == v1beta1.ReasonUnknownSymbol {
+		dependency, live, seeErr := e.misfit(f, s)
+		if seeErr != nil {
+			return seeErr
+		}
+		if live != "" {
+			a, known.Against = report.DependencyConflict(err, s, dependency, live), dependency.Name+" "+live
+		}
+	}
+	e.fail(ctx, f, orders.Hash(f.Order), a)
+	if errors.Is(err, host.ErrTimeout) {
+		return nil // the module may still arrive; the journal names it
+	}
+	e.giveUp(f, a)
+	if err := e.rollBack(ctx, f, inserted); err != nil {
+		return err
+	}
+	if known.Among, err = e.Kernel.Among(); err != nil {
+		return err
+	}
+	if !e.Journal.Refuse(s.Build(), *a, known) {
+		return nil
+	}
+	return e.Journal.Write()
+}
+
+// misfit finds the module that a refused step needs and of which another build is live than the
+// plan has; live is that build, empty: none. Only asked when a symbol or CRC does not fit: another
+// build that fits is taken as it is.
+func (e *Executor) misfit(f observe.Facts, refused plan.Step) (dependency plan.Step, live string, err error) {
+	needs := slices.Clone(refused.Needs)
+	for _, name := range f.Order.Config.Modprobe.ModulesLoadingOrder {
+		needs = append(needs, kmod.NormalizeName(name))
+	}
+	for _, s := range f.Plan.Steps {
+		if s.Name == refused.Name || s.Optional || s.BuildID == "" || !slices.Contains(needs, s.Name) {
+			continue
+		}
+		now, err := e.Kernel.See(s.Name)
+		if err != nil {
+			return plan.Step{}, "", err
+		}
+		if id := orders.IdentityOf(now[s.Name]); id != "" && id != s.BuildID {
+			return s, id, nil
+		}
+	}
+	return plan.Step{}, "", nil
+}
+
+// giveUp remembers that an order failed where a previous one can be brought back.
+func (e *Executor) giveUp(f observe.Facts, a *orders.Attempt) {
+	if f.MayFallBack() {
+		e.Journal.RollBack(f.Key, orders.Hash(f.Order), *a, e.Clock.Now())
+	}
+}
+
+// rollBack takes out what a failed load has put in. What cannot go stays in the journal as ours.
+func (e *Executor) rollBack(ctx context.Context, f observe.Facts, inserted []plan.Step) error {
+	for _, s := range slices.Backward(inserted) {
+		if err := e.remove(ctx, f.Key, s.Name); err != nil {
+			break // somebody uses it by now
+		}
+	}
+	left, err := e.lookAgain(f)
+	if err != nil || len(left.OursLive()) > 0 {
+		return err
+	}
+	if err := e.releaseFirmware(f.Key, left.Loaded); err != nil {
+		return err
+	}
+	if err := e.drop(f.Key); err != nil {
+		return err
+	}
+	if f.MayFallBack() {
+		return nil // what was replaced stays so for the previous one
+	}
+	return e.PutBack(ctx, f.Key)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package journal is the agent's memory on disk: what it did in this boot, and of each order what
+// worked last. It is written before each call to the kernel, so that the next agent knows what this
+// one began, and is whole after a power cut.
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/statefile"
+)
+
+// File is the journal's name in the state directory.
+const File = "journal.json"
+
+const schema = 2
+
+// Journal is what the agent did. A new boot begins a new one: its kernel is empty.
+type Journal struct {
+	BootID string `json:"bootID"`
+	// Loaded by order.
+	Loaded map[orders.Key]*Load `json:"loaded,omitempty"`
+	// Replaced are the host's own modules that left for an order, to be put back when it goes.
+	Replaced map[orders.Key][]string `json:"replaced,omitempty"`
+	// Refused builds, by what the kernel said of them.
+	Refused map[string]Refusal `json:"refused,omitempty"`
+	// RolledBack are orders that failed in this boot, with a previous one to go back to.
+	RolledBack map[orders.Key]RolledBack `json:"rolledBack,omitempty"`
+	// Worked is, of each order, the last form in which it was carried out. It outlives boots.
+	Worked map[orders.Key]*Worked `json:"worked,omitempty"`
+	// Deliveries last used by each order, newest first, at most two. They outlive boots.
+	Deliveries map[orders.Key][]string `json:"deliveries,omitempty"`
+
+	disk disk
+}
+
+// disk is where a file is kept. durable: it is on the disk when a write returns.
+type disk struct {
+	dir     string
+	durable bool
+}
+
+func (d disk) write(name string, schema int, content any) error {
+	data, err := statefile.Encode(schema, content)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return statefile.Replace(d.dir, name, data, 0o600, d.durable)
+}
+
+// Load is what one order brought into the kernel, or began to.
+type Load struct {
+	Item       v1beta1.ModuleItem   `json:"item"`
+	Config     v1beta1.ModuleConfig `json:"config"`
+	DeliveryID string               `json:"deliveryID,omitempty"`
+	// Complete is false between the intent and the verified end of a load.
+	Complete bool `json:"complete,omitempty"`
+	// BuiltIn: the kernel has it compiled in; nothing was loaded.
+	BuiltIn bool `json:"builtIn,omitempty"`
+	// Main is the module that the order names.
+	Main string `json:"main"`
+	// Modules in load order, Main among them.
+	Modules []Module `json:"modules,omitempty"`
+	// Began is when the load of Main began; zero: it was live already.
+	Began metav1.Time `json:"began,omitempty"`
+	// Since is when Main became live.
+	Since metav1.Time `json:"since,omitempty"`
+	// Repairs counts how often it went away although it was wanted, the last time at LastRepair.
+	Repairs    int32        `json:"repairs,omitempty"`
+	LastRepair *metav1.Time `json:"lastRepair,omitempty"`
+	// Observed right after the load.
+	Observed *v1beta1.ObservedModule `json:"observed,omitempty"`
+}
+
+// Module is one module of a load.
+type Module struct {
+	Name string `json:"name"`
+	// BuildID of what is in the kernel.
+	BuildID string `json:"buildID,omitempty"`
+	// Planned is the build on disk. It differs from BuildID for a dependency that was live before.
+	Planned string `json:"planned,omitempty"`
+	// Content is the file's digest where it has no build ID.
+	Content string `json:"content,omitempty"`
+	// Ours: not live before, or adopted as the order's main module. Only these are ever unloaded.
+	Ours bool `json:"ours,omitempty"`
+}
+
+// Drop takes a module out of the load.
+func (l *Load) Drop(name string) {
+	l.Modules = slices.DeleteFunc(l.Modules, func(m Module) bool { return m.Name == name })
+}
+
+// Module finds a module of the load; nil has none.
+func (l *Load) Module(name string) (Module, bool) {
+	if l != nil {
+		if i := slices.IndexFunc(l.Modules, func(m Module) bool { return m.Name == name }); i >= 0 {
+			return l.Modules[i], true
+		}
+	}
+	return Module{}, false
+}
+
+// Read returns an empty journal when there is none. One that cannot be trusted is moved aside,
+// which the error says: the kernel and the last status say enough to go on.
+func Read(dir string, durable bool) (*Journal, error) {
+	j := &Journal{}
+	err := statefile.Read(dir, File, schema, j)
+	if err != nil {
+		*j = Journal{}
+	}
+	j.disk = disk{dir, durable}
+	if j.Loaded == nil {
+		j.Loaded = map[orders.Key]*Load{}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return j, err
+}
+
+// Write puts the journal on disk.
+func (j *Journal) Write() error { return j.disk.write(File, schema, j) }
+
+// Begin drops what another boot did, but for deliveries and what worked. It tells whether it did.
+func (j *Journal) Begin(bootID string) bool {
+	if j.BootID == bootID {
+		return false
+	}
+	*j = Journal{BootID: bootID, Loaded: map[orders.Key]*Load{}, Deliveries: j.Deliveries, Worked: j.Worked, disk: j.disk}
+	return true
+}
+
+// Used notes that an order uses a delivery. It tells whether the journal changed.
+func (j *Journal) Used(k orders.Key, id string) bool {
+	had := j.Deliveries[k]
+	if id == "" || len(had) > 0 && had[0] == id {
+		return false
+	}
+	now := []string{id}
+	for _, old := range had {
+		if old != id && len(now) < 2 {
+			now = append(now, old)
+		}
+	}
+	put(&j.Deliveries, k, now)
+	return true
+}
+
+// Replace notes that a module leaves for an order.
+func (j *Journal) Replace(k orders.Key, name string) {
+	put(&j.Replaced, k, append(j.Replaced[k], name))
+}
+
+func put[V any](m *map[orders.Key]V, k orders.Key, v V) {
+	if *m == nil {
+		*m = map[orders.Key]V{}
+	}
+	(*m)[k] = v
+}
+
+// NeededBy finds an order other than k that counts on the module.
+func (j *Journal) NeededBy(k orders.Key, name string) (orders.Key, bool) {
+	for other, l := range j.Loaded {
+		if _, ok := l.Module(name); ok && other != k {
+			return other, true
+		}
+	}
+	return orders.Key{}, false
+}
+
+// OursByOther tells whether the module is in the kernel because of an order other than k.
+func (j *Journal) OursByOther(k orders.Key, name string) bool {
+	for other, l := range j.Loaded {
+		if m, ok := l.Module(name); ok && other != k && m.Ours {
+			return true
+		}
+	}
+	return false
+}
+
+// OursLive are the live modules that an unload for k takes out, last loaded first: loaded for it,
+// still the same build, and needed by no other order.
+func (j *Journal) OursLive(k orders.Key, l *Load, live map[string]host.Module) []Module {
+	if l == nil {
+		return nil
+	}
+	var ours []Module
+	for _, m := range slices.Backward(l.Modules) {
+		now, ok := live[m.Name]
+		if !ok || !m.Ours || orders.IdentityOf(now) != m.BuildID {
+			continue
+		}
+		if _, needed := j.NeededBy(k, m.Name); !needed {
+			ours = append(ours, m)
+		}
+	}
+	return ours
+}
+
+// Wanted are the held deliveries that an order, or its way back, cannot do without.
+func (j *Journal) Wanted(ordered map[orders.Key]*v1beta1.NodeModuleSpec, held map[string]string) map[string]string {
+	wanted := map[string]string{}
+	keep := func(id string) {
+		if digest, ok := held[id]; ok {
+			wanted[id] = digest
+		}
+	}
+	for k, o := range ordered {
+		keep(orders.DeliveryID(o))
+		if o.Next != nil {
+			keep(o.Next.ID)
+		}
+		if w := j.Worked[k]; w != nil {
+			keep(w.DeliveryID)
+		}
+	}
+	for _, l := range j.Loaded {
+		keep(l.DeliveryID)
+	}
+	return wanted
+}
+
+// Needed are the deliveries to keep where there is room: the wanted, and one step back per order.
+func (j *Journal) Needed(ordered map[orders.Key]*v1beta1.NodeModuleSpec, held map[string]string) map[string]string {
+	need := j.Wanted(ordered, held)
+	for k := range ordered {
+		for _, id := range j.Deliveries[k] {
+			if digest, ok := held[id]; ok {
+				need[id] = digest
+			}
+		}
+	}
+	return need
+}

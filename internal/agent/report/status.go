@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report says what the API is told: the status, and why an order is not carried out.
+package report
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/agent/observe"
+	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/place"
+)
+
+// Outcome is what stands about one order after it was decided and done.
+type Outcome struct {
+	Loaded   *journal.Load
+	Live     bool            // Loaded is complete and in the kernel, or built in
+	Unusable bool            // live, and a check of readyWhen fails
+	Attempt  *orders.Attempt // what is said of the order; nil: nothing
+}
+
+// Of is what stands about an order. That it is unusable is said where there is nothing else to say.
+func Of(f observe.Facts, a *orders.Attempt) Outcome {
+	if a == nil {
+		a = f.Unusable
+	}
+	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unusable: f.Unusable != nil, Attempt: a}
+}
+
+// Status computes the whole status. Times come from the journal, or from last if nothing changed.
+func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string]string, last *v1beta1.NodeModulesConfigStatus, now time.Time) *v1beta1.NodeModulesConfigStatus {
+	s := &v1beta1.NodeModulesConfigStatus{}
+	for k, o := range outcomes {
+		if o.Live {
+			s.Modules = append(s.Modules, v1beta1.NodeModuleStatus{
+				ModuleItem: o.Loaded.Item, Config: ptr.To(o.Loaded.Config), BootID: bootID,
+				LastTransitionTime: o.Loaded.Since, Observed: o.observed(),
+			})
+		}
+		if o.Attempt != nil {
+			s.Attempts = append(s.Attempts, attemptOf(k, *o.Attempt, last, now))
+		}
+	}
+	for id, digest := range artifacts {
+		s.Artifacts = append(s.Artifacts, v1beta1.NodeArtifact{ID: id, Digest: digest})
+	}
+	sortStatus(s)
+	bound(s)
+	return s
+}
+
+// observed is what was seen at the load, what brought it, and whether it can be used now.
+func (o Outcome) observed() *v1beta1.ObservedModule {
+	if o.Loaded.Observed == nil {
+		return nil
+	}
+	seen := *o.Loaded.Observed
+	seen.Delivery, seen.Unusable = o.Loaded.DeliveryID, o.Unusable
+	seen.Repairs, seen.LastRepair = o.Loaded.Repairs, o.Loaded.LastRepair
+	return &seen
+}
+
+func attemptOf(k orders.Key, a orders.Attempt, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {
+	entry := v1beta1.NodeModuleAttempt{
+		Namespace: k.Namespace, Name: k.Name, State: a.State, Reason: a.Reason, Message: clipMessage(a.Message),
+		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, Holders: a.Holders, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
+	}
+	if !a.Next.IsZero() {
+		next := metav1.NewTime(a.Next).Rfc3339Copy()
+		entry.NextRetry = &next
+	}
+	for _, old := range last.Attempts {
+		if old.Namespace == k.Namespace && old.Name == k.Name && old.State == a.State && old.Reason == a.Reason {
+			entry.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return entry
+}
+
+// NeedsWrite tells whether next says anything that last does not. A further failure is news only
+// once what last says of it is outdated. Tidying is none: acknowledged orders that are gone and
+// artifacts that are no longer needed leave with the next write that has another cause.
+func NeedsWrite(last, next *v1beta1.NodeModulesConfigStatus, ordered func(orders.Key) bool, held map[string]string, now time.Time) bool {
+	a, b := last.DeepCopy(), next.DeepCopy()
+	a.Attempts = slices.DeleteFunc(a.Attempts, func(at v1beta1.NodeModuleAttempt) bool {
+		return at.State == v1beta1.AttemptAbsent && !ordered(orders.Key{Namespace: at.Namespace, Name: at.Name})
+	})
+	a.Artifacts = slices.DeleteFunc(a.Artifacts, func(art v1beta1.NodeArtifact) bool {
+		return held[art.ID] == art.Digest && !slices.Contains(b.Artifacts, art)
+	})
+	sortStatus(a)
+	sortStatus(b)
+	if !slices.EqualFunc(a.Attempts, b.Attempts, func(x, y v1beta1.NodeModuleAttempt) bool { return !outdated(x, y, now) }) {
+		return true
+	}
+	for _, s := range []*v1beta1.NodeModulesConfigStatus{a, b} {
+		for i := range s.Attempts {
+			at := &s.Attempts[i]
+			at.Message, _, _ = strings.Cut(at.Message, "\n")
+			at.Attempt, at.NextRetry, at.LastTransitionTime = 0, nil, metav1.Time{}
+		}
+	}
+	return !apiequality.Semantic.DeepEqual(a, b)
+}
+
+// outdated tells whether the count of tries has misled readers for long: so there is at most one
+// such write in orders.RetryMax.
+func outdated(last, next v1beta1.NodeModuleAttempt, now time.Time) bool {
+	return last.Attempt != next.Attempt && last.NextRetry != nil && now.Sub(last.NextRetry.Time) >= orders.RetryMax
+}
+
+func sortStatus(s *v1beta1.NodeModulesConfigStatus) {
+	slices.SortFunc(s.Modules, func(a, b v1beta1.NodeModuleStatus) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(s.Attempts, func(a, b v1beta1.NodeModuleAttempt) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(s.Artifacts, func(a, b v1beta1.NodeArtifact) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// Bounds of the NodeModulesConfig's schema: the API refuses a status as a whole.
+const (
+	MaxModules   = 512
+	MaxAttempts  = 1024
+	MaxArtifacts = 2048
+
+	maxBuild      = 1024
+	maxBuildID    = 128
+	maxSrcVersion = 64
+	maxTaint      = 64
+	maxHolder     = 317
+	maxMessage    = 2000 // fewer than the schema takes
+	maxHolders    = 16   // pods that an attempt names
+	// maxParameters and maxParameter are fewer than the schema takes: there is room for others.
+	maxParameters = 8 << 10
+	maxParameter  = 1024
+)
+
+// bound cuts a sorted status to what the API takes.
+func bound(s *v1beta1.NodeModulesConfigStatus) {
+	s.Modules = first(s.Modules, MaxModules)
+	s.Attempts = first(s.Attempts, MaxAttempts)
+	s.Artifacts = first(s.Artifacts, MaxArtifacts)
+	for i := range s.Modules {
+		if seen := s.Modules[i].Observed; seen != nil {
+			seen.BuildID, seen.SrcVersion, seen.Taint = clip(seen.BuildID, maxBuildID), clip(seen.SrcVersion, maxSrcVersion), clip(seen.Taint, maxTaint)
+			seen.Parameters = boundParameters(seen.Parameters)
+		}
+	}
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		// Half a name is another pod's.
+		a.Holders = slices.DeleteFunc(slices.Clone(a.Holders), func(pod string) bool { return len(pod) > maxHolder })
+		if a.Strike != nil {
+			a.Strike.Build = clip(a.Strike.Build, maxBuild)
+		}
+	}
+}
+
+// clipMessage makes words that may come from an image fit for the API.
+func clipMessage(message string) string {
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= maxMessage {
+		return message
+	}
+	return clip(message, maxMessage) + "…"
+}
+
+func first[T any](all []T, most int) []T { return all[:min(len(all), most)] }
+
+// clip cuts words that may come from an image to so many bytes of UTF-8, as the API stores them.
+func clip(words string, most int) string {
+	words = strings.ToValidUTF8(words, "?")
+	return strings.ToValidUTF8(words[:min(len(words), most)], "")
+}
+
+// boundParameters are the first by name that fit.
+func boundParameters(all map[string]string) map[string]string {
+	size, cut := 0, false
+	for name, value := range all {
+		size += len(name) + len(value)
+		cut = cut || len(value) > maxParameter
+	}
+	if size <= maxParameters && !cut {
+		return all
+	}
+	kept, left := map[string]string{}, maxParameters
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := clip(all[name], maxParameter)
+		if left -= len(name) + len(value); left < 0 {
+			break
+		}
+		kept[name] = value
+	}
+	return kept
+}
+
+// Remark adds what keeps an order waiting to an attempt that says nothing of it: carriers cannot
+// come, or the memory is not as it should be, foreign being why the record is not believed (told).
+func Remark(f observe.Facts, a *orders.Attempt, where place.Findings, foreign error) (said *orders.Attempt, told bool) {
+	switch {
+	case !orders.Present(f.Order) || f.Order.Paused || f.Satisfied():
+		return a, false
+	case !f.Held && where.NoDelivery != "":
+		return orders.Failed(v1beta1.ReasonAgentFailed, "No delivery can arrive: %s", where.NoDelivery), false
+	case a != nil:
+		return a, false
+	case foreign != nil:
+		return RecordForeign(foreign), true
+	case !f.Held && where.Forgets != "":
+		return orders.Waiting(v1beta1.ReasonAwaitingDelivery, "Every boot needs a new delivery: %s", where.Forgets), false
+	}
+	return nil, false
+}
+
+// RecordForeign says why a record was not believed.
+func RecordForeign(why error) *orders.Attempt {
+	return orders.Waiting(v1beta1.ReasonRecordForeign,
+		"Nothing was loaded from the agent's record of earlier orders: %v. The orders of this cluster are carried out.", why)
+}
+
+// Idle is said while there is no place for the agent's memory: without the fuse, nothing is loaded.
+func Idle(f observe.Facts, why string) Outcome {
+	if f.Order == nil || !orders.Absent(f.Order) && f.Satisfied() {
+		return Of(f, nil)
+	}
+	return Of(f, orders.Failed(v1beta1.ReasonAgentFailed, "Nothing is loaded or unloaded: %s", why))
+}
+
+// Drifted says that what is wanted goes out of the kernel. It is the same at each repair.
+func Drifted(l *journal.Load) *orders.Attempt {
+	return orders.Waiting(v1beta1.ReasonDrifted,
+		"Module %s goes out of the kernel although it is wanted; it is loaded again. Find out what unloads it.", l.Main)
+}
+
+// Recurring is Drifted from the second repair until the module has stayed for orders.RetryForget;
+// nil: it does not recur. It is said of what is live: few looks find the module gone.
+func Recurring(l *journal.Load, now time.Time) *orders.Attempt {
+	if l.Repairs < 2 || l.LastRepair == nil || now.Sub(l.LastRepair.Time) >= orders.RetryForget {
+		return nil
+	}
+	return Drifted(l)
+}
