@@ -143,7 +143,7 @@ func TestFullDisk(t *testing.T) {
 		if err := f.Intent(a, t0); err != nil {
 			t.Fatal(err)
 		}
-		full := &faulty{files: f.disk, left: op, err: syscall.ENOSPC}
+		full := &faulty{Dir: f.disk, left: op, err: syscall.ENOSPC}
 		f.disk = full
 		if err := f.Done(a, false, t0); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("operation %d: done: %v", op, err)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -72,7 +74,8 @@ type Evidence struct {
 // load is never begun on a fuse that is behind: Intent writes everything or fails.
 type Fuse struct {
 	mu    sync.Mutex
-	disk  files
+	root  *os.Root
+	disk  statefile.Dir // root, or what a test puts in its place
 	state state
 	// behind: the file may not say what state says.
 	behind bool
@@ -96,14 +99,17 @@ func Open(dir string, durable bool) (*Fuse, error) {
 	if err != nil && !errors.As(err, &aside) {
 		return nil, errors.Join(err, root.Close())
 	}
-	return &Fuse{disk: &disk{root: root, durable: durable}, state: st}, err
+	return &Fuse{root: root, disk: statefile.Disk{Root: root, Durable: durable}, state: st}, err
 }
 
-// Close lets go of the directory. It writes nothing.
+// Close closes the directory. It writes nothing.
 func (f *Fuse) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.disk.close()
+	if err := f.root.Close(); err != nil {
+		return fmt.Errorf("fuse: %w", err)
+	}
+	return nil
 }
 
 // Boot judges what the last agent left open, given the kernel's boot ID and the dumps of the boot before, and must be

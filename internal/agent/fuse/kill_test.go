@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // The life that the tests of this file interrupt at every moment: "bad" takes the node down twice and is quarantined,
@@ -54,7 +56,7 @@ var (
 
 // live runs life in dir, without syncs of the real disk, which a test's end does not need, through disks that wrap makes, and says before and after each step which it is. It returns at
 // the first error.
-func live(dir string, wrap func(files) files, say func(word string, step int)) error {
+func live(dir string, wrap func(statefile.Dir) statefile.Dir, say func(word string, step int)) error {
 	var f *Fuse
 	for i, step := range life {
 		if step.call == "boot" {
@@ -215,13 +217,13 @@ func everyMoment(t *testing.T, spoil func(*media)) (moments, states int, wrong [
 		var under *media
 		begun, ended := 0, 0
 		left := &faulty{left: moment, err: errDead}
-		err := live(dir, func(inner files) files {
+		err := live(dir, func(inner statefile.Dir) statefile.Dir {
 			if under == nil {
 				under = newMedia(inner, dir)
 				spoil(under)
 			}
-			under.files = inner
-			left.files = under
+			under.Dir = inner
+			left.Dir = under
 			return left
 		}, func(word string, step int) {
 			if begun = step; word == "end" {
@@ -269,7 +271,7 @@ func victim(at int) int {
 			select {}
 		}
 	}}
-	err := live(".", func(inner files) files { counted.files = inner; return counted },
+	err := live(".", func(inner statefile.Dir) statefile.Dir { counted.Dir = inner; return counted },
 		func(word string, step int) { fmt.Println(word, step) })
 	if err != nil {
 		fmt.Println(err)

@@ -152,7 +152,7 @@ func (w *world) open() {
 	f, err := Open(w.dir, false)
 	w.must(err)
 	w.under = newMedia(f.disk, w.dir)
-	w.left = &faulty{files: w.under, left: 1 << 30, err: errDead}
+	w.left = &faulty{Dir: w.under, left: 1 << 30, err: errDead}
 	f.disk, w.fuse = w.left, f
 }
 

@@ -4,8 +4,11 @@ package fuse
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // opsPerWrite is how many moments one write has: remove, create, two halves of the content, sync, rename, sync of the
@@ -16,7 +19,7 @@ var errDead = errors.New("the node is dead")
 
 // faulty passes calls on until its time is over; from then on all fail and nothing happens any more.
 type faulty struct {
-	files
+	statefile.Dir
 	// left is how many operations still work.
 	left int
 	// err is what the others return.
@@ -36,37 +39,37 @@ func (d *faulty) step() error {
 	return nil
 }
 
-func (d *faulty) remove(name string) error {
+func (d *faulty) RemoveAll(name string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.files.remove(name)
+	return d.Dir.RemoveAll(name)
 }
 
-func (d *faulty) rename(from, to string) error {
+func (d *faulty) Rename(from, to string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.files.rename(from, to)
+	return d.Dir.Rename(from, to)
 }
 
-func (d *faulty) sync() error {
+func (d *faulty) Sync() error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.files.sync()
+	return d.Dir.Sync()
 }
 
-func (d *faulty) create(name string) (file, error) {
+func (d *faulty) Create(name string, mode fs.FileMode) (statefile.File, error) {
 	if err := d.step(); err != nil {
 		return nil, err
 	}
-	f, err := d.files.create(name)
+	f, err := d.Dir.Create(name, mode)
 	return &faultyFile{f, d}, err
 }
 
 type faultyFile struct {
-	file
+	statefile.File
 	d *faulty
 }
 
@@ -77,7 +80,7 @@ func (f *faultyFile) Write(data []byte) (int, error) {
 		if err := f.d.step(); err != nil {
 			return done, err
 		}
-		n, err := f.file.Write(part)
+		n, err := f.File.Write(part)
 		if done += n; err != nil {
 			return done, err
 		}
@@ -89,12 +92,12 @@ func (f *faultyFile) Sync() error {
 	if err := f.d.step(); err != nil {
 		return err
 	}
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
 // media is a disk below a page cache: the directory holds what processes see, media knows what a power cut may leave.
 type media struct {
-	files
+	statefile.Dir
 	dir string
 	// durable is the content that is safe under each name.
 	durable map[string][]byte
@@ -106,37 +109,37 @@ type media struct {
 }
 
 // newMedia begins with all that is in the directory safe.
-func newMedia(inner files, dir string) *media {
-	m := &media{files: inner, dir: dir, durable: map[string][]byte{}, synced: map[string]bool{}}
+func newMedia(inner statefile.Dir, dir string) *media {
+	m := &media{Dir: inner, dir: dir, durable: map[string][]byte{}, synced: map[string]bool{}}
 	if data, err := os.ReadFile(filepath.Join(dir, fileName)); err == nil {
 		m.durable[fileName] = data
 	}
 	return m
 }
 
-func (m *media) create(name string) (file, error) {
-	f, err := m.files.create(name)
+func (m *media) Create(name string, mode fs.FileMode) (statefile.File, error) {
+	f, err := m.Dir.Create(name, mode)
 	m.synced[name] = false
 	return &mediaFile{f, m, name}, err
 }
 
-func (m *media) rename(from, to string) error {
+func (m *media) Rename(from, to string) error {
 	m.synced[to], m.moved = m.synced[from], true
-	return m.files.rename(from, to)
+	return m.Dir.Rename(from, to)
 }
 
-func (m *media) sync() error {
+func (m *media) Sync() error {
 	if m.losesDir {
 		return nil
 	}
 	if data, err := os.ReadFile(filepath.Join(m.dir, fileName)); err == nil && m.synced[fileName] {
 		m.durable[fileName], m.moved = data, false
 	}
-	return m.files.sync()
+	return m.Dir.Sync()
 }
 
 type mediaFile struct {
-	file
+	statefile.File
 	m    *media
 	name string
 }
@@ -146,7 +149,7 @@ func (f *mediaFile) Sync() error {
 		return nil
 	}
 	f.m.synced[f.name] = true
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
 // after returns the directories that a power cut now may leave: what is safe, with or without the last rename, and any

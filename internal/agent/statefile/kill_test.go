@@ -14,7 +14,7 @@ import (
 // disk is files whose machine dies before call number left. What was not synced is lost then: of a file its content, of a directory the
 // changes of its names, unless the disk happened to have written them.
 type disk struct {
-	osNames
+	Disk
 	dir      string
 	left     int
 	undo     []func() error // changes of names that were not synced, newest last
@@ -30,31 +30,31 @@ func (d *disk) alive() error {
 	return nil
 }
 
-func (d *disk) removeAll(name string) error {
+func (d *disk) RemoveAll(name string) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
-	return d.osNames.removeAll(name)
+	return d.Disk.RemoveAll(name)
 }
 
-func (d *disk) rename(from, to string) error {
+func (d *disk) Rename(from, to string) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
-	before, err := os.ReadFile(to)
+	before, err := os.ReadFile(filepath.Join(d.dir, to))
 	d.undo = append(d.undo, func() error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return os.Remove(to)
+			return d.Remove(to)
 		}
-		return os.WriteFile(to, before, 0o600)
+		return d.WriteFile(to, before, 0o600)
 	})
 	if d.unsynced[from] {
 		d.unsynced[to] = true
 	}
-	return d.osNames.rename(from, to)
+	return d.Disk.Rename(from, to)
 }
 
-func (d *disk) syncDir(string) error {
+func (d *disk) Sync() error {
 	if err := d.alive(); err != nil {
 		return err
 	}
@@ -62,27 +62,27 @@ func (d *disk) syncDir(string) error {
 	return nil
 }
 
-func (d *disk) create(name string, mode fs.FileMode) (file, error) {
+func (d *disk) Create(name string, mode fs.FileMode) (File, error) {
 	if err := d.alive(); err != nil {
 		return nil, err
 	}
 	d.unsynced[name] = true
-	f, err := osFiles{}.create(name, mode)
-	return &dyingFile{file: f, disk: d, name: name}, err
+	f, err := d.Disk.Create(name, mode)
+	return &dyingFile{File: f, disk: d, name: name}, err
 }
 
 type dyingFile struct {
-	file
+	File
 	disk *disk
 	name string
 }
 
 func (f *dyingFile) Write(data []byte) (int, error) {
 	if err := f.disk.alive(); err != nil {
-		n, _ := f.file.Write(data[:len(data)/2])
+		n, _ := f.File.Write(data[:len(data)/2])
 		return n, err
 	}
-	return f.file.Write(data)
+	return f.File.Write(data)
 }
 
 func (f *dyingFile) Sync() error {
@@ -97,7 +97,7 @@ func (f *dyingFile) Sync() error {
 func (d *disk) cut(t *testing.T, namesLost bool) {
 	t.Helper()
 	for name := range d.unsynced {
-		if err := os.Truncate(name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Truncate(filepath.Join(d.dir, name), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
@@ -121,8 +121,13 @@ func TestEveryMoment(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d := &disk{dir: dir, left: at, unsynced: map[string]bool{}}
-				wrote := replace(d, filepath.Join(dir, "f"), data, 0o600)
+				root, err := os.OpenRoot(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = root.Close() }()
+				d := &disk{Disk: Disk{Root: root}, dir: dir, left: at, unsynced: map[string]bool{}}
+				wrote := ReplaceIn(d, freshName("f"), "f", data, 0o600)
 				if end != "the agent" {
 					d.cut(t, end != "the machine")
 				}

@@ -8,41 +8,34 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
-// names changes names in directories.
-type names interface {
-	// removeAll removes what has the name, if anything.
-	removeAll(name string) error
-	rename(from, to string) error
-}
-
-// files is what replace needs. Each call is a moment at which the node may die.
-type files interface {
-	names
-	// create makes a new file; whatever has the name already, also a link, is an error.
-	create(name string, mode fs.FileMode) (file, error)
-	// syncDir makes the names in a directory durable.
-	syncDir(dir string) error
-}
-
-type file interface {
-	io.WriteCloser
+// Dir is a directory in which a file is replaced. Before each call, the node may die.
+type Dir interface {
+	// RemoveAll removes what has the name, if anything.
+	RemoveAll(name string) error
+	// Create makes a new file. It fails on whatever has the name already, also on a link.
+	Create(name string, mode fs.FileMode) (File, error)
+	// Rename gives a file the name of another, which it replaces.
+	Rename(from, to string) error
+	// Sync makes the directory's names durable.
 	Sync() error
 }
 
-// freshName is what a file is called until it is in place. It begins with a dot: the kubelet reads what else lies beside a static pod.
-func freshName(name string) string {
-	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+newSuffix)
+// File is a file that is being written.
+type File interface {
+	io.WriteCloser
+	// Sync makes the content durable.
+	Sync() error
 }
 
-func replace(d files, name string, data []byte, mode fs.FileMode) error {
-	fresh := freshName(name)
-	if err := d.removeAll(fresh); err != nil {
+// ReplaceIn writes data to a file called fresh and renames that to name: at every moment the old or
+// the new file is there, whole. Once it has returned nil, a power cut leaves the new one.
+func ReplaceIn(d Dir, fresh, name string, data []byte, mode fs.FileMode) error {
+	if err := d.RemoveAll(fresh); err != nil {
 		return fmt.Errorf("clear: %w", err)
 	}
-	f, err := d.create(fresh, mode)
+	f, err := d.Create(fresh, mode)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
@@ -53,58 +46,44 @@ func replace(d files, name string, data []byte, mode fs.FileMode) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	if err := d.rename(fresh, name); err != nil {
+	if err := d.Rename(fresh, name); err != nil {
 		return fmt.Errorf("put in place: %w", err)
 	}
-	return d.syncDir(filepath.Dir(name))
-}
-
-// aside keeps one of each name: what was moved before goes.
-func aside(d names, name string) error {
-	if err := d.removeAll(name + asideSuffix); err != nil {
-		return fmt.Errorf("clear: %w", err)
-	}
-	if err := d.rename(name, name+asideSuffix); err != nil {
-		return fmt.Errorf("move aside: %w", err)
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync the directory: %w", err)
 	}
 	return nil
 }
 
-// osNames are the operating system's.
-type osNames struct{}
-
-func (osNames) removeAll(name string) error  { return os.RemoveAll(name) }  //nolint:wrapcheck // its callers say more
-func (osNames) rename(from, to string) error { return os.Rename(from, to) } //nolint:wrapcheck // its callers say more
-
-// osFiles are the operating system's.
-type osFiles struct {
-	osNames
-	durable bool
+// Disk is a Dir of the operating system.
+type Disk struct {
+	*os.Root
+	// Durable is false where nothing outlives the process: then no sync is made.
+	Durable bool
 }
 
-func (d osFiles) create(name string, mode fs.FileMode) (file, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+// Create implements Dir.
+func (d Disk) Create(name string, mode fs.FileMode) (File, error) {
+	f, err := d.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
+		return nil, err //nolint:wrapcheck // it names the file
 	}
-	if !d.durable {
+	if !d.Durable {
 		return noSync{f}, nil
 	}
 	return f, nil
 }
 
-func (d osFiles) syncDir(dir string) error {
-	if !d.durable {
+// Sync implements Dir.
+func (d Disk) Sync() error {
+	if !d.Durable {
 		return nil
 	}
-	f, err := os.Open(dir)
+	f, err := d.Open(".")
 	if err != nil {
-		return fmt.Errorf("open the directory: %w", err)
+		return err //nolint:wrapcheck // it names the directory
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("sync the directory: %w", err)
-	}
-	return nil
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // noSync is a file whose content may be lost with the machine.

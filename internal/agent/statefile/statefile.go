@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefile keeps small files in a directory of the agent's own. Each carries its schema and a digest of its content, is replaced
-// whole or not at all, and is believed only if nobody but the agent can have written it. What is not believed is moved aside for a person
-// to look at, and is no reason to stop: the agent begins anew without it.
+// Package statefile keeps small files in a directory of the agent's own. Each carries its schema
+// and a digest of its content, is replaced whole or not at all, and is trusted only if nobody but
+// the agent can have written it. A file that is not trusted is moved aside for a person to look at,
+// and the agent begins anew without it.
 package statefile
 
 import (
@@ -23,24 +24,21 @@ import (
 )
 
 const (
-	// asideSuffix is added to the name of what is not believed. There is at most one of each name.
+	// asideSuffix is added to the name of what is not trusted. There is at most one of each name.
 	asideSuffix = ".aside"
-	newSuffix   = ".new"
 	// maxSize is far above what the agent writes.
 	maxSize = 16 << 20
 )
 
-// UntrustedError says that a file was not believed.
+// UntrustedError says that a file was not trusted.
 type UntrustedError struct {
-	// Name of the file.
 	Name string
 	// Cause is what is wrong with it.
 	Cause error
-	// Kept says why it could not be moved aside; nil: it was.
+	// Kept is why it could not be moved aside; nil: it was.
 	Kept error
 }
 
-// Error names the file, what is wrong, and where it is now.
 func (e *UntrustedError) Error() string {
 	if e.Kept != nil {
 		return fmt.Sprintf("%s is not used (%v) and cannot be moved aside (%v)", e.Name, e.Cause, e.Kept)
@@ -48,7 +46,7 @@ func (e *UntrustedError) Error() string {
 	return fmt.Sprintf("%s is not used (%v) and was moved aside to %s%s", e.Name, e.Cause, filepath.Base(e.Name), asideSuffix)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *UntrustedError) Unwrap() error { return e.Cause }
 
 // sealed is a file's content.
@@ -58,12 +56,12 @@ type sealed struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// MakeDir makes a directory of the agent's own. What has its name and is something else, or somebody else's, is moved aside.
+// MakeDir makes a directory of the agent's own. Anything else that has its name is moved aside.
 func MakeDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil {
 		if cause := owned(info, info.IsDir()); cause != nil {
-			err = aside(osNames{}, dir)
+			err = aside(dir)
 		} else if info.Mode().Perm() != 0o700 {
 			err = os.Chmod(dir, 0o700)
 		}
@@ -77,9 +75,9 @@ func MakeDir(dir string) error {
 	return nil
 }
 
-// owned says why something may have been written by somebody else.
-func owned(info fs.FileInfo, kind bool) error {
-	if !kind {
+// owned returns why somebody else may have written something; nil: nobody else can have.
+func owned(info fs.FileInfo, rightKind bool) error {
+	if !rightKind {
 		return fmt.Errorf("it is of another kind (%s)", info.Mode().Type())
 	}
 	if info.Mode().Perm()&0o022 != 0 {
@@ -91,15 +89,15 @@ func owned(info fs.FileInfo, kind bool) error {
 	return nil
 }
 
-// Read decodes the file's content. fs.ErrNotExist: there is none. An *UntrustedError: it was not believed. Any other error says nothing
-// about the file.
+// Read decodes a file's content. The error is fs.ErrNotExist if there is no such file, and an
+// *UntrustedError if it was not trusted; any other error says nothing about the file.
 func Read(dir, name string, schema int, into any) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	defer func() { _ = root.Close() }() // only read from
-	data, err := load(root, name)
+	data, err := Load(root, name, maxSize)
 	if err == nil {
 		err = unseal(data, schema, into)
 	}
@@ -114,12 +112,13 @@ func Read(dir, name string, schema int, into any) error {
 
 // Passing tells whether an error is about the moment, and says nothing about what was to be read.
 func Passing(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN}, func(passing error) bool {
-		return errors.Is(err, passing)
-	})
+	passing := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN}
+	return slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) })
 }
 
-func load(root *os.Root, name string) ([]byte, error) {
+// Load returns a file's content if it is a regular file of at most limit bytes that only the agent
+// can have written.
+func Load(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := nofollow.OpenFile(root, name)
 	if err != nil {
 		return nil, err
@@ -132,31 +131,32 @@ func load(root *os.Root, name string) ([]byte, error) {
 	if err := owned(info, info.Mode().IsRegular()); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", err)
 	}
-	if len(data) > maxSize {
-		return nil, fmt.Errorf("it is larger than %d bytes", maxSize)
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("it is larger than %d bytes", limit)
 	}
 	return data, nil
 }
 
 func unseal(data []byte, schema int, into any) error {
 	var s sealed
-	if err := strict(data, &s); err != nil {
+	if err := Decode(data, &s); err != nil {
 		return err
 	}
 	if s.Schema != schema {
 		return fmt.Errorf("its schema is %d, not %d", s.Schema, schema)
 	}
 	if sum := sha256.Sum256(s.Content); s.SHA256 != hex.EncodeToString(sum[:]) {
-		return errors.New("its content does not fit its digest")
+		return errors.New("its content does not match its digest")
 	}
-	return strict(s.Content, into)
+	return Decode(s.Content, into)
 }
 
-func strict(data []byte, into any) error {
+// Decode reads JSON without fields that are not known.
+func Decode(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -165,13 +165,24 @@ func strict(data []byte, into any) error {
 	return nil
 }
 
-// SetAside moves a file aside because of a cause, and returns that as an *UntrustedError.
+// SetAside moves a file aside because of a cause, which it returns as an *UntrustedError.
 func SetAside(dir, name string, cause error) error {
 	name = filepath.Join(dir, name)
-	return &UntrustedError{Name: name, Cause: cause, Kept: aside(osNames{}, name)}
+	return &UntrustedError{Name: name, Cause: cause, Kept: aside(name)}
 }
 
-// Encode is what Write writes.
+// aside replaces what was moved aside under this name before.
+func aside(name string) error {
+	if err := os.RemoveAll(name + asideSuffix); err != nil {
+		return fmt.Errorf("clear: %w", err)
+	}
+	if err := os.Rename(name, name+asideSuffix); err != nil {
+		return fmt.Errorf("move aside: %w", err)
+	}
+	return nil
+}
+
+// Encode returns the bytes of a file that Read reads.
 func Encode(schema int, content any) ([]byte, error) {
 	inner, err := json.Marshal(content)
 	if err != nil {
@@ -185,10 +196,19 @@ func Encode(schema int, content any) ([]byte, error) {
 	return data, nil
 }
 
-// Replace puts data in the place of a file, which may be missing: at every moment there is the old one or the new one, whole. A durable one
-// survives a power cut as soon as Replace has returned.
+// freshName is what a file is called until it is in place. It begins with a dot: the kubelet reads
+// what else lies beside a static pod.
+func freshName(name string) string { return "." + name + ".new" }
+
+// Replace puts data in the place of a file, which may be missing; see ReplaceIn. Without durable, a
+// power cut may leave a file that is not trusted.
 func Replace(dir, name string, data []byte, mode fs.FileMode, durable bool) error {
-	if err := replace(osFiles{durable: durable}, filepath.Join(dir, name), data, mode); err != nil {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	defer func() { _ = root.Close() }() // what was written through it is synced
+	if err := ReplaceIn(Disk{root, durable}, freshName(name), name, data, mode); err != nil {
 		return fmt.Errorf("replace %s: %w", name, err)
 	}
 	return nil
@@ -196,14 +216,14 @@ func Replace(dir, name string, data []byte, mode fs.FileMode, durable bool) erro
 
 // Remove removes a file for good. That there is none is fine.
 func Remove(dir, name string) error {
-	err := os.Remove(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	root, err := os.OpenRoot(dir)
 	if err == nil {
-		err = osFiles{durable: true}.syncDir(dir)
+		defer func() { _ = root.Close() }() // what was removed through it is synced
+		if err = root.Remove(name); err == nil {
+			err = Disk{root, true}.Sync()
+		}
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
 	return nil

@@ -49,7 +49,7 @@ func TestWhatIsNotBelieved(t *testing.T) {
 			return errors.Join(os.MkdirAll(name+asideSuffix+"/x", 0o700), os.Truncate(name, 3))
 		}, "decode"},
 		"with a new one's dir": {func(name string) error {
-			return errors.Join(os.MkdirAll(freshName(name)+"/x", 0o700), os.Truncate(name, 3))
+			return errors.Join(os.MkdirAll(filepath.Join(filepath.Dir(name), freshName("f"), "x"), 0o700), os.Truncate(name, 3))
 		}, "decode"},
 	}
 	if os.Geteuid() == 0 { // others cannot give files away: see TestFilesOfOthersAreNotTrusted
