@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-kcall makes one kernel call for the agent, beside whose binary it lies: request on standard input, answer on standard output.
-// The agent could start itself for that (`drover-agent kcall`), but starting a program with an API client in it takes longer than most loads.
+// Command drover-kcall makes one kernel call for the agent, see package kcall. The agent could start
+// itself, but a program with an API client takes longer to start than most loads.
 package main
 
 import (

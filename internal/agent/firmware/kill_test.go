@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script is a life of a node: two owners that share a file, one of which changes its version; the host has a file of its
-// own among them.
+// script is a life of a node: two owners that share a file, one of which changes its version; the
+// host has a file of its own among them.
 var (
 	v1     = files{"shared": "s", "a/x": "1", "a/old": "o", "host": "host's own"}
 	v2     = files{"shared": "s", "a/x": "two", "b/new": "n", "host": "host's own"}
@@ -75,7 +75,8 @@ func play(n *node, step func(act int, step string)) error {
 	return nil
 }
 
-// addTo stages from a delivery below the node's directory, so that a killed process leaves nothing elsewhere.
+// addTo stages from a delivery below the node's directory, so that a killed process leaves nothing
+// elsewhere.
 func (n *node) addTo(stage *firmware.Stage, owner string, all files) error {
 	dir := filepath.Join(n.dir, "delivery")
 	if err := os.RemoveAll(dir); err != nil {
@@ -180,7 +181,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 			steps = 0
 			for at := 1; ; at++ {
 				n := nodeAt(t, filepath.Join(t.TempDir(), strconv.Itoa(at))).put(ours, files{"host": "host's own", "a/host": "there before"})
-				// A process of its own is killed now and then, for time's sake; a panic stops at the same places.
+				// A process of its own is killed now and then, for time's sake; a panic stops at the same
+				// places.
 				step, done := "", false
 				if name == "the same again" && at%10 == 0 {
 					step, done = n.killed(at)
@@ -202,7 +204,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	t.Logf("%d steps, %d ways to go on", steps, len(recoveries))
 }
 
-// whole fails the test when a file is not one that somebody staged completely, or one is missing that is needed.
+// whole fails the test when a file is not one that somebody staged completely, or one is missing
+// that is needed.
 func (n *node) whole(step string) {
 	n.t.Helper()
 	got := n.seen(ours)
@@ -236,8 +239,8 @@ func (n *node) holds(want files) error {
 	return nil
 }
 
-// clean fails the test unless only the host's own is left. Without the ledger nobody knows who made a directory, nor what
-// the search path was before.
+// clean fails the test unless only the host's own is left. Without the ledger nobody knows who made
+// a directory, nor what the search path was before.
 func (n *node) clean(when string, lost bool) {
 	n.t.Helper()
 	got := n.see(ours)

@@ -25,15 +25,16 @@ const (
 	maxLedgerBytes = 64 << 20
 )
 
-// ledger is who needs which files. Which of them are ours to remove is not in it: that is seen on disk (twins.go).
+// ledger is who needs which files. Which of them are ours, marks tell.
 type ledger struct {
 	Schema int `json:"schema"`
-	// Claims by owner. An owner that begins with "/" is nobody: it stands for what was found in that directory when
-	// the ledger was lost.
+	// Claims by owner. An owner that begins with "/" is nobody: its claim is what was found in that
+	// directory when the ledger was lost.
 	Claims map[string]claim `json:"claims,omitempty"`
-	// Dirs in which something of ours may be, with the directories below them that we made. Recorded before they are made.
+	// Dirs in which something of ours may be, with the directories below them that we made. They are
+	// recorded before they are made.
 	Dirs map[string][]string `json:"dirs,omitempty"`
-	// Wrote is recorded before it is written.
+	// Wrote is recorded before the search path is written.
 	Wrote *Wrote `json:"wrote,omitempty"`
 }
 
@@ -78,7 +79,7 @@ func (l ledger) uses(dir string) bool {
 	return false
 }
 
-// rival returns an owner, not this one, who needs other content there. Nobody's claims give way.
+// rival returns another owner who needs other content there. Nobody's claims give way.
 func (l ledger) rival(owner, dir string, s source) string {
 	for _, other := range slices.Sorted(maps.Keys(l.Claims)) {
 		c := l.Claims[other]
@@ -89,7 +90,7 @@ func (l ledger) rival(owner, dir string, s source) string {
 	return ""
 }
 
-// blocker returns another owner whose file stands where s needs a directory, or the other way round.
+// blocker returns another owner who has a file where name needs a directory, or the reverse.
 func (l ledger) blocker(owner, dir, name string) string {
 	for _, other := range slices.Sorted(maps.Keys(l.Claims)) {
 		c := l.Claims[other]
@@ -124,7 +125,8 @@ func (l ledger) owners(name string) []string {
 	return all
 }
 
-// claimed returns the ledger with the owner's claim replaced; nobody's claims to those files end.
+// claimed returns the ledger with the owner's claim replaced, and nobody's claim to its files
+// ended.
 func (l ledger) claimed(owner, dir string, sources []source) ledger {
 	l = l.clone()
 	files := make(map[string]string, len(sources))
@@ -146,11 +148,9 @@ func (l ledger) claimed(owner, dir string, sources []source) ledger {
 	return l
 }
 
-// errDamaged says that a ledger cannot be used.
 var errDamaged = errors.New("the firmware ledger is damaged and was moved aside")
 
-// readLedger returns fs.ErrNotExist when there is none, and errDamaged for one that cannot be trusted; that one is
-// moved aside.
+// readLedger returns fs.ErrNotExist if there is none, and errDamaged for one that it moved aside.
 func readLedger(state *os.Root) (ledger, error) {
 	l, err := decodeLedger(state)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -188,7 +188,7 @@ func decodeLedger(state *os.Root) (ledger, error) {
 	return l, l.validate()
 }
 
-// validate refuses what could lead out of a directory or was written by another version.
+// validate refuses what leads out of a directory, or another version's ledger.
 func (l ledger) validate() error {
 	if l.Schema != ledgerSchema {
 		return fmt.Errorf("schema %d, want %d", l.Schema, ledgerSchema)

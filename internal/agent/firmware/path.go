@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// SearchPath is the kernel's custom firmware directory, /sys/module/firmware_class/parameters/path. The kernel looks
-// there before it looks in its own places (/lib/firmware and below), in the mount namespace of process 1.
+// SearchPath is /sys/module/firmware_class/parameters/path, where the kernel looks for firmware
+// before it looks in its own places (/lib/firmware and below), in the mount namespace of process 1.
 type SearchPath interface {
-	// FirmwarePath returns the present value, which may end in newlines. It is empty when nobody has set one.
+	// FirmwarePath returns the value, which may end in newlines; empty: nobody has set one.
 	FirmwarePath() (string, error)
-	// SetFirmwarePath replaces the value. No newline may be added: older kernels take it as a part of the name. The
-	// empty value has to be written as one NUL byte, since a write of nothing does not reach the kernel.
+	// SetFirmwarePath replaces the value. It adds no newline, which older kernels take as part of the
+	// name, and writes an empty value as a NUL byte, as an empty write does not reach the kernel.
 	SetFirmwarePath(string) error
 }
 
-// neutral are the values that mean no decision of an administrator: what upstream writes by default (its releases
-// differ), of which the second is where the kernel looks anyway.
+// neutral are the values that no administrator chose: the defaults of upstream's releases.
 var neutral = []string{"/var/lib/firmware", "/lib/firmware"}
 
-// Wrote remembers what we wrote into the kernel's search path.
+// Wrote is what we wrote into the kernel's search path.
 type Wrote struct {
 	// Boot in which it was written; a reboot undoes it.
 	Boot string `json:"boot"`
@@ -38,12 +37,12 @@ type Choice struct {
 	Dir string
 	// Set is true when Dir must be written into the search path.
 	Set bool
-	// Wrote is what to remember; nil when the search path is not our doing.
+	// Wrote is what to remember; nil: the search path is not ours.
 	Wrote *Wrote
 }
 
-// Choose decides by the current value, our directory, and what we wrote before (nil: nothing). A value that is neither
-// empty, nor ours, nor upstream's default is an administrator's: it stays, and firmware goes there.
+// Choose decides by the current value, our directory, and what we wrote before (nil: nothing). A
+// value that an administrator chose stays, and firmware goes there.
 func Choose(current, ours, boot string, wrote *Wrote) Choice {
 	current = trim(current)
 	if wrote != nil && (wrote.Boot != boot || wrote.Value != current) {
@@ -61,7 +60,7 @@ func Choose(current, ours, boot string, wrote *Wrote) Choice {
 	}
 }
 
-// trim takes off what the kernel adds to the value, and a slash at its end.
+// trim removes what the kernel adds to the value, and a slash at its end.
 func trim(value string) string {
 	value = strings.TrimRight(value, "\n\x00")
 	if value == "" {

@@ -150,7 +150,8 @@ func TestRebootUndoesTheSearchPath(t *testing.T) {
 	if got := n.kernel(); got != ours {
 		t.Errorf("path %q, want %q", got, ours)
 	}
-	// In the next boot somebody set the same value at the kernel's command line: it is not ours to restore.
+	// In the next boot somebody set the same value at the kernel's command line: it is not ours to
+	// restore.
 	n.opt.BootID = "boot-c"
 	n.must(n.start().Remove("ns/a"))
 	if got := n.kernel(); got != ours {

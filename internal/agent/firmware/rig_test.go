@@ -127,8 +127,8 @@ func write(t testing.TB, dir string, all files) {
 	}
 }
 
-// see returns everything below a directory of the host: files with contents, directories that are empty as "name/". What
-// lies in .drover is left out; ".drover" itself is there with no content.
+// see returns everything below a directory of the host: files with contents, directories that are
+// empty as "name/". What lies in .drover is left out; ".drover" itself is there with no content.
 func (n *node) see(dir string) files {
 	n.t.Helper()
 	all := files{}

@@ -22,7 +22,7 @@ type source struct {
 	size   int64
 }
 
-// scan lists and hashes a delivery's firmware, sorted by path. What may not be staged ends it.
+// scan lists and hashes a delivery's firmware, sorted by path. It fails on what may not be staged.
 func scan(files fs.FS, maxFiles int, maxBytes int64) ([]source, error) {
 	top, err := fs.Lstat(files, ".")
 	if err != nil {
@@ -64,13 +64,13 @@ func acceptable(name string) error {
 	if err := manifest.ValidPath(name); err != nil {
 		return manifest.Failed(manifest.ReasonDeliveryRefused, "firmware: %v", err)
 	}
-	if top, _, _ := strings.Cut(name, "/"); top == twinsDir {
-		return manifest.Failed(manifest.ReasonDeliveryRefused, "firmware: the name %s is taken by the agent", twinsDir)
+	if top, _, _ := strings.Cut(name, "/"); top == marksDir {
+		return manifest.Failed(manifest.ReasonDeliveryRefused, "firmware: the agent itself uses the name %s", marksDir)
 	}
 	return nil
 }
 
-// measure hashes a file; of one larger than limit only as much as shows that it is.
+// measure hashes a file, of one larger than limit only as much as shows that it is.
 func measure(files fs.FS, name string, limit int64) (source, error) {
 	f, err := open(files, name)
 	if err != nil {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package firmware stages the firmware files of deliveries in a directory of the host where the kernel finds them.
-// What is on the host and not ours is never changed. Every change is one atomic step after which a later call can go on.
+// Package firmware stages the firmware files of deliveries in a directory of the host where the
+// kernel finds them. It never changes the host's own files. It may be killed after any step: a
+// later call goes on from there.
 package firmware
 
 import (
@@ -22,30 +23,32 @@ import (
 // DefaultDir is where firmware is staged unless set otherwise: upstream's directory.
 const DefaultDir = "/var/lib/firmware"
 
-// maxSearchPath is the length of the kernel's buffer without its NUL (drivers/base/firmware_loader/main.c).
+// maxSearchPath is the length of the kernel's buffer without its NUL
+// (drivers/base/firmware_loader/main.c).
 const maxSearchPath = 255
 
 // Options of a Stage.
 type Options struct {
-	// Dir on the host to stage into, absolute; empty means DefaultDir. It is made where missing. It should be a directory on
-	// a file system with hard links.
+	// Dir on the host to stage into, absolute; empty means DefaultDir. It is made if it is missing.
+	// Its file system must have hard links.
 	Dir string
 	// HostRoot is where the host's root directory is seen; empty means "/".
 	HostRoot string
-	// StateDir holds the ledger. It must be there.
+	// StateDir holds the ledger. It must exist.
 	StateDir string
-	// BootID of the running boot: what an earlier boot wrote into the search path is gone.
+	// BootID of this boot: what an earlier boot wrote into the search path is gone.
 	BootID string
 	// SearchPath is the kernel's.
 	SearchPath SearchPath
-	// MaxFiles and MaxBytes bound one owner's firmware; 0 means package manifest's bounds of a delivery.
+	// MaxFiles and MaxBytes bound one owner's firmware; 0 means a delivery's bounds in package
+	// manifest.
 	MaxFiles int
 	MaxBytes int64
 	// NoSync skips fsync, for throw-away nodes.
 	NoSync bool
 }
 
-// Stage is one node's staged firmware. Its methods may be called concurrently, by one process at a time.
+// Stage is one node's staged firmware. Its methods may be called concurrently, by one process only.
 type Stage struct {
 	opt    Options
 	damage error
@@ -54,13 +57,13 @@ type Stage struct {
 
 	mu     sync.Mutex
 	ledger ledger
-	// unsure: a write failed, so that the disk may have another ledger.
+	// unsure: a write failed, so the disk may have another ledger.
 	unsure bool
 }
 
-// Open reads the ledger. It changes nothing in the staging directory, and does not need it to be there. When the ledger is
-// lost or damaged (see Damage), staged files are found on disk and stay until Retain is called; which directories we made
-// and what the search path was before is then forgotten, and both stay as they are.
+// Open reads the ledger and changes nothing in the staging directory, which may be missing. If the
+// ledger is lost or damaged (see Damage), staged files are found on disk and stay until Retain is
+// called. Directories that we made and the search path then stay as they are.
 func Open(opt Options) (*Stage, error) {
 	opt.Dir = path.Clean(cmp.Or(opt.Dir, DefaultDir))
 	opt.HostRoot = cmp.Or(opt.HostRoot, "/")
@@ -92,23 +95,24 @@ func Open(opt Options) (*Stage, error) {
 	return s, nil
 }
 
-// Damage says what was wrong with the ledger, and with our traces on disk if they had to make up for it, when it was
-// opened; nil as a rule. It is for reporting only.
+// Damage is what was wrong with the ledger, and with our marks if they had to replace it; mostly
+// nil.
 func (s *Stage) Damage() error { return s.damage }
 
-// found makes a ledger of what is on disk, in our directory and in the one that the kernel searches now.
+// found makes a ledger of what is on disk: in our directory, and in the one that the kernel
+// searches.
 func (s *Stage) found() (ledger, error) {
 	l := newLedger()
 	var all []error
 	dirs := []string{s.opt.Dir}
-	// A kernel without firmware loading has no search path. That is an error when firmware is to be staged, not here.
+	// A kernel without firmware loading has no search path. Only Add needs one.
 	if current, err := s.opt.SearchPath.FirmwarePath(); err == nil && checkDir(trim(current)) == nil {
 		dirs = append(dirs, trim(current))
 	}
 	for _, dir := range slices.Compact(dirs) {
 		b, err := s.base(dir, false)
 		if err != nil {
-			continue // nothing of ours can be where nothing can be seen; Add says why, if it matters
+			continue // Add says why, if it matters
 		}
 		files, some, err := b.staged()
 		all = append(all, err, b.root.Close())
@@ -122,11 +126,12 @@ func (s *Stage) found() (ledger, error) {
 	return l, errors.Join(all...)
 }
 
-// Add stages an owner's firmware: files is the delivery's firmware directory. They replace what the owner had before, as
-// far as nobody else needs it. When they are there already, nothing changes; what somebody took away comes back.
-// Afterwards the kernel searches the directory. On an error the owner keeps what it had; it may be tried again.
+// Add stages an owner's firmware, the files of a delivery's firmware directory, and has the kernel
+// look there. It replaces what only this owner had staged before, and restores files that somebody
+// removed. On an error, the owner keeps what it had.
 //
-// Errors: *Conflict, *DirError, *manifest.Failure (the delivery cannot be staged on any node), others may pass.
+// Errors: *Conflict, *DirError, *manifest.Failure (no node can stage the delivery); others may
+// pass.
 func (s *Stage) Add(owner string, files fs.FS) error {
 	if owner == "" || nobody(owner) {
 		return fmt.Errorf("firmware: %q is not an owner's name", owner)
@@ -142,14 +147,14 @@ func (s *Stage) Add(owner string, files fs.FS) error {
 	}
 	before := s.ledger
 	if err := s.add(owner, files, sources); err != nil {
-		back := s.ledger.clone() // with the directories noted since
+		back := s.ledger.clone() // with the directories recorded since
 		back.Claims, back.Wrote = before.Claims, before.Wrote
 		if restored := s.save(back); restored != nil {
 			return errors.Join(err, restored)
 		}
 		return errors.Join(err, s.settle())
 	}
-	// The owner has what it needs. What could not be removed is reported by the next Remove or Retain.
+	// The owner has what it needs. The next Remove or Retain reports what could not be removed.
 	_ = s.settle()
 	return nil
 }
@@ -181,7 +186,7 @@ func (s *Stage) add(owner string, files fs.FS, sources []source) error {
 	return s.point(current, choice.Dir)
 }
 
-// plan compares the disk with what is to be staged and returns what has to be written.
+// plan returns which sources have to be written.
 func (s *Stage) plan(b base, owner string, sources []source) ([]source, error) {
 	var todo []source
 	for _, src := range sources {
@@ -192,7 +197,7 @@ func (s *Stage) plan(b base, owner string, sources []source) ([]source, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case now.digest == src.digest: // ours already, or the host's own: used as it is
+		case now.digest == src.digest: // ours already, or the host's
 		case now.absent || now.ours:
 			todo = append(todo, src)
 		default:
@@ -202,7 +207,7 @@ func (s *Stage) plan(b base, owner string, sources []source) ([]source, error) {
 	return todo, nil
 }
 
-// stage writes: first all contents, where the kernel does not look; then the ledger; then each file appears.
+// stage writes all contents where the kernel does not look, then the ledger, then places each file.
 func (s *Stage) stage(b base, files fs.FS, todo []source, next ledger, wrote *Wrote) error {
 	missing, err := b.missingDirs(todo)
 	if err != nil {
@@ -211,7 +216,7 @@ func (s *Stage) stage(b base, files fs.FS, todo []source, next ledger, wrote *Wr
 	next.Dirs[b.dir] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.ledger.Dirs[b.dir], missing))))
 	next.Wrote = wrote
 	if len(todo) > 0 {
-		// Later calls must know of the directory before anything is in it.
+		// The ledger must name the directory before anything is in it.
 		noted := s.ledger.clone()
 		noted.Dirs[b.dir] = next.Dirs[b.dir]
 		if err := s.save(noted); err != nil {
@@ -234,7 +239,7 @@ func (s *Stage) stage(b base, files fs.FS, todo []source, next ledger, wrote *Wr
 	return nil
 }
 
-// point makes the kernel search dir, if nobody changed its mind meanwhile.
+// point sets the kernel's search path, unless somebody changed it meanwhile.
 func (s *Stage) point(current, dir string) error {
 	now, err := s.opt.SearchPath.FirmwarePath()
 	if err == nil && trim(now) != trim(current) {
@@ -250,16 +255,16 @@ func (s *Stage) point(current, dir string) error {
 	return nil
 }
 
-// Remove ends an owner's need. What nobody else needs and is ours goes; with the last file, the kernel's search path
-// becomes again what it was. An unknown owner is no error.
+// Remove removes an owner's firmware, as far as nobody else needs it. With the last file, it
+// restores the kernel's search path. An unknown owner is no error.
 func (s *Stage) Remove(owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.drop(func(name string) bool { return name == owner })
 }
 
-// Retain ends the need of all owners that are not in keep, and of files that were found without an owner. It is also how
-// the work of a process that was killed is finished: call it once all owners of this node are known.
+// Retain removes the firmware of all owners but those in keep, and files without an owner. It
+// finishes the work of a process that was killed: call it once all owners of this node are known.
 func (s *Stage) Retain(keep []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +287,7 @@ func (s *Stage) drop(unneeded func(owner string) bool) error {
 	return s.settle()
 }
 
-// settle brings the disk and the kernel to what the ledger says is needed.
+// settle makes the disk and the kernel's search path match the ledger.
 func (s *Stage) settle() error {
 	next := s.ledger.clone()
 	var all []error
@@ -302,7 +307,7 @@ func (s *Stage) settle() error {
 	return errors.Join(append(all, s.save(next))...)
 }
 
-// sweep cleans one directory and returns what is left of the directories we made there.
+// sweep cleans one directory and returns what is left of the directories that we made there.
 func (s *Stage) sweep(dir string, l ledger) ([]string, error) {
 	b, err := s.base(dir, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -311,12 +316,12 @@ func (s *Stage) sweep(dir string, l ledger) ([]string, error) {
 	if err != nil {
 		return l.Dirs[dir], &DirError{Dir: dir, Foreign: dir != s.opt.Dir, Err: err}
 	}
-	left, err := b.sweep(func(t twin) bool { return l.wants(dir, t.path, t.digest) }, l.Dirs[dir])
+	left, err := b.sweep(func(t mark) bool { return l.wants(dir, t.path, t.digest) }, l.Dirs[dir])
 	slices.Sort(left)
 	return left, errors.Join(err, b.root.Close())
 }
 
-// unpoint gives the kernel its old search path back, if it still has the one that we wrote.
+// unpoint restores the kernel's search path, if it is still the one that we wrote.
 func (s *Stage) unpoint(wrote Wrote) error {
 	if wrote.Boot != s.opt.BootID {
 		return nil
@@ -337,7 +342,7 @@ func (s *Stage) base(dir string, create bool) (base, error) {
 	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step}, err
 }
 
-// save makes the ledger durable and current, unless it is already.
+// save makes the ledger current, on disk first.
 func (s *Stage) save(l ledger) error {
 	if !s.unsure && l.equal(s.ledger) {
 		return nil

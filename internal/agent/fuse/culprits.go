@@ -9,43 +9,43 @@ import (
 )
 
 var (
-	// What the console, pstore and dmesg put before a line: "<4>", "[   12.345678]", "[  T123]", "[ C0]".
+	// Before a line: "<4>", "[   12.345678]", "[  T123]", "[ C0]".
 	linePrefix = regexp.MustCompile(`^(?:<\d+>)?(?:\[\s*\d+\.\d+\]\s?)?(?:\[\s*[TC]\d+\]\s?)?`)
 	// What every architecture's die() prints, with its counter: "Oops: 0002 [#1] PREEMPT SMP".
 	dieLine = regexp.MustCompile(`(?:Oops|BUG|Internal error:|: [0-9a-f]{4,16}(?: ilc:\d+)?)[^\[]*\[#\d+\]`)
-	// Where the kernel was: x86 RIP and EIP, arm64 pc, arm PC, riscv epc, powerpc NIP, s390 PSW. With a symbol, so never
-	// user space.
+	// Where the kernel was: x86 RIP and EIP, arm64 pc, arm PC, riscv epc, powerpc NIP, s390 PSW. User
+	// space has no symbol.
 	pcLine = regexp.MustCompile(`^(?:RIP: [0-9a-f]{4}:|RIP |EIP:(?: [0-9a-f]{4}:)?|pc :|PC is at|epc :|NIP|Krnl PSW : [^(]*\()` +
 		addresses + symbol)
-	// One frame of a trace, "?" before or "(unreliable)" after one that is a guess.
+	// A frame of a trace, with "?" before or "(unreliable)" after it if it is a guess.
 	frameLine = regexp.MustCompile(`^\s*\(?` + addresses + `\(?(\? )?` + symbol + `(.*)`)
-	// A word of "Modules linked in:": the name, then taints and "+" while it is coming, "-" while it is going.
+	// A word of "Modules linked in:": name, taints, "+" for coming and "-" for going.
 	listedModule = regexp.MustCompile(`^([\w-]+)(?:\(([A-Z]*)([+-]?)\))?$`)
 )
 
 // addresses matches "[<ffffffffc0a3f015>] ", any number of them.
 const addresses = `\s*(?:\[<?[0-9a-f]+>?\]\s*)*`
 
-// symbol matches "function+0x12/0x34 [module build-id]"; its groups are the function and the module.
+// symbol matches "function+0x12/0x34 [module build-id]"; its groups are the function and the
+// module.
 const symbol = `([\w.$]+)\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[([\w-]+)(?: [0-9a-f]+)?\])?`
 
 var (
 	// Panics that say nothing about the module that happened to run.
 	innocentPanics = []string{"sysrq", "machine check", "Machine Check", "Hardware Error", "NMI", "Out of memory", "hung_task"}
-	// Panics out of an interrupt because of what it interrupted.
+	// Panics in an interrupt that accuse what was interrupted.
 	stuckPanics = []string{"softlockup", "LOCKUP", "RCU Stall"}
 	// Frames on arm64 below which is what was interrupted.
 	interruptFrames = []string{"el1_irq", "el1h_64_irq"}
 )
 
-// Culprits returns the modules that a kernel's dump names as the cause of its crashes, without repeats, in the order of
-// the crashes: of each crash (a die, "[#1]", or a panic) the module that the program counter was in; else the one of the
-// first frame of the trace that is in a module; else the only module that was just being loaded. What an interrupt
-// interrupted counts only if it was stuck. Warnings that did not end in a panic name nobody, nor do panics that a person,
-// the hardware or a lack of memory caused.
+// Culprits returns the modules that a kernel's dump names as the causes of its crashes, each once,
+// in the order of the crashes. Of a crash (a die, "[#1]", or a panic) that is the module of the
+// program counter; else of the first frame of the trace that is in a module; else the only module
+// that was being loaded. What an interrupt interrupted counts only if it was stuck. Warnings name
+// nobody, nor do panics that a person, the hardware or a lack of memory caused.
 //
-// dump is text such as pstore's dmesg-ramoops-0, from any architecture. Parts of one dump (dmesg-efi-...) have to be
-// joined first, the one with the highest part number first.
+// dump is text such as pstore's dmesg-ramoops-0, of any architecture, its parts joined.
 func Culprits(dump string) []string {
 	r := reader{now: &crash{}}
 	for line := range strings.Lines(dump) {
@@ -61,10 +61,10 @@ func Culprits(dump string) []string {
 // reader goes through the reports of a dump.
 type reader struct {
 	found []string
-	// now is the report that lines belong to; nil in one that is of no interest.
+	// now is the report that lines belong to; nil: it is of no interest.
 	now *crash
-	// last place in the kernel outside of a report. A dump may begin after the head of one, and x86 repeats its place
-	// after its end, right before the panic.
+	// last place in the kernel outside of a report: a dump may begin after a report's head, and x86
+	// repeats its place after its end, right before the panic.
 	last string
 }
 

@@ -38,8 +38,8 @@ func TestCulpritsOfRealDumps(t *testing.T) {
 	}
 }
 
-// A dump holds the tail of the log: wherever it was cut, nobody else is named, and whoever is named by what comes last
-// still is.
+// A dump holds the tail of the log: wherever it was cut, nobody else is named, and whoever is named
+// by what comes last still is.
 func TestCulpritsOfTruncatedDumps(t *testing.T) {
 	for _, name := range []string{"null-6.1.txt", "bug-6.12.txt", "timer-6.1.txt", "sysrq-6.1.txt"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))

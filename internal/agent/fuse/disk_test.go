@@ -134,7 +134,8 @@ func TestLeftoversAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A disk that refuses keeps loads from beginning, and nothing of what was learned meanwhile is lost.
+// A disk that refuses keeps loads from beginning, and nothing of what was learned meanwhile is
+// lost.
 func TestFullDisk(t *testing.T) {
 	for op := range opsPerWrite {
 		dir := t.TempDir()

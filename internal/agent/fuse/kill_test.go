@@ -19,8 +19,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
-// The life that the tests of this file interrupt at every moment: "bad" takes the node down twice and is quarantined,
-// "good" is loaded, "named" is named by a dump, "free" is released. Each step is one call, at a time of its own.
+// The life that the tests of this file interrupt at every moment: "bad" takes the node down twice
+// and is quarantined, "good" is loaded, "named" is named by a dump, "free" is released. Each step
+// is one call, at a time of its own.
 var life = []struct {
 	call string
 	of   Build
@@ -54,8 +55,9 @@ var (
 	free  = Build{Module: "free", BuildID: "1"}
 )
 
-// live runs life in dir, without syncs of the real disk, which a test's end does not need, through disks that wrap makes, and says before and after each step which it is. It returns at
-// the first error.
+// live runs life in dir, without syncs of the real disk, which a test's end does not need, through
+// disks that wrap makes, and says before and after each step which it is. It returns at the first
+// error.
 func live(dir string, wrap func(statefile.Dir) statefile.Dir, say func(word string, step int)) error {
 	var f *Fuse
 	for i, step := range life {
@@ -106,7 +108,8 @@ func perform(f *Fuse, i int) error {
 	return errors.New("no such call: " + step.call)
 }
 
-// promised is what must hold once steps up to and without end have returned; the step at end may have happened or not.
+// promised is what must hold once steps up to and without end have returned; the step at end may
+// have happened or not.
 type promised struct {
 	boot    int
 	loading map[Build]bool // loads that have begun and not returned
@@ -139,8 +142,8 @@ func promise(end int) promised {
 	return p
 }
 
-// check opens what is left after step begun (the last that began) and ended (how many returned), in the same boot or,
-// after a power cut, in a new one, and tells what is wrong with it.
+// check opens what is left after step begun (the last that began) and ended (how many returned), in
+// the same boot or, after a power cut, in a new one, and tells what is wrong with it.
 func check(dir string, begun, ended int, cut bool) error {
 	f, err := Open(dir, false)
 	if err != nil {
@@ -186,8 +189,8 @@ func check(dir string, begun, ended int, cut bool) error {
 	return nil
 }
 
-// Every moment of every write, killed by the kernel (what was written is there) and by the power (what was not synced
-// may be there or not, or in part).
+// Every moment of every write, killed by the kernel (what was written is there) and by the power
+// (what was not synced may be there or not, or in part).
 func TestEveryMoment(t *testing.T) {
 	moments, states, wrong := everyMoment(t, func(*media) {})
 	for _, err := range wrong {

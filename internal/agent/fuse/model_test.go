@@ -16,7 +16,8 @@ import (
 
 var seedFlag = flag.Uint64("fuse.seed", 0, "seed of the random life; 0 takes one from the process ID")
 
-// history is what a bystander knows of one build: what happened to the node, not what the fuse made of it.
+// history is what a bystander knows of one build: what happened to the node, not what the fuse made
+// of it.
 type history struct {
 	// kills is what a load of it does to the node: nothing, or taking it down at once or soon after.
 	kills, killsLate bool
@@ -28,8 +29,8 @@ type history struct {
 	heldAt time.Time
 	// crashes that it caused within a day, without those before somebody intervened or it stayed live.
 	crashes []time.Time
-	// loading and live mark this boot's; unsure: the write that begins or ends the load was interrupted, so the disk may
-	// say either.
+	// loading and live mark this boot's; unsure: the write that begins or ends the load was
+	// interrupted, so the disk may say either.
 	loading, unsure bool
 	live            time.Time
 }
@@ -64,8 +65,8 @@ func (w *world) dead(err error) bool {
 	return err != nil
 }
 
-// A random life of 2,000 events, with agents killed and power cut also in the middle of writes, judged by what a
-// bystander knows.
+// A random life of 2,000 events, with agents killed and power cut also in the middle of writes,
+// judged by what a bystander knows.
 func TestRandomLife(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -156,8 +157,8 @@ func (w *world) open() {
 	f.disk, w.fuse = w.left, f
 }
 
-// newBoot tells every build's history that the node went down, and begins the next boot. The one in whose load that
-// was is in loading.
+// newBoot tells every build's history that the node went down, and begins the next boot. The one in
+// whose load that was is in loading.
 func (w *world) newBoot(dumps []Evidence) {
 	w.now = w.now.Add(time.Minute)
 	w.boot++

@@ -11,13 +11,14 @@ import (
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
-// opsPerWrite is how many moments one write has: remove, create, two halves of the content, sync, rename, sync of the
-// directory.
+// opsPerWrite is how many moments one write has: remove, create, two halves of the content, sync,
+// rename, sync of the directory.
 const opsPerWrite = 7
 
 var errDead = errors.New("the node is dead")
 
-// faulty passes calls on until its time is over; from then on all fail and nothing happens any more.
+// faulty passes calls on until its time is over; from then on all fail and nothing happens any
+// more.
 type faulty struct {
 	statefile.Dir
 	// left is how many operations still work.
@@ -95,7 +96,8 @@ func (f *faultyFile) Sync() error {
 	return f.File.Sync()
 }
 
-// media is a disk below a page cache: the directory holds what processes see, media knows what a power cut may leave.
+// media is a disk below a page cache: the directory holds what processes see, media knows what a
+// power cut may leave.
 type media struct {
 	statefile.Dir
 	dir string
@@ -152,8 +154,8 @@ func (f *mediaFile) Sync() error {
 	return f.File.Sync()
 }
 
-// after returns the directories that a power cut now may leave: what is safe, with or without the last rename, and any
-// part of a content that was not synced.
+// after returns the directories that a power cut now may leave: what is safe, with or without the
+// last rename, and any part of a content that was not synced.
 func (m *media) after() []map[string][]byte {
 	base := map[string][]byte{}
 	if old, ok := m.durable[fileName]; ok {

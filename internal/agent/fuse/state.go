@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// state is everything the fuse knows. Its methods decide and touch nothing else.
+// state is everything the fuse knows. Its methods decide, and touch nothing else.
 type state struct {
-	// BootID of the boot that the marks in Builds belong to.
+	// BootID of the boot that Intent and Live in Builds belong to.
 	BootID string `json:"bootID,omitempty"`
-	// Stopped: the last agent of that boot was told to stop.
+	// Stopped: that boot's last agent was told to stop.
 	Stopped bool             `json:"stopped,omitempty"`
 	Builds  map[Build]*entry `json:"-"`
 }
@@ -26,7 +26,7 @@ type entry struct {
 	Intent time.Time `json:"intent,omitzero"`
 	// Live is when a load returned with the module live; zero once it has settled.
 	Live time.Time `json:"live,omitzero"`
-	// Strikes in a row, the last noted at Struck for the load of Began.
+	// Strikes in a row, the last one at Struck, for the load that began at Began.
 	Strikes int       `json:"strikes,omitempty"`
 	Struck  time.Time `json:"struck,omitzero"`
 	Began   time.Time `json:"began,omitzero"`
@@ -43,17 +43,17 @@ type entry struct {
 type Outcome string
 
 const (
-	// Resumed is for the same boot: the load was on its way when the agent died. Look at the kernel, then call Done.
+	// Resumed: the agent died during the load, in this boot. Look at the kernel, then call Done.
 	Resumed Outcome = "Resumed"
-	// Spared is for a boot that ended during the load or soon after, which something else explains.
+	// Spared: something else explains why the boot ended.
 	Spared Outcome = "Spared"
-	// Struck is one strike; the build may be loaded again after RetryAfter.
+	// Struck: a strike; the build may be loaded again after RetryAfter.
 	Struck Outcome = "Struck"
-	// Quarantined is by evidence, or by the last of StrikeLimit strikes in a row.
+	// Quarantined: by evidence, or by StrikeLimit strikes in a row.
 	Quarantined Outcome = "Quarantined"
 )
 
-// Verdict is what Boot says of one build whose load was on its way, or that had not settled.
+// Verdict is what Boot says of one build whose load had not returned or not settled.
 type Verdict struct {
 	Build   Build
 	Outcome Outcome
@@ -68,18 +68,21 @@ type Hold struct {
 	Build Build
 	// Quarantined is false if the build only waits, after a strike or for an earlier load.
 	Quarantined bool
-	// Until is when the hold ends by itself; zero while an earlier load of the module has not returned.
+	// Until is when the hold ends by itself; zero: when an earlier load of the module returns.
 	Until time.Time
-	// Why is a phrase for people. It stays the same while the cause does.
+	// Why is a clause for people, the same for as long as the cause is.
 	Why string
 }
 
-// Error says all of it.
 func (h Hold) Error() string {
-	if h.Until.IsZero() {
+	end := "next try at"
+	switch {
+	case h.Until.IsZero():
 		return h.Build.String() + ": " + h.Why
+	case h.Quarantined:
+		end = "quarantined until"
 	}
-	return fmt.Sprintf("%s: %s; held until %s", h.Build, h.Why, h.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s: %s; %s %s", h.Build, h.Why, end, h.Until.UTC().Format(time.RFC3339))
 }
 
 func (b Build) normal() Build {
@@ -114,7 +117,7 @@ func (s *state) of(b Build) *entry {
 	return e
 }
 
-// boot judges what was open if the boot is a new one. It tells whether the state changed.
+// boot judges what was open if this is a new boot. It tells whether the state changed.
 func (s *state) boot(bootID string, dumps []Evidence, now time.Time) ([]Verdict, bool) {
 	if s.BootID == bootID {
 		changed := s.Stopped
@@ -123,7 +126,7 @@ func (s *state) boot(bootID string, dumps []Evidence, now time.Time) ([]Verdict,
 	}
 	s.notAfter(now)
 	named := func(b Build, e *entry) bool { return e.named(b.Module, dumps) }
-	// A load that was on its way is the likelier cause than those that had returned.
+	// A load that had not returned is a likelier cause than those that had.
 	explained, loading := s.Stopped, false
 	for b, e := range s.Builds {
 		explained, loading = explained || named(b, e), loading || !e.Intent.IsZero()
@@ -153,7 +156,7 @@ func (s *state) resumed() []Verdict {
 	return verdicts
 }
 
-// notAfter brings times that a wrong clock put into the future back to now. Those of loads stay: they are compared with
+// notAfter sets times that are in the future to now. Those of loads stay: they are compared with
 // dumps, which had the same clock.
 func (s *state) notAfter(now time.Time) {
 	for _, e := range s.Builds {
@@ -165,7 +168,8 @@ func (s *state) notAfter(now time.Time) {
 	}
 }
 
-// judge decides what the end of a boot means for the build; nothing if no load of it was open or settling.
+// judge decides what the end of a boot means for the build; "" if no load of it was open or
+// settling.
 func (e *entry) judge(named, explained bool, now time.Time) Outcome {
 	switch loading := !e.Intent.IsZero(); {
 	case !loading && e.Live.IsZero():
@@ -200,7 +204,7 @@ func (e *entry) named(module string, dumps []Evidence) bool {
 	})
 }
 
-// began is when the load began that is open or settling.
+// began is when the load that is open began, or when the one that is settling returned.
 func (e *entry) began() time.Time {
 	if e.Intent.IsZero() {
 		return e.Live
@@ -210,7 +214,7 @@ func (e *entry) began() time.Time {
 
 func (e *entry) quarantine(now time.Time, evidence bool) { e.Quarantined, e.Evidence = now, evidence }
 
-// quarantined tells until when the build is quarantined; zero if it is not.
+// quarantined returns until when the build is quarantined; zero if it is not.
 func (e *entry) quarantined(now time.Time) time.Time {
 	if until := e.Quarantined.Add(QuarantineFor); !e.Quarantined.IsZero() && now.Before(until) {
 		return until
@@ -241,7 +245,7 @@ func (s *state) allowed(b Build, now time.Time) (Hold, bool) {
 	return Hold{}, true
 }
 
-// intend opens an intent, unless there are as many as can be remembered.
+// intend opens an intent, unless as many are open as can be remembered.
 func (s *state) intend(b Build, now time.Time) bool {
 	open := 0
 	for _, e := range s.Builds {
@@ -332,8 +336,8 @@ func (s *state) list(now time.Time) []Status {
 	return all
 }
 
-// prune forgets builds there is nothing to remember of and, above MaxBuilds, those whose loss costs least. An open
-// intent is never forgotten.
+// prune forgets builds of rank 0 and, above MaxBuilds, those of the lowest rank, but no open
+// intent.
 func (s *state) prune(now time.Time) {
 	for b, e := range s.Builds {
 		if e.rank(now) == 0 {
@@ -354,18 +358,17 @@ func (s *state) prune(now time.Time) {
 	}
 }
 
-// rank says how much would be lost with the entry: 0 nothing, 1 an excuse or a settling load, 2 strikes, 3 a
-// quarantine, 4 an open intent.
+// rank is how much would be lost with the entry.
 func (e *entry) rank(now time.Time) int {
 	switch {
 	case !e.Intent.IsZero():
-		return 4
+		return 4 // an open intent
 	case !e.quarantined(now).IsZero():
-		return 3
+		return 3 // a quarantine
 	case e.Strikes > 0 || e.Early > 0:
-		return 2
+		return 2 // strikes
 	case !e.Live.IsZero() || !e.Excused.IsZero() && now.Before(e.Excused.Add(ExcuseEvery)):
-		return 1
+		return 1 // an excuse, or a load that settles
 	default:
 		return 0
 	}

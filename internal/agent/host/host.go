@@ -2,8 +2,8 @@
 
 // Package host is the only code that touches the node: its kernel, /proc, /sys, /lib/modules.
 //
-// Host is the contract; New gives the real one (Linux), package fake one in memory. Both answer from what the kernel
-// says at the moment of the call and remember nothing for their callers.
+// Host is the contract. New makes the real one (Linux), package fake one in memory. Both answer
+// from what the kernel says at the moment of the call and remember nothing for their callers.
 package host
 
 import (
@@ -14,56 +14,69 @@ import (
 	"time"
 )
 
+// Options of the real host.
+type Options struct {
+	// Root is where the host's proc, sys and lib/modules are mounted: "/host" in a pod.
+	Root string
+	// Command makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}.
+	Command []string
+	// Deadline of one kernel call.
+	Deadline time.Duration
+	// Kmod is kmod's program, which runs as modprobe and depmod.
+	Kmod string
+}
+
 // Host is one node.
 type Host interface {
 	// Release is the running kernel's release, as `uname -r` prints it.
 	Release() string
 
-	// BootID identifies this boot (/proc/sys/kernel/random/boot_id); it equals the Node's status.nodeInfo.bootID.
+	// BootID identifies this boot, as the Node's status.nodeInfo.bootID does.
 	BootID() (string, error)
 
-	// Modules are the names of all modules in the kernel, in any state, mapped to their state (/proc/modules).
-	// Names use '_', never '-'.
+	// Modules maps the names of all modules in the kernel, with '_' for '-', to their states.
 	Modules() (map[string]State, error)
 
-	// Module reads all facts about one module from /sys/module. ok is false when the kernel does not hold it.
+	// Module reads all facts about one module. ok is false if it is not in the kernel.
 	Module(name string) (m Module, ok bool, err error)
 
-	// BuiltIn tells whether the module is compiled into the kernel (modules.builtin or /sys/module without initstate).
+	// BuiltIn tells whether the module is compiled into the kernel.
 	BuiltIn(name string) (bool, error)
 
 	// Rules are what the kernel demands of every module.
 	Rules() (Rules, error)
 
-	// Probe tells whether a device can be used, as far as one probe shows; if not, found may say what is there instead.
+	// Probe tells whether a probe finds what it looks for; if not, found may say what is there
+	// instead.
 	Probe(p Probe) (ok bool, found string)
 
-	// Dumps are what the kernel has left in persistent storage about the ends of earlier boots (pstore).
+	// Dumps are the kernel's logs of crashes in earlier boots (pstore), newest first.
 	Dumps() ([]Dump, error)
 
 	// Tree is the host's own lib/modules/<Release()>.
 	Tree() (fs.FS, error)
 
-	// Load inserts a module. It returns nil once the module's init has returned, a *CallError when the kernel
-	// refuses, a *DiedError when the call was killed, and an error matching ErrTimeout when it did not come back in time:
-	// it may still be running.
+	// Load inserts a module and returns when its init has returned. The error is a *CallError if the
+	// kernel refuses, a *DiedError if the call was killed, and matches ErrTimeout if the call did not
+	// return in time: it may still be running.
 	Load(ctx context.Context, r LoadRequest) error
 
-	// Unload removes a module that nobody uses; it never waits for users. Errors as for Load; EBUSY or EAGAIN means in use.
+	// Unload removes a module that nobody uses, and never waits for users. Errors are those of Load;
+	// EBUSY and EAGAIN mean in use.
 	Unload(ctx context.Context, r UnloadRequest) error
 
-	// Users says who uses a module, in SortUsers' order, at most MaxUsers. It takes seconds at most. An error says why
-	// users may be missing; those that are returned with it are true.
+	// Users are at most MaxUsers users of a module, in SortUsers' order. It takes seconds at most. An
+	// error says why users may be missing; those that are returned with it are true.
 	Users(name string) ([]User, error)
 
-	// Changes sends a value after modules came or went, bursts coalesced into one. It is a hint: events may be lost,
-	// so callers poll slowly as well. The channel is closed when ctx ends.
+	// Changes sends a value after modules came or went, one for a burst. Events may be lost, so
+	// callers poll slowly as well. The channel is closed when ctx ends.
 	Changes(ctx context.Context) (<-chan struct{}, error)
 }
 
 // Rules are what a kernel demands of every module, as far as it shows.
 type Rules struct {
-	// Machine is its ELF machine (EM_X86_64 is 62, EM_AARCH64 183); 0: unknown.
+	// Machine is its ELF machine, such as EM_X86_64; 0: unknown.
 	Machine uint16
 	// ModulesDisabled: kernel.modules_disabled is 1, and stays so until the next boot.
 	ModulesDisabled bool
@@ -72,7 +85,7 @@ type Rules struct {
 // Dump is the kernel's log of a crash.
 type Dump struct {
 	Text string
-	// Time it was written.
+	// Time when it was written.
 	Time time.Time
 }
 
@@ -149,13 +162,13 @@ func (e *CallError) Is(target error) bool {
 	return errors.As(target, &t) && t.Call == "" && t.Module == "" && t.Errno == e.Errno
 }
 
-// ErrTimeout matches the error of a kernel call that did not come back before its deadline.
+// ErrTimeout matches the error of a kernel call that did not return before its deadline.
 var ErrTimeout = errors.New("the kernel call did not return in time")
 
-// DiedError says that the process which made a call died in it, as it does when the kernel oopses. The module may stay as it was then, coming or
-// going, until the next boot.
+// DiedError says that the process which made a call died in it, as in an oops. The module may stay
+// coming or going until the next boot.
 type DiedError struct {
-	// Call and Module as in CallError.
+	// Call and Module are as in CallError.
 	Call, Module string
 	// Log is all that the kernel printed during the call.
 	Log string
@@ -173,7 +186,7 @@ func Errno(name string) error { return &CallError{Errno: name} }
 
 // ModprobeRequest is one run of kmod's modprobe.
 type ModprobeRequest struct {
-	// Args is the whole command line, without the program's name. It refers to the image's tree as /tmp<Dir>.
+	// Args is the command line without the program's name. It names the image's tree /tmp<Dir>.
 	Args []string
 	// Dir is the image's directory (modprobe.dirName).
 	Dir string

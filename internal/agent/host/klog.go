@@ -13,13 +13,14 @@ const (
 )
 
 var (
-	// logPrefix is what syslog(2) puts before a line: the level, and the time with, on some kernels, the caller.
+	// logPrefix is what syslog(2) puts before a line: the level, and the time with, on some kernels,
+	// the caller.
 	logPrefix = regexp.MustCompile(`^(<\d+>)?(\[ *\d+\.\d+\] ?)?(\[ *[TC]\d+\] ?)?`)
 	// address is a pointer, or what the kernel prints in its place.
 	address = regexp.MustCompile(`\b(0x)?[0-9a-f]{16}\b|\(____ptrval____\)`)
 )
 
-// newText is what after has and before has not. The buffer may have wrapped in between.
+// newText is what was logged after before. The buffer may have wrapped in between.
 func newText(before, after string) string {
 	if last := lastLine(before); last != "" {
 		if i := strings.LastIndex(after, last); i >= 0 {
@@ -29,8 +30,8 @@ func newText(before, after string) string {
 	return after
 }
 
-// newLines are the last lines of newText, without what differs from time to time (timestamps, addresses), so that equal
-// failures give equal lines.
+// newLines are the last lines of newText without timestamps and addresses: equal failures give
+// equal lines.
 func newLines(before, after string) []string {
 	var lines []string
 	for line := range strings.Lines(newText(before, after)) {
@@ -50,7 +51,7 @@ func newLines(before, after string) []string {
 	return lines
 }
 
-// lastLine is the last whole line of a log, with its timestamp, which makes it unique.
+// lastLine is a log's last line with its timestamp, which makes it unique.
 func lastLine(log string) string {
 	log = strings.TrimRight(log, "\n")
 	if log == "" {

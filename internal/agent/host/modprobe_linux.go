@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/drover-project/drover/internal/agent/kcall"
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/kmod"
 )
@@ -20,11 +21,11 @@ func (r *Real) HasModprobe() bool {
 	return err == nil
 }
 
-// ModprobeRunning tells whether a call that was left behind has not ended.
+// ModprobeRunning tells whether a modprobe that was left behind is still running.
 func (r *Real) ModprobeRunning() bool { return r.modprobe.Running() }
 
-// Modprobe lays the image's tree out and runs kmod's modprobe on it, as a child with the deadline of kernel calls. Its errors are those of
-// Load and Unload, as far as the program tells the kernel's answer.
+// Modprobe lays out the image's tree and runs kmod's modprobe on it, with the deadline of kernel
+// calls. Its errors are those of Load and Unload, as far as the program tells the kernel's answer.
 func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 	name := cmp.Or(strings.Join(req.Modules, " "), "modprobe")
 	before := r.logEnd()
@@ -33,7 +34,7 @@ func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, modprobe.ErrLeftBehind):
+	case errors.Is(err, kcall.ErrLeftBehind):
 		return fmt.Errorf("modprobe %s: %w", name, ErrTimeout)
 	case !errors.As(err, &failed):
 		return err
@@ -42,9 +43,5 @@ func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 	case failed.Errno == "":
 		return err
 	}
-	lines := newLines(before, r.log())
-	if failed.Errno == "EPERM" && r.modulesDisabled() {
-		lines = append([]string{"kernel.modules_disabled is 1"}, lines...)
-	}
-	return &CallError{Call: "modprobe", Module: kmod.NormalizeName(cmp.Or(failed.Module, name)), Errno: failed.Errno, Log: lines}
+	return r.refusal("modprobe", kmod.NormalizeName(cmp.Or(failed.Module, name)), failed.Errno, before)
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestModprobeSpeaksLikeTheKernel: what the program says of the kernel's answer is the error of a kernel call.
+// TestModprobeSpeaksLikeTheKernel: what the program says of the kernel's answer is the error of a
+// kernel call.
 func TestModprobeSpeaksLikeTheKernel(t *testing.T) {
 	cases := map[string]struct {
 		script   string

@@ -20,12 +20,12 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// Probe is one thing that shows that a device can be used: a device node or a file in sysfs. Paths are the host's own, and
-// may be patterns, of which one match is enough.
+// Probe is a sign that a device can be used: a device node or a file in sysfs. Paths are the
+// host's. They may be patterns, of which one match is enough.
 type Probe struct {
-	// DeviceNode below /dev that shall be a device.
+	// DeviceNode below /dev must be a device.
 	DeviceNode string
-	// Sysfs is a file below /sys, and Value what it shall hold; empty: it shall exist.
+	// Sysfs is a file below /sys that must contain Value; empty: it must exist.
 	Sysfs, Value string
 }
 
@@ -40,17 +40,15 @@ func (p Probe) String() string {
 }
 
 const (
-	// maxMatches bounds how many matches of a pattern are looked at.
-	maxMatches = 64
-	// maxAttribute is what a file in sysfs can hold, bytes.
-	maxAttribute = 4 << 10
-	// attributeDeadline is how long a driver may take to say what a file of its own holds.
+	maxMatches   = 64      // of a pattern
+	maxAttribute = 4 << 10 // of a file in sysfs, bytes
+	// attributeDeadline is how long a driver may take to answer a read.
 	attributeDeadline = time.Second
 )
 
 // Prober looks for probes.
 type Prober struct {
-	// Root is below which the host's dev is found: Root/dev.
+	// Root holds the host's dev: Root/dev.
 	Root string
 	// Sys is where the host's sysfs is mounted.
 	Sys string
@@ -59,7 +57,7 @@ type Prober struct {
 	stuck map[string]bool // files whose driver has not answered
 }
 
-// Look tells whether a probe finds what it looks for; if not, found may say what is there instead.
+// Look implements Host's Probe.
 func (p *Prober) Look(probe Probe) (ok bool, found string) {
 	if probe.DeviceNode != "" {
 		return p.device(probe.DeviceNode)
@@ -67,8 +65,8 @@ func (p *Prober) Look(probe Probe) (ok bool, found string) {
 	return p.attribute(probe.Sysfs, probe.Value)
 }
 
-// device looks in the host's /dev. Where that cannot be seen (a security module may keep it from this process), the kernel's
-// own list of devices and their names has to do, which lacks nodes that were made by hand.
+// device looks in the host's /dev. If a security module denies that, the kernel's own list of
+// devices has to do, which lacks nodes that were made by hand.
 func (p *Prober) device(pattern string) (bool, string) {
 	ok, found, err := p.deviceNode(pattern)
 	if err == nil {
@@ -100,7 +98,7 @@ func (p *Prober) deviceNode(pattern string) (ok bool, found string, err error) {
 		case device:
 			return true, "", nil
 		}
-		found = strings.TrimPrefix(m, p.Root) + " is no device"
+		found = strings.TrimPrefix(m, p.Root) + " is not a device"
 	}
 	return false, found, nil
 }
@@ -128,7 +126,7 @@ func (p *Prober) isDevice(name string) (bool, error) {
 	return false, nil
 }
 
-// announced looks for the name that the kernel gave a device node.
+// announced looks for a name that the kernel gave a device node.
 func (p *Prober) announced(pattern string) (bool, error) {
 	if _, err := filepath.Match(pattern, ""); err != nil {
 		return false, fmt.Errorf("%s: %w", pattern, err)
@@ -140,22 +138,17 @@ func (p *Prober) announced(pattern string) (bool, error) {
 			return false, fmt.Errorf("list devices: %w", err)
 		}
 		for _, e := range entries {
-			event, err := os.ReadFile(filepath.Join(dir, e.Name(), "uevent"))
-			if err != nil {
-				continue // it went away
-			}
-			for line := range strings.Lines(string(event)) {
-				name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME=")
-				if match, _ := filepath.Match(pattern, name); ok && match { // the pattern was tried above
-					return true, nil
-				}
+			name := deviceName(filepath.Join(dir, e.Name()))
+			if match, _ := filepath.Match(pattern, name); name != "" && match { // the pattern was tried above
+				return true, nil
 			}
 		}
 	}
 	return false, nil
 }
 
-// attribute reads only what every process on the host may read: the rest may be secret, or act when it is read.
+// attribute reads only what everybody on the host may read: the rest may be secret, or act when
+// read.
 func (p *Prober) attribute(pattern, value string) (bool, string) {
 	matches, err := filepath.Glob(filepath.Join(p.Sys, strings.TrimPrefix(pattern, "/sys")))
 	switch {
@@ -220,9 +213,9 @@ func readAttribute(name string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("cannot be read: %w", err)
 	case !info.Mode().IsRegular():
-		return "", errors.New("is no file")
+		return "", errors.New("is not a file")
 	case info.Mode().Perm()&everybody == 0:
-		return "", errors.New("is not for everybody to read, so the agent does not read it")
+		return "", errors.New("is not read: not everybody may read it")
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -236,7 +229,8 @@ func readAttribute(name string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// AwaitReady returns as soon as the module is live or built in, and all probes find what they look for.
+// AwaitReady returns as soon as the module is live or built in, and all probes find what they look
+// for.
 func (p *Prober) AwaitReady(ctx context.Context, module string, probes []Probe) error {
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
 		live, err := isLive(p.Sys, module)

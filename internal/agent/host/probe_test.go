@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// hostFiles lays out a host: its root as seen through its first process, and its sysfs. Values that begin with "->" are links.
+// hostFiles lays out a host: its root as seen through its first process, and its sysfs. Values that
+// begin with "->" are links.
 func hostFiles(t *testing.T, files map[string]string) (root, sys string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,16 +56,16 @@ func TestProbe(t *testing.T) {
 			files: map[string]string{"root/dev/real": null(t), "root/dev/by-id/x": "->/dev/real"}, probe: Probe{DeviceNode: "/dev/by-id/x"}, ok: true,
 		},
 		"a link to what only this container has": {
-			files: map[string]string{"root/dev/x": "->/dev/null"}, probe: Probe{DeviceNode: "/dev/x"}, found: "/dev/x is no device",
+			files: map[string]string{"root/dev/x": "->/dev/null"}, probe: Probe{DeviceNode: "/dev/x"}, found: "/dev/x is not a device",
 		},
 		"links in a circle": {
-			files: map[string]string{"root/dev/x": "->x"}, probe: Probe{DeviceNode: "/dev/x"}, found: "/dev/x is no device",
+			files: map[string]string{"root/dev/x": "->x"}, probe: Probe{DeviceNode: "/dev/x"}, found: "/dev/x is not a device",
 		},
 		"no device": {
 			files: map[string]string{"root/dev/other": "", "sys/dev/char/1:1/uevent": "DEVNAME=gadget0\n"}, probe: Probe{DeviceNode: "/dev/gadget0"},
 		},
 		"a plain file": {
-			files: map[string]string{"root/dev/gadget0": "plain"}, probe: Probe{DeviceNode: "/dev/gadget0"}, found: "/dev/gadget0 is no device",
+			files: map[string]string{"root/dev/gadget0": "plain"}, probe: Probe{DeviceNode: "/dev/gadget0"}, found: "/dev/gadget0 is not a device",
 		},
 		"the host's /dev is out of sight": {
 			files: map[string]string{"sys/dev/char/1:1/uevent": "MAJOR=1\nDEVNAME=bus/gadget0\n", "sys/dev/block/7:0/uevent": "DEVNAME=loop0\n"},
@@ -90,7 +91,7 @@ func TestProbe(t *testing.T) {
 		},
 		"the value of a folder": {
 			files: map[string]string{"sys/class/gadget/g0/state": ""}, probe: Probe{Sysfs: "/sys/class/gadget/g0", Value: "up"},
-			found: "/sys/class/gadget/g0: is no file",
+			found: "/sys/class/gadget/g0: is not a file",
 		},
 	}
 	for name, tc := range cases {
@@ -104,19 +105,21 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeReadsNoSecrets: what not every process may read is not read for whoever may write a Module.
+// TestProbeReadsNoSecrets: what not every process may read is not read for whoever may write a
+// Module.
 func TestProbeReadsNoSecrets(t *testing.T) {
 	root, sys := hostFiles(t, map[string]string{"sys/module/gadget/parameters/key": "secret"})
 	if err := os.Chmod(filepath.Join(sys, "module/gadget/parameters/key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ok, found := (&Prober{Root: root, Sys: sys}).Look(Probe{Sysfs: "/sys/module/gadget/parameters/key", Value: "secret"})
-	if ok || !strings.Contains(found, "not for everybody") {
+	if ok || !strings.Contains(found, "not everybody may read it") {
 		t.Errorf("ok %v, found %q", ok, found)
 	}
 }
 
-// TestProbeDoesNotHang: a driver that does not answer holds up one look for a moment, and the next not at all, until it does.
+// TestProbeDoesNotHang: a driver that does not answer holds up one look for a moment, and the next
+// not at all, until it does.
 func TestProbeDoesNotHang(t *testing.T) {
 	root, sys := hostFiles(t, map[string]string{"sys/class/gadget/state": "up"})
 	p := &Prober{Root: root, Sys: sys}

@@ -36,11 +36,12 @@ func parseModules(data string) map[string]State {
 	return modules
 }
 
-// gone tells whether a file of /sys is not there. One that goes away between being opened and being read says ENODEV
-// (kernfs_fop_read_iter in the kernel's fs/kernfs/file.c), as those of a module that leaves do.
+// gone tells whether a file of /sys is not there. A read of one that went away after it was opened,
+// with its module, returns ENODEV (kernfs_fop_read_iter in the kernel's fs/kernfs/file.c).
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
-// readModule reads the facts of one module from /sys/module/<name>. Each file may be missing: kernels differ.
+// readModule reads the facts of one module from /sys/module/<name>. Each file may be missing:
+// kernels differ.
 func readModule(root, name string) (Module, bool, error) {
 	dir := filepath.Join(root, name)
 	state, err := os.ReadFile(filepath.Join(dir, "initstate"))
@@ -104,8 +105,8 @@ func names(dir string) []string {
 	return out
 }
 
-// parseBuildID reads an ELF note of the running kernel, so in its byte order: sizes of name and description, type,
-// then "GNU\0" and the ID.
+// parseBuildID reads an ELF note in the running kernel's byte order: sizes of name and description,
+// type, then "GNU\0" and the ID.
 func parseBuildID(note []byte) string {
 	const header, ntGNUBuildID = 12, 3
 	if len(note) < header {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Bounds of what is read from persistent storage. A back end that keeps a kilobyte per file (EFI variables) has a dozen files per dump.
+// Bounds of what is read. EFI variables keep a kilobyte per file, so a dozen files per dump.
 const (
 	maxDumps     = 64
 	maxDumpFiles = 4096
@@ -28,8 +28,9 @@ const (
 	samePanic = time.Minute
 )
 
-// readDumps reads the kernel logs ("dmesg-…") below directories, newest first: the pstore file system, and where systemd-pstore moves its files
-// early in each boot. A directory that is not there holds none. What could be read is returned with an error, too.
+// readDumps reads the kernel's logs ("dmesg-…") below directories, newest first: the pstore file
+// system, and where systemd-pstore moves its files early in each boot. A missing directory is
+// empty. With an error, it returns what it could read.
 func readDumps(dirs ...string) ([]Dump, error) {
 	var parts []part
 	var failed []error
@@ -59,7 +60,7 @@ func readParts(dir string) ([]part, error) {
 			}
 			return nil
 		case !entry.Type().IsRegular(), !strings.HasPrefix(entry.Name(), "dmesg-"), strings.HasSuffix(entry.Name(), ".enc.z"):
-			return nil // the last are those that the kernel could not unpack
+			return nil // .enc.z: the kernel could not unpack it
 		}
 		info, err := entry.Info()
 		if err == nil {
@@ -100,7 +101,7 @@ func readPart(name string, at time.Time) (part, error) {
 
 // part is one file of a dump.
 type part struct {
-	// of names the dump as the kernel's first line does: its cause and its number in that boot. Empty: there is no such line.
+	// of names the dump as its first line does, by cause and number in that boot; empty without one.
 	of string
 	// number counts from the end of the log: part 1 is the newest. 0: unknown.
 	number int
@@ -121,12 +122,13 @@ func parsePart(text string, at time.Time) part {
 	return p
 }
 
-// joinParts makes dumps, newest first, of parts: those that bear the name of one dump and were written at about one time, the oldest text first.
+// joinParts makes dumps, newest first, of parts with one name that were written at about one time.
 func joinParts(parts []part) []Dump {
 	var dumps [][]part
 	for _, p := range parts {
 		at := slices.IndexFunc(dumps, func(d []part) bool {
-			return p.of != "" && d[0].of == p.of && d[0].time.Sub(p.time).Abs() <= samePanic && !slices.ContainsFunc(d, func(q part) bool { return q.number == p.number })
+			return p.of != "" && d[0].of == p.of && d[0].time.Sub(p.time).Abs() <= samePanic &&
+				!slices.ContainsFunc(d, func(q part) bool { return q.number == p.number })
 		})
 		if at < 0 {
 			dumps = append(dumps, []part{p})

@@ -16,7 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 )
 
-// dumped writes a log as the kernel's EFI back end does: in parts of at most 1,024 bytes of whole lines, the newest being part 1.
+// dumped writes a log as the kernel's EFI back end does: in parts of at most 1,024 bytes of whole
+// lines, the newest being part 1.
 func dumped(t *testing.T, dir, of, log string, at time.Time) {
 	t.Helper()
 	const size = 1024
@@ -44,7 +45,8 @@ func dumped(t *testing.T, dir, of, log string, at time.Time) {
 	}
 }
 
-// TestDumpsInParts: what the kernel said in one go is judged in one go, wherever systemd-pstore has put it, and whatever is older.
+// TestDumpsInParts: what the kernel said in one go is judged in one go, wherever systemd-pstore has
+// put it, and whatever is older.
 func TestDumpsInParts(t *testing.T) {
 	logs, err := filepath.Glob("../fuse/testdata/*.txt")
 	if err != nil || len(logs) == 0 {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,18 +21,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/kmod"
 )
-
-// Options of the real host.
-type Options struct {
-	// Root is where the host's proc, sys and lib/modules are mounted: "/host" in a pod.
-	Root string
-	// Command makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}.
-	Command []string
-	// Deadline of one kernel call.
-	Deadline time.Duration
-	// Kmod is kmod's program, which runs as modprobe and depmod.
-	Kmod string
-}
 
 // Real is the node this process runs on.
 type Real struct {
@@ -55,15 +42,12 @@ func New(o Options) (*Real, error) {
 		return nil, fmt.Errorf("host: kernel release: %w", err)
 	}
 	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hub{}, lookout: newLookout(o.Root, deviceOf)}
-	// The host's /dev is not mounted here: it is seen as the host's first process sees it.
+	// The host's /dev is not mounted here: it is seen through the host's first process.
 	r.prober = &Prober{Root: filepath.Join(o.Root, "proc/1/root"), Sys: filepath.Join(o.Root, "sys")}
-	r.caller = &kcall.Caller{
-		Command: o.Command, Deadline: o.Deadline,
-		Returned: func(string) { r.hints.tell() },
-	}
+	r.caller = &kcall.Caller{Command: o.Command, Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell}}
 	r.modprobe = &modprobe.Runner{
 		Stage:    modprobe.Stage{Temp: modprobe.Temp, Kmod: o.Kmod, HostModules: r.modulesDir(), Release: r.release},
-		Deadline: o.Deadline, Returned: r.hints.tell,
+		Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell},
 	}
 	return r, nil
 }
@@ -97,8 +81,9 @@ func (r *Real) Module(name string) (Module, bool, error) {
 	return readModule(filepath.Join(r.root, "sys/module"), kmod.NormalizeName(name))
 }
 
-// BuiltIn implements Host. modules.builtin names all of them. Only where it is missing does /sys/module have to do: there, a built-in module
-// with parameters has a directory without initstate, and so has, for a moment, one that comes or goes.
+// BuiltIn implements Host. modules.builtin names all built-in modules. Without it, /sys/module has
+// to do: a built-in module with parameters has a directory without initstate, and so has, for a
+// moment, one that comes or goes.
 func (r *Real) BuiltIn(name string) (bool, error) {
 	name = kmod.NormalizeName(name)
 	list, err := os.ReadFile(filepath.Join(r.modulesDir(), "modules.builtin"))
@@ -139,7 +124,7 @@ func (r *Real) firmwarePath() string {
 	return filepath.Join(r.root, "sys/module/firmware_class/parameters/path")
 }
 
-// FirmwarePath reads the kernel's search path for firmware (firmware_class.path). Together with SetFirmwarePath it is what package firmware needs.
+// FirmwarePath reads the kernel's search path for firmware, for package firmware.
 func (r *Real) FirmwarePath() (string, error) {
 	value, err := os.ReadFile(r.firmwarePath())
 	if err != nil {
@@ -148,7 +133,7 @@ func (r *Real) FirmwarePath() (string, error) {
 	return strings.TrimRight(string(value), "\n"), nil
 }
 
-// SetFirmwarePath writes it. A write of nothing would not reach the kernel, so the empty path is one NUL byte.
+// SetFirmwarePath writes it. An empty write would not reach the kernel: it becomes a NUL byte.
 func (r *Real) SetFirmwarePath(value string) error {
 	file, err := os.OpenFile(r.firmwarePath(), os.O_WRONLY, 0)
 	if err != nil {
@@ -169,8 +154,7 @@ func (r *Real) Dumps() ([]Dump, error) {
 // Tree implements Host.
 func (r *Real) Tree() (fs.FS, error) { return hostTree{dir: r.modulesDir(), root: r.root}, nil }
 
-// modulesDir is lib/modules/<release>. A pod mounts the host's /lib/modules, which the kubelet has resolved where /lib
-// is a link; on a host itself both names lead there.
+// modulesDir is lib/modules/<release>, where the pod has the host's mounted, or usr/lib/modules.
 func (r *Real) modulesDir() string {
 	dir := filepath.Join(r.root, "lib/modules", r.release)
 	if _, err := os.Stat(dir); err != nil {
@@ -218,11 +202,16 @@ func (r *Real) call(call, module string, request kcall.Request, file *os.File) e
 	case answer.Errno == "":
 		return nil
 	}
+	return r.refusal(call, module, answer.Errno, before)
+}
+
+// refusal explains the kernel's answer by what it has logged since before.
+func (r *Real) refusal(call, module, errno, before string) error {
 	lines := newLines(before, r.log())
-	if answer.Errno == "EPERM" && r.modulesDisabled() {
+	if errno == "EPERM" && r.modulesDisabled() {
 		lines = append([]string{"kernel.modules_disabled is 1"}, lines...)
 	}
-	return &CallError{Call: call, Module: module, Errno: answer.Errno, Log: lines}
+	return &CallError{Call: call, Module: module, Errno: errno, Log: lines}
 }
 
 func (r *Real) kernelDecompresses() string {
@@ -238,12 +227,23 @@ func (r *Real) modulesDisabled() bool {
 	return err == nil && strings.TrimSpace(string(v)) == "1"
 }
 
-// log is the kernel's ring buffer, or nothing without the privilege to read it: its lines only explain.
+// logEndSize holds at least one line of the kernel's log: level, time and up to 1 KiB.
+const logEndSize = 4 << 10
+
+// logEnd is the end of the ring buffer, enough to find it again after a call.
+func (r *Real) logEnd() string { return readLog(logEndSize) }
+
+// log is the whole ring buffer.
 func (r *Real) log() string {
 	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 	if err != nil || size <= 0 {
 		return ""
 	}
+	return readLog(size)
+}
+
+// readLog returns nothing without the privilege to read the log: its lines only explain.
+func readLog(size int) string {
 	buffer := make([]byte, size)
 	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buffer)
 	if err != nil {
@@ -252,23 +252,10 @@ func (r *Real) log() string {
 	return string(buffer[:n])
 }
 
-// logEnd is the end of the ring buffer, enough to find it again: of all, the kernel would write out a hundred kilobytes before each call.
-func (r *Real) logEnd() string {
-	buffer := make([]byte, logEndSize)
-	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buffer)
-	if err != nil {
-		return ""
-	}
-	return string(buffer[:n])
-}
-
-// logEndSize holds at least one line of the kernel's log, which has up to 1 KiB and, before it, level and time.
-const logEndSize = 4 << 10
-
 // Users implements Host.
 func (r *Real) Users(name string) ([]User, error) { return r.lookout.users(name) }
 
-// deviceOf is the device number of the node that a path leads to. It asks no file server.
+// deviceOf is the number of the device node that a path leads to. It asks no file server.
 func deviceOf(path string) (deviceNumber, bool) {
 	var s unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s); err != nil {
@@ -281,8 +268,8 @@ func deviceOf(path string) (deviceNumber, bool) {
 // maxLinks is how many links in a row are followed, as in the kernel.
 const maxLinks = 40
 
-// hostTree is a directory of the host whose root may be mounted elsewhere: a file's absolute link, as RHEL's weak-updates have them
-// ("/lib/modules/<another kernel>/extra/…"), is meant from there.
+// hostTree is a directory of the host, whose root is mounted at root: absolute links, as RHEL's
+// weak-updates have them ("/lib/modules/<another kernel>/extra/…"), begin there.
 type hostTree struct{ dir, root string }
 
 // Open implements fs.FS. Files are *os.File.
@@ -297,7 +284,7 @@ func (t hostTree) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// follow returns what an absolute link means on the host. Any other name, and a link among links that leads in a circle, is left to the caller.
+// follow returns what a link leads to on the host. It gives up on links that lead in a circle.
 func (t hostTree) follow(name string) string {
 	for range maxLinks {
 		target, err := os.Readlink(name)

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	case "hang":
-		// Until the test lets go of standard input's other end: the file whose name is in TEST_HANG appears.
+		// Until the test lets go of standard input's other end: the file whose name is in TEST_HANG
+		// appears.
 		for start := time.Now(); time.Since(start) < time.Minute; {
 			if _, err := os.Stat(os.Getenv("TEST_HANG")); err == nil {
 				break
@@ -72,7 +73,8 @@ func TestRealFacts(t *testing.T) {
 	}
 }
 
-// TestBuiltInByTheIndex: a directory in /sys/module without initstate may be one of a module that comes or goes.
+// TestBuiltInByTheIndex: a directory in /sys/module without initstate may be one of a module that
+// comes or goes.
 func TestBuiltInByTheIndex(t *testing.T) {
 	given := func(t *testing.T, index bool) *Real {
 		root := t.TempDir()
@@ -115,8 +117,8 @@ func TestBuiltInByTheIndex(t *testing.T) {
 	}
 }
 
-// TestRealCallIsRefused makes real system calls that no kernel grants: a file that is no module, a module that is not
-// there. Without the privilege the kernel says EPERM before it looks.
+// TestRealCallIsRefused makes real system calls that no kernel grants: a file that is no module, a
+// module that is not there. Without the privilege the kernel says EPERM before it looks.
 func TestRealCallIsRefused(t *testing.T) {
 	t.Setenv("TEST_KCALL", "real")
 	h := realHost(t, time.Minute)

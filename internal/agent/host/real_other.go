@@ -4,22 +4,7 @@
 
 package host
 
-import (
-	"errors"
-	"time"
-)
-
-// Options of the real host.
-type Options struct {
-	// Root is where the host's proc, sys and lib/modules are mounted.
-	Root string
-	// Command runs this binary's kcall.
-	Command []string
-	// Deadline of one kernel call.
-	Deadline time.Duration
-	// Kmod is kmod's program.
-	Kmod string
-}
+import "errors"
 
 // New says that only Linux has kernel modules.
 func New(Options) (Host, error) {

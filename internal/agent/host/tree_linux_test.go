@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestRealTreeLinks opens modules that weak-updates link to, as the host means them, whatever the same names are here.
+// TestRealTreeLinks opens modules that weak-updates link to, as the host means them, whatever the
+// same names are here.
 func TestRealTreeLinks(t *testing.T) {
 	h := realHost(t, time.Minute)
 	write(t, h.root, "lib/modules/6.0.0-1-test/extra/a.ko", "of another kernel")

@@ -26,7 +26,7 @@ func (r *Real) Changes(ctx context.Context) (<-chan struct{}, error) {
 	if err := unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup}); err != nil {
 		return nil, errors.Join(fmt.Errorf("host: uevents: %w", err), unix.Close(socket))
 	}
-	// The runtime's poller waits for it: an idle agent has no thread to wake for nothing. Closing it ends the wait.
+	// The runtime's poller waits for it without a thread. Closing it ends the wait.
 	file := os.NewFile(uintptr(socket), "uevents")
 	conn, err := file.SyscallConn()
 	if err != nil {

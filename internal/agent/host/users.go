@@ -27,10 +27,11 @@ const (
 	UserModule UserKind = "Module"
 	// UserProcess is a process that has a device of the module open.
 	UserProcess UserKind = "Process"
-	// UserMount is a mounted file system on a device of the module, or of the type that the module implements.
+	// UserMount is a mounted file system on a device of the module, or of the type that the module
+	// implements.
 	UserMount UserKind = "Mount"
-	// UserDevice is a device that a driver of the module is bound to. By itself it does not keep the module from
-	// leaving; what uses it may.
+	// UserDevice is a device that a driver of the module is bound to. What uses it may keep the module
+	// from leaving, the device itself does not.
 	UserDevice UserKind = "Device"
 )
 
@@ -41,19 +42,18 @@ type User struct {
 	Name string
 	// PID of a process, in the host's namespace.
 	PID int
-	// Pod is the namespace/name of the pod that the process or the mount belongs to; empty when it is none's, or unknown.
+	// Pod is the namespace/name of the process's or mount's pod; empty: none, or not known.
 	Pod string
-	// Device is a process's open device node (one of them), a mount's source device or type, or "bus device" of a bound
-	// device.
+	// Device is a process's open device node (one of them), a mount's source device or type, or "bus
+	// device" of a bound device.
 	Device string
-	// Guess is true when the kernel's files do not say that this use is one of the module: the names of devices, their
-	// majors, classes and file systems suggest it, or that the device hangs below one of the module's.
+	// Guess: the kernel does not say that the module is used. The names of devices, their majors,
+	// classes and file systems suggest it, or the device is below one of the module's.
 	Guess bool
 }
 
-// SortUsers puts users into the order that Users has: modules, processes, mounts, devices; in each what is certain
-// before what is guessed, then pods, then by name. One use of a device stands for all of the same pod; what is beyond
-// MaxUsers is dropped.
+// SortUsers orders users: modules, processes, mounts, devices; in each what is certain before what
+// is guessed, then pods, then by name. It keeps one use of a device by a pod, and at most MaxUsers.
 func SortUsers(users []User) []User {
 	slices.SortFunc(users, func(a, b User) int {
 		return cmp.Or(
@@ -91,9 +91,9 @@ func compareBool(a, b bool) int {
 }
 
 const (
-	// usersBudget is how long the search for users goes on; then what was found so far is the answer.
+	// usersBudget is after what time the search returns what it has found so far.
 	usersBudget = 2 * time.Second
-	// usersDeadline is how long a caller waits. Looking at an open file may hang where its file system does.
+	// usersDeadline is how long a caller waits: a look at an open file may hang with its file system.
 	usersDeadline = 3 * time.Second
 )
 
@@ -112,7 +112,7 @@ func newLookout(root string, rdev func(string) (deviceNumber, bool)) *lookout {
 	return &lookout{root: root, rdev: rdev, budget: usersBudget, deadline: usersDeadline}
 }
 
-// users is Host's Users. A search that hangs is left behind, and no other is begun before it ends.
+// users is Host's Users. A search that hangs is left behind, and no other begins before it ends.
 func (l *lookout) users(name string) ([]User, error) {
 	name = kmod.NormalizeName(name)
 	if !l.searching.TryLock() {
@@ -143,7 +143,7 @@ func (l *lookout) users(name string) ([]User, error) {
 	}
 }
 
-// search looks at everything once. An error says what is missing from the users that were found.
+// search looks at everything once. An error says which users may be missing.
 func (l *lookout) search(ctx context.Context, name string) ([]User, error) {
 	var users []User
 	for _, holder := range names(filepath.Join(l.root, "sys/module", name, "holders")) {
@@ -158,7 +158,7 @@ func (l *lookout) search(ctx context.Context, name string) ([]User, error) {
 	return SortUsers(append(users, processes...)), err
 }
 
-// clean makes a name from outside fit for a message: printable and short.
+// clean makes a name from outside printable and short.
 func clean(name string) string {
 	return clip(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

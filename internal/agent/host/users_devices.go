@@ -24,9 +24,9 @@ type belonging int
 
 const (
 	notOurs belonging = iota
-	// perhapsOurs: names suggest it, or the device hangs below another driver's device that hangs below one of ours.
+	// perhapsOurs: names suggest it, or another driver's device is between it and one of ours.
 	perhapsOurs
-	// ours: the device hangs below one that the module's driver is bound to, and no other driver is in between.
+	// ours: it is below a device of the module's driver, and no other driver is in between.
 	ours
 )
 
@@ -37,8 +37,8 @@ type device struct {
 	is   belonging
 }
 
-// boundDevices are the devices that the drivers in a module's drivers directory are bound to: in a driver's directory,
-// each is a link into /sys/devices; so is "module", which leads elsewhere.
+// boundDevices are the devices that a module's drivers are bound to: links into /sys/devices in
+// each driver's directory.
 func boundDevices(dir string) []User {
 	var users []User
 	for _, d := range names(dir) {
@@ -56,8 +56,8 @@ func boundDevices(dir string) []User {
 	return users
 }
 
-// frameworks are the modules that make the devices of a class on behalf of the modules that use them. sysfs does not
-// tell for whom, if there is no parent device.
+// frameworks are the modules that make a class's devices for other modules. Without a parent
+// device, sysfs does not tell for which.
 var frameworks = map[string]string{
 	"cec": "cec", "drm": "drm", "dvb": "dvb_core", "infiniband_verbs": "ib_uverbs", "rc": "rc_core", "sound": "snd",
 	"uio": "uio", "video4linux": "videodev",
@@ -123,7 +123,9 @@ func (o *owners) find(n deviceNumber) device {
 	var class string
 	path, err := filepath.EvalSymlinks(filepath.Join(o.sys, dir, fmt.Sprintf("%d:%d", n.major, n.minor)))
 	if err == nil {
-		d.node = deviceNode(path)
+		if name := deviceName(path); name != "" {
+			d.node = clean("/dev/" + name)
+		}
 		class = linkBase(filepath.Join(path, "subsystem"))
 		var driven bool
 		if d.is, driven = o.above(path); d.is != notOurs {
@@ -148,7 +150,7 @@ func (o *owners) find(n deviceNumber) device {
 	return d
 }
 
-// above looks for drivers of the device and of those it hangs below.
+// above looks for drivers of the device and of its parents.
 func (o *owners) above(path string) (is belonging, driven bool) {
 	top := filepath.Join(o.sys, "devices") + string(filepath.Separator)
 	for ; strings.HasPrefix(path, top); path = filepath.Dir(path) {
@@ -175,7 +177,7 @@ func (o *owners) inFramework(class string) bool {
 	return err == nil
 }
 
-// namesake is the module with the longest name that the device's name begins with; empty when there is none.
+// namesake is the module with the longest name that a device's name begins with, or empty.
 func (o *owners) namesake(name string) string {
 	name = kmod.NormalizeName(filepath.Base(name))
 	best := ""
@@ -191,15 +193,15 @@ func (o *owners) namesake(name string) string {
 	return best
 }
 
-// deviceNode is the name that the kernel gave a device below /dev.
-func deviceNode(path string) string {
+// deviceName is the name below /dev that the kernel gave a device of sysfs, or empty.
+func deviceName(path string) string {
 	data, err := os.ReadFile(filepath.Join(path, "uevent"))
 	if err != nil {
 		return ""
 	}
 	for line := range strings.Lines(string(data)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
-			return clean("/dev/" + name)
+			return name
 		}
 	}
 	return ""

@@ -23,7 +23,8 @@ func TestDeviceOf(t *testing.T) {
 	}
 }
 
-// TestOpenDeviceOfThisProcess looks at this kernel's own /proc and /sys: /dev/null has no driver, its class is "mem".
+// TestOpenDeviceOfThisProcess looks at this kernel's own /proc and /sys: /dev/null has no driver,
+// its class is "mem".
 func TestOpenDeviceOfThisProcess(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {

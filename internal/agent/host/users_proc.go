@@ -15,15 +15,14 @@ import (
 	"strings"
 )
 
+// Bounds of how many open files are looked at, in all processes and in one.
 const (
-	// maxFiles bounds how many open files are looked at, over all processes and in one of them.
 	maxFiles        = 1 << 16
 	maxFilesProcess = 1 << 12
 )
 
-// openers finds processes that have devices of a module open. It sees open files only, not mappings whose file was
-// closed; and only device nodes below some directory called "dev", since looking at any other file could hang on a
-// file system whose server is away.
+// openers finds processes that have devices of a module open: as open files, not as mappings, and
+// below some directory called "dev": any other file may be on a file system whose server is away.
 type openers struct {
 	proc   string
 	rdev   func(path string) (deviceNumber, bool)
@@ -46,22 +45,22 @@ func (o *openers) find(ctx context.Context) ([]User, error) {
 	var users []User
 	for _, pid := range pids {
 		if ctx.Err() != nil {
-			return users, fmt.Errorf("not all processes were looked at: %w", ErrTimeout)
+			return users, fmt.Errorf("some processes were not looked at: %w", ErrTimeout)
 		}
 		if o.files >= maxFiles {
-			return users, fmt.Errorf("not all processes were looked at: more than %d open files", maxFiles)
+			return users, fmt.Errorf("some processes were not looked at: more than %d open files", maxFiles)
 		}
 		if d, ok := o.process(ctx, pid); ok {
 			users = append(users, o.user(pid, d))
 		}
 	}
 	if o.hidden > 0 {
-		return users, fmt.Errorf("the open files of %d of %d processes: %w", o.hidden, o.hidden+o.opened, fs.ErrPermission)
+		return users, fmt.Errorf("open files of %d of %d processes: %w", o.hidden, o.hidden+o.opened, fs.ErrPermission)
 	}
 	return users, nil
 }
 
-// process is the device of the module that a process has open; of several the most certain, then the first by name.
+// process is a device of the module that a process has open: the most certain, the first by name.
 func (o *openers) process(ctx context.Context, pid int) (best device, ok bool) {
 	dir := filepath.Join(o.proc, strconv.Itoa(pid), "fd")
 	open, err := os.Open(dir)
@@ -103,7 +102,7 @@ func (o *openers) process(ctx context.Context, pid int) (best device, ok bool) {
 	return best, best.is != notOurs
 }
 
-// count notes whether a process lets its open files be seen. One that has ended in between counts for nothing.
+// count notes whether a process's open files can be seen. One that has ended does not count.
 func (o *openers) count(err error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -125,12 +124,12 @@ func (o *openers) user(pid int, d device) User {
 	return u
 }
 
-// podDir matches the kubelet's control group of a pod: "pod<uid>" where the runtime makes directories,
-// "kubepods-<class>-pod<uid>.slice" with "_" for "-" where systemd does. A static pod's UID is 32 digits.
+// podDir matches a pod's control group: "pod<uid>", or, by systemd,
+// "kubepods-<class>-pod<uid>.slice" with "_" for "-". A static pod's UID is 32 digits.
 var podDir = regexp.MustCompile(`(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:$|[/.\n])`)
 
-// podUID is the UID of the pod in the contents of /proc/<pid>/cgroup, or empty. Control groups may nest: with nodes
-// that are containers themselves, the innermost counts.
+// podUID is the pod's UID in /proc/<pid>/cgroup, or empty. Control groups nest where nodes are
+// containers themselves: the innermost counts.
 func podUID(cgroup string) string {
 	found := podDir.FindAllStringSubmatch(cgroup, -1)
 	if len(found) == 0 {
@@ -164,8 +163,8 @@ func (p *podNames) name(uid string) string {
 // volumeDir matches the kubelet's directory of a pod's volumes.
 var volumeDir = regexp.MustCompile(`/pods/([0-9a-f-]{32,36})/volume`)
 
-// mounts are the host's mounts on devices of the module, or of a file system with the module's name. They hold a module
-// without any process. Those that exist in a container's mount namespace alone are not seen.
+// mounts are the host's mounts of devices of the module, or of a file system with the module's
+// name. Mounts of a container's own namespace are not seen.
 func mounts(mountinfo string, owners *owners, pods *podNames) []User {
 	data, err := os.ReadFile(mountinfo)
 	if err != nil {
@@ -173,7 +172,8 @@ func mounts(mountinfo string, owners *owners, pods *podNames) []User {
 	}
 	var users []User
 	for line := range strings.Lines(string(data)) {
-		// ID, parent, major:minor, root, mount point, options, optional fields, "-", type, source, options.
+		// ID, parent, major:minor, root, mount point, options, optional fields, "-", type, source,
+		// options.
 		fields := strings.Fields(line)
 		dash := slices.Index(fields, "-")
 		if dash < 6 || len(fields) < dash+2 {

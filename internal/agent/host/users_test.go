@@ -23,7 +23,8 @@ const (
 	uidSt = "00112233445566778899aabbccddeeff" // a static pod's
 )
 
-// node is a host's files, and the device numbers that device nodes have: nobody but root could make them.
+// node is a host's files, and the device numbers that device nodes have: nobody but root could make
+// them.
 type node struct {
 	t       *testing.T
 	root    string

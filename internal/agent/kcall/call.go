@@ -10,35 +10,22 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
-	"time"
 )
 
-// ErrLeftBehind says that the child did not answer before its deadline; it is still running.
-var ErrLeftBehind = errors.New("the child process did not answer in time and was left behind")
-
-// ErrDied says that the child ended without an answer, most likely killed by an oops.
+// ErrDied says that the child ended without an answer. Most likely an oops killed it.
 var ErrDied = errors.New("the child process died in the call")
 
-// Caller runs children.
+// Caller makes kernel calls, each in a child.
 type Caller struct {
 	// Command is the program and its first arguments, for example {"/proc/self/exe", "kcall"}.
 	Command []string
-	// Deadline of one call.
-	Deadline time.Duration
-	// Returned is called when a child that was left behind ends after all. May be nil.
-	Returned func(module string)
-
-	mu   sync.Mutex
-	left map[string]bool // modules with a child left behind
+	Children
 }
 
-// Call makes one call on a module in a child and waits for its answer, at most until the deadline. After ErrLeftBehind
-// the module gets no other call as long as that child lives.
-//
-// The child is not killed: a task in the kernel cannot be, and one that could be would be cut off in the middle.
+// Call makes one call on a module in a child and waits for its answer. After ErrLeftBehind, the
+// module gets no other call as long as that child lives.
 func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
-	if c.isLeft(module) {
+	if c.Left(module) {
 		return Answer{}, ErrLeftBehind
 	}
 	request, err := json.Marshal(r)
@@ -54,41 +41,11 @@ func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
 	if err := child.Start(); err != nil {
 		return Answer{}, fmt.Errorf("kcall: start the child: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- child.Wait() }()
-	timer := time.NewTimer(c.Deadline)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return answer(out.buffer.Bytes(), err)
-	case <-timer.C:
-		c.leave(module, ended)
-		return Answer{}, ErrLeftBehind
+	ended := c.Wait(child, module)
+	if errors.Is(ended, ErrLeftBehind) {
+		return Answer{}, ended
 	}
-}
-
-func (c *Caller) isLeft(module string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.left[module]
-}
-
-func (c *Caller) leave(module string, ended <-chan error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.left == nil {
-		c.left = map[string]bool{}
-	}
-	c.left[module] = true
-	go func() {
-		<-ended //nolint:errcheck // nobody waits for its answer any more
-		c.mu.Lock()
-		delete(c.left, module)
-		c.mu.Unlock()
-		if c.Returned != nil {
-			c.Returned(module)
-		}
-	}()
+	return answer(out.buffer.Bytes(), ended)
 }
 
 // answer reads what the child said.

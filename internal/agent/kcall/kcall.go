@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kcall makes one system call that inserts or removes a kernel module, in a process of its own: an oops kills
-// that process and not the agent, and a call that hangs can be left behind.
+// Package kcall makes one system call that inserts or removes a kernel module, in a process of its
+// own: an oops kills that process and not the agent, and a call that hangs can be left behind.
 //
-// The agent runs drover-kcall, or its own binary as `drover-agent kcall`, with a Request as JSON on standard input, the module's file as
-// descriptor 3, and reads an Answer as JSON from standard output.
+// The agent runs drover-kcall, or itself as `drover-agent kcall`, with a Request as JSON on
+// standard input and the module's file as descriptor 3. It reads an Answer as JSON from standard
+// output.
 package kcall
 
 import (
@@ -34,7 +35,8 @@ type Load struct {
 	Name string `json:"name"`
 	// Params as key=value, in order.
 	Params []string `json:"params,omitempty"`
-	// KernelDecompresses is what /sys/module/compression says ("gzip", "xz", "zstd"), empty on kernels that cannot.
+	// KernelDecompresses is the content of /sys/module/compression ("gzip", "xz" or "zstd"); empty on
+	// kernels that decompress nothing.
 	KernelDecompresses string `json:"kernelDecompresses,omitempty"`
 }
 
@@ -46,7 +48,7 @@ type Answer struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Run is the child: it reads one request, makes the call and writes the answer.
+// Run is the child: it reads a request, makes the call and writes the answer.
 func Run(in io.Reader, out io.Writer) error {
 	var r Request
 	if err := json.NewDecoder(io.LimitReader(in, maxMessage)).Decode(&r); err != nil {
@@ -67,7 +69,7 @@ func Run(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// commandLine joins parameters as the kernel parses them: separated by blanks, values with blanks in double quotes.
+// commandLine joins parameters as the kernel parses them: values with blanks in double quotes.
 func commandLine(params []string) string {
 	quoted := make([]string, len(params))
 	for i, p := range params {

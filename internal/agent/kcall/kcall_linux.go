@@ -15,7 +15,7 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// compressed are the first bytes of what kernels may decompress, under the names of /sys/module/compression.
+// compressed are the first bytes of formats, by their names in /sys/module/compression.
 var compressed = map[string][]byte{
 	"gzip": {0x1f, 0x8b},
 	"xz":   {0xfd, '7', 'z', 'X', 'Z', 0},
@@ -84,7 +84,8 @@ func compression(file *os.File) (string, error) {
 	return "", nil
 }
 
-// decompress gives the kernel a plain file in memory. An appended signature is part of what was compressed.
+// decompress gives the kernel a plain file in memory. An appended signature is part of what was
+// compressed.
 func decompress(file *os.File, name string) (*os.File, error) {
 	packed, err := io.ReadAll(io.NewSectionReader(file, 0, kmod.MaxSize))
 	if err != nil {
@@ -105,7 +106,8 @@ func decompress(file *os.File, name string) (*os.File, error) {
 	return readOnly(memory)
 }
 
-// readOnly opens a file in memory again for reading: finit_module refuses a file that somebody may write.
+// readOnly opens a file in memory again for reading: finit_module refuses a file that somebody may
+// write.
 func readOnly(memory *os.File) (*os.File, error) {
 	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()))
 	if err != nil {

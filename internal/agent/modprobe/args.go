@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package modprobe is what running kmod's modprobe takes: the command lines that upstream's users know, the directory layout that their
-// arguments are written for, and what the program's words mean.
+// Package modprobe runs kmod's modprobe: with the command lines that upstream's users know, in the
+// directory layout that these are written for, and it reads what the program says.
 //
-// A command line refers to the image's tree as /tmp<dirName>, and to the host's modules as /host/lib/modules or /lib/modules. Stage makes
-// the first for the time of one call; the agent's pod mounts the others.
+// A command line names the image's tree /tmp<dirName>, and the host's modules /host/lib/modules or
+// /lib/modules. Stage lays out the first for one call; the agent's pod mounts the others.
 package modprobe
 
 import (
@@ -19,7 +19,8 @@ import (
 // Temp is where command lines expect the image's tree.
 const Temp = "/tmp"
 
-// Wanted tells whether a Module's settings ask for the program itself. Empty lists are unset: clients written in Go send them.
+// Wanted tells whether a Module's settings ask for the program itself. Empty lists count as unset:
+// clients written in Go send them.
 func Wanted(s *v1beta1.ModprobeSpec) bool { return !none(s.Args) || Raw(s) }
 
 // Raw tells whether the command lines are the user's own, word for word.
@@ -55,7 +56,8 @@ func UnloadArgs(s *v1beta1.ModprobeSpec) []string {
 	return append(args, s.ModuleName)
 }
 
-// Main is the module that the settings are about: moduleName, or the first that rawArgs.load names; "" when it names none.
+// Main is the module that the settings are about: moduleName, or the first that rawArgs.load names;
+// "" if it names none.
 func Main(s *v1beta1.ModprobeSpec) string {
 	if s.ModuleName != "" || !Raw(s) {
 		return kmod.NormalizeName(s.ModuleName)
@@ -66,20 +68,21 @@ func Main(s *v1beta1.ModprobeSpec) string {
 	return ""
 }
 
-// Call is what a command line asks for, as far as it matters here.
+// Call is what a command line asks for, as far as the agent must know.
 type Call struct {
-	// Remove modules instead of loading them.
+	// Remove: it removes modules instead of loading them.
 	Remove bool
-	// Force the kernel to take a module whose vermagic or symbol versions do not fit.
+	// Force: the kernel ignores vermagic or symbol versions that do not fit.
 	Force bool
-	// Modules by name, normalised.
+	// Modules are names, normalised.
 	Modules []string
 	// Params of the only module.
 	Params []string
 }
 
 const (
-	// shortWithValue are the short options that take a value, as the rest of the word or as the next one.
+	// shortWithValue are the short options that take a value, as the rest of the word or as the next
+	// one.
 	shortWithValue = "CdSw"
 	// shortAll makes every word a module; so does shortRemove.
 	shortAll, shortRemove, shortForce = 'a', 'r', 'f'
@@ -122,7 +125,8 @@ func Parse(args []string) Call {
 	return c
 }
 
-// long takes one long option. Programs that use getopt know them by any beginning. It tells whether the next word is its value.
+// long reads one long option, of which getopt takes any beginning. It tells whether the next word
+// is its value.
 func (c *Call) long(word string, all *bool) bool {
 	name, _, assigned := strings.Cut(word, "=")
 	begins := func(option string) bool { return name != "" && strings.HasPrefix(option, name) }
@@ -137,7 +141,7 @@ func (c *Call) long(word string, all *bool) bool {
 	return !assigned && slices.ContainsFunc(longWithValue, begins)
 }
 
-// short takes a word of short options. It tells whether the next word is the value of the last.
+// short reads a word of short options. It tells whether the next word is the value of the last one.
 func (c *Call) short(word string, all *bool) bool {
 	for i, option := range word {
 		switch option {

@@ -90,7 +90,8 @@ func native(t *testing.T, image, host fs.FS, c Content, names ...string) []strin
 	return order
 }
 
-// TestLayoutLoadsWhatTheAgentLoads compares modprobe, in the layout that is made for it, with the native loader.
+// TestLayoutLoadsWhatTheAgentLoads compares modprobe, in the layout that is made for it, with the
+// native loader.
 func TestLayoutLoadsWhatTheAgentLoads(t *testing.T) {
 	program := kmodProgram(t)
 	exports := func(name, symbol string, depends ...string) synth.Module {
@@ -137,7 +138,8 @@ func TestLayoutLoadsWhatTheAgentLoads(t *testing.T) {
 	}
 }
 
-// TestIndexedImage has its own index, which leads through a link to the host's modules. Deliveries carry no links: it is made again.
+// TestIndexedImage has its own index, which leads through a link to the host's modules. Deliveries
+// carry no links: it is made again.
 func TestIndexedImage(t *testing.T) {
 	program := kmodProgram(t)
 	base := synth.Module{Name: "base", Exports: []string{"base_do"}}

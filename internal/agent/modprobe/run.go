@@ -8,23 +8,20 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// ErrLeftBehind says that modprobe did not end before its deadline; it is still running.
-var ErrLeftBehind = errors.New("modprobe did not end in time and was left behind")
+	"github.com/drover-project/drover/internal/agent/kcall"
+)
 
 // Error is modprobe's failure.
 type Error struct {
 	// Module that it could not load or remove, as far as it says.
 	Module string
-	// Errno is the symbolic name of what the kernel answered; empty when modprobe did not get so far, or said nothing known.
+	// Errno is the symbolic name of the kernel's answer; empty if modprobe did not tell one.
 	Errno string
-	// Said is what the program wrote that tells of the failure, or its end.
+	// Said is what the program wrote of the failure, or how it ended.
 	Said string
 	// Killed: the program did not end by itself; an oops kills it.
 	Killed bool
@@ -32,25 +29,18 @@ type Error struct {
 
 func (e *Error) Error() string { return "modprobe: " + e.Said }
 
-// Runner runs modprobe in a layout of its own, one call per layout at a time.
+// Runner runs modprobe, one call per layout at a time.
 type Runner struct {
-	// Stage is where.
 	Stage Stage
-	// Deadline of one call.
-	Deadline time.Duration
-	// Returned is called when a call that was left behind ends after all. May be nil.
-	Returned func()
-
-	mu   sync.Mutex
-	left map[string]bool // roots that a modprobe which was left behind may still read
+	kcall.Children
 }
 
-// Run makes one call and waits for its end, at most until the deadline. The program is not killed: a task in the kernel cannot be, and one
-// that could be would be cut off in the middle. The error is an *Error when modprobe failed.
+// Run makes one call and waits for its end. The error is an *Error when modprobe failed, and
+// kcall.ErrLeftBehind when it, or an earlier call that reads the same layout, is still running.
 func (r *Runner) Run(args []string, c Content) error {
 	root := r.Stage.Root(c.Dir)
-	if r.isLeft(root) {
-		return ErrLeftBehind
+	if r.Left(root) {
+		return kcall.ErrLeftBehind
 	}
 	if err := r.Stage.Prepare(c); err != nil {
 		return err
@@ -61,55 +51,18 @@ func (r *Runner) Run(args []string, c Content) error {
 	if options := r.Stage.Options(c); options != "" {
 		cmd.Env = append(cmd.Env, "MODPROBE_OPTIONS="+options)
 	}
-	// What is meant for the agent's group, such as an interrupt, does not reach a load.
+	// An interrupt of the agent's process group must not reach a load.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	said := &limited{}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		return errors.Join(&Error{Said: err.Error()}, r.Stage.Remove(c.Dir))
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	timer := time.NewTimer(r.Deadline)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return errors.Join(failure(err, said.String()), r.Stage.Remove(c.Dir))
-	case <-timer.C:
-		r.leave(root, ended)
-		return ErrLeftBehind
+	ended := r.Wait(cmd, root)
+	if errors.Is(ended, kcall.ErrLeftBehind) {
+		return ended
 	}
-}
-
-// Running tells whether a call that was left behind has not ended.
-func (r *Runner) Running() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.left) > 0
-}
-
-func (r *Runner) isLeft(root string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.left[root]
-}
-
-func (r *Runner) leave(root string, ended <-chan error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.left == nil {
-		r.left = map[string]bool{}
-	}
-	r.left[root] = true
-	go func() {
-		<-ended //nolint:errcheck // nobody waits for its answer any more
-		r.mu.Lock()
-		delete(r.left, root)
-		r.mu.Unlock()
-		if r.Returned != nil {
-			r.Returned()
-		}
-	}()
+	return errors.Join(failure(ended, said.String()), r.Stage.Remove(c.Dir))
 }
 
 var (
@@ -125,7 +78,7 @@ var words = map[string]string{
 	"Unknown symbol in module, or unknown parameter (see dmesg)": "ENOENT",
 }
 
-// failure reads what the program said. ended is nil when it ended well.
+// failure reads what the program said; nil if it ended well.
 func failure(ended error, said string) error {
 	if ended == nil {
 		return nil
@@ -143,7 +96,7 @@ func failure(ended error, said string) error {
 	return e
 }
 
-// complaints are the lines in which modprobe speaks itself, without those about what it did well.
+// complaints are modprobe's own lines, without those about what it did well.
 func complaints(said string) string {
 	var lines []string
 	for line := range strings.Lines(said) {
@@ -157,7 +110,7 @@ func complaints(said string) string {
 	return strings.Join(lines, "; ")
 }
 
-// errnoOf turns the C library's words into the errno's name. Go's own differ in the first letter only.
+// errnoOf turns the C library's words into the errno's name. Go's differ in the first letter only.
 func errnoOf(text string) string {
 	if name, ok := words[text]; ok {
 		return name
@@ -171,10 +124,9 @@ func errnoOf(text string) string {
 	return ""
 }
 
-// maxSaid bounds what is kept of the program's words, and clip what goes into a message.
 const (
-	maxSaid = 64 << 10
-	maxClip = 512
+	maxSaid = 64 << 10 // of the program's words, bytes
+	maxClip = 512      // of what goes into a message, bytes
 )
 
 func clip(text string) string {

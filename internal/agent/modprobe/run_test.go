@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/drover-project/drover/internal/agent/kcall"
 )
 
 const release = "6.1.0-1-test"
@@ -88,7 +90,7 @@ func TestRunReadsWhatWentWrong(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := &Runner{Stage: stage(t, program(t, tc.script), nil), Deadline: time.Minute}
+			r := &Runner{Stage: stage(t, program(t, tc.script), nil), Children: kcall.Children{Deadline: time.Minute}}
 			err := r.Run([]string{"nic"}, content())
 			var failed *Error
 			if errors.As(err, &failed) != (tc.then != nil) || tc.then == nil && err != nil {
@@ -101,13 +103,14 @@ func TestRunReadsWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestCommandLineReachesTheProgram word for word, in a group of its own, with the order's directory in its environment.
+// TestCommandLineReachesTheProgram word for word, in a group of its own, with the order's directory
+// in its environment.
 func TestCommandLineReachesTheProgram(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	s := stage(t, program(t, `printf '%s\n' "$@" > `+out+`; echo "$MODPROBE_OPTIONS" >> `+out+`; cat "$(echo $MODPROBE_OPTIONS | cut -d' ' -f2)"/softdep.conf >> `+out), nil)
 	c := content()
 	c.LoadOrder = []string{"a", "b", "c"}
-	r := &Runner{Stage: s, Deadline: time.Minute}
+	r := &Runner{Stage: s, Children: kcall.Children{Deadline: time.Minute}}
 	if err := r.Run([]string{"-vd", "/tmp/opt", "a", "text=two words"}, c); err != nil {
 		t.Fatal(err)
 	}
@@ -126,16 +129,16 @@ func TestHungModprobeIsLeftBehind(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	r := &Runner{
-		Stage: stage(t, program(t, "read line < "+pipe), nil), Deadline: 50 * time.Millisecond,
-		Returned: func() { close(ended) },
+		Stage:    stage(t, program(t, "read line < "+pipe), nil),
+		Children: kcall.Children{Deadline: 50 * time.Millisecond, Returned: func() { close(ended) }},
 	}
-	if err := r.Run([]string{"nic"}, content()); !errors.Is(err, ErrLeftBehind) {
+	if err := r.Run([]string{"nic"}, content()); !errors.Is(err, kcall.ErrLeftBehind) {
 		t.Fatalf("error %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(r.Stage.Root("/opt"), "lib/modules", release)); err != nil {
 		t.Errorf("its layout is gone: %v", err)
 	}
-	if err := r.Run([]string{"nic"}, content()); !errors.Is(err, ErrLeftBehind) {
+	if err := r.Run([]string{"nic"}, content()); !errors.Is(err, kcall.ErrLeftBehind) {
 		t.Errorf("a second one in the same layout: error %v", err)
 	}
 	if err := os.WriteFile(pipe, []byte("go\n"), 0o600); err != nil {

@@ -22,7 +22,7 @@ import (
 const (
 	// index is what modprobe reads dependencies from; depmod makes it.
 	index = "modules.dep.bin"
-	// hostDir is where images that were indexed with the host's modules have a link to them.
+	// hostDir is the link to the host's modules that images have which were indexed with them.
 	hostDir = "host"
 	// orderFile holds the soft dependencies of modulesLoadingOrder.
 	orderFile = "modprobe.d/softdep.conf"
@@ -33,7 +33,7 @@ const depmodDeadline = time.Minute
 
 // Stage is the layout that one call of modprobe finds.
 type Stage struct {
-	// Temp is the directory below which the image's directory lies; the constant of that name but in tests.
+	// Temp is the directory of the image's directory: the constant Temp, but for tests.
 	Temp string
 	// Kmod is kmod's program.
 	Kmod string
@@ -60,7 +60,7 @@ func (s Stage) Root(dir string) string { return filepath.Join(s.Temp, filepath.C
 
 func (s Stage) orderDir(dir string) string { return filepath.Join(s.Root(dir), "drover") }
 
-// Options are what MODPROBE_OPTIONS has to say for the command line to find the order of c; "" without one.
+// Options is the value of MODPROBE_OPTIONS by which modprobe finds c's load order; "" without one.
 func (s Stage) Options(c Content) string {
 	if len(c.LoadOrder) == 0 {
 		return ""
@@ -68,7 +68,8 @@ func (s Stage) Options(c Content) string {
 	return "-C " + filepath.Join(s.orderDir(c.Dir), path.Dir(orderFile))
 }
 
-// Prepare copies the image's tree and makes what modprobe needs beside it: the index, by depmod, if the image has none, and the load order.
+// Prepare copies the image's tree and adds what modprobe needs: the load order, and an index, made
+// by depmod, if the image has none.
 func (s Stage) Prepare(c Content) error {
 	if err := s.Remove(c.Dir); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (s Stage) Prepare(c Content) error {
 	return nil
 }
 
-// Remove takes the layout away.
+// Remove removes the layout.
 func (s Stage) Remove(dir string) error {
 	if err := errors.Join(os.RemoveAll(filepath.Join(s.Root(dir), "lib", "modules")), os.RemoveAll(s.orderDir(dir))); err != nil {
 		return fmt.Errorf("clear the layout for modprobe: %w", err)
@@ -120,7 +121,7 @@ func softdeps(order []string) string {
 	return b.String()
 }
 
-// linkHost puts the link that an indexed image may count on in its place. Deliveries carry no links.
+// linkHost makes the link that an indexed image may need. Deliveries carry no links.
 func (s Stage) linkHost(target string) error {
 	err := os.Symlink(s.HostModules, filepath.Join(target, hostDir))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -129,8 +130,8 @@ func (s Stage) linkHost(target string) error {
 	return nil
 }
 
-// addHosts links those modules of the host that the image's need, so that depmod need not read thousands, and copies what tells which
-// modules are built in.
+// addHosts links the modules of the host that the image's modules need, so that depmod does not
+// read thousands, and copies the lists of built-in modules.
 func (s Stage) addHosts(target string, c Content) error {
 	image, err := kmod.NewTree(c.Image)
 	if err != nil {
@@ -152,7 +153,7 @@ func (s Stage) addHosts(target string, c Content) error {
 	for _, name := range append(image.Names(), c.Modules...) {
 		steps, err := kmod.Resolve(kmod.Want{Modules: []string{name}, LoadOrder: c.LoadOrder}, image, host)
 		if err != nil {
-			continue // modprobe will say so, should it be asked for this one
+			continue // modprobe says so if it is asked for this one
 		}
 		for _, step := range steps {
 			if step.From != kmod.Host {

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// disk is files whose machine dies before call number left. What was not synced is lost then: of a file its content, of a directory the
-// changes of its names, unless the disk happened to have written them.
+// disk is files whose machine dies before call number left. What was not synced is lost then: of a
+// file its content, of a directory the changes of its names, unless the disk happened to have
+// written them.
 type disk struct {
 	Disk
 	dir      string
@@ -108,8 +109,8 @@ func (d *disk) cut(t *testing.T, namesLost bool) {
 	}
 }
 
-// TestEveryMoment kills the writer before each of its calls, alone or with the machine: what is read afterwards is the old or the new
-// content, and the new one once the write had returned.
+// TestEveryMoment kills the writer before each of its calls, alone or with the machine: what is
+// read afterwards is the old or the new content, and the new one once the write had returned.
 func TestEveryMoment(t *testing.T) {
 	ended := false
 	for at := 0; !ended; at++ {

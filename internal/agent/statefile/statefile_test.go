@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsNotBelieved: given what somebody made of a good file, it is moved aside, and nothing that it leads to is touched.
+// TestWhatIsNotBelieved: given what somebody made of a good file, it is moved aside, and nothing
+// that it leads to is touched.
 func TestWhatIsNotBelieved(t *testing.T) {
 	rewrite := func(change func([]byte) []byte) func(string) error {
 		return func(name string) error {

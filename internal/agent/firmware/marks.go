@@ -4,7 +4,6 @@ package firmware
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,24 +14,25 @@ import (
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
-// twinsDir mirrors, in the staging directory itself, what is ours there: the file a/b.bin with digest D is ours as long as
-// it is the same inode as the hard link .drover/a/b.bin/D. So ownership needs no record that could disagree with the
-// disk: a file which somebody else puts in the place of ours is another inode, also when its content is the same.
-const twinsDir = ".drover"
+// marksDir holds, in the staging directory, a mark for each file that is ours: a/b.bin with digest
+// D is ours as long as it is the same inode as the hard link .drover/a/b.bin/D. So ownership needs
+// no record that could disagree with the disk: what somebody puts in our file's place is another
+// inode.
+const marksDir = ".drover"
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// errChanged says that somebody else was faster.
+// errChanged says that somebody else made a change meanwhile.
 var errChanged = errors.New("it changed while it was staged; try again")
 
-// twin names one hard link.
-type twin struct{ path, digest string }
+// mark is one hard link.
+type mark struct{ path, digest string }
 
-func (t twin) name() string { return path.Join(twinsDir, t.path, t.digest) }
+func (t mark) name() string { return path.Join(marksDir, t.path, t.digest) }
 
-// twinsOf returns the digests under which the file is ours.
-func (b base) twinsOf(name string, info fs.FileInfo) ([]string, error) {
-	dir, err := nofollow.OpenDir(b.root, path.Join(twinsDir, name))
+// marksOf returns the digests under which the file is ours.
+func (b base) marksOf(name string, info fs.FileInfo) ([]string, error) {
+	dir, err := nofollow.OpenDir(b.root, path.Join(marksDir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -42,13 +42,13 @@ func (b base) twinsOf(name string, info fs.FileInfo) ([]string, error) {
 	defer func() { _ = dir.Close() }()
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
-		return nil, wrap("list the twins of", name, err)
+		return nil, wrap("list the marks of", name, err)
 	}
 	var digests []string
 	for _, e := range entries {
 		other, err := dir.Lstat(e.Name())
 		if err != nil {
-			return nil, wrap("look at a twin of", name, err)
+			return nil, wrap("look at a mark of", name, err)
 		}
 		if digestPattern.MatchString(e.Name()) && os.SameFile(info, other) {
 			digests = append(digests, e.Name())
@@ -57,9 +57,9 @@ func (b base) twinsOf(name string, info fs.FileInfo) ([]string, error) {
 	return digests, nil
 }
 
-// prepare makes the twin of a file that is to be staged, complete and on disk, unless it is there.
+// prepare makes the mark of a file that is to be staged, with its content, synced.
 func (b base) prepare(files fs.FS, s source) error {
-	t := twin{s.path, s.digest}
+	t := mark{s.path, s.digest}
 	if err := b.mkdirAll(path.Dir(t.name()), 0o755); err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ func (b base) prepare(files fs.FS, s source) error {
 	return b.syncDir(path.Dir(t.name()))
 }
 
-// intact tells whether the twin is there with its content.
-func (b base) intact(t twin) (bool, error) {
+// intact tells whether the mark is there with the right content.
+func (b base) intact(t mark) (bool, error) {
 	f, _, err := b.open(t.name())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -103,13 +103,14 @@ func (b base) intact(t twin) (bool, error) {
 	return digest == t.digest, wrap("read", t.name(), err)
 }
 
-// place makes the twin's content appear under its name in one step. What is there and is not ours stays: *Conflict.
+// place makes a marked file appear under its name in one step. A file there that is not ours stays:
+// *Conflict.
 func (b base) place(s source) error {
 	dir := path.Dir(s.path)
 	if err := b.mkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	t := twin{s.path, s.digest}
+	t := mark{s.path, s.digest}
 	b.step("link " + s.path)
 	err := b.root.Link(t.name(), s.path)
 	if errors.Is(err, fs.ErrExist) {
@@ -121,8 +122,8 @@ func (b base) place(s source) error {
 	return b.syncDir(dir)
 }
 
-// replace puts the twin in the place of a file of ours.
-func (b base) replace(s source, t twin) error {
+// replace puts a marked file in the place of another one of ours.
+func (b base) replace(s source, t mark) error {
 	tmp := t.name() + tmpSuffix
 	b.step("clear " + tmp)
 	if err := b.root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,63 +151,63 @@ func (b base) replace(s source, t twin) error {
 	return b.syncDir(path.Dir(s.path))
 }
 
-// list walks the twins: those that are there, what else of ours lies between them (leftovers), and all directories, each
-// after the one that holds it.
-func (b base) list() (twins []twin, leftovers, dirs []string, err error) {
-	top, err := b.root.Lstat(twinsDir)
+// list finds all marks, what was left over when one was made, and all directories, each after its
+// parent.
+func (b base) list() (marks []mark, leftovers, dirs []string, err error) {
+	top, err := b.root.Lstat(marksDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil, nil
 	}
 	if err == nil && !top.IsDir() {
-		err = &nofollow.KindError{Path: twinsDir, Mode: top.Mode()}
+		err = &nofollow.KindError{Path: marksDir, Mode: top.Mode()}
 	}
 	if err != nil {
-		return nil, nil, nil, wrap("list", twinsDir, err)
+		return nil, nil, nil, wrap("list", marksDir, err)
 	}
-	err = fs.WalkDir(b.root.FS(), twinsDir, func(name string, entry fs.DirEntry, err error) error {
-		owner := path.Dir(name[len(twinsDir):])
+	err = fs.WalkDir(b.root.FS(), marksDir, func(name string, entry fs.DirEntry, err error) error {
+		owner := path.Dir(name[len(marksDir):])
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir():
 			dirs = append(dirs, name)
 		case !entry.Type().IsRegular() || owner == "/" || owner == ".":
-			// Not of our making: it stays, and keeps its directory.
+			// We did not make it: it stays, and so does its directory.
 		case digestPattern.MatchString(entry.Name()):
-			twins = append(twins, twin{path: owner[1:], digest: entry.Name()})
+			marks = append(marks, mark{path: owner[1:], digest: entry.Name()})
 		case path.Ext(entry.Name()) == tmpSuffix:
 			leftovers = append(leftovers, name)
 		}
 		return nil
 	})
-	return twins, leftovers, dirs, wrap("list", twinsDir, err)
+	return marks, leftovers, dirs, wrap("list", marksDir, err)
 }
 
-// staged returns the files that are ours now, and whether anything of ours is there at all.
+// staged returns the files that are ours, and whether anything of ours is there at all.
 func (b base) staged() (files map[string]string, some bool, err error) {
-	twins, leftovers, dirs, err := b.list()
+	marks, leftovers, dirs, err := b.list()
 	if err != nil {
 		return nil, false, err
 	}
 	files = map[string]string{}
 	var all []error
-	for _, t := range twins {
+	for _, t := range marks {
 		now, err := b.look(source{path: t.path, digest: t.digest, size: -1})
 		switch {
-		case err != nil: // in doubt it is needed
+		case err != nil: // when in doubt, it is needed
 			all = append(all, err)
 			files[t.path] = t.digest
 		case now.ours:
 			files[t.path] = now.digest
 		}
 	}
-	return files, len(twins)+len(leftovers)+len(dirs) > 0, errors.Join(all...)
+	return files, len(marks)+len(leftovers)+len(dirs) > 0, errors.Join(all...)
 }
 
-// sweep removes what is ours and not wanted, puts back what is wanted and gone, and removes our empty directories, of
-// made those that are. It returns what is left of made.
-func (b base) sweep(wanted func(twin) bool, made []string) ([]string, error) {
-	twins, leftovers, dirs, err := b.list()
+// sweep removes what is ours and not wanted, restores what is wanted and gone, and removes
+// directories that are empty: ours and those of made. It returns what is left of made.
+func (b base) sweep(wanted func(mark) bool, made []string) ([]string, error) {
+	marks, leftovers, dirs, err := b.list()
 	if err != nil {
 		return made, err
 	}
@@ -214,12 +215,12 @@ func (b base) sweep(wanted func(twin) bool, made []string) ([]string, error) {
 	for _, name := range leftovers {
 		all = append(all, b.remove(name))
 	}
-	for _, t := range twins {
+	for _, t := range marks {
 		if !wanted(t) {
 			all = append(all, b.drop(t))
 		}
 	}
-	for _, t := range twins {
+	for _, t := range marks {
 		if wanted(t) {
 			all = append(all, b.restore(t))
 		}
@@ -229,7 +230,7 @@ func (b base) sweep(wanted func(twin) bool, made []string) ([]string, error) {
 		all = append(all, err)
 	}
 	var left []string
-	for _, dir := range deepestFirst(made) {
+	for _, dir := range slices.Backward(slices.Compact(slices.Sorted(slices.Values(made)))) { // children first
 		gone, err := b.rmdir(dir)
 		if all = append(all, err); !gone {
 			left = append(left, dir)
@@ -238,15 +239,8 @@ func (b base) sweep(wanted func(twin) bool, made []string) ([]string, error) {
 	return left, errors.Join(all...)
 }
 
-// deepestFirst orders directories so that each comes before the one that holds it, each once.
-func deepestFirst(dirs []string) []string {
-	dirs = slices.Compact(slices.Sorted(slices.Values(dirs)))
-	slices.Reverse(dirs)
-	return dirs
-}
-
-// drop takes away a file of ours and then its twin. A file that is no longer ours stays.
-func (b base) drop(t twin) error {
+// drop removes a file of ours and then its mark. A file that is no longer ours stays.
+func (b base) drop(t mark) error {
 	now, err := b.look(source{path: t.path, digest: t.digest, size: -1})
 	if err != nil {
 		return err
@@ -262,10 +256,10 @@ func (b base) drop(t twin) error {
 	return b.remove(t.name())
 }
 
-// restore puts a wanted file back that somebody removed.
-func (b base) restore(t twin) error {
+// restore places a wanted file that somebody removed.
+func (b base) restore(t mark) error {
 	if _, err := b.root.Lstat(t.path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // whatever is there is for Add to judge
+		return nil // Add judges what is there
 	}
 	if ok, err := b.intact(t); !ok || err != nil {
 		return err
@@ -276,7 +270,7 @@ func (b base) restore(t twin) error {
 func (b base) remove(name string) error {
 	b.step("remove " + name)
 	if err := b.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("firmware: remove %s: %w", name, err)
+		return wrap("remove", name, err)
 	}
 	return nil
 }

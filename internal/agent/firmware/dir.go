@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,7 +18,7 @@ import (
 
 const tmpSuffix = ".tmp"
 
-// base is a directory that we change, one system call at a time.
+// base is a directory that we change, one atomic step at a time.
 type base struct {
 	root *os.Root
 	dir  string // its name on the host
@@ -34,8 +35,8 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// openBase opens a directory of the host, whose root is seen at hostRoot. Links on the way to it are the host's own
-// layout and are followed as long as they stay below hostRoot; below it none is.
+// openBase opens a directory of the host. Links in its path are followed as long as they stay below
+// hostRoot; below the directory, none is.
 func openBase(hostRoot, dir string, create bool) (*os.Root, error) {
 	if err := checkDir(dir); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func openBase(hostRoot, dir string, create bool) (*os.Root, error) {
 	name := strings.TrimPrefix(dir, "/")
 	if create {
 		if err := host.MkdirAll(name, 0o755); err != nil {
-			return nil, fmt.Errorf("make it: %w", err)
+			return nil, fmt.Errorf("create it: %w", err)
 		}
 	}
 	root, err := host.OpenRoot(name)
@@ -58,7 +59,7 @@ func openBase(hostRoot, dir string, create bool) (*os.Root, error) {
 	return root, nil
 }
 
-// mkdirAll makes a directory and those above it; none of them may be a link.
+// mkdirAll makes a directory and its parents; none of them may be a link.
 func (b base) mkdirAll(name string, mode fs.FileMode) error {
 	if name == "." {
 		return nil
@@ -69,7 +70,7 @@ func (b base) mkdirAll(name string, mode fs.FileMode) error {
 	b.step("mkdir " + name)
 	err := b.root.Mkdir(name, mode)
 	if err == nil {
-		// Whatever the umask: the host's own processes look here too.
+		// Whatever the umask: the host's processes look here too.
 		err = b.root.Chmod(name, mode)
 		return errors.Join(wrap("make", name, err), b.syncDir(path.Dir(name)))
 	}
@@ -83,7 +84,7 @@ func (b base) mkdirAll(name string, mode fs.FileMode) error {
 	return wrap("close", name, dir.Close())
 }
 
-// write makes a file under a name that only we use, with fill's content, synced.
+// write makes a file with fill's content, synced, under a name that only we use.
 func (b base) write(name string, mode fs.FileMode, fill func(io.Writer) error) error {
 	b.step("clear " + name)
 	if err := b.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +112,7 @@ func (b base) rmdir(name string) (gone bool, err error) {
 	info, err := b.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), err == nil && !info.IsDir():
-		return true, nil // something else took its place, which is not ours
+		return true, nil // what took its place is not ours
 	case err != nil:
 		return false, wrap("look at", name, err)
 	}
@@ -140,16 +141,19 @@ func (b base) syncDir(name string) error {
 
 // seen is what is found under a name.
 type seen struct {
-	// absent: nothing. Otherwise, what it is, for people, as far as it matters.
 	absent bool
-	what   string
-	// digest of a regular file, if it was worth reading.
+	// what is wrong with it, for Conflict.
+	what string
+	// digest of a regular file; empty if it cannot be the wanted one.
 	digest string
-	// ours: we staged it, and it is as we staged it.
+	// ours: it is as we staged it.
 	ours bool
 }
 
-// look tells what is under a name; content is read only if it may be that of s, or ours.
+// notStaged is said of a file that is the host's own.
+const notStaged = "has other content, and the agent did not stage it"
+
+// look tells what is under a name. It reads only what may be ours, or have the wanted content.
 func (b base) look(s source) (seen, error) {
 	f, info, err := b.open(s.path)
 	var odd *nofollow.KindError
@@ -157,31 +161,29 @@ func (b base) look(s source) (seen, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return seen{absent: true}, nil
 	case errors.As(err, &odd):
-		return seen{what: fmt.Sprintf("is not a regular file there (%v)", odd)}, nil
+		return seen{what: fmt.Sprintf("is not a regular file (%v)", odd)}, nil
 	case err != nil:
 		return seen{}, err
 	}
 	defer func() { _ = f.Close() }()
-	twins, err := b.twinsOf(s.path, info)
+	marks, err := b.marksOf(s.path, info)
 	if err != nil {
 		return seen{}, err
 	}
-	if len(twins) == 0 && info.Size() != s.size {
-		return seen{what: "has other content, not staged by the agent,"}, nil
+	if len(marks) == 0 && info.Size() != s.size {
+		return seen{what: notStaged}, nil
 	}
 	digest, _, err := hash(f)
 	if err != nil {
 		return seen{}, wrap("read", s.path, err)
 	}
-	for _, twin := range twins {
-		if twin == digest {
-			return seen{digest: digest, ours: true}, nil
-		}
-	}
-	if len(twins) > 0 {
+	switch {
+	case slices.Contains(marks, digest):
+		return seen{digest: digest, ours: true}, nil
+	case len(marks) > 0:
 		return seen{digest: digest, what: "was changed after the agent staged it"}, nil
 	}
-	return seen{digest: digest, what: "has other content, not staged by the agent,"}, nil
+	return seen{digest: digest, what: notStaged}, nil
 }
 
 // open opens a regular file, following no link.
@@ -207,7 +209,7 @@ func (b base) open(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// missingDirs are the directories that staging under those names would have to make.
+// missingDirs are the directories that staging these files would have to make.
 func (b base) missingDirs(sources []source) ([]string, error) {
 	known := map[string]bool{".": true}
 	var missing []string
