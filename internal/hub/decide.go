@@ -30,11 +30,11 @@ type Facts struct {
 	// Images are the ModuleImages that exist, by name.
 	Images map[string]*v1alpha1.ModuleImage
 	Made   *Makings
-	// Absent are the transports that have nothing to work with.
+	// Absent are the transports that are not installed on the hub.
 	Absent []string
-	// Limited are platforms of clusters that name too many new ones, for which no image is made yet.
+	// Limited are platforms of clusters that report too many new ones: their images wait.
 	Limited map[string]map[Platform]bool
-	// Seen dates since when clusters are Ready with what they were sent: the soak time counts from then.
+	// Seen dates since when clusters are Ready with what they were sent, for soak times.
 	Seen *rollout.Sightings
 }
 
@@ -53,27 +53,28 @@ func Selected(m *hubv1beta1.ManagedClusterModule, targets []Target) []Target {
 
 // Decision is what to do now.
 type Decision struct {
-	// Send are the Modules to bring to clusters, where they are not what the clusters have already, by cluster.
+	// Send are the Modules that clusters must have, by cluster.
 	Send map[string]*v1beta1.Module
-	// Recall are clusters that have a Module and are not selected. Mass are such, too, and keep it: they are too many, and nobody has confirmed that.
+	// Recall are clusters that have a Module and are not selected. Mass are too many of them, which
+	// keep it until somebody confirms.
 	Recall, Mass []string
-	// Confirmation is one that does not count for Mass, for it is not of the last hour; zero: there is none.
+	// Confirmation is one that does not count for Mass, as it is not of the last hour; zero: none.
 	Confirmation time.Time
-	// States are how all selected clusters stand, by name in order.
+	// States are how all selected clusters stand, ordered by name.
 	States []State
 	Order  *Order
-	// Absent are the transports that have nothing to work with.
+	// Absent are the transports that are not installed on the hub.
 	Absent []string
-	// Kept are clusters that are not selected, and do not let the Module be deleted.
+	// Kept are clusters that are not selected and refuse to delete the Module.
 	Kept []State
 }
 
 // State is how one cluster stands.
 type State struct {
 	Name string
-	// Sent: it has been given what is wanted. Applied: and that is in the cluster. Refused: the cluster did not take it. Ready: with it.
+	// Sent: it was sent what is wanted. Applied: it has that. Refused: it refuses it. Ready: with it.
 	Sent, Applied, Refused, Ready bool
-	// Missing: an image is.
+	// Missing: an image is missing.
 	Missing bool
 	// Reason and Message say why it is not Ready.
 	Reason, Message string
@@ -99,7 +100,7 @@ func Decide(f *Facts, now time.Time) (*Decision, error) {
 	}
 	d.Order = OrderOf(f.Module, clusters, f.Seen, now)
 	for i, v := range views {
-		// What was sent is sent again where it was changed or deleted. New kernels do not wait for a wave.
+		// Modules that somebody changed or deleted are sent again. New kernels do not wait for a wave.
 		if v.want != nil && (clusters[i].Sent || d.Order.Send[v.target.Name]) {
 			d.Send[v.target.Name] = v.want
 		}
@@ -113,16 +114,17 @@ func Decide(f *Facts, now time.Time) (*Decision, error) {
 type view struct {
 	target    *Target
 	platforms []Platform
-	// want is the Module that it shall have; nil: not yet, for what problem says. Unmade: an image is missing.
+	// want is the Module that it must have; nil: not yet, for the reason of problem.
 	want    *v1beta1.Module
 	problem reasons.Problem
-	unmade  bool
-	parcel  Parcel
-	// begun: what it was sent is what is wanted, but for kernels that are new there.
+	// unmade: an image is missing.
+	unmade bool
+	parcel Parcel
+	// begun: it was sent what is wanted, but for kernels that are new there.
 	begun bool
 }
 
-// look sees how one cluster stands. known are the Modules of clusters, by the platforms that they run.
+// look sees how one cluster stands. known are Modules by the platforms that a cluster runs.
 func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error) {
 	v := &view{target: t, parcel: f.Parcels[t.Name]}
 	v.platforms, _ = Platforms(t.Claims)
@@ -148,14 +150,14 @@ func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error)
 	case module != nil:
 		v.want = module
 	case len(v.platforms) == 0:
-		v.problem = reasons.Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: "the cluster has not told which kernels its nodes run: is Drover there, in spoke mode?"}
+		v.problem = reasons.Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: "the cluster has not reported its nodes' kernels: check that Drover runs there in spoke mode"}
 	default:
-		v.problem = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "no kernel of the cluster has a mapping"}
+		v.problem = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "no kernel of the cluster has a mapping: add one to spec.moduleSpec"}
 	}
 	return v, nil
 }
 
-// revision of the Module that the cluster shall have; empty: there is none.
+// revision of the Module that the cluster must have; empty: there is none.
 func (v *view) revision() string {
 	if v.want == nil {
 		return ""
@@ -163,17 +165,17 @@ func (v *view) revision() string {
 	return v.want.Annotations[RevisionAnnotation]
 }
 
-// sent: the cluster was given just what it shall have.
+// sent: the cluster was sent exactly what it must have.
 func (v *view) sent() bool {
 	return v.want != nil && v.parcel.Module != nil && v.parcel.Module.Annotations[RevisionAnnotation] == v.revision()
 }
 
-// ready: with that. Of one that is not reached, nobody knows.
+// ready: the cluster is Ready with that, as far as the hub reaches it.
 func (v *view) ready() bool {
 	return v.sent() && v.target.Unreachable == "" && v.parcel.Report.ReadyWith(v.revision())
 }
 
-// cluster is how far it is with what it was sent. Kernels that are new there make nothing of that undone.
+// cluster is how far the cluster is with what it was sent, whatever kernels are new there.
 func (v *view) cluster() Cluster {
 	c := Cluster{Name: v.target.Name, Labels: v.target.Labels, Sent: v.begun, Held: v.want != nil, Away: v.target.Unreachable != ""}
 	if c.Sent {
@@ -184,7 +186,8 @@ func (v *view) cluster() Cluster {
 	return c
 }
 
-// state is how the cluster stands: what keeps the hub from sending, then what keeps the cluster from taking, then what the cluster says.
+// state is how the cluster stands: first what keeps the hub from sending, then what keeps the
+// cluster from applying, then what the cluster reports.
 func (v *view) state() State {
 	r := &v.parcel.Report
 	s := State{Name: v.target.Name, Desired: r.Desired, Available: r.Available, Sent: v.sent(), Ready: v.ready(), Missing: v.unmade}
@@ -199,40 +202,40 @@ func (v *view) state() State {
 	case !s.Sent:
 		s.Reason, s.Message = v1beta1.ReasonRollingOut, "waits for its turn"
 	case s.Refused:
-		s.Reason, s.Message = v1beta1.ReasonDeliveryRefused, "the cluster does not take the Module: "+r.Refused
+		s.Reason, s.Message = v1beta1.ReasonDeliveryRefused, "the cluster refuses the Module: "+r.Refused
 	case !r.Applied || r.Revision != v.revision() || !r.Current:
-		s.Reason, s.Message = v1beta1.ReasonAwaitingDelivery, "sent; the cluster has not answered"
+		s.Reason, s.Message = v1beta1.ReasonAwaitingDelivery, "sent; the cluster has not answered yet"
 	default:
 		s.Reason, s.Message = cmp.Or(r.Reason, v1beta1.ReasonLoading), r.Message
 	}
 	return s
 }
 
-// Fail says of a cluster that nothing could be sent to it: it was refused, or it could not be asked and is tried again.
+// Fail says of a cluster that a Module could not be sent to it.
 func (d *Decision) Fail(cluster string, err error) {
 	for i := range d.States {
 		switch s := &d.States[i]; {
 		case s.Name != cluster || s.Refused:
 		case Refuses(err):
 			s.Ready, s.Refused, s.Reason, s.Message = false, true, v1beta1.ReasonDeliveryRefused, cut(err.Error())
-		default: // its text is another one at each try
-			s.Ready, s.Reason, s.Message = false, v1beta1.ReasonAwaitingDelivery, "could not be sent; it is tried again within a minute"
+		default: // its text differs at each try
+			s.Ready, s.Reason, s.Message = false, v1beta1.ReasonAwaitingDelivery, "the Module could not be sent; the hub tries again within a minute"
 		}
 	}
 }
 
-// Refuses reports whether an API server has answered that it does not take something, in place of that it cannot do so now. It says InternalError where a
-// webhook does not answer, and where its schema lacks a field.
+// Refuses reports whether an API server refuses something, and is not only unable to take it now.
+// Its answer is InternalError where a webhook does not answer, and where its schema lacks a field.
 func Refuses(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.Is(err, ErrTaken) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) &&
 		!apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err)
 }
 
-func unreached(t *Target) string { return "the cluster is not reached: " + cut(t.Unreachable) }
+func unreached(t *Target) string { return "the hub cannot reach the cluster: " + cut(t.Unreachable) }
 
-// images are those of platforms by digest, as far as the hub makes them. There are the platforms whose images there are, and problem is what keeps one of
-// the others.
+// images pins the images that the hub makes by digest. there are the platforms that have their
+// image, and problem is the first reason why another one has not.
 func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, pinned map[Platform]string, problem *reasons.Problem) {
 	pinned = map[Platform]string{}
 	for _, p := range platforms {
@@ -253,7 +256,7 @@ func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, 
 // image is that of a platform; empty: the hub does not make it.
 func (f *Facts) image(cluster string, p Platform) (string, *reasons.Problem) {
 	building := func(text string) (string, *reasons.Problem) {
-		return "", &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: fmt.Sprintf("the image for kernel %s (%s) is to be %s", p.Kernel, p.Architecture, text)}
+		return "", &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: fmt.Sprintf("the image for kernel %s (%s) %s", p.Kernel, p.Architecture, text)}
 	}
 	if wrong, ok := f.Made.Problems[p]; ok {
 		return "", &wrong
@@ -263,18 +266,18 @@ func (f *Facts) image(cluster string, p Platform) (string, *reasons.Problem) {
 		return "", nil
 	}
 	if f.Limited[cluster][p] {
-		return building(fmt.Sprintf("made later: the cluster has named more than %d new kernels within an hour", MaxPlatforms))
+		return building(fmt.Sprintf("waits: the cluster has reported more than %d new kernels within an hour", MaxPlatforms))
 	}
 	image := f.Images[name]
 	if image == nil || !slices.Contains(image.Spec.WantedBy, WantedBy(f.Module.Name)) {
-		return building("made")
+		return building("has not been requested yet")
 	}
 	c := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionAvailable)
 	if c == nil || c.ObservedGeneration != image.Generation {
-		return building("looked for")
+		return building("has not been checked yet")
 	}
 	if c.Status != metav1.ConditionTrue {
-		return "", &reasons.Problem{Reason: c.Reason, Message: fmt.Sprintf("the image for kernel %s (%s) is not there: %s", p.Kernel, p.Architecture, cut(c.Message))}
+		return "", &reasons.Problem{Reason: c.Reason, Message: fmt.Sprintf("the image for kernel %s (%s) is missing: %s", p.Kernel, p.Architecture, cut(c.Message))}
 	}
 	return image.Status.Image, nil
 }

@@ -162,7 +162,7 @@ func TestWhatAClusterSays(t *testing.T) {
 			given: func(s *scene) {
 				s.facts.Targets[0] = Target{Name: "a", Unreachable: "connection refused", Unknown: true}
 			},
-			reason: v1beta1.ReasonAgentMissing, text: "not reached: connection refused",
+			reason: v1beta1.ReasonAgentMissing, text: "cannot reach the cluster: connection refused",
 		},
 		"it has told no kernel": {given: func(s *scene) { s.facts.Targets[0].Claims = nil }, reason: v1beta1.ReasonAwaitingDelivery, text: "spoke mode"},
 		"no kernel has a mapping": {
@@ -192,7 +192,8 @@ func TestWhatAClusterSays(t *testing.T) {
 	}
 }
 
-// TestANewKernelWaitsForNobodysTurn: it is a first load, and the kernels before keep what they have.
+// TestANewKernelWaitsForNobodysTurn: it is a first load, and the kernels before keep what they
+// have.
 func TestANewKernelWaitsForNobodysTurn(t *testing.T) {
 	s := newScene(t, "a", "b")
 	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}

@@ -13,8 +13,9 @@ import (
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// deselect says from which clusters that are not selected, and have a Module, it is taken back now. With spec.rollout.maxConcurrency these are so many at a
-// time, and more than that wait until somebody confirms it: a slip in a selector or a label would empty them all.
+// deselect decides which clusters that are not selected lose their Module now:
+// spec.rollout.maxConcurrency of them at a time. If there are more, somebody must confirm it: a
+// slip in a selector or a label would empty them all.
 func (d *Decision) deselect(f *Facts, selected map[string]bool, now time.Time) {
 	policy := rollout.Policy{MaxUnavailable: everything, Confirmed: rollout.ConfirmedBy(f.Module)}
 	if r := f.Module.Spec.Rollout; r != nil && r.MaxConcurrency != nil {
@@ -26,7 +27,7 @@ func (d *Decision) deselect(f *Facts, selected map[string]bool, now time.Time) {
 		switch {
 		case selected[name]:
 			n.Stage, n.Since = rollout.Given, now
-		case parcel.Nothing || parcel.Going: // nothing is lost by it, or it has been told
+		case parcel.Nothing || parcel.Going: // nothing is lost, or it is going already
 			d.Recall = append(d.Recall, name)
 			continue
 		}
@@ -40,13 +41,13 @@ func (d *Decision) deselect(f *Facts, selected map[string]bool, now time.Time) {
 	}
 }
 
-// massOf says that too many clusters are not selected any more.
+// massOf says that too many clusters are no longer selected.
 func massOf(name string, d *Decision) string {
-	text := fmt.Sprintf("%d clusters are no longer selected, which are more than spec.rollout.maxConcurrency, and keep the Module: %s. Bring the selector or their labels "+
-		"back, or confirm it: kubectl annotate managedclustermodule %s --overwrite %s=$(date -u +%%FT%%TZ)",
+	text := fmt.Sprintf("%d clusters are no longer selected, more than spec.rollout.maxConcurrency, and keep the Module: %s. Restore the selector or their "+
+		"labels, or confirm it: kubectl annotate managedclustermodule %s --overwrite %s=$(date -u +%%FT%%TZ)",
 		len(d.Mass), strings.Join(some(d.Mass), ", "), name, v1beta1.ConfirmDeselectionAnnotation)
 	if !d.Confirmation.IsZero() {
-		text += fmt.Sprintf("; that of %s does not count: it is not of the last hour by the hub's clock", d.Confirmation.UTC().Format(time.RFC3339))
+		text += fmt.Sprintf("; the confirmation of %s does not count: by the hub's clock, it is not of the last hour", d.Confirmation.UTC().Format(time.RFC3339))
 	}
 	return text
 }

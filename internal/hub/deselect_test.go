@@ -13,7 +13,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestTooManyAreNotRecalledUnconfirmed: a slip in a selector empties no cluster, where maxConcurrency says how many may be changed.
+// TestTooManyAreNotRecalledUnconfirmed: a slip in a selector empties no cluster, where
+// maxConcurrency says how many may be changed.
 func TestTooManyAreNotRecalledUnconfirmed(t *testing.T) {
 	one := intstr.FromInt32(1)
 	for name, tc := range map[string]struct {

@@ -23,7 +23,7 @@ import (
 // WantedBy is how a ManagedClusterModule stands in a ModuleImage's wantedBy.
 func WantedBy(name string) string { return "ManagedClusterModule/" + name }
 
-// Asked reports whether a ManagedClusterModule wants an image. A hub makes it, also where an operator of mode cluster stands beside.
+// Asked reports whether a ManagedClusterModule wants an image: then the hub makes it.
 func Asked(image *v1alpha1.ModuleImage) bool {
 	return slices.ContainsFunc(image.Spec.WantedBy, func(by string) bool { return strings.HasPrefix(by, WantedBy("")) })
 }
@@ -32,21 +32,18 @@ func Asked(image *v1alpha1.ModuleImage) bool {
 type Makings struct {
 	// Specs by the names of their ModuleImages.
 	Specs map[string]*v1alpha1.ModuleImageSpec
-	// For are the names of the ModuleImages of a platform's image; none: it is made elsewhere.
+	// For are the names of platforms' ModuleImages; none: the image is made elsewhere.
 	For map[Platform]string
 	// Problems say why a platform cannot be served.
 	Problems map[Platform]reasons.Problem
-	// Wrong is why none of the mappings can be read; nil: they can.
+	// Wrong is why the mappings cannot be read; nil: they can.
 	Wrong *reasons.Problem
-	// Declaration tells what is asked for, with all that is built from, from what was asked for before, whatever kernels there are.
+	// Declaration is a hash of what is asked for and what is built from, whatever kernels there are.
 	Declaration string
 }
 
-// Problem is why something cannot be done, with one of a Module's reasons.
-type Problem struct{ Reason, Message string }
-
-// MakingsOf are the images for the platforms of all clusters, each once. They are made in the hub's own namespace, where their Secrets and ConfigMaps are,
-// with the names that they have on spokes: variables have the spoke's namespace.
+// MakingsOf are the images for the platforms of all clusters, each once. They are made in the hub's
+// namespace, with its Secrets and ConfigMaps, but their variables have the spoke's namespace.
 func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespace, builder string, sources map[string]*corev1.ConfigMap) (*Makings, error) {
 	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]reasons.Problem{}}
 	module := Whole(m)
@@ -87,7 +84,7 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 	return made, nil
 }
 
-// Postpone takes out the images that only platforms are for that shall wait.
+// Postpone removes the images that only waiting platforms need.
 func (m *Makings) Postpone(waits func(Platform) bool) {
 	now := map[string]bool{}
 	for p, name := range m.For {
@@ -100,7 +97,6 @@ func (m *Makings) Postpone(waits func(Platform) bool) {
 	}
 }
 
-// declaration is a hash of what a ManagedClusterModule asks for, and of what is built from.
 func declaration(m *hubv1beta1.ManagedClusterModule, sources map[string]*corev1.ConfigMap) (string, error) {
 	type content struct {
 		Data   map[string]string

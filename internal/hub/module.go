@@ -16,18 +16,20 @@ import (
 )
 
 const (
-	// NameLabel on what a hub makes for a ManagedClusterModule, and on a spoke's Module. Same key as upstream.
+	// NameLabel on what a hub makes for a ManagedClusterModule, and on a spoke's Module. Same key as
+	// upstream.
 	NameLabel = "kmm.node.kubernetes.io/managedclustermodule.name"
-	// RevisionAnnotation on a spoke's Module tells one state of it that the hub wanted from others.
+	// RevisionAnnotation on a spoke's Module is a hash of what the hub sent.
 	RevisionAnnotation = "drover.dev/hub-revision"
-	// DeclarationAnnotation tells what was asked for, whatever kernels the cluster has: see [Makings].
+	// DeclarationAnnotation is a hash of what was asked for, whatever kernels there are: see
+	// [Makings].
 	DeclarationAnnotation = "drover.dev/hub-declaration"
-	// HubAnnotation on a spoke's Module tells which hub it is of, by which transport it came, and how that calls the cluster, with slashes between: two
-	// hubs may send to one cluster, and one hub may know a cluster by two names.
+	// HubAnnotation on a spoke's Module is HUB/TRANSPORT/CLUSTER: two hubs may send to one cluster,
+	// and one hub may know a cluster by two names.
 	HubAnnotation = "drover.dev/hub"
 )
 
-// Whole is the Module that a ManagedClusterModule stands for, builds and signatures included, as it would be on a spoke.
+// Whole is a ManagedClusterModule's Module as it would be on a spoke, with builds and signatures.
 func Whole(m *hubv1beta1.ManagedClusterModule) *v1beta1.Module {
 	return &v1beta1.Module{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.Spec.SpokeNamespace, Name: m.Name},
@@ -35,9 +37,10 @@ func Whole(m *hubv1beta1.ManagedClusterModule) *v1beta1.Module {
 	}
 }
 
-// ForCluster is the Module of a cluster that runs some platforms; nil if none of them has a mapping. It has nothing of builds and signatures. Where the
-// hub makes images, each mapping is for a kernel that the cluster has told of, so that no node asks for an image before it is made, and names the image
-// by its digest, so that another build is another Module; else the mappings are as they were.
+// ForCluster is the Module of a cluster that runs some platforms, without builds and signatures;
+// nil if none of them has a mapping. Where the hub makes images, each mapping is for a kernel that
+// the cluster has reported, so that no node asks for an image before it is made, and names the
+// image by digest, so that another build is another Module.
 func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned map[Platform]string, declaration string) (*v1beta1.Module, error) {
 	module := Whole(m)
 	module.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "Module"}
@@ -63,8 +66,8 @@ func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned
 	return module, nil
 }
 
-// Extends reports whether one Module of a cluster is another but for kernels that only one of them knows: no node that has the kernel module would
-// load another one. The images of new kernels are made of what those of the others were.
+// Extends reports whether two Modules of a cluster differ only in kernels that one of them lacks:
+// no node would load another build.
 func Extends(have, want *v1beta1.Module) bool {
 	if have.Annotations[DeclarationAnnotation] != want.Annotations[DeclarationAnnotation] {
 		return false
@@ -89,25 +92,24 @@ func Extends(have, want *v1beta1.Module) bool {
 	return true
 }
 
-// Sender is what the annotation [HubAnnotation] says.
+// Sender is the value of [HubAnnotation].
 func Sender(hub, transport, cluster string) string { return hub + "/" + transport + "/" + cluster }
 
-// From is a Module with its sender.
+// From returns the Module with its sender.
 func From(sender string, m *v1beta1.Module) *v1beta1.Module {
 	m = m.DeepCopy()
 	m.Annotations[HubAnnotation] = sender
 	return m
 }
 
-// Of reports whether a Module was sent by a sender. One that names none is nobody's: who sends it next may have it.
+// Of reports whether a Module was sent by a sender. One without is the next sender's.
 func Of(m *v1beta1.Module, sender string) bool { return m.Annotations[HubAnnotation] == sender }
 
-// OfAnother reports whether a Module was sent by another one.
+// OfAnother reports whether a Module was sent by another sender.
 func OfAnother(m *v1beta1.Module, sender string) bool {
 	return m.Annotations[HubAnnotation] != "" && !Of(m, sender)
 }
 
-// strip takes builds and signatures out.
 func strip(c *v1beta1.ModuleLoaderContainerSpec) {
 	c.Build, c.Sign = nil, nil
 	for i := range c.KernelMappings {
@@ -130,7 +132,7 @@ func literals(module *v1beta1.Module, platforms []Platform, pinned map[Platform]
 	for _, p := range platforms {
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		if err != nil || !found {
-			continue // the cluster says of its own which of its kernels has none
+			continue // the cluster reports which of its kernels has none
 		}
 		version := kernel.Trim(p.Kernel)
 		if i, known := at[version]; known {

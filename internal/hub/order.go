@@ -17,33 +17,33 @@ import (
 // rest is the wave of clusters that no wave selects.
 const rest = "rest"
 
-// everything is what may be changing at a time where nobody says how much.
+// everything may change at a time if nobody limits it.
 var everything = intstr.FromString("100%")
 
 // Cluster is how far one cluster is.
 type Cluster struct {
 	Name   string
 	Labels map[string]string
-	// Sent: the cluster has been given what is wanted now. Else it has nothing, or what was wanted before.
+	// Sent: the cluster was sent what is wanted now.
 	Sent bool
-	// Ready: it is, with what it was sent. Away: it is not reached, and what it said last may hold no more.
+	// Ready: with what it was sent. Away: it is not reached, and its last report may be outdated.
 	Ready, Away bool
-	// Declaration tells what it is Ready with.
+	// Declaration of what it is Ready with.
 	Declaration string
 	// Failed is the reason why it will not become Ready by itself; empty: it may.
 	Failed string
-	// Held: its images are there.
+	// Held: its images exist.
 	Held bool
 }
 
 // Order is what may happen now.
 type Order struct {
-	// Send are the clusters that may be given what is wanted.
+	// Send are the clusters that may be sent what is wanted.
 	Send map[string]bool
-	// Wave is the one that is at work, the how-many-th of so many; 0 of 0: none is waited for.
+	// Wave is the first that is not done, by number of so many; 0 of 0: all are.
 	Wave       string
 	Number, Of int
-	// Waiting clusters are in a later wave, or wait for a place in theirs. Failed are those of the wave at work.
+	// Waiting clusters are in a later wave, or wait for a place in theirs. Failed are in this wave.
 	Waiting int
 	Failed  []string
 	Reason  string
@@ -52,8 +52,8 @@ type Order struct {
 	Again time.Time
 }
 
-// OrderOf says which clusters may be given what is wanted now. It is the planner of nodes that decides within a wave; here clusters are sorted into
-// waves, and only the first one that is not done has its turn. Seen are the times from which soak times count.
+// OrderOf says which clusters may be sent what is wanted now. Only the first wave that is not done
+// has its turn; in it, the planner of nodes decides. seen dates soak times.
 func OrderOf(m *hubv1beta1.ManagedClusterModule, clusters []Cluster, seen *rollout.Sightings, now time.Time) *Order {
 	o, spec := &Order{Send: map[string]bool{}}, m.Spec.Rollout
 	if spec == nil {
@@ -103,7 +103,8 @@ func policyOf(spec *hubv1beta1.ClusterRollout) rollout.Policy {
 	return p
 }
 
-// sort puts each cluster into the first wave that selects it, and what none does behind all of them. Waves without clusters are none.
+// sort puts each cluster into the first wave that selects it, or into a last one, without empty
+// waves.
 func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, names []string) {
 	all := make([][]Cluster, len(waves)+1)
 	for i := range clusters {
@@ -127,8 +128,9 @@ func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, name
 	return sorted, names
 }
 
-// nodesOf are clusters as the planner knows nodes. One that has nothing yet is behind, too: a first Module may be as bad as a later one. One that is away
-// has its turn when it is back. Until then it takes nobody's place, unless it went away with what it was given and has not been Ready with it.
+// nodesOf are clusters as nodes of the planner. One that has nothing yet is behind, too: a first
+// Module may be as bad as a later one. One that is away has its turn when it is back, and takes no
+// place until then, unless it went away before it was Ready with what it was sent.
 func nodesOf(clusters []Cluster, now time.Time) []rollout.Node {
 	nodes := make([]rollout.Node, 0, len(clusters))
 	for i := range clusters {

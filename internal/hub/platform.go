@@ -2,21 +2,22 @@
 
 // Package hub decides what the clusters of a ManagedClusterModule get. It is pure.
 //
-// A cluster says which kernels its nodes run. From these and the ManagedClusterModule follow the images that the hub has to make, and the Module that
-// the cluster gets when they are there:
+// A cluster reports which kernels its nodes run. From these and the ManagedClusterModule follow the
+// images that the hub has to make, and the Module that the cluster gets when they exist:
 //
 //	claims ──► platforms ──► images to make (internal/pipeline)
 //	                   └───► the cluster's Module, without builds and signatures
 package hub
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// Claims are the names under which a cluster says what its nodes run, one to a line, sorted. Upstream's has kernel versions alone; ours has the
-// processor before each, as Go spells it, and a slash.
+// Claims in which a cluster reports what its nodes run, one per line, sorted: upstream's with
+// kernel versions alone, ours with ARCHITECTURE/VERSION.
 const (
 	KernelsClaim   = "kernel-versions.kmm.node.kubernetes.io"
 	PlatformsClaim = "platforms.drover.dev"
@@ -25,23 +26,23 @@ const (
 // MaxClaim is how many bytes the value of a claim may have (ClusterClaim's schema).
 const MaxClaim = 1024
 
-// MaxPlatforms bounds what is believed of one cluster, and how many of it may be new within an hour: each one may be a build. A claim holds less than
-// twice as many.
+// MaxPlatforms bounds a cluster's platforms, and how many may be new in an hour: each may be a
+// build.
 const MaxPlatforms = 64
 
-// defaultArchitecture is taken for kernels of which nobody says the processor, as upstream takes it.
+// defaultArchitecture is that of kernels in upstream's claim.
 const defaultArchitecture = "amd64"
 
 // Platform is a kernel's version, as `uname -r` prints it, and a processor, as Go spells it.
 type Platform struct{ Kernel, Architecture string }
 
-// kernelVersion is what utsname may hold and all kernels print: 64 bytes, without a blank or a slash.
+// kernelVersion has at most utsname's 64 bytes, without a blank or a slash.
 var kernelVersion = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._+~]{0,63}$`)
 
 var architecture = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
 
-// Platforms reads the claims of a cluster. What it cannot be is left out: a cluster says of itself what it likes, and each platform may be a build.
-// Left is how many lines were left out.
+// Platforms reads a cluster's claims. left is how many lines it left out as impossible or too many:
+// a cluster may report anything, and each platform may be a build.
 func Platforms(claims map[string]string) (found []Platform, left int) {
 	known := map[Platform]bool{}
 	add := func(p Platform) {
@@ -79,8 +80,8 @@ func compare(a, b Platform) int {
 	return slices.Compare([]string{a.Kernel, a.Architecture}, []string{b.Kernel, b.Architecture})
 }
 
-// ClaimsOf are the claims for what nodes run, with the number of nodes of each. Where a claim cannot hold all, those of the most nodes are in it, and
-// left is how many are not.
+// ClaimsOf are the claims of a cluster, from the number of its nodes by platform. left is how many
+// platforms, those of the fewest nodes, a claim has no room for.
 func ClaimsOf(nodes map[Platform]int) (claims map[string]string, left int) {
 	byNumber := make([]Platform, 0, len(nodes))
 	for p := range nodes {
@@ -102,11 +103,8 @@ func ClaimsOf(nodes map[Platform]int) (claims map[string]string, left int) {
 		platforms = append(platforms, line)
 		kernels[p.Kernel] = true
 	}
-	names := make([]string, 0, len(kernels))
-	for name := range kernels {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	slices.Sort(platforms)
-	return map[string]string{KernelsClaim: strings.Join(names, "\n"), PlatformsClaim: strings.Join(platforms, "\n")}, left
+	return map[string]string{
+		KernelsClaim: strings.Join(slices.Sorted(maps.Keys(kernels)), "\n"), PlatformsClaim: strings.Join(platforms, "\n"),
+	}, left
 }

@@ -21,11 +21,11 @@ const (
 	maxNodes    = 100_000
 )
 
-// Report is what became of a Module on one cluster. A cluster writes it: it is bounded and checked, and concerns that cluster alone.
+// Report is what a cluster reports of its Module. It is bounded, and concerns that cluster alone.
 type Report struct {
-	// Revision is that of the Module there, by its annotation; empty: there is none, or nobody says so.
+	// Revision of the Module there; empty: none, or not known.
 	Revision string
-	// Applied: what the hub sent last is in the cluster. Refused is why it could not be put there.
+	// Applied: the cluster has what the hub sent last. Refused is why it could not be applied.
 	Applied bool
 	Refused string
 	// Current: the cluster's operator has looked at this revision.
@@ -42,7 +42,7 @@ func (r *Report) ReadyWith(revision string) bool {
 	return r.Applied && r.Current && r.Revision == revision && r.Ready == metav1.ConditionTrue
 }
 
-// FailedWith is the reason why a revision will not become Ready there by itself; empty: it may.
+// FailedWith is why a revision will not become Ready there by itself; empty: it may.
 func (r *Report) FailedWith(revision string) string {
 	switch {
 	case r.Refused != "":
@@ -53,7 +53,7 @@ func (r *Report) FailedWith(revision string) string {
 	return r.Reason
 }
 
-// ReportOf is the report about a Module as it stands in its cluster.
+// ReportOf reads a cluster's Module.
 func ReportOf(m *v1beta1.Module) Report {
 	r := Report{
 		Revision: m.Annotations[RevisionAnnotation], Applied: true, Current: m.Status.ObservedGeneration == m.Generation,
@@ -66,16 +66,15 @@ func ReportOf(m *v1beta1.Module) Report {
 	return r
 }
 
-// Refuse says why a cluster did not take what it was sent.
+// Refuse notes why a cluster refused what it was sent.
 func (r *Report) Refuse(why string) {
 	r.Refused = why
 	r.bound()
 }
 
-// bound cuts a report to what it may be.
 func (r *Report) bound() {
 	r.Desired, r.Available = min(max(r.Desired, 0), maxNodes), min(max(r.Available, 0), maxNodes)
-	if !reasons.Known(r.Reason) { // of nobody's set
+	if !reasons.Known(r.Reason) {
 		r.Reason = ""
 	}
 	r.Message, r.Refused = cut(r.Message), cut(r.Refused)
@@ -84,7 +83,7 @@ func (r *Report) bound() {
 	}
 }
 
-// cut makes one line of a text, and not too long a one. It is shown in terminals: nothing in it may steer them.
+// cut makes a text one short line without characters that steer a terminal.
 func cut(text string) string {
 	steers := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), steers), " ")

@@ -16,7 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// TestSoak: a cluster counts when it has been Ready for the soak time, all the while, and is reached.
+// TestSoak: a cluster counts when it has been Ready for the soak time, all the while, and is
+// reached.
 func TestSoak(t *testing.T) {
 	const soak = time.Hour
 	begin := func(t *testing.T) *scene {
@@ -85,7 +86,8 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// TestAKernelUpgradePassesNoWave: a cluster that has only kernels that are new there gets what it had, and nothing that its wave has not had.
+// TestAKernelUpgradePassesNoWave: a cluster that has only kernels that are new there gets what it
+// had, and nothing that its wave has not had.
 func TestAKernelUpgradePassesNoWave(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*scene)

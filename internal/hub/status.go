@@ -19,15 +19,15 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// ConditionApplied of a ManagedClusterModule: all its clusters have what is wanted.
+// ConditionApplied of a ManagedClusterModule: all its clusters have the Module.
 const ConditionApplied = "Applied"
 
 const (
-	// maxClusters is how many clusters a status names, maxMessages of how many of them it says more than a reason.
+	// maxClusters is how many clusters a status lists, maxMessages how many of them with a message.
 	maxClusters, maxMessages = 256, 10
 )
 
-// StatusOf sums up. Of the status before, only times are taken, of what has not changed since.
+// StatusOf sums up. From the status before, it takes only the times of unchanged conditions.
 func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *hubv1beta1.ManagedClusterModuleStatus {
 	s := &hubv1beta1.ManagedClusterModuleStatus{ObservedGeneration: m.Generation, NumberDesired: int32(len(d.States)), Wave: d.Order.Wave}
 	var bad, good []State
@@ -74,22 +74,22 @@ func StatusOf(m *hubv1beta1.ManagedClusterModule, d *Decision, now time.Time) *h
 	return s
 }
 
-// Left is how a cluster stands that has not lost the Module of a ManagedClusterModule that is being deleted.
+// Left is how a cluster stands that still has the Module of a ManagedClusterModule in deletion.
 func Left(t *Target, reached bool) State {
-	s := State{Name: t.Name, Reason: v1beta1.ReasonUnloading, Message: "the cluster unloads it"}
+	s := State{Name: t.Name, Reason: v1beta1.ReasonUnloading, Message: "the cluster is unloading the kernel module"}
 	if !reached {
 		s.Reason = v1beta1.ReasonAgentMissing
-		s.Message = unreached(t) + "; it keeps its Module until it is, or until the hub knows it no more"
+		s.Message = unreached(t) + "; it keeps the Module until the hub reaches it, or no longer knows it"
 	}
 	return s
 }
 
-// Keeps is how a cluster stands that does not let the Module be deleted.
+// Keeps is how a cluster stands that refuses to delete the Module.
 func Keeps(t *Target, err error) State {
-	return State{Name: t.Name, Refused: true, Reason: v1beta1.ReasonDeliveryRefused, Message: "the Module cannot be deleted there: " + cut(err.Error())}
+	return State{Name: t.Name, Refused: true, Reason: v1beta1.ReasonDeliveryRefused, Message: "the cluster refuses to delete the Module: " + cut(err.Error())}
 }
 
-// Leaving sums up a ManagedClusterModule that is being deleted, and waits for some clusters.
+// Leaving sums up a ManagedClusterModule that is being deleted and waits for clusters.
 func Leaving(m *hubv1beta1.ManagedClusterModule, left []State, now time.Time) *hubv1beta1.ManagedClusterModuleStatus {
 	s := StatusOf(m, &Decision{States: left, Order: &Order{}}, now)
 	slices.SortStableFunc(left, worse)
@@ -101,7 +101,7 @@ func Leaving(m *hubv1beta1.ManagedClusterModule, left []State, now time.Time) *h
 	return s
 }
 
-// worse puts what does not end by itself first, then what has failed, then what goes on.
+// worse orders clusters: what does not end by itself, then what has failed, then the rest.
 func worse(a, b State) int { return cmp.Compare(rank(a), rank(b)) }
 
 func rank(s State) int {
@@ -123,25 +123,25 @@ func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterMod
 	case len(d.States) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonNoNodes, "no cluster is selected"
 		if len(d.Absent) > 0 {
-			c.Message += "; what the hub reaches clusters by is not installed: " + strings.Join(d.Absent, ", ")
+			c.Message += "; not installed on the hub: " + strings.Join(d.Absent, ", ")
 		}
 		return c
 	case len(bad) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonReady, "on "+all(len(d.States))
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonReady, "ready on "+all(len(d.States))
 		if len(d.Kept) > 0 {
 			c.Status, c.Reason, c.Message = metav1.ConditionFalse, d.Kept[0].Reason, c.Message+kept(d)
 		}
 		return c
 	}
 	c.Reason = bad[0].Reason
-	text := fmt.Sprintf("%d of %d clusters; cluster %s: %s", s.NumberReady, s.NumberDesired, bad[0].Name, cmp.Or(bad[0].Message, bad[0].Reason))
+	text := fmt.Sprintf("ready on %d of %d clusters; cluster %s: %s", s.NumberReady, s.NumberDesired, bad[0].Name, cmp.Or(bad[0].Message, bad[0].Reason))
 	if more := others(bad); more != "" {
 		text += "; " + more
 	}
 	o := d.Order
 	switch {
 	case o.Halt == rollout.HaltFailed:
-		text += fmt.Sprintf("; stopped in wave %s (%d of %d) as %s failed, %s", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "), wait(o.Waiting))
+		text += fmt.Sprintf("; stopped in wave %s (%d of %d) because %s failed, %s", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "), wait(o.Waiting))
 	case o.Halt == rollout.HaltPaused:
 		text += "; paused, " + wait(o.Waiting)
 	case o.Waiting > 0:
@@ -151,7 +151,7 @@ func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterMod
 	return c
 }
 
-// kept names a cluster that has a Module which it shall not have.
+// kept names a cluster that has a Module and is not selected.
 func kept(d *Decision) string {
 	if len(d.Kept) == 0 {
 		return ""
@@ -159,7 +159,6 @@ func kept(d *Decision) string {
 	return fmt.Sprintf("; cluster %s is no longer selected: %s", d.Kept[0].Name, d.Kept[0].Message)
 }
 
-// all is what is said of all clusters; clusters of some.
 func all(n int) string {
 	if n == 1 {
 		return "1 cluster"
@@ -169,7 +168,6 @@ func all(n int) string {
 
 func clusters(n int) string { return words.Count(n, "cluster") }
 
-// wait says how many clusters do.
 func wait(n int) string {
 	if n == 1 {
 		return "1 cluster waits"
@@ -177,7 +175,7 @@ func wait(n int) string {
 	return fmt.Sprintf("%d clusters wait", n)
 }
 
-// others names clusters beside the worst one, those of its reason.
+// others names the other clusters with the worst one's reason.
 func others(bad []State) string {
 	var names []string
 	for _, one := range bad[1:] {
@@ -201,11 +199,11 @@ func some(names []string) []string {
 }
 
 func imagesOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, missing int) metav1.Condition {
-	c := metav1.Condition{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "for all clusters"}
+	c := metav1.Condition{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "all clusters have their images"}
 	if missing == 0 {
 		return c
 	}
-	c.Status, c.Message = metav1.ConditionFalse, fmt.Sprintf("not for %d of %d clusters", missing, s.NumberDesired)
+	c.Status, c.Message = metav1.ConditionFalse, fmt.Sprintf("%d of %d clusters lack an image", missing, s.NumberDesired)
 	for _, one := range d.States {
 		if one.Missing {
 			c.Reason = one.Reason
@@ -217,12 +215,12 @@ func imagesOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, missing int
 }
 
 func appliedOf(s *hubv1beta1.ManagedClusterModuleStatus, bad []State) metav1.Condition {
-	c := metav1.Condition{Type: ConditionApplied, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, Message: "in all clusters"}
+	c := metav1.Condition{Type: ConditionApplied, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, Message: "all clusters have the Module"}
 	if s.NumberApplied == s.NumberDesired {
 		return c
 	}
 	c.Status, c.Reason = metav1.ConditionFalse, v1beta1.ReasonAwaitingDelivery
-	c.Message = fmt.Sprintf("in %d of %d clusters", s.NumberApplied, s.NumberDesired)
+	c.Message = fmt.Sprintf("%d of %d clusters have the Module", s.NumberApplied, s.NumberDesired)
 	for _, one := range bad {
 		if one.Refused {
 			c.Reason, c.Message = v1beta1.ReasonDeliveryRefused, c.Message+"; cluster "+one.Name+": "+one.Message

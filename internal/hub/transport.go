@@ -15,45 +15,47 @@ import (
 type Target struct {
 	Name   string
 	Labels map[string]string
-	// Claims are what the cluster says of itself, by name: [KernelsClaim], [PlatformsClaim].
+	// Claims are what the cluster reports, by name: [KernelsClaim], [PlatformsClaim].
 	Claims map[string]string
-	// Unreachable says why nothing can be sent to it now, or heard of it; empty: it can.
+	// Unreachable is why the hub does not reach it; empty: it does.
 	Unreachable string
-	// Unknown: this process has not heard of it yet, neither what it runs nor what it has.
+	// Unknown: this process does not know yet what the cluster runs and has.
 	Unknown bool
 }
 
-// Parcel is what a cluster was sent last for one ManagedClusterModule, and what became of it.
+// Parcel is what a cluster was last sent for a ManagedClusterModule, and what became of it.
 type Parcel struct {
 	// Module is what was sent, with its annotations.
 	Module *v1beta1.Module
 	Report Report
-	// Going: it is being deleted there. Nothing: the cluster has none, for it did not take what it was sent.
+	// Going: it is being deleted there. Nothing: the cluster has none, as it refused it.
 	Going, Nothing bool
 }
 
-// ErrAbsent says that what a transport needs is not installed on the hub. It may come.
+// ErrAbsent says that what a transport needs is not installed on the hub yet.
 var ErrAbsent = errors.New("is not installed")
 
-// ErrBeginning says that a transport has just begun to look. What it finds is an event.
+// ErrBeginning says that a transport has not looked at its clusters yet. That it has is an event.
 var ErrBeginning = errors.New("has not looked at its clusters yet")
 
-// ErrTaken says that the name is somebody else's on a cluster.
-var ErrTaken = errors.New("there is a Module of this name that is not this hub's, or came by another way: delete it, or give the ManagedClusterModule another name")
+// ErrTaken says that a cluster has a Module of this name that is not ours.
+var ErrTaken = errors.New("a Module of this name exists that is not this hub's, or came by another transport: delete it, or rename the ManagedClusterModule")
 
-// Transport brings Modules to clusters, and back what became of them. It keeps nothing itself: what was sent stands where it was sent.
+// Transport brings Modules to clusters and reports what becomes of them. It has no state of its
+// own.
 type Transport interface {
 	// Name is one word for messages.
 	Name() string
-	// Watch calls changed with the name of a ManagedClusterModule when what clusters have for it, or say of it, may have changed, and with "" when all of
-	// them may be concerned, until ctx ends.
+	// Watch calls changed, until ctx ends, with the name of a ManagedClusterModule whose Modules or
+	// reports may have changed, or with "" for all of them.
 	Watch(ctx context.Context, changed func(name string)) error
-	// Targets are the clusters that it reaches. The error wraps [ErrAbsent] where there is nothing to ask, and [ErrBeginning] where it is too early to.
+	// Targets are the transport's clusters. The error may wrap [ErrAbsent] or [ErrBeginning].
 	Targets(ctx context.Context) ([]Target, error)
-	// Parcels are what clusters have for a ManagedClusterModule, by their names. A cluster that is no target any more may be among them.
+	// Parcels are what clusters have for a ManagedClusterModule, by cluster, also of former targets.
 	Parcels(ctx context.Context, name string) (map[string]Parcel, error)
-	// Send brings a Module to a cluster, if that has not just this already. One that is not reached is an event when it is.
+	// Send brings a Module to a cluster that does not have exactly this one. For a cluster that is not
+	// reached it does nothing: that it is again is an event.
 	Send(ctx context.Context, cluster string, m *v1beta1.Module) error
-	// Recall takes a Module back from a cluster, which unloads it by its own rules. Gone: nothing is left of it.
+	// Recall deletes a Module from a cluster, which unloads it by its own rules. gone: it has.
 	Recall(ctx context.Context, cluster string, m types.NamespacedName) (gone bool, err error)
 }

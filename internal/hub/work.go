@@ -15,8 +15,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// feedback are the fields of a spoke's Module that its work agent reports. A condition is reported as it is; whether it is about the Module as the hub
-// sent it follows from the revision and the two generations.
+// feedback are the fields of a spoke's Module that its work agent reports. The revision and the two
+// generations tell whether the condition is about the Module as the hub sent it.
 var feedback = []workv1.JsonPath{
 	{Name: "revision", Path: `.metadata.annotations.drover\.dev/hub-revision`},
 	{Name: "generation", Path: ".metadata.generation"},
@@ -28,8 +28,8 @@ var feedback = []workv1.JsonPath{
 	{Name: "available", Path: ".status.moduleLoader.availableNumber"},
 }
 
-// WorkOf is the ManifestWork that brings a Module to a cluster. The work agent applies the Module server-side, so that fields of others stay, and
-// deletes it with the work.
+// WorkOf is the ManifestWork that brings a Module to a cluster. The work agent applies the Module
+// server-side, so that others' fields stay, and deletes it with the work.
 func WorkOf(cluster string, m *v1beta1.Module) (*workv1.ManifestWork, error) {
 	manifest := map[string]any{
 		"apiVersion": m.APIVersion, "kind": m.Kind,
@@ -70,7 +70,7 @@ func ModuleOf(work *workv1.ManifestWork) *v1beta1.Module {
 	return m
 }
 
-// ReportOfWork is what a cluster's work agent told.
+// ReportOfWork reads what a cluster's work agent reports.
 func ReportOfWork(work *workv1.ManifestWork) Report {
 	r := Report{}
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package blacklist keeps the host from loading modules by itself: one file per Module in the host's modprobe.d, which udev's loads by alias
-// heed. A module that another one needs, or that somebody asks for by name, is loaded all the same.
+// Package blacklist keeps the host from loading modules by itself: one file per Module in the
+// host's modprobe.d, which udev heeds when it loads by alias. A module that another one needs, or
+// that somebody asks for by name, is loaded all the same.
 //
-// Files are replaced whole, by a rename. What is Drover's is known by name and first line; nothing else is changed or removed.
+// Files are replaced whole. Drover's are known by name and first line; no others are changed.
 package blacklist
 
 import (
@@ -16,20 +17,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
 	prefix, suffix = "drover-", ".conf"
-	// unfinished ends the name of a file that is being written. modprobe reads only what ends in .conf.
+	// unfinished ends the name of a file that is being written: modprobe reads only .conf.
 	unfinished = ".new"
 	// header begins every file of ours.
 	header = "# Drover (drover.dev) wrote this file and removes it when the Module leaves this node. Module: "
-	// maxSize bounds what is read of a file; ours are smaller.
+	// maxSize bounds what is read of a file, in bytes; ours are smaller.
 	maxSize = 64 << 10
 )
 
 var (
-	// namespaces have no dots, so that namespace.name tells the two apart.
+	// A namespace has no dots, so namespace.name is unambiguous.
 	namespace = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	name      = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,180}[a-z0-9])?$`)
 	module    = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
@@ -38,14 +41,14 @@ var (
 // Files are Drover's files in one modprobe.d.
 type Files struct {
 	dir string
-	// step is called before each change of the directory; tests end the agent there.
+	// step is called before each change of the directory, for tests that stop there.
 	step func()
 }
 
-// New keeps files in dir, the host's /etc/modprobe.d, which must exist when there is something to write.
+// New keeps files in dir, the host's /etc/modprobe.d. Only Put needs it to exist.
 func New(dir string) *Files { return &Files{dir: dir, step: func() {}} }
 
-// Put makes the file of an owner (namespace/name of a Module) name exactly these modules. What is right already is not written.
+// Put makes the file of an owner (a Module's namespace/name) list exactly these modules.
 func (f *Files) Put(owner string, modules []string) error {
 	file, err := fileOf(owner)
 	if err != nil {
@@ -65,14 +68,14 @@ func (f *Files) Put(owner string, modules []string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err == nil && !ours:
-		return fmt.Errorf("blacklist: %s is there and not Drover's; it is left alone", file)
+		return fmt.Errorf("blacklist: %s exists in modprobe.d and is not Drover's: remove or rename it", file)
 	case err == nil && bytes.Equal(have, content):
 		return nil
 	}
 	return f.replace(root, file, content)
 }
 
-// Retain removes the files of all owners but these, and what an end in the middle has left.
+// Retain removes the files of all owners but these, and files that were not finished.
 func (f *Files) Retain(keep []string) error {
 	root, err := os.OpenRoot(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +111,6 @@ func (f *Files) Retain(keep []string) error {
 	return errors.Join(failed...)
 }
 
-// replace writes a file under another name, to disk, and renames it.
 func (f *Files) replace(root *os.Root, file string, content []byte) error {
 	f.step()
 	if err := root.Remove(file + unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +121,7 @@ func (f *Files) replace(root *os.Root, file string, content []byte) error {
 	if err != nil {
 		return fmt.Errorf("blacklist: %w", err)
 	}
-	// The first line at once: what an end in the middle leaves is known as ours.
+	// In one write: an unfinished file has our first line.
 	_, err = out.Write(content)
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return fmt.Errorf("blacklist: write %s: %w", file, err)
@@ -128,22 +130,13 @@ func (f *Files) replace(root *os.Root, file string, content []byte) error {
 	if err := root.Rename(file+unfinished, file); err != nil {
 		return fmt.Errorf("blacklist: %w", err)
 	}
-	return syncDir(root)
-}
-
-// syncDir makes the names in the directory durable.
-func syncDir(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return fmt.Errorf("blacklist: %w", err)
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+	if err := (statefile.Disk{Root: root, Durable: true}).Sync(); err != nil {
 		return fmt.Errorf("blacklist: sync the directory: %w", err)
 	}
 	return nil
 }
 
-// read returns a file's content and whether it is Drover's. A link, or anything else that is no file, is not.
+// read returns a file's content and whether it is Drover's. Only a regular file can be.
 func read(root *os.Root, file string) (content []byte, ours bool, err error) {
 	info, err := root.Lstat(file)
 	if err != nil {
@@ -168,7 +161,7 @@ func read(root *os.Root, file string) (content []byte, ours bool, err error) {
 func fileOf(owner string) (string, error) {
 	ns, n, ok := strings.Cut(owner, "/")
 	if !ok || !namespace.MatchString(ns) || !name.MatchString(n) {
-		return "", fmt.Errorf("blacklist: %q is no Module's namespace and name", owner)
+		return "", fmt.Errorf("blacklist: %q is not a Module's namespace/name", owner)
 	}
 	return prefix + ns + "." + n + suffix, nil
 }
@@ -178,7 +171,7 @@ func contentOf(owner string, modules []string) ([]byte, error) {
 	fmt.Fprintf(&b, "%s%s\n", header, owner)
 	for _, m := range slices.Compact(slices.Sorted(slices.Values(modules))) {
 		if !module.MatchString(m) {
-			return nil, fmt.Errorf("blacklist: %q is no module's name", m)
+			return nil, fmt.Errorf("blacklist: %q is not a module's name", m)
 		}
 		fmt.Fprintf(&b, "blacklist %s\n", m)
 	}

@@ -64,9 +64,9 @@ func TestFiles(t *testing.T) {
 				"drover-team.nic.conf": header + "team/nic\n", "drover-team.mine.conf": theirs, "local.conf": header + "copied\n",
 			},
 		},
-		"a module's name that is none": {do: func(f *Files) error { return f.Put("team/nic", []string{"a\ninstall b /bin/sh"}) }, fails: "no module's name", then: map[string]string{}},
-		"a path for an owner":          {do: func(f *Files) error { return f.Put("../team", []string{"a"}) }, fails: "no Module's", then: map[string]string{}},
-		"a path for a name":            {do: func(f *Files) error { return f.Put("team/../x", []string{"a"}) }, fails: "no Module's", then: map[string]string{}},
+		"a module's name that is none": {do: func(f *Files) error { return f.Put("team/nic", []string{"a\ninstall b /bin/sh"}) }, fails: "not a module's name", then: map[string]string{}},
+		"a path for an owner":          {do: func(f *Files) error { return f.Put("../team", []string{"a"}) }, fails: "not a Module's", then: map[string]string{}},
+		"a path for a name":            {do: func(f *Files) error { return f.Put("team/../x", []string{"a"}) }, fails: "not a Module's", then: map[string]string{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,8 @@ func TestNothingIsWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestKilledAtAnyStep: the file is the old or the new one at any time, and the next call finishes the work.
+// TestKilledAtAnyStep: the file is the old or the new one at any time, and the next call finishes
+// the work.
 func TestKilledAtAnyStep(t *testing.T) {
 	const old, want = header + "team/nic\nblacklist old\n", header + "team/nic\nblacklist stock\n"
 	for left := range 5 {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boot loads at boot while the API server is away, and sees to it that of a node's two agents one works at a time.
+// Package boot loads at boot while the API server is away, and lets only one of a node's two agents
+// work at a time.
 //
-// The DaemonSet's pod starts only after the kubelet has reached the API server, a static pod at once. So the DaemonSet's agent, if it is told
-// to, writes a static pod whose agent works from the record. They share:
+// The DaemonSet's pod starts only after the kubelet has reached the API server, a static pod at
+// once. So, by option, the DaemonSet's agent writes a static pod whose agent works from the record.
+// They share:
 //
-//	agent.lock         locked by the one that works, for as long as it does
-//	agent.lock.wanted  locked by one that waits for that: the static pod's agent then gives way, after the step it is in
-//	boot.json          exists while the static pod is wanted: without it, it loads nothing and removes its own manifest
+//	agent.lock         locked by the agent that works
+//	agent.lock.wanted  locked by one that waits for it: the static pod's agent then gives way, after its step
+//	boot.json          exists while the static pod is wanted; without it, that loads nothing and removes itself
 //
-// The last makes turning the option off work without anybody who can write manifests: the DaemonSet's agent has that directory only while the
-// option is on.
+// boot.json lets the option be turned off: then, the DaemonSet's agent cannot write manifests any
+// more.
 package boot
 
 import (
@@ -29,19 +31,19 @@ import (
 const (
 	consentFile   = "boot.json"
 	consentSchema = 1
-	// consentPoll is how soon the static pod leaves after the option was turned off.
+	// consentPoll is how often the static pod looks whether it is wanted.
 	consentPoll = 15 * time.Second
-	// wantedPoll is how soon it notices that the DaemonSet's agent waits.
+	// wantedPoll is how often it looks whether the DaemonSet's agent waits.
 	wantedPoll = 100 * time.Millisecond
 )
 
-// consent is what boot.json says.
+// consent is the content of boot.json.
 type consent struct {
 	// Manifests is the directory on the host with the static pod's manifest.
 	Manifests string `json:"manifests"`
 }
 
-// Enable makes the static pod load at the next boot. It writes the manifest only if it changed.
+// Enable makes the static pod load at the next boot. It writes only what changed.
 func Enable(ctx context.Context, o PodOptions) error {
 	data, err := Render(o)
 	if err != nil {
@@ -64,10 +66,10 @@ func Enable(ctx context.Context, o PodOptions) error {
 	return err
 }
 
-// Disable lets the static pod, if there is one, load nothing more and remove itself.
+// Disable makes the static pod, if there is one, load nothing more and remove itself.
 func Disable(stateDir string) error { return statefile.Remove(stateDir, consentFile) }
 
-// wanted tells whether the static pod shall work. In doubt it shall not; with an error it is not known.
+// wanted tells whether the static pod is to work; not if there is an error.
 func wanted(stateDir string) (bool, error) {
 	err := statefile.Read(stateDir, consentFile, consentSchema, &consent{})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,15 +84,16 @@ type Options struct {
 	StateDir string
 	// ManifestDir is the kubelet's staticPodPath, as the agent sees it.
 	ManifestDir string
-	// Work does what is to be done until that is done or ctx ends.
+	// Work works from the record until that is done or ctx ends.
 	Work func(ctx context.Context) error
-	// Stopped notes that the agent was told to stop, and not because another takes over: an orderly end of the node may follow.
+	// Stopped records that the agent was told to stop: an orderly end of the node may follow.
 	Stopped func() error
 	// Clock is the real one unless set.
 	Clock clock.WithTicker
 }
 
-// Run is the life of the static pod's agent: it works if nobody else does, and then sleeps until ctx ends, so that the node keeps its image.
+// Run is the static pod's agent: it works if no other agent does, and then sleeps until ctx ends,
+// so that the node keeps its image.
 func Run(ctx context.Context, o Options) error {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -101,21 +104,21 @@ func Run(ctx context.Context, o Options) error {
 		err = o.workAlone(ctx)
 	}
 	if err != nil {
-		logger.Error(err, "Cannot load what is recorded; the DaemonSet's agent will")
+		logger.Error(err, "Cannot load from the record; the DaemonSet's agent will")
 	}
 	logger.Info("Sleeping")
 	o.sleep(ctx)
 	return o.stopped()
 }
 
-// workAlone works if no other agent does, and not longer than until one waits.
+// workAlone works if no other agent does, until one waits.
 func (o Options) workAlone(ctx context.Context) error {
 	lock, err := TryTake(o.StateDir, "the static pod's agent")
 	if err != nil {
 		return err
 	}
 	if lock == nil {
-		klog.FromContext(ctx).Info("Another agent works on this node: nothing to do")
+		klog.FromContext(ctx).Info("Another agent works on this node; there is nothing to do")
 		return nil
 	}
 	working, stop := context.WithCancel(ctx)
@@ -143,7 +146,7 @@ func (o Options) watch(ctx context.Context, lock *Lock) {
 		}
 		wanted, err := lock.Wanted()
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot see whether another agent waits; giving way")
+			klog.FromContext(ctx).Error(err, "Cannot tell whether another agent waits; giving way")
 			return
 		}
 		if wanted {
@@ -153,7 +156,8 @@ func (o Options) watch(ctx context.Context, lock *Lock) {
 	}
 }
 
-// sleep ends with ctx. A static pod that is not wanted any more removes its manifest, and the kubelet ends it.
+// sleep returns when ctx ends. It removes the manifest of a static pod that is no longer wanted;
+// then the kubelet ends it.
 func (o Options) sleep(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	ticker := o.Clock.NewTicker(consentPoll)
@@ -168,7 +172,7 @@ func (o Options) sleep(ctx context.Context) {
 			logger.Info("Removed the static pod's manifest: the option is off")
 		}
 		if err != nil {
-			logger.Error(err, "The static pod cannot leave")
+			logger.Error(err, "Cannot remove the static pod's manifest")
 		}
 		select {
 		case <-ctx.Done():
@@ -178,7 +182,7 @@ func (o Options) sleep(ctx context.Context) {
 	}
 }
 
-// stopped leaves the note to the agent that works, if there is one.
+// stopped records the stop, unless another agent works: that records its own.
 func (o Options) stopped() error {
 	lock, err := TryTake(o.StateDir, "the static pod's agent")
 	if err != nil || lock == nil {

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// lockFile is locked by the agent that works; wantedFile by one that waits for that.
 	lockFile   = "agent.lock"
 	wantedFile = "agent.lock.wanted"
 	// lockPoll is how often a lock is tried.
 	lockPoll = 50 * time.Millisecond
-	// progress is how often an agent that waits says so.
+	// progress is how often an agent that waits logs that.
 	progress = 5 * time.Second
 )
 
-// Lock is held by the one agent of a node that works. The kernel takes it back from an agent that ends, however it ends.
+// Lock is held by the one agent of a node that works. The kernel frees it when the agent ends.
 type Lock struct {
 	dir  string
 	file *os.File
 }
 
-// Take waits until the lock is free, and says to whoever holds it that it is wanted. role is for people who look at the file.
+// Take tells the lock's holder that it is wanted, and waits for it. role says, in the file, who has
+// it.
 func Take(ctx context.Context, dir, role string, clk clock.WithTicker) (*Lock, error) {
 	wanted, err := waitFor(ctx, filepath.Join(dir, wantedFile), role, clk)
 	if err != nil {
@@ -47,7 +47,7 @@ func Take(ctx context.Context, dir, role string, clk clock.WithTicker) (*Lock, e
 	return &Lock{dir: dir, file: file}, nil
 }
 
-// TryTake takes the lock if nobody has it or waits for it; else it returns nil.
+// TryTake takes the lock, or returns nil if another agent has it or waits for it.
 func TryTake(dir, role string) (*Lock, error) {
 	l := &Lock{dir: dir}
 	if wanted, err := l.Wanted(); wanted || err != nil {
@@ -63,31 +63,25 @@ func TryTake(dir, role string) (*Lock, error) {
 
 // Wanted tells whether another agent waits for the lock.
 func (l *Lock) Wanted() (bool, error) {
-	// Shared: two that ask do not take each other for one that waits.
+	// Shared: two that ask must not take each other for one that waits.
 	file, err := try(filepath.Join(l.dir, wantedFile), syscall.LOCK_SH, "")
 	if err != nil || file == nil {
 		return err == nil, err
 	}
-	if err := file.Close(); err != nil {
-		return false, fmt.Errorf("lock: %w", err)
-	}
-	return false, nil
+	return false, wrap(file.Close())
 }
 
-// Release lets the next one work.
+// Release frees the lock.
 func (l *Lock) Release() error {
-	if err := l.file.Close(); err != nil {
-		return fmt.Errorf("lock: %w", err)
-	}
-	return nil
+	return wrap(l.file.Close())
 }
 
-// waitFor takes a lock for itself, and says now and then who has it.
+// waitFor waits for a lock, and logs now and then who has it.
 func waitFor(ctx context.Context, name, role string, clk clock.WithTicker) (*os.File, error) {
 	ticker := clk.NewTicker(lockPoll)
 	defer ticker.Stop()
 	begin := clk.Now()
-	said := begin.Add(lockPoll - progress) // soon for the first time
+	said := begin.Add(lockPoll - progress) // the first time after lockPoll
 	for {
 		file, err := try(name, syscall.LOCK_EX, role)
 		if file != nil || err != nil {
@@ -106,7 +100,8 @@ func waitFor(ctx context.Context, name, role string, clk clock.WithTicker) (*os.
 	}
 }
 
-// try takes a lock or returns nil. What stands in the place of its file and is none is removed: it was not made by an agent.
+// try takes a lock, or returns nil if it is taken. It removes what has the file's name and is not a
+// file.
 func try(name string, how int, role string) (*os.File, error) {
 	file, err := open(name)
 	if err != nil {
@@ -120,7 +115,9 @@ func try(name string, how int, role string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())
 	}
 	if role != "" {
-		err = errors.Join(file.Truncate(0), write(file, fmt.Sprintf("%s, process %d\n", role, os.Getpid())))
+		err = file.Truncate(0)
+		_, wrote := file.WriteAt(fmt.Appendf(nil, "%s, process %d\n", role, os.Getpid()), 0)
+		err = errors.Join(err, wrote)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())
@@ -143,11 +140,6 @@ func open(name string) (*os.File, error) {
 	return file, nil
 }
 
-func write(file *os.File, text string) error {
-	_, err := file.WriteAt([]byte(text), 0)
-	return wrap(err)
-}
-
 func wrap(err error) error {
 	if err != nil {
 		return fmt.Errorf("lock: %w", err)
@@ -155,7 +147,7 @@ func wrap(err error) error {
 	return nil
 }
 
-// holder is what the one that has a lock wrote into it.
+// holder is what a lock's holder wrote into it.
 func holder(name string) string {
 	file, err := open(name)
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestMain lets this program be an agent: "take" waits for the lock, "try" takes it if it is free. Either says what it got, and then that it
-// gave it back: when another waits, or, "keep", when its input ends.
+// TestMain lets this program be an agent: "take" waits for the lock, "try" takes it if it is free.
+// Either says what it got, and then that it gave it back: when another waits, or, "keep", when its
+// input ends.
 func TestMain(m *testing.M) {
 	if how := os.Getenv("BOOT_TEST_AGENT"); how != "" {
 		if err := beAgent(how, os.Getenv("BOOT_TEST_DIR")); err != nil {
@@ -107,7 +108,8 @@ func (a *agentProcess) says(want string) {
 	}
 }
 
-// TestOneWorksAtATime with real processes: in each case, the second gets the lock only after the first has ended its work.
+// TestOneWorksAtATime with real processes: in each case, the second gets the lock only after the
+// first has ended its work.
 func TestOneWorksAtATime(t *testing.T) {
 	t.Run("the static pod's gives way", func(t *testing.T) {
 		dir := t.TempDir()

@@ -27,25 +27,24 @@ const (
 	Name = "drover-boot"
 	// ManifestFile is its file in the kubelet's staticPodPath.
 	ManifestFile = Name + ".yaml"
-	// mark is the file's first line. A file without it is not ours, and is left alone.
+	// mark is the file's first line. A file without it is not ours.
 	mark = "# Written by drover-agent, which rewrites and removes it: what is changed here is lost. A file without this line is left alone.\n"
-	// nodeCritical is the priority of the class system-node-critical, which nobody fills in for static pods.
+	// nodeCritical is the priority of system-node-critical, which nobody fills in for static pods.
 	nodeCritical = int32(2000001000)
 	// manifestsVolume is the kubelet's staticPodPath in the pod.
 	manifestsVolume = "boot-manifests"
-	// stateVolume, firmwareVolume, podsVolume and logsVolume are volumes of the DaemonSet.
+	// Volumes of the DaemonSet.
 	stateVolume, firmwareVolume, podsVolume, logsVolume = "state", "firmware", "pods", "pod-logs"
 )
 
-// PodOptions are what the static pod has of the agent that writes it. Paths are the agent's, if not said otherwise.
+// PodOptions describe the static pod. Paths are the agent's, if not said otherwise.
 type PodOptions struct {
-	// NodeName of this node.
 	NodeName string
 	// Image of the agent.
 	Image string
 	// HostRoot is where the host is mounted.
 	HostRoot string
-	// StateDir is the state directory, StatePath the same on the host.
+	// StateDir is the state directory, StatePath its path on the host.
 	StateDir, StatePath string
 	// FirmwareDir on the host.
 	FirmwareDir string
@@ -55,11 +54,12 @@ type PodOptions struct {
 	Args []string
 }
 
-// Render makes the static pod's file out of the DaemonSet: the same user, capabilities and mounts, but for what only deliveries and reports
-// need. It has no ServiceAccount: there is nobody to talk to.
+// Render makes the static pod's file from the DaemonSet: with its user, capabilities and mounts,
+// but for what only deliveries and reports need, and without a ServiceAccount.
 func Render(o PodOptions) ([]byte, error) {
 	if o.NodeName == "" || o.Image == "" || o.StatePath == "" || !strings.HasPrefix(o.ManifestDir, o.HostRoot+"/") {
-		return nil, errors.New("static pod: node name, image, the state directory's path on the host, and a manifest directory below the host's root are required")
+		return nil, errors.New("static pod: it needs a node name, an image, the state directory's path on the host, " +
+			"and a manifest directory below the host's root")
 	}
 	var set struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -99,10 +99,10 @@ func (o PodOptions) complete(spec *corev1.PodSpec) {
 		"boot", "--node-name=" + o.NodeName, "--host-root=" + o.HostRoot, "--state-dir=" + o.StateDir,
 		"--firmware-dir=" + o.FirmwareDir, "--boot-manifest-dir=" + o.ManifestDir,
 	}, o.Args...)
-	if caps := c.SecurityContext.Capabilities; caps != nil { // nobody hears who holds a module
+	if caps := c.SecurityContext.Capabilities; caps != nil { // it is for naming a module's users, which only the DaemonSet's agent reports
 		caps.Add = slices.DeleteFunc(caps.Add, func(c corev1.Capability) bool { return c == "SYS_PTRACE" })
 	}
-	c.SecurityContext.AppArmorProfile = nil // the runtime's forbids only that
+	c.SecurityContext.AppArmorProfile = nil // the runtime's profile denies only that
 	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil })
 	unused := func(name string) bool { return name == podsVolume || name == logsVolume }
 	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return unused(m.Name) })
@@ -129,10 +129,9 @@ func (o PodOptions) complete(spec *corev1.PodSpec) {
 	}})
 }
 
-// errNotOurs says that somebody else's file has our file's name.
-var errNotOurs = errors.New("is there and was not written by drover-agent; it is left alone")
+var errNotOurs = errors.New("exists, and drover-agent did not write it: remove it, or turn loading at boot off")
 
-// put makes the manifest these bytes, and tells whether it had to.
+// put writes the manifest if it is another, and tells whether it did.
 func put(dir string, data []byte) (bool, error) {
 	now, err := read(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +143,7 @@ func put(dir string, data []byte) (bool, error) {
 	return true, statefile.Replace(dir, ManifestFile, data, 0o600, true)
 }
 
-// withdraw removes the manifest if it is ours, and tells whether it did.
+// withdraw removes our manifest, and tells whether there was one.
 func withdraw(dir string) (bool, error) {
 	if _, err := read(dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -28,7 +28,8 @@ func podOptions(state, manifests string) PodOptions {
 	}
 }
 
-// TestStaticPodIsTheDaemonSets, but for what is named here: a privilege or mount that one of them gains or loses has to be decided for both.
+// TestStaticPodIsTheDaemonSets, but for what is named here: a privilege or mount that one of them
+// gains or loses has to be decided for both.
 func TestStaticPodIsTheDaemonSets(t *testing.T) {
 	var set appsv1.DaemonSet
 	if err := yaml.UnmarshalStrict(agentconfig.DaemonSet, &set); err != nil {

@@ -35,7 +35,7 @@ func choose(ctx context.Context, img image, o Options) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The tree always carries the node's own kernel version, also when the image writes it without the "+".
+	// The tree has the node's kernel version, with the "+" that the image may lack.
 	to := within(modulesDir, o.Kernel)
 	files := make([]file, 0, len(names))
 	for _, name := range names {
@@ -51,7 +51,7 @@ func choose(ctx context.Context, img image, o Options) ([]file, error) {
 	return files, check(files, o.MaxFiles)
 }
 
-// check finds names that the output's format does not carry, and too many of them.
+// check finds names that the output's format does not allow, and too many of them.
 func check(files []file, limit int) error {
 	if len(files) > limit {
 		return tooMany(firstOf(files), limit)
@@ -71,7 +71,8 @@ func firstOf(files []file) string {
 	return path.Dir(files[0].from)
 }
 
-// kernelDir finds the kernel's directory in the image: its exact name first, then without and with a trailing "+".
+// kernelDir finds the kernel's directory in the image: its exact name first, then without and with
+// a trailing "+".
 func kernelDir(img image, o Options) (string, error) {
 	if o.Kernel == "" || strings.ContainsRune(o.Kernel, '/') || strings.HasPrefix(o.Kernel, ".") {
 		return "", fmt.Errorf("kernel version %q is not a directory name", o.Kernel)
@@ -91,21 +92,21 @@ func kernelDir(img image, o Options) (string, error) {
 		within(clean(o.DirName), modulesDir, o.Kernel), present(img, o))
 }
 
-// present says what there is instead of the kernel's directory.
+// present says what the image has instead of the kernel's directory.
 func present(img image, o Options) string {
 	if found := img.kernels(clean(o.DirName)); len(found) > 0 {
-		return "it has kernels " + words.List(found, mostNamed) + "; build it for this one, or map this one to another image"
+		return "it has kernels " + words.List(found, mostNamed) + "; build it for this kernel, or map this kernel to another image"
 	}
 	for _, dir := range usualDirs {
 		if found := img.kernels(dir); dir != clean(o.DirName) && len(found) > 0 {
 			return fmt.Sprintf("it has kernels %s below /%s; set dirName to /%s", words.List(found, mostNamed), within(dir, modulesDir), dir)
 		}
 	}
-	return "it has no kernel modules there; see dirName"
+	return "it has no kernel modules; check dirName"
 }
 
-// moduleFiles are the files in the kernel's directory that are needed: modules with their dependencies and the indexes,
-// or everything.
+// moduleFiles are the needed files of the kernel's directory: modules with their dependencies and
+// the indexes, or everything.
 func moduleFiles(ctx context.Context, img image, dir string, o Options) ([]string, error) {
 	if o.WholeTree {
 		return img.files(ctx, dir, o.MaxFiles)
@@ -121,7 +122,7 @@ func moduleFiles(ctx context.Context, img image, dir string, o Options) ([]strin
 	return names, nil
 }
 
-// closure asks kmod what loading the wanted modules takes from the image. What the image lacks the host may have.
+// closure is what the wanted modules need from the image. The host may have what the image lacks.
 func closure(img image, dir string, o Options) (kmod.Files, error) {
 	tree, err := fs.Sub(img.root.FS(), dir)
 	if err != nil {
@@ -135,7 +136,7 @@ func closure(img image, dir string, o Options) (kmod.Files, error) {
 	var missing *kmod.NotFoundError
 	switch {
 	case errors.As(err, &missing):
-		return kmod.Files{}, manifest.Failed(manifest.ReasonMissingDependency, "the image has no module %s in /%s: it has %s",
+		return kmod.Files{}, manifest.Failed(manifest.ReasonMissingDependency, "the image has no module %s in /%s; it has %s",
 			missing.Module, dir, cmp.Or(words.List(index.Names(), mostNamed), "no modules"))
 	case err != nil:
 		return kmod.Files{}, unreadableBelow(dir, err)
@@ -143,7 +144,7 @@ func closure(img image, dir string, o Options) (kmod.Files, error) {
 	return needed, nil
 }
 
-// unreadableBelow explains an error about something below dir; the error's own path says what, if it has one.
+// unreadableBelow explains an error about something below dir, by the error's path if it has one.
 func unreadableBelow(dir string, err error) error {
 	var at *fs.PathError
 	switch {

@@ -42,8 +42,8 @@ func (c *copier) copy(f file) (manifest.Entry, error) {
 		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
 	}
 	hash := sha256.New()
-	// Reading and writing are told apart: what the image refuses is its fault, what the output refuses is ours.
-	src := &blamed{from: io.LimitReader(from, c.left+1)}
+	// An error of the image is a failure to report, one of the output is to be tried again.
+	src := &source{from: io.LimitReader(from, c.left+1)}
 	n, err := io.Copy(io.MultiWriter(dst, hash), src)
 	err = errors.Join(err, dst.Close())
 	switch {
@@ -53,7 +53,7 @@ func (c *copier) copy(f file) (manifest.Entry, error) {
 		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
 	case n > c.left:
 		return manifest.Entry{}, manifest.Failed(manifest.ReasonImageTooLarge,
-			"what is needed from the image is larger than %d bytes (at /%s)", c.max, f.from)
+			"the node needs more than %d bytes of the image (at /%s)", c.max, f.from)
 	}
 	c.left -= n
 	return manifest.Entry{Path: f.to, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
@@ -76,16 +76,16 @@ func (c *copier) mkdir(dir string) error {
 	return nil
 }
 
-// blamed remembers its own error.
-type blamed struct {
+// source remembers its error.
+type source struct {
 	from io.Reader
 	err  error
 }
 
-func (b *blamed) Read(p []byte) (int, error) {
-	n, err := b.from.Read(p)
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		b.err = err
+		s.err = err
 	}
 	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
 }

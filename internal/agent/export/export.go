@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package export is what runs in a carrier: it copies what a node needs out of a kmod image, which is mounted
-// read-only and may be hostile, into the carrier's output volume, in the format of package manifest.
-// It runs without privileges, under any user ID.
+// Package export runs in a carrier, without privileges and under any user ID: it copies what a node
+// needs out of a kmod image, which is mounted read-only and may be hostile, into the carrier's
+// output volume, in the format of package manifest.
 package export
 
 import (
@@ -19,33 +19,33 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
 
-// defaultDirName is the API's default for dirName; an empty one means the same.
+// defaultDirName is the API's default for dirName.
 const defaultDirName = "/opt"
 
 // Options say what is wanted, and from where to where.
 type Options struct {
 	// From is the root of the image, To the output directory.
 	From, To string
-	// Kernel is the node's kernel version. A trailing "+" may be there or not, here and in the image.
+	// Kernel is the node's kernel version, with or without a trailing "+", as in the image.
 	Kernel string
 	// DirName is the directory in the image that holds lib/modules ("/opt" as a rule).
 	DirName string
-	// Module is the kernel module to be loaded. It may be empty with WholeTree only.
+	// Module is the kernel module to load. Only with WholeTree it may be empty.
 	Module string
-	// LoadOrder are further kernel modules to be loaded. They may be the host's.
+	// LoadOrder are further kernel modules to load. They may be the host's.
 	LoadOrder []string
 	// FirmwarePath is the image's directory with firmware; empty when there is none.
 	FirmwarePath string
-	// WholeTree takes everything in the kernel's directory, not only what Module and LoadOrder need.
+	// WholeTree copies all of the kernel's directory, not only what Module and LoadOrder need.
 	WholeTree bool
 	// MaxBytes and MaxFiles bound the output; 0 means the defaults of package manifest.
 	MaxBytes int64
 	MaxFiles int
 }
 
-// Run writes the tree and then the manifest, or error.json when that cannot be. Both outcomes are nil: the reader of the
-// output decides what they mean. An error means that the output itself could not be written; trying again may help.
-// A directory that is complete already is left as it is.
+// Run writes the tree and then the manifest, or error.json if the image is not as it must be. Both
+// return nil. An error means that the output could not be written; trying again may help. A
+// complete output is left as it is.
 func Run(ctx context.Context, o Options) error {
 	o.MaxBytes = cmp.Or(o.MaxBytes, manifest.DefaultMaxBytes)
 	o.MaxFiles = cmp.Or(o.MaxFiles, manifest.MaxFiles)
@@ -84,7 +84,7 @@ func clear(out *os.Root) error {
 	return nil
 }
 
-// export copies the files and returns their list. *manifest.Failure: the image is not as it must be.
+// export copies the files and returns their list, or a *manifest.Failure.
 func export(ctx context.Context, o Options, out *os.Root) (manifest.Manifest, error) {
 	img, err := os.OpenRoot(o.From)
 	if err != nil {
@@ -134,8 +134,8 @@ func publish(out *os.Root, name string, v any) error {
 	return nil
 }
 
-// create makes a file that the agent can read whatever the umask: it runs as root, but without the capability to pass
-// over permission bits.
+// create makes a file that the agent can read whatever the umask: the agent is root, but obeys
+// permission bits.
 func create(out *os.Root, name string) (*os.File, error) {
 	f, err := out.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

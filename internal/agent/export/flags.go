@@ -15,14 +15,14 @@ import (
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kernel, "kernel", "", "kernel version of the node")
 	flags.StringVar(&o.DirName, "dir-name", defaultDirName, "directory in the image that holds lib/modules")
-	flags.StringVar(&o.Module, "module", "", "kernel module to be loaded")
-	flags.StringSliceVar(&o.LoadOrder, "load-order", nil, "kernel modules from the topmost to the deepest, each needing the next")
+	flags.StringVar(&o.Module, "module", "", "kernel module to load")
+	flags.StringSliceVar(&o.LoadOrder, "load-order", nil, "kernel modules from the topmost to the deepest, each of which needs the next")
 	flags.StringVar(&o.FirmwarePath, "firmware-path", "", "directory in the image with firmware")
-	flags.BoolVar(&o.WholeTree, "whole-tree", false, "take the kernel's whole directory, not only what the module needs")
+	flags.BoolVar(&o.WholeTree, "whole-tree", false, "copy the kernel's whole directory, not only what the module needs")
 	flags.StringVar(&o.From, "from", "/image", "root of the image")
 	flags.StringVar(&o.To, "to", "/out", "output directory")
-	flags.Int64Var(&o.MaxBytes, "max-size", manifest.DefaultMaxBytes, "largest sum of the files' sizes, in bytes")
-	flags.IntVar(&o.MaxFiles, "max-files", manifest.MaxFiles, "largest number of files")
+	flags.Int64Var(&o.MaxBytes, "max-size", manifest.DefaultMaxBytes, "most bytes of all files together")
+	flags.IntVar(&o.MaxFiles, "max-files", manifest.MaxFiles, "most files")
 }
 
 // Validate finds options that no image could satisfy.

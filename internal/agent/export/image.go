@@ -17,11 +17,11 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
 
-// image is the mounted image. Links are followed as long as they stay in it; the root of the file system is not its own,
-// so absolute links never do.
+// image is the mounted image. Links are followed as long as they stay in it. Absolute links never
+// do.
 type image struct{ root *os.Root }
 
-// clean makes a path of a Module's spec ("/opt", "opt/", "/") relative to the image.
+// clean makes a path of a Module's spec ("/opt", "opt/", "/") relative.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
 // within joins paths in the image.
@@ -34,14 +34,14 @@ func within(elem ...string) string {
 
 // open opens a regular file.
 func (i image) open(name string) (*os.File, error) {
-	// O_NONBLOCK: a pipe in the image must not make us wait for a writer.
+	// O_NONBLOCK: do not wait for a pipe's writer.
 	f, err := i.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unreadable(name, err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
+		err = errors.New("it is not a regular file")
 	}
 	if err != nil {
 		_ = f.Close() // only read from
@@ -62,7 +62,7 @@ func (i image) isDir(name string) (bool, error) {
 	return info.IsDir(), nil
 }
 
-// list returns a directory's entries, sorted; more than limit are too many.
+// list returns a directory's entries, sorted, at most limit.
 func (i image) list(name string, limit int) ([]fs.DirEntry, error) {
 	dir, err := i.root.Open(name)
 	if err != nil {
@@ -87,11 +87,10 @@ func (i image) list(name string, limit int) ([]fs.DirEntry, error) {
 }
 
 func tooMany(name string, limit int) error {
-	return manifest.Failed(manifest.ReasonImageTooLarge, "more than %d files or directories are needed from the image (at /%s)", limit, name)
+	return manifest.Failed(manifest.ReasonImageTooLarge, "the node needs more than %d files or directories of the image (at /%s)", limit, name)
 }
 
-// isFile tells whether a directory entry is a regular file, or a link that leads to one inside the image.
-// All else is left out: links that dangle, leave the image or lead to directories, devices, pipes.
+// isFile tells whether an entry is a regular file, or a link to one inside the image.
 func (i image) isFile(name string, e fs.DirEntry) bool {
 	if e.Type()&fs.ModeSymlink == 0 {
 		return e.Type().IsRegular()
@@ -100,7 +99,8 @@ func (i image) isFile(name string, e fs.DirEntry) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// files returns all files below dir, as paths in the image. At most limit entries are looked at.
+// files returns the paths in the image of all files below dir. It looks at no more than limit
+// entries.
 func (i image) files(ctx context.Context, dir string, limit int) ([]string, error) {
 	var all []string
 	left := limit

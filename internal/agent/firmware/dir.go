@@ -86,9 +86,8 @@ func (b base) mkdirAll(name string, mode fs.FileMode) error {
 
 // write makes a file with fill's content, synced, under a name that only we use.
 func (b base) write(name string, mode fs.FileMode, fill func(io.Writer) error) error {
-	b.step("clear " + name)
-	if err := b.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrap("replace", name, err)
+	if err := b.remove(name); err != nil {
+		return err
 	}
 	b.step("create " + name)
 	f, err := b.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -105,6 +104,23 @@ func (b base) write(name string, mode fs.FileMode, fill func(io.Writer) error) e
 		return errors.Join(wrap("write", name, err), b.root.Remove(name))
 	}
 	return nil
+}
+
+func (b base) remove(name string) error {
+	b.step("remove " + name)
+	if err := b.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wrap("remove", name, err)
+	}
+	return nil
+}
+
+// rename makes a complete file appear under its name, and the name durable.
+func (b base) rename(tmp, name string) error {
+	b.step("rename " + tmp)
+	if err := b.root.Rename(tmp, name); err != nil {
+		return wrap("replace", name, err)
+	}
+	return b.syncDir(path.Dir(name))
 }
 
 // rmdir removes a directory that is empty, and tells whether it is gone.

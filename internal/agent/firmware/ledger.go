@@ -61,18 +61,15 @@ func (l ledger) clone() ledger {
 
 // wants tells whether anybody needs that content there.
 func (l ledger) wants(dir, name, digest string) bool {
-	for _, c := range l.Claims {
-		if c.Dir == dir && c.Files[name] == digest {
-			return true
-		}
-	}
-	return false
+	return l.any(func(c claim) bool { return c.Dir == dir && c.Files[name] == digest })
 }
 
 // uses tells whether anybody needs anything in dir.
-func (l ledger) uses(dir string) bool {
+func (l ledger) uses(dir string) bool { return l.any(func(c claim) bool { return c.Dir == dir }) }
+
+func (l ledger) any(is func(claim) bool) bool {
 	for _, c := range l.Claims {
-		if c.Dir == dir {
+		if is(c) {
 			return true
 		}
 	}
@@ -167,14 +164,9 @@ func readLedger(state *os.Root) (ledger, error) {
 
 func decodeLedger(state *os.Root) (ledger, error) {
 	l := newLedger()
-	f, err := nofollow.OpenFile(state, ledgerFile)
+	data, err := nofollow.ReadFile(state, ledgerFile, maxLedgerBytes)
 	if err != nil {
 		return l, err
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxLedgerBytes))
-	if err != nil {
-		return l, fmt.Errorf("read: %w", err)
 	}
 	if err := json.Unmarshal(data, &l); err != nil {
 		return newLedger(), fmt.Errorf("decode: %w", err)
@@ -223,16 +215,16 @@ func writeLedger(state *os.Root, l ledger, sync bool, step func(string)) error {
 		return fmt.Errorf("encode the firmware ledger: %w", err)
 	}
 	b := base{root: state, sync: sync, step: step}
-	fill := func(w io.Writer) error {
+	err = b.write(ledgerFile+tmpSuffix, 0o600, func(w io.Writer) error {
 		_, err := w.Write(data)
 		return wrap("write", ledgerFile, err)
-	}
-	if err := b.write(ledgerFile+tmpSuffix, 0o600, fill); err != nil {
-		return fmt.Errorf("firmware ledger: %w", err)
+	})
+	if err != nil {
+		return err
 	}
 	step("rename ledger")
 	if err := state.Rename(ledgerFile+tmpSuffix, ledgerFile); err != nil {
-		return fmt.Errorf("firmware ledger: %w", err)
+		return wrap("replace", ledgerFile, err)
 	}
 	return b.syncDir(".")
 }

@@ -82,11 +82,7 @@ func (b base) prepare(files fs.FS, s source) error {
 	if err != nil {
 		return err
 	}
-	b.step("rename " + tmp)
-	if err := b.root.Rename(tmp, t.name()); err != nil {
-		return wrap("write", t.name(), err)
-	}
-	return b.syncDir(path.Dir(t.name()))
+	return b.rename(tmp, t.name())
 }
 
 // intact tells whether the mark is there with the right content.
@@ -125,9 +121,8 @@ func (b base) place(s source) error {
 // replace puts a marked file in the place of another one of ours.
 func (b base) replace(s source, t mark) error {
 	tmp := t.name() + tmpSuffix
-	b.step("clear " + tmp)
-	if err := b.root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrap("stage", s.path, err)
+	if err := b.remove(tmp); err != nil {
+		return err
 	}
 	b.step("link " + tmp)
 	if err := b.root.Link(t.name(), tmp); err != nil {
@@ -144,11 +139,7 @@ func (b base) replace(s source, t mark) error {
 	case !now.ours:
 		return &Conflict{Dir: b.dir, Path: s.path, Found: now.what}
 	}
-	b.step("rename " + tmp)
-	if err := b.root.Rename(tmp, s.path); err != nil {
-		return wrap("stage", s.path, err)
-	}
-	return b.syncDir(path.Dir(s.path))
+	return b.rename(tmp, s.path)
 }
 
 // list finds all marks, what was left over when one was made, and all directories, each after its
@@ -265,12 +256,4 @@ func (b base) restore(t mark) error {
 		return err
 	}
 	return b.place(source{path: t.path, digest: t.digest, size: -1})
-}
-
-func (b base) remove(name string) error {
-	b.step("remove " + name)
-	if err := b.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrap("remove", name, err)
-	}
-	return nil
 }

@@ -187,7 +187,7 @@ func (f *Fuse) Settle(now time.Time) (next time.Time, err error) {
 func (f *Fuse) Blame(b Build, now time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state.blame(b.normal(), clean(now))
+	f.state.of(b.normal()).quarantine(clean(now), true)
 	return f.save(true, now)
 }
 
@@ -212,7 +212,9 @@ func (f *Fuse) Excuse(b Build, now time.Time) (bool, error) {
 func (f *Fuse) Stop(now time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.save(f.state.stop(), now)
+	changed := !f.state.Stopped
+	f.state.Stopped = true
+	return f.save(changed, now)
 }
 
 // Status is what the fuse has on one build.

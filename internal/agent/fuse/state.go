@@ -294,8 +294,6 @@ func (s *state) settle(now time.Time) (next time.Time, changed bool) {
 	return next, changed
 }
 
-func (s *state) blame(b Build, now time.Time) { s.of(b).quarantine(now, true) }
-
 func (s *state) release(b Build) bool {
 	e := s.Builds[b]
 	if e == nil {
@@ -315,12 +313,6 @@ func (s *state) excuse(b Build, now time.Time) bool {
 	}
 	s.Builds[b] = &entry{Intent: e.Intent, Live: e.Live, Excused: now}
 	return true
-}
-
-func (s *state) stop() bool {
-	changed := !s.Stopped
-	s.Stopped = true
-	return changed
 }
 
 func (s *state) list(now time.Time) []Status {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest is the format in which a carrier hands an image's content to the agent:
-// a directory with a tree of files, and beside it either manifest.json (complete) or error.json (impossible).
-// Export writes it, store reads it; the reader trusts nothing in it.
+// Package manifest is the format in which a carrier hands an image's content to the agent: a
+// directory with a tree of files, and either manifest.json (complete) or error.json (impossible).
+// Package export writes it. Package store reads it and trusts nothing in it.
 package manifest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -22,14 +21,15 @@ const (
 	TreeDir = "tree"
 	// FirmwareDir is the directory in the tree that holds firmware.
 	FirmwareDir = "firmware"
-	// File is the manifest's name in the output directory. It is renamed into place when the tree is complete.
+	// File is the manifest, renamed into place when the tree is complete.
 	File = "manifest.json"
-	// ErrorFile takes the manifest's place when the export cannot succeed.
+	// ErrorFile takes the manifest's place if the export cannot succeed.
 	ErrorFile = "error.json"
 
 	// MaxFiles bounds how many files one delivery may have.
 	MaxFiles = 20_000
-	// DefaultMaxBytes bounds the sum of the files' sizes: 1 GiB, the size of a carrier's output volume.
+	// DefaultMaxBytes bounds the sum of the files' sizes: 1 GiB, the size of a carrier's output
+	// volume.
 	DefaultMaxBytes = int64(1) << 30
 	// MaxEncodedBytes bounds the encoded manifest: MaxFiles entries of about 800 bytes.
 	MaxEncodedBytes = int64(16) << 20
@@ -42,11 +42,11 @@ const (
 
 // Reasons of the closed set that a delivery can end with.
 const (
-	// ReasonImageUnreadable: a directory or file that is needed is not in the image, or may not be read.
+	// ReasonImageUnreadable: a needed directory or file is not in the image, or may not be read.
 	ReasonImageUnreadable = "ImageUnreadable"
 	// ReasonImageTooLarge: more files or bytes than a delivery may have.
 	ReasonImageTooLarge = "ImageTooLarge"
-	// ReasonDeliveryRefused: the output is not what the manifest says. The reader's verdict, never an export's.
+	// ReasonDeliveryRefused: the output is not as its manifest says. Only the reader uses it.
 	ReasonDeliveryRefused = "DeliveryRefused"
 	// ReasonMissingDependency: the image has no module of the wanted name.
 	ReasonMissingDependency = "MissingDependency"
@@ -56,7 +56,7 @@ const (
 type Manifest struct {
 	// Schema is the format's version.
 	Schema int `json:"schema"`
-	// Kernel is the version the export was asked for.
+	// Kernel is the version that the export was asked for.
 	Kernel string `json:"kernel"`
 	// Files are sorted by path.
 	Files []Entry `json:"files"`
@@ -80,7 +80,6 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// Error says the reason and the message.
 func (f *Failure) Error() string { return f.Reason + ": " + f.Message }
 
 // Failed makes a Failure with a formatted message.
@@ -99,10 +98,10 @@ func Parse(data []byte) (Manifest, error) {
 
 func (m Manifest) validate() error {
 	if m.Schema != Schema {
-		return fmt.Errorf("manifest has schema %d, want %d", m.Schema, Schema)
+		return fmt.Errorf("manifest has schema %d instead of %d", m.Schema, Schema)
 	}
 	if len(m.Files) > MaxFiles {
-		return fmt.Errorf("manifest lists %d files, at most %d are taken", len(m.Files), MaxFiles)
+		return fmt.Errorf("manifest lists %d files, more than %d", len(m.Files), MaxFiles)
 	}
 	last := ""
 	for _, e := range m.Files {
@@ -125,7 +124,7 @@ func (e Entry) validate() error {
 		return fmt.Errorf("manifest: %q has a negative size", e.Path)
 	}
 	if len(e.SHA256) != 64 || strings.Trim(e.SHA256, "0123456789abcdef") != "" {
-		return fmt.Errorf("manifest: %q has no valid sha256", e.Path)
+		return fmt.Errorf("manifest: the sha256 of %q is not valid", e.Path)
 	}
 	return nil
 }
@@ -138,7 +137,7 @@ func ValidPath(name string) error {
 	case len(name) > maxPathBytes:
 		return fmt.Errorf("path %.60q… is longer than %d bytes", name, maxPathBytes)
 	case strings.Count(name, "/") >= MaxDepth:
-		return fmt.Errorf("path %q is deeper than %d directories", name, MaxDepth)
+		return fmt.Errorf("path %q nests deeper than %d directories", name, MaxDepth)
 	case strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }):
 		return fmt.Errorf("path %q has characters that are not printable", name)
 	}
@@ -154,13 +153,13 @@ func ParseFailure(data []byte) (*Failure, error) {
 	switch f.Reason {
 	case ReasonImageUnreadable, ReasonImageTooLarge, ReasonMissingDependency:
 	default:
-		return nil, errors.New("unknown reason in " + ErrorFile)
+		return nil, fmt.Errorf("%s has the unknown reason %.40q", ErrorFile, f.Reason)
 	}
 	f.Message = printable(f.Message)
 	return &f, nil
 }
 
-// printable keeps a foreign message harmless in a status: no control characters, bounded.
+// printable bounds a foreign message and removes its control characters.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

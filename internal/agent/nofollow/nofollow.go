@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nofollow opens directories and regular files below an os.Root without following any symbolic link,
-// also when somebody swaps names while we look: what was listed is what is read, or it is refused.
+// Package nofollow opens directories and regular files below an os.Root without following any
+// symbolic link. If somebody swaps names meanwhile, it refuses: what was listed is what is read.
 package nofollow
 
 import (
@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 )
@@ -21,11 +22,11 @@ type KindError struct {
 	Path string
 	// Mode found there.
 	Mode fs.FileMode
-	// Swapped is true when the path named something else when it was opened than when it was looked at.
+	// Swapped is true when the path named something else when it was opened than when it was looked
+	// at.
 	Swapped bool
 }
 
-// Error says what was found.
 func (e *KindError) Error() string {
 	switch {
 	case e.Swapped:
@@ -37,7 +38,7 @@ func (e *KindError) Error() string {
 	}
 }
 
-// LimitError says that a tree has more entries, or is deeper, than Walk was allowed to visit.
+// LimitError says that a tree has more entries, or nests deeper, than Walk may visit.
 type LimitError struct {
 	// Path at which the limit was passed.
 	Path string
@@ -45,9 +46,8 @@ type LimitError struct {
 	Limits Limits
 }
 
-// Error names the limits.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("more than %d entries or deeper than %d directories", e.Limits.Entries, e.Limits.Depth)
+	return fmt.Sprintf("more than %d entries, or nested deeper than %d directories", e.Limits.Entries, e.Limits.Depth)
 }
 
 // Limits bound a walk.
@@ -62,7 +62,7 @@ type Limits struct {
 func OpenDir(root *os.Root, name string) (*os.Root, error) {
 	current, done := root, ""
 	for part := range strings.SplitSeq(name, "/") {
-		done = join(done, part)
+		done = path.Join(done, part)
 		next, err := openDir(current, part, done)
 		if current != root {
 			err = errors.Join(err, current.Close())
@@ -100,6 +100,20 @@ func openDir(parent *os.Root, name, full string) (*os.Root, error) {
 // OpenFile opens the regular file called name, which must lie directly in root.
 func OpenFile(root *os.Root, name string) (*os.File, error) { return openFile(root, name, name) }
 
+// ReadFile reads at most limit bytes of the regular file called name, which must lie directly in root.
+func ReadFile(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := OpenFile(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return data, nil
+}
+
 func openFile(parent *os.Root, name, full string) (*os.File, error) {
 	seen, err := parent.Lstat(name)
 	if err != nil {
@@ -108,7 +122,7 @@ func openFile(parent *os.Root, name, full string) (*os.File, error) {
 	if !seen.Mode().IsRegular() {
 		return nil, &KindError{Path: full, Mode: seen.Mode()}
 	}
-	// O_NONBLOCK: if it has become a pipe since, opening it must not wait for a writer.
+	// O_NONBLOCK: if it has become a pipe, do not wait for a writer.
 	f, err := parent.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, swapped(parent, name, full, err)
@@ -123,9 +137,9 @@ func openFile(parent *os.Root, name, full string) (*os.File, error) {
 	return f, nil
 }
 
-// swapped explains why something that was just listed cannot be opened. What was swapped may be back in its place by
-// now; the error still tells that there was a link, or a file where a directory had been: by the system's error, or by
-// one of os.Root itself, which is no system's error and refuses a link that leads out.
+// swapped explains why something that was just listed cannot be opened. It may be back by now, but
+// the error tells that there was a link or a file: ELOOP, ENOTDIR, or an error of os.Root itself,
+// which refuses a link that leads out.
 func swapped(parent *os.Root, name, full string, err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == syscall.ELOOP || errno == syscall.ENOTDIR {
@@ -137,8 +151,8 @@ func swapped(parent *os.Root, name, full string, err error) error {
 	return fmt.Errorf("open %s: %w", full, err)
 }
 
-// Walk calls visit with every regular file below root, opened for reading; it closes the file afterwards.
-// Anything that is neither a regular file nor a directory ends the walk with a KindError.
+// Walk calls visit with every regular file below root, open for reading, and closes it afterwards.
+// What is neither a regular file nor a directory ends the walk with a KindError.
 func Walk(ctx context.Context, root *os.Root, limits Limits, visit func(name string, f *os.File) error) error {
 	w := walker{limits: limits, left: limits.Entries, visit: visit}
 	return w.dir(ctx, root, "", 0)
@@ -162,14 +176,14 @@ func (w *walker) dir(ctx context.Context, dir *os.Root, at string, depth int) er
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("walk: %w", err)
 		}
-		if err := w.entry(ctx, dir, name, join(at, name), depth); err != nil {
+		if err := w.entry(ctx, dir, name, path.Join(at, name), depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// names lists a directory in portions, so that a huge one is noticed before it is in memory.
+// names lists a directory in portions: a huge one is noticed before it is in memory.
 func (w *walker) names(dir *os.Root, at string) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -209,11 +223,4 @@ func (w *walker) entry(ctx context.Context, dir *os.Root, name, full string, dep
 		return err
 	}
 	return errors.Join(w.visit(full, f), f.Close())
-}
-
-func join(dir, name string) string {
-	if dir == "" {
-		return name
-	}
-	return dir + "/" + name
 }

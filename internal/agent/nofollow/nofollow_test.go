@@ -13,8 +13,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
-// Somebody swaps a file for a link (and a directory for a link) as fast as possible while we read. Whatever we get to
-// read must be the file's own content, never what the link leads to.
+// Somebody swaps a file for a link (and a directory for a link) as fast as possible while we read.
+// Whatever we get to read must be the file's own content, never what the link leads to.
 func TestSwapsAreNeverFollowed(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package place tells whether the directories that the agent was given are what they must be. A wrong one would otherwise look like carriers
-// that never deliver, or like a node that forgets.
+// Package place tells whether the directories that the agent was given are what they must be. A
+// wrong one would look like carriers that never deliver, or like a node that forgets.
 package place
 
 import (
@@ -10,29 +10,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Findings are sentences about what is wrong, with the next step; empty ones say that nothing is.
+// Findings are sentences about what is wrong, with the next step; empty: nothing is.
 type Findings struct {
 	// Idle is why nothing can be loaded or unloaded.
 	Idle string
 	// NoDelivery is why no delivery can arrive.
 	NoDelivery string
-	// Forgets is why what the agent keeps is lost with the next boot.
+	// Forgets is why the agent's state is lost at the next boot.
 	Forgets string
 }
 
 // Options say what was given.
 type Options struct {
-	// StateDir is the agent's state directory, as it sees it.
+	// StateDir is the agent's state directory, as the agent sees it.
 	StateDir string
 	// PodsDir is the kubelet's pods directory, as the agent sees it.
 	PodsDir string
-	// PodUID is the agent's own pod; empty: it runs in none, and PodsDir cannot be told from another.
+	// PodUID is the agent's own pod; empty: there is none, and PodsDir is not checked.
 	PodUID types.UID
 	// MountInfo is /proc/self/mountinfo.
 	MountInfo string
@@ -47,7 +46,7 @@ func Look(o Options) Findings {
 	return f
 }
 
-// unwritable tries.
+// unwritable tries to write.
 func unwritable(dir string) string {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -60,12 +59,12 @@ func unwritable(dir string) string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("the state directory cannot be written (%v). Give --state-dir, and the mount it is on, a directory on a writable disk of the node.", err)
+	return fmt.Sprintf("the state directory cannot be written (%v). Set --state-dir, and the volume mounted there, to a directory on a writable disk of the node.", err)
 }
 
-// foreign looks for the agent's own pod, which the kubelet made a directory for before it started the agent.
+// foreign looks for the directory that the kubelet made for the agent's own pod.
 func foreign(dir string, pod types.UID) string {
-	const next = "Give --kubelet-pods, and the mount it is on, the directory pods below the kubelet's --root-dir."
+	const next = "Set --kubelet-pods, and the volume mounted there, to the directory pods below the kubelet's --root-dir."
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Sprintf("the kubelet's pods directory cannot be read (%v). %s", err, next)
 	}
@@ -73,7 +72,7 @@ func foreign(dir string, pod types.UID) string {
 		return ""
 	}
 	if _, err := os.Stat(filepath.Join(dir, string(pod))); err != nil {
-		return fmt.Sprintf("%s is not where this node's kubelet keeps its pods: the agent's own pod %s is not in it. %s", dir, pod, next)
+		return fmt.Sprintf("%s is not the pods directory of this node's kubelet: it lacks the agent's own pod %s. %s", dir, pod, next)
 	}
 	return ""
 }
@@ -82,7 +81,7 @@ func foreign(dir string, pod types.UID) string {
 func forgets(dir, mountInfo string) string {
 	m, err := mountOf(dir, mountInfo)
 	if err != nil {
-		return "" // nothing is known against it
+		return "" // not known
 	}
 	where := ""
 	switch {
@@ -95,13 +94,13 @@ func forgets(dir, mountInfo string) string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("the state directory %s is %s and does not survive one. Mount a directory on a disk of the node there.", dir, where)
+	return fmt.Sprintf("the state directory %s is %s, which a boot empties. Mount a directory on a disk of the node there.", dir, where)
 }
 
 // mount is a line of mountinfo, see proc_pid_mountinfo(5).
 type mount struct{ root, point, kind string }
 
-// mountOf finds the mount that a path is on: of those that contain it the longest, and of these the last, which covers the others.
+// mountOf finds the mount that a path is on: the longest that contains it, of several the last.
 func mountOf(path, mountInfo string) (mount, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -120,7 +119,7 @@ func mountOf(path, mountInfo string) (mount, error) {
 		if len(fields) < 5 || len(kind) == 0 {
 			continue
 		}
-		m := mount{root: unescape(fields[3]), point: unescape(fields[4]), kind: kind[0]}
+		m := mount{root: unescape.Replace(fields[3]), point: unescape.Replace(fields[4]), kind: kind[0]}
 		if within(path, m.point) && len(m.point) >= len(found.point) {
 			found = m
 		}
@@ -138,18 +137,5 @@ func within(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-// unescape turns \040 into a space.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
+// unescape undoes what the kernel does to blanks and backslashes.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -16,7 +16,8 @@ import (
 
 const pod = types.UID("0f4e31c2-8f3c-4b7e-9a55-6f1f0c3d2b1a")
 
-// TestLook: given directories and mounts, each finding says what is wrong and what to do, or nothing.
+// TestLook: given directories and mounts, each finding says what is wrong and what to do, or
+// nothing.
 func TestLook(t *testing.T) {
 	type dirs struct{ state, pods string }
 	mkdir := func(t *testing.T, elem ...string) string {
@@ -34,14 +35,14 @@ func TestLook(t *testing.T) {
 	}{
 		"all is well":                   {},
 		"not in a pod":                  {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "" }},
-		"another kubelet's directory":   {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "another" }, delivery: "is not in it. Give --kubelet-pods"},
+		"another kubelet's directory":   {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "another" }, delivery: "lacks the agent's own pod another. Set --kubelet-pods"},
 		"no kubelet's directory at all": {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodsDir += "/none" }, delivery: "cannot be read"},
 		"the state is a file": {given: func(t *testing.T, d *dirs, o *Options) {
 			o.StateDir = filepath.Join(d.state, "file")
 			if err := os.WriteFile(o.StateDir, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, idle: "Give --state-dir"},
+		}, idle: "Set --state-dir"},
 		"the state is below a file": {given: func(_ *testing.T, d *dirs, o *Options) { o.StateDir = "/proc/version/state" }, idle: "cannot be written"},
 		"no place for the state":    {given: func(_ *testing.T, _ *dirs, o *Options) { o.StateDir = "/proc/drover" }, idle: "cannot be written"},
 		"the state is in memory":    {mounts: "30 1 0:26 / %s rw - tmpfs tmpfs rw\n", forget: "in memory (tmpfs)"},

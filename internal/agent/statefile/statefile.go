@@ -214,16 +214,28 @@ func Replace(dir, name string, data []byte, mode fs.FileMode, durable bool) erro
 	return nil
 }
 
+// SyncDir makes the names in a directory durable, or does nothing.
+func SyncDir(dir string, durable bool) error {
+	if !durable {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
 // Remove removes a file for good. That there is none is fine.
 func Remove(dir, name string) error {
-	root, err := os.OpenRoot(dir)
-	if err == nil {
-		defer func() { _ = root.Close() }() // what was removed through it is synced
-		if err = root.Remove(name); err == nil {
-			err = Disk{root, true}.Sync()
-		}
+	err := os.Remove(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err == nil {
+		err = SyncDir(dir, true)
+	}
+	if err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
 	return nil

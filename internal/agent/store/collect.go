@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
-// Retain drops every delivery whose id is not in keep, and the trees that no delivery needs any more.
+// Retain removes every delivery whose id is not in keep, and the trees that no delivery needs.
 func (s *Store) Retain(keep []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wanted := make(map[string]bool, len(keep))
-	for _, id := range keep {
-		wanted[id] = true
-	}
 	files, err := os.ReadDir(s.path(deliveriesDir))
 	if err != nil {
 		return fmt.Errorf("retain: %w", err)
@@ -28,7 +25,7 @@ func (s *Store) Retain(keep []string) error {
 		case err != nil:
 			return fmt.Errorf("retain: %w", err)
 		case !ok:
-		case wanted[r.ID]:
+		case slices.Contains(keep, r.ID):
 			trees[r.Digest] = true
 		default:
 			if err := os.Remove(s.recordPath(r.ID)); err != nil {
@@ -36,7 +33,7 @@ func (s *Store) Retain(keep []string) error {
 			}
 		}
 	}
-	// No record may come back after a power cut when its tree is gone.
+	// After a power cut, no record may be without its tree.
 	if err := s.syncDir(s.path(deliveriesDir)); err != nil {
 		return fmt.Errorf("retain: %w", err)
 	}
@@ -53,7 +50,7 @@ func (s *Store) removeTreesBut(keep map[string]bool) error {
 		if keep[d.Name()] {
 			continue
 		}
-		// Renamed first: a removal that is cut short must not leave half a tree under a digest's name.
+		// A removal that is cut short must not leave half a tree under its digest.
 		tmp := filepath.Join(s.path(incomingDir), "gone-"+d.Name())
 		if err := os.Rename(s.tree(d.Name()), tmp); err != nil {
 			all = append(all, fmt.Errorf("retain: %w", err))

@@ -21,10 +21,11 @@ import (
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
-// ErrNotReady says that the carrier's output is not complete yet: ask again later. It is fs.ErrNotExist too.
+// ErrNotReady says that the carrier's output is not complete yet: ask again later. It is
+// fs.ErrNotExist too.
 var ErrNotReady = fmt.Errorf("the carrier's output is not complete yet: %w", fs.ErrNotExist)
 
-// refused makes the error for output that is not what its manifest says, or not acceptable at all.
+// refused is the error for output that is not as its manifest says, or never acceptable.
 func refused(format string, args ...any) error {
 	return manifest.Failed(manifest.ReasonDeliveryRefused, "carrier output: "+format, args...)
 }
@@ -35,8 +36,8 @@ func tooLarge(format string, args ...any) error {
 
 var uidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// OutputDir is where a carrier's output volume lies below the kubelet's pods directory.
-// A UID that is not a UUID in its usual form is refused, so that it cannot lead anywhere else.
+// OutputDir is a carrier's output volume below the kubelet's pods directory. The UID must be a UUID
+// in its usual form, so that it cannot lead anywhere else.
 func OutputDir(uid types.UID) (string, error) {
 	if !uidPattern.MatchString(string(uid)) {
 		return "", fmt.Errorf("carrier UID %q is not a UUID", string(uid))
@@ -44,13 +45,15 @@ func OutputDir(uid types.UID) (string, error) {
 	return string(uid) + "/volumes/kubernetes.io~empty-dir/out", nil
 }
 
-// Import takes over the output of the carrier pod with that UID and returns the digest of its tree.
-// An error that wraps fs.ErrNotExist means: not complete yet. A *manifest.Failure carries the export's own
-// reason, or DeliveryRefused when the output lies about its content. One that wraps syscall.ENOSPC means: there is no
-// room for it now. Nothing of a failed import stays.
+// Import copies the output of the carrier pod with that UID into the store and returns the digest
+// of its tree. Nothing of a failed import stays.
+//
+// Errors: fs.ErrNotExist, the output is not complete yet; *manifest.Failure, with the export's
+// reason, or DeliveryRefused if the output is not as its manifest says; syscall.ENOSPC, it does not
+// fit now.
 func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (string, error) {
 	if !idPattern.MatchString(id) {
-		return "", fmt.Errorf("delivery id %q is not acceptable", id)
+		return "", fmt.Errorf("delivery id %q is not valid", id)
 	}
 	if digest, ok, err := s.held(id); ok || err != nil {
 		return digest, err
@@ -71,11 +74,11 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	if err != nil {
 		return "", fmt.Errorf("import: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // what stays is removed when the store is opened next
+	defer func() { _ = os.RemoveAll(tmp) }() // New removes what stays
 	if err := s.copyTree(ctx, out, m, tmp); err != nil {
 		return "", err
 	}
-	return s.settle(ctx, id, m, tmp)
+	return s.commit(ctx, id, m, tmp)
 }
 
 func (s *Store) held(id string) (string, bool, error) {
@@ -85,7 +88,7 @@ func (s *Store) held(id string) (string, bool, error) {
 	return r.Digest, ok, err
 }
 
-// openOutput opens the carrier's output directory, component by component, without following a link.
+// openOutput opens the carrier's output directory without following a link.
 func (s *Store) openOutput(carrier types.UID) (*os.Root, error) {
 	rel, err := OutputDir(carrier)
 	if err != nil {
@@ -125,14 +128,9 @@ func readManifest(out *os.Root) (manifest.Manifest, error) {
 }
 
 func readSmall(root *os.Root, name string) ([]byte, error) {
-	f, err := nofollow.OpenFile(root, name)
+	data, err := nofollow.ReadFile(root, name, manifest.MaxEncodedBytes+1)
 	if err != nil {
 		return nil, classify(name, err)
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxEncodedBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if int64(len(data)) > manifest.MaxEncodedBytes {
 		return nil, refused("%s is larger than %d bytes", name, manifest.MaxEncodedBytes)
@@ -140,7 +138,7 @@ func readSmall(root *os.Root, name string) ([]byte, error) {
 	return data, nil
 }
 
-// classify turns what opening a path said into this package's errors.
+// classify turns an error of opening a path into this package's.
 func classify(name string, err error) error {
 	var odd *nofollow.KindError
 	switch {
@@ -155,22 +153,22 @@ func classify(name string, err error) error {
 	}
 }
 
-// copyTree copies out/tree to dst and holds every file against the manifest.
+// copyTree copies out/tree to dst and compares every file with the manifest.
 func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest, dst string) error {
 	if len(m.Files) > s.opt.MaxFiles {
-		return tooLarge("%d files, at most %d are taken", len(m.Files), s.opt.MaxFiles)
+		return tooLarge("the delivery has %d files, more than %d", len(m.Files), s.opt.MaxFiles)
 	}
 	want := make(map[string]manifest.Entry, len(m.Files))
 	var total int64
 	for _, e := range m.Files {
 		want[e.Path] = e
 		if total += e.Size; total > s.opt.MaxBytes || e.Size > s.opt.MaxBytes {
-			return tooLarge("more than %d bytes", s.opt.MaxBytes)
+			return tooLarge("the delivery has more than %d bytes", s.opt.MaxBytes)
 		}
 	}
 	tree, err := nofollow.OpenDir(out, manifest.TreeDir)
 	if errors.Is(err, fs.ErrNotExist) && len(want) > 0 {
-		return refused("%s is missing although the manifest is there", manifest.TreeDir)
+		return refused("%s is missing, but there is a manifest", manifest.TreeDir)
 	}
 	if err != nil {
 		return classify(manifest.TreeDir, err)
@@ -189,12 +187,12 @@ func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest,
 		return refuse(err)
 	}
 	for name := range want {
-		return refused("%s is in the manifest, but not there", name)
+		return refused("%s is in the manifest, but missing", name)
 	}
 	return s.syncDirs(dst)
 }
 
-// syncDirs makes the names in a directory, and in those below it, durable.
+// syncDirs makes the names in a directory and below it durable.
 func (s *Store) syncDirs(top string) error {
 	if s.opt.NoSync {
 		return nil
@@ -211,7 +209,7 @@ func (s *Store) syncDirs(top string) error {
 	return nil
 }
 
-// refuse makes the walk's own findings refusals and passes everything else on.
+// refuse makes the walk's findings refusals, and passes other errors on.
 func refuse(err error) error {
 	var odd *nofollow.KindError
 	var many *nofollow.LimitError
@@ -221,13 +219,13 @@ func refuse(err error) error {
 	case errors.As(err, &many):
 		return refused("%s: %v", many.Path, many)
 	case errors.Is(err, fs.ErrNotExist):
-		// The carrier was deleted under our hands. Its successor will do.
+		// The carrier was deleted meanwhile. Another one comes.
 		return fmt.Errorf("%w (it vanished while it was read)", ErrNotReady)
 	}
 	return err
 }
 
-// copyFile copies f and refuses it when size or hash are not as the manifest says.
+// copyFile copies f if its size and hash are as the manifest says.
 func (s *Store) copyFile(f *os.File, e manifest.Entry, dst string) error {
 	if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
 		return fmt.Errorf("import %s: %w", e.Path, err)
@@ -242,22 +240,22 @@ func (s *Store) copyFile(f *os.File, e manifest.Entry, dst string) error {
 		return fmt.Errorf("import %s: %w", e.Path, err)
 	}
 	if n != e.Size {
-		return refused("%s is not %d bytes long, as the manifest says", e.Path, e.Size)
+		return refused("%s does not have the %d bytes that the manifest says", e.Path, e.Size)
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != e.SHA256 {
-		return refused("%s: content differs from the manifest's sha256", e.Path)
+		return refused("%s does not have the sha256 that the manifest says", e.Path)
 	}
 	return nil
 }
 
-// settle moves the copied tree to its digest's place and records the delivery.
-func (s *Store) settle(ctx context.Context, id string, m manifest.Manifest, tmp string) (string, error) {
+// commit moves the copied tree to its digest's place and records the delivery.
+func (s *Store) commit(ctx context.Context, id string, m manifest.Manifest, tmp string) (string, error) {
 	digest := digestOf(m.Files)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	place := s.tree(digest)
 	if _, err := os.Lstat(place); err == nil {
-		// The same content came before, for another delivery. It is shared if it is still what it was.
+		// Another delivery has the same content: they share it unless it is damaged.
 		err := s.verify(ctx, digest)
 		if errors.As(err, new(*DamagedError)) {
 			s.log.Error(err, "Replacing a damaged tree by a new delivery", "delivery", id)

@@ -13,14 +13,15 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
 
-// makeRoom checks that a delivery fits; its error wraps syscall.ENOSPC. What is kept for a post-mortem only makes room first.
+// makeRoom checks that a delivery fits, if need be without what is kept for a post-mortem. Its
+// error wraps syscall.ENOSPC.
 func (s *Store) makeRoom(m manifest.Manifest) error {
 	if _, err := os.Lstat(s.tree(digestOf(m.Files))); err == nil {
 		return nil // shared with another delivery
 	}
 	var size int64
 	for _, e := range m.Files {
-		size += min(e.Size, s.opt.MaxBytes+1) // what is larger is refused later
+		size += min(e.Size, s.opt.MaxBytes+1) // copyTree refuses what is larger
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,17 +49,18 @@ func (s *Store) fits(size int64) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look at what is held: %w", err)
+		return fmt.Errorf("measure the store: %w", err)
 	}
 	if held+size > s.opt.MaxTotal {
-		return fmt.Errorf("%s needed, %s held, and at most %s: %w", mib(size), mib(held), mib(s.opt.MaxTotal), syscall.ENOSPC)
+		return fmt.Errorf("the delivery needs %s, and the store has %s of at most %s: %w", mib(size), mib(held), mib(s.opt.MaxTotal), syscall.ENOSPC)
 	}
 	var on syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &on); err != nil {
 		return fmt.Errorf("look for free space: %w", err)
 	}
 	if free := int64(on.Bavail) * int64(on.Bsize); free < size+reserve { //nolint:gosec,unconvert // types differ between systems; no disk is that large
-		return fmt.Errorf("%s needed, %s free on the disk, and %s of it kept for the agent's own notes: %w", mib(size), mib(free), mib(reserve), syscall.ENOSPC)
+		return fmt.Errorf("the delivery needs %s, and the disk has %s free, of which the agent needs %s: %w",
+			mib(size), mib(free), mib(reserve), syscall.ENOSPC)
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/store"
 )
 
-// TestStoreHasABound: a delivery that does not fit says so, leaves nothing, and fits once another has gone.
+// TestStoreHasABound: a delivery that does not fit says so, leaves nothing, and fits once another
+// has gone.
 func TestStoreHasABound(t *testing.T) {
 	n := newNode(t, store.Options{MaxTotal: 100})
 	n.deliver(map[string]string{"a": strings.Repeat("a", 60)})

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps, on the node, the trees that carriers delivered: by content digest, verified, bounded.
+// Package store keeps, on the node, the trees that carriers delivered: by digest, verified,
+// bounded.
 //
-// Layout below its directory (everything 0700 and owned by the agent):
+// Layout of its directory (0700, the agent's own):
 //
-//	sha256/<digest>/…        one tree; the digest covers every path, size and content in it
-//	deliveries/<id>.json     which digest a delivery id stands for
-//	damaged/…                what failed verification, moved aside and never used again
-//	incoming/…               imports under way; emptied when the store is opened
+//	sha256/<digest>/…        a tree; the digest covers every path, size and content in it
+//	deliveries/<id>.json     the digest of a delivery
+//	damaged/…                what failed verification and is never used again
+//	incoming/…               imports under way; emptied by New
 package store
 
 import (
@@ -16,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,12 +41,12 @@ const (
 
 	// DefaultMaxTotal is eight deliveries of the largest size.
 	DefaultMaxTotal = 8 * manifest.DefaultMaxBytes
-	// reserve stays free on the file system for what the agent has to note before each load.
+	// reserve stays free on the file system for what the agent writes before each load.
 	reserve = 32 << 20
 
-	// keptDamaged is how many damaged things stay for a post-mortem.
+	// keptDamaged is how many damaged things are kept for a post-mortem.
 	keptDamaged = 2
-	// maxRecord is far above the size of a delivery's record, bytes.
+	// maxRecord is far above the size of a delivery's record, in bytes.
 	maxRecord = 64 << 10
 )
 
@@ -57,21 +57,21 @@ var (
 
 // Options bound and tune a Store.
 type Options struct {
-	// PodsDir is the kubelet's pods directory, usually /var/lib/kubelet/pods. Carriers' outputs are read below it.
+	// PodsDir is the kubelet's pods directory, usually /var/lib/kubelet/pods, with carriers' outputs.
 	PodsDir string
 	// MaxFiles per delivery; 0 means manifest.MaxFiles.
 	MaxFiles int
 	// MaxBytes per delivery; 0 means manifest.DefaultMaxBytes.
 	MaxBytes int64
-	// MaxTotal bounds the content of all deliveries, bytes; 0 means DefaultMaxTotal.
+	// MaxTotal bounds the content of all deliveries, in bytes; 0 means DefaultMaxTotal.
 	MaxTotal int64
-	// NoSync skips fsync. For throw-away stores: a power cut may then leave a damaged tree (which Open finds).
+	// NoSync skips fsync: a power cut may leave a damaged tree, which Open finds.
 	NoSync bool
 	// Clock is the real one unless set.
 	Clock clock.PassiveClock
 }
 
-// Store is one node's store, what package agent calls its Store. Its methods may be called concurrently.
+// Store implements package agent's Store. Its methods may be called concurrently.
 type Store struct {
 	dir string
 	opt Options
@@ -88,8 +88,8 @@ type record struct {
 	Imported time.Time `json:"imported"`
 }
 
-// New prepares dir (made with mode 0700 where missing) and forgets imports that were cut short. Damage that is met
-// later in records is reported to ctx's logger; damage in trees is also an error of Open.
+// New prepares dir, which it makes if it is missing, and forgets imports that were cut short. The
+// store logs damage to ctx's logger.
 func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 	opt.MaxFiles = cmp.Or(opt.MaxFiles, manifest.MaxFiles)
 	opt.MaxBytes = cmp.Or(opt.MaxBytes, manifest.DefaultMaxBytes)
@@ -113,9 +113,9 @@ func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Open verifies a held delivery against its digest, reading all of it, and returns its tree, whose root holds
-// lib/modules/<kernel> and firmware. Files are *os.File. An id that is not held is fs.ErrNotExist; a damaged tree is a
-// *DamagedError, which is fs.ErrNotExist too, and is no longer held.
+// Open reads a delivery, verifies it against its digest and returns its tree, with
+// lib/modules/<kernel> and firmware. Files are *os.File. The error is fs.ErrNotExist if the id is
+// not held, and also a *DamagedError if its tree was damaged: then it is no longer held.
 func (s *Store) Open(id string) (fs.FS, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Store) Open(id string) (fs.FS, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("delivery %s is not held: %w", id, fs.ErrNotExist)
+		return nil, fmt.Errorf("delivery %s is not in the store: %w", id, fs.ErrNotExist)
 	}
 	if err := s.verify(context.Background(), r.Digest); err != nil {
 		return nil, fmt.Errorf("open delivery %s: %w", id, err)
@@ -132,7 +132,7 @@ func (s *Store) Open(id string) (fs.FS, error) {
 	return os.DirFS(s.tree(r.Digest)), nil
 }
 
-// Held maps the ids of all held deliveries to the digests of their trees. It does not read the trees.
+// Held maps the ids of all deliveries in the store to their digests. It does not read the trees.
 func (s *Store) Held() (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +153,8 @@ func (s *Store) Held() (map[string]string, error) {
 	return held, nil
 }
 
-// get reads a record. One that is damaged counts as absent and is moved aside, so that the delivery is made again. An error says nothing
-// about the record.
+// get reads a record. A damaged one counts as absent and is moved aside, so that the delivery is
+// made again. An error says nothing about the record.
 func (s *Store) get(id string) (record, bool, error) {
 	if !idPattern.MatchString(id) {
 		return record{}, false, nil
@@ -193,31 +193,21 @@ func (s *Store) read(id string) (record, error) {
 		return record{}, fmt.Errorf("decode delivery %s: %w", id, err)
 	}
 	if r.ID != id || !digestPattern.MatchString(r.Digest) {
-		return record{}, fmt.Errorf("delivery %s: record does not fit its name", id)
+		return record{}, fmt.Errorf("delivery %s: its record does not match its name", id)
 	}
 	return r, nil
 }
 
-// readOwn reads a file of deliveries/, which must be a plain one.
+// readOwn reads a regular file of deliveries/.
 func (s *Store) readOwn(name string) ([]byte, error) {
 	root, err := os.OpenRoot(s.path(deliveriesDir))
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	defer func() { _ = root.Close() }() // only read from
-	f, err := nofollow.OpenFile(root, name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read from
-	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	return data, nil
+	return nofollow.ReadFile(root, name, maxRecord)
 }
 
-// write puts a record in place atomically.
 func (s *Store) write(r record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -239,16 +229,7 @@ func (s *Store) sync(f *os.File) error {
 	return nil
 }
 
-func (s *Store) syncDir(dir string) error {
-	if s.opt.NoSync {
-		return nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync: %w", err)
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
+func (s *Store) syncDir(dir string) error { return statefile.SyncDir(dir, !s.opt.NoSync) }
 
 func (s *Store) tree(digest string) string { return filepath.Join(s.path(treesDir), digest) }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
-// DamagedError says that a stored tree is no longer what was imported. It was moved aside and its deliveries
-// forgotten; a new delivery mends it.
+// DamagedError says that a tree is no longer what was imported. It was moved aside and its
+// deliveries forgotten; a new delivery replaces it.
 type DamagedError struct {
 	// Digest of the tree.
 	Digest string
@@ -30,15 +30,15 @@ type DamagedError struct {
 	Problem string
 }
 
-// Error names the tree and the problem.
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("stored tree %.12s… is damaged and was moved aside: %s", e.Digest, e.Problem)
 }
 
-// Unwrap makes a damaged tree count as one that is not held.
+// Unwrap makes a damaged tree count as a missing one.
 func (e *DamagedError) Unwrap() error { return fs.ErrNotExist }
 
-// verify reads the whole tree again and compares it with its digest. On *DamagedError the tree is gone; other errors say nothing about it.
+// verify reads a tree and compares it with its digest. After a *DamagedError it is gone; other
+// errors say nothing about it.
 func (s *Store) verify(ctx context.Context, digest string) error {
 	dir := s.tree(digest)
 	got, err := s.rehash(ctx, dir)
@@ -51,7 +51,7 @@ func (s *Store) verify(ctx context.Context, digest string) error {
 	if statefile.Passing(err) {
 		return fmt.Errorf("verify: %w", err)
 	}
-	damage := &DamagedError{Digest: digest, Problem: "content differs from the digest"}
+	damage := &DamagedError{Digest: digest, Problem: "its content does not match its digest"}
 	if err != nil {
 		damage.Problem = err.Error()
 	}
@@ -82,7 +82,7 @@ func (s *Store) rehash(ctx context.Context, dir string) (string, error) {
 	return digestOf(entries), nil
 }
 
-// forget moves a tree aside and drops every delivery that stands for it.
+// forget moves a tree aside and removes its deliveries.
 func (s *Store) forget(digest string) error {
 	files, err := os.ReadDir(s.path(deliveriesDir))
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Store) forget(digest string) error {
 	return errors.Join(all...)
 }
 
-// setAside renames a damaged thing out of the way and bounds how many of those stay.
+// setAside moves a damaged thing aside and removes the oldest of them.
 func (s *Store) setAside(name string) error {
 	to := filepath.Join(s.path(damagedDir), strconv.FormatInt(s.opt.Clock.Now().UnixNano(), 36)+"-"+filepath.Base(name))
 	if err := os.Rename(name, to); err != nil {

@@ -20,7 +20,7 @@ var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // stopped is a rollout that a bad build stopped in its first wave.
 func stopped() *hubv1beta1.ManagedClusterModule {
-	const says = "1 of 3 clusters; cluster north: VermagicMismatch on hollow-0"
+	const says = "ready on 1 of 3 clusters; cluster north: VermagicMismatch on hollow-0"
 	m := &hubv1beta1.ManagedClusterModule{
 		ObjectMeta: metav1.ObjectMeta{Name: "nic", Generation: 2, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))},
 		Spec:       hubv1beta1.ManagedClusterModuleSpec{SpokeNamespace: "drivers"},
@@ -30,7 +30,7 @@ func stopped() *hubv1beta1.ManagedClusterModule {
 	s.ModuleLoader.DesiredNumber, s.ModuleLoader.AvailableNumber = 6, 4
 	s.Conditions = []metav1.Condition{
 		{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonVermagicMismatch, Message: says, ObservedGeneration: 2},
-		{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "for all clusters", ObservedGeneration: 2},
+		{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "all clusters have their images", ObservedGeneration: 2},
 	}
 	s.Clusters = []hubv1beta1.ClusterStatus{
 		{Name: "north", Reason: v1beta1.ReasonVermagicMismatch, Message: "VermagicMismatch on hollow-0", DesiredNumber: 2},
@@ -79,8 +79,8 @@ east      Ready     2/2      Ready
 func TestExplainNamesTheWayOn(t *testing.T) {
 	one := OneOf(stopped(), noon)
 	printed(t, func(out *bytes.Buffer) { one.Explain(out, paint.Painter{}) }, `ManagedClusterModule nic: VermagicMismatch, Ready on 1 of 3 clusters, in wave canary.
-  Are the images made?                   yes  for all clusters
-  Do they say that it is loaded?         no  VermagicMismatch  1 of 3 clusters; cluster north: VermagicMismatch on hollow-0
+  Are the images made?                   yes  all clusters have their images
+  Do they say that it is loaded?         no  VermagicMismatch  ready on 1 of 3 clusters; cluster north: VermagicMismatch on hollow-0
 
 VermagicMismatch  north
   north says: VermagicMismatch on hollow-0

@@ -138,7 +138,7 @@ func TestADeletionWaitsForAClusterThatIsNotReached(t *testing.T) {
 	w.secret(w.name+"-away", true)
 	watch()
 	m := w.prebuilt()
-	w.eventually(m.Name, "the cluster is told of", w.says(v1beta1.ReasonAgentMissing, "cluster "+w.name+"-away: the cluster is not reached"))
+	w.eventually(m.Name, "the cluster is told of", w.says(v1beta1.ReasonAgentMissing, "cluster "+w.name+"-away: the hub cannot reach the cluster"))
 	w.must(w.admin.Delete(t.Context(), m))
 	w.eventually(m.Name, "the deletion says for whom it waits", w.says(v1beta1.ReasonAgentMissing, "is being deleted; waits for 1 cluster; cluster "+w.name+"-away"))
 	w.secret(w.name+"-away", false)

@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestAModuleStaysWhereItIsIfItCannotMove: what is unloaded first and then not taken serves nowhere.
+// TestAModuleStaysWhereItIsIfItCannotMove: what is unloaded first and then not taken serves
+// nowhere.
 func TestAModuleStaysWhereItIsIfItCannotMove(t *testing.T) {
 	w := newWorld(t)
 	w.cluster("staying", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
@@ -71,7 +72,8 @@ func TestALabelMakesNothingTheHubs(t *testing.T) {
 	}
 }
 
-// TestALabelDropsNoConnection: with another label, a cluster is what it was, and what it has is known.
+// TestALabelDropsNoConnection: with another label, a cluster is what it was, and what it has is
+// known.
 func TestALabelDropsNoConnection(t *testing.T) {
 	w := newWorld(t)
 	secret := w.cluster("labelled", w.kubeconfig(w.env.Config(t, "drover-hub-access")))

@@ -34,33 +34,33 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// requestTimeout bounds one request to a cluster: one that hangs must not hold the others.
+// requestTimeout bounds one request to a cluster: one that hangs must not delay the others.
 const requestTimeout = 15 * time.Second
 
-// connection is one to a cluster.
+// connection to a cluster.
 type connection struct {
 	cache  cache.Cache
 	client client.Client
 	rest   rest.Interface
 	// namespace of the cluster's operator.
 	namespace string
-	// sender is whose Modules are its own.
+	// sender of this hub's Modules.
 	sender string
-	// synced: the first look is done. Reads would wait for it.
+	// synced: the cache is filled. Reads would wait for that.
 	synced atomic.Bool
 
 	mu sync.Mutex
-	// refused is what the cluster did not take, by name.
+	// refused is what the cluster refused, by name.
 	refused map[string]*refusal
 }
 
-// refusal is what a cluster did not take, and its words.
+// refusal is a Module that a cluster refused, and its answer.
 type refusal struct {
 	module *v1beta1.Module
 	text   string
 }
 
-// note keeps what the API server answered to a Module that it did not take. What did not arrive is no refusal.
+// note keeps an API server's refusal of a Module. What did not arrive was not refused.
 func (c *connection) note(m *v1beta1.Module, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,14 +75,14 @@ func (c *connection) note(m *v1beta1.Module, err error) {
 	}
 }
 
-// forgive forgets what the cluster did not take of a name.
-func (c *connection) forgive(name string) {
+// forget forgets a refusal.
+func (c *connection) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.refused, name)
 }
 
-// refusal is what the cluster did not take of a name; nil: it takes all.
+// refusal of the Module of a name; nil: there is none.
 func (c *connection) refusal(name string) *refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func connect(kubeconfig []byte, namespace, sender string) (*connection, error) {
 	if err := errors.Join(corev1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
-	// The two kinds are known: a cluster that does not answer must not keep the hub from knowing it.
+	// Without discovery: a cluster that does not answer must have a connection, too.
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1beta1.GroupVersion.WithKind("Module"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
@@ -129,7 +129,7 @@ func connect(kubeconfig []byte, namespace, sender string) (*connection, error) {
 	return &connection{cache: informers, client: c, rest: asks, namespace: namespace, sender: sender}, nil
 }
 
-// run keeps the cache until ctx ends, and tells of what changes.
+// run keeps the cache until ctx ends, and reports changes.
 func (c *connection) run(ctx context.Context, changed func(name string)) error {
 	modules, err1 := c.cache.GetInformer(ctx, &v1beta1.Module{}, cache.BlockUntilSynced(false))
 	platforms, err2 := c.cache.GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
@@ -141,7 +141,7 @@ func (c *connection) run(ctx context.Context, changed func(name string)) error {
 			object = tomb.Obj
 		}
 		switch o := object.(type) {
-		case *v1beta1.Module: // what else has the label may be anybody's
+		case *v1beta1.Module: // anybody may use the label
 			if hub.Of(o, c.sender) {
 				changed(o.Name)
 			}
@@ -161,7 +161,7 @@ func (c *connection) run(ctx context.Context, changed func(name string)) error {
 	return nil
 }
 
-// answers reports why a cluster does not: it asks once, and sees whether the first look is done.
+// answers is why a cluster does not answer; nil: it does, and the cache is filled.
 func (c *connection) answers(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -169,13 +169,13 @@ func (c *connection) answers(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("ask whether it is ready: %w", err)
 	}
 	if !c.cache.WaitForCacheSync(ctx) {
-		return errors.New("its Modules cannot be read: has its operator been installed, and may the kubeconfig's user list them?")
+		return errors.New("its Modules cannot be read: check that its operator is installed, and that the kubeconfig's user may list Modules")
 	}
 	c.synced.Store(true)
 	return nil
 }
 
-// claims are what the cluster says of itself.
+// claims are what the cluster reports.
 func (c *connection) claims(ctx context.Context) (map[string]string, error) {
 	said := &corev1.ConfigMap{}
 	if !c.synced.Load() {
@@ -188,7 +188,7 @@ func (c *connection) claims(ctx context.Context) (map[string]string, error) {
 	return said.Data, nil
 }
 
-// module is what the cluster has of a name; nil: nothing.
+// module is the cluster's Module of a name; nil: none.
 func (c *connection) module(ctx context.Context, name string) (*v1beta1.Module, error) {
 	all, err := c.modules(ctx, name)
 	if len(all) == 0 {
@@ -197,7 +197,8 @@ func (c *connection) module(ctx context.Context, name string) (*v1beta1.Module, 
 	return all[0], err
 }
 
-// modules are what the cluster has of a name from this hub. There is one, and for a while one more if it moves to another namespace, which is the first.
+// modules are this hub's Modules of a name in the cluster: one, and while it moves to another
+// namespace a second; the new one comes first.
 func (c *connection) modules(ctx context.Context, name string) ([]*v1beta1.Module, error) {
 	var list v1beta1.ModuleList
 	if !c.synced.Load() {
@@ -224,7 +225,7 @@ func (c *connection) modules(ctx context.Context, name string) ([]*v1beta1.Modul
 	return all, nil
 }
 
-// names are those of all Modules that the cluster has from this hub.
+// names are those of all Modules of this hub in the cluster.
 func (c *connection) names(ctx context.Context) ([]string, error) {
 	var list v1beta1.ModuleList
 	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -250,7 +251,8 @@ func (c *connection) remove(ctx context.Context, all []*v1beta1.Module) error {
 	return errors.Join(errs...)
 }
 
-// send applies a Module, if the cluster has not just this. To one that has not answered yet, nothing is sent: it is an event when it does.
+// send applies a Module that the cluster does not have yet. It does nothing before the cluster has
+// answered: that is an event.
 func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	if !c.synced.Load() {
 		return nil
@@ -287,7 +289,8 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	return nil
 }
 
-// move deletes what is there of a Module in other namespaces than its own, if the cluster will take it there: what it has goes out of kernels.
+// move deletes a Module from other namespaces than its own, which unloads it, if the cluster will
+// take the new one.
 func (c *connection) move(ctx context.Context, m *v1beta1.Module, wish *unstructured.Unstructured) error {
 	others, err := c.elsewhere(ctx, m)
 	if err != nil || len(others) == 0 {
@@ -299,10 +302,10 @@ func (c *connection) move(ctx context.Context, m *v1beta1.Module, wish *unstruct
 	return c.remove(ctx, others)
 }
 
-// leave deletes what is there in other namespaces of a Module that has moved: the cache may not have had it when that one was sent.
+// leave deletes a Module that has moved from other namespaces: the cache may have been late.
 func (c *connection) leave(ctx context.Context, m *v1beta1.Module) error {
 	if m.DeletionTimestamp != nil {
-		return nil // it is sent again when it is gone, and moves then
+		return nil // it moves when it is gone and sent again
 	}
 	others, err := c.elsewhere(ctx, m)
 	if err != nil {
@@ -311,20 +314,20 @@ func (c *connection) leave(ctx context.Context, m *v1beta1.Module) error {
 	return c.remove(ctx, others)
 }
 
-// elsewhere are the Modules of the same name that the cluster has from this hub in other namespaces.
+// elsewhere are this hub's Modules of the same name in other namespaces of the cluster.
 func (c *connection) elsewhere(ctx context.Context, m *v1beta1.Module) ([]*v1beta1.Module, error) {
 	all, err := c.modules(ctx, m.Name)
 	return slices.DeleteFunc(all, func(other *v1beta1.Module) bool { return other.Namespace == m.Namespace }), err
 }
 
-// configOf takes a kubeconfig that has all it needs inside: a file that it names would be the hub's, and a program would run on it.
+// configOf reads a kubeconfig that names no file and no program: they would be the hub's.
 func configOf(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("is empty")
 	}
 	loaded, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("is no kubeconfig: %w", err)
+		return nil, fmt.Errorf("is not a kubeconfig: %w", err)
 	}
 	for name, user := range loaded.AuthInfos {
 		if err := inline(user); err != nil {
@@ -338,7 +341,7 @@ func configOf(kubeconfig []byte) (*rest.Config, error) {
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("is no usable kubeconfig: %w", err)
+		return nil, fmt.Errorf("is not a usable kubeconfig: %w", err)
 	}
 	return config, nil
 }

@@ -16,13 +16,14 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// TestKubeconfigsHaveAllInside: nothing of the hub's own files is read for a cluster, and no program runs.
+// TestKubeconfigsHaveAllInside: nothing of the hub's own files is read for a cluster, and no
+// program runs.
 func TestKubeconfigsHaveAllInside(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, want string }{
 		"good":                {},
 		"empty":               {from: good, want: "empty"},
-		"no kubeconfig":       {from: good, to: "{", want: "is no kubeconfig"},
-		"no context":          {from: "current-context: x", want: "is no usable kubeconfig"},
+		"no kubeconfig":       {from: good, to: "{", want: "is not a kubeconfig"},
+		"no context":          {from: "current-context: x", want: "is not a usable kubeconfig"},
 		"a program":           {from: "{token: t}", to: "{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}}", want: "user u: exec runs a program"},
 		"a token's file":      {from: "{token: t}", to: "{tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token}", want: "user u: names a file"},
 		"a key's file":        {from: "{token: t}", to: "{client-certificate: /etc/hosts, client-key: /etc/hosts}", want: "user u: names a file"},

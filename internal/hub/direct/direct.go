@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package direct brings Modules to clusters that the hub has a kubeconfig for, without anything between: it applies them there with a field owner of its
-// own, and reads back what became of them. Each cluster has a Secret in the operator's namespace:
+// Package direct brings Modules to clusters by their kubeconfigs: it applies them there with a
+// field owner of its own, and reads what becomes of them. Each cluster has a Secret in the
+// operator's namespace:
 //
 //	metadata: {name: CLUSTER, labels: {drover.dev/cluster: "true", …}}   # the labels are the cluster's
 //	stringData: {kubeconfig: …}                                          # everything inline: no files, no programs
 //
-// What its nodes run, a cluster says in a ConfigMap (see [Platforms]).
+// A cluster reports what its nodes run in a ConfigMap, see [Platforms].
 package direct
 
 import (
@@ -34,14 +35,15 @@ const (
 	ClusterLabel = "drover.dev/cluster"
 	// KubeconfigKey is the Secret's key.
 	KubeconfigKey = "kubeconfig"
-	// Platforms is the ConfigMap in which a cluster says what its nodes run, in the namespace of its operator; its keys are those of claims.
+	// Platforms is the ConfigMap, in the namespace of a cluster's operator, in which it reports what
+	// its nodes run; its keys are the names of claims.
 	Platforms = "drover-platforms"
 	// Owner is the field owner in clusters.
 	Owner client.FieldOwner = "drover-hub"
 
-	// pingPeriod is how often it is looked whether a cluster answers.
+	// pingPeriod is how often a cluster is asked whether it answers.
 	pingPeriod = 30 * time.Second
-	// startTimeout bounds the first look at a cluster.
+	// startTimeout bounds how long it may take to answer, with a filled cache.
 	startTimeout = 30 * time.Second
 )
 
@@ -66,14 +68,15 @@ type member struct {
 	kubeconfig []byte
 	labels     map[string]string
 	end        context.CancelFunc
-	// connection is nil where the kubeconfig cannot be used.
+	// connection is nil if the kubeconfig cannot be used.
 	connection  *connection
 	unreachable string
-	// first: it was there when this process began to look. looked: it has been asked once.
+	// first: it existed when this process began to look. looked: it has been asked once.
 	first, looked bool
 }
 
-// New makes the transport. c reads Secrets of the namespace from the cache. hub tells whose Modules are its own.
+// New makes the transport. c reads Secrets of the namespace from the cache. hub identifies this
+// hub.
 func New(c client.Client, informers cache.Informers, namespace, hub string) *Transport {
 	return &Transport{client: c, cache: informers, namespace: namespace, hub: hub, members: map[string]*member{}}
 }
@@ -118,7 +121,7 @@ func (t *Transport) Watch(ctx context.Context, changed func(name string)) error 
 	}
 }
 
-// sync begins with clusters that are new, or have another Secret, and ends those that are gone.
+// sync connects to clusters that are new or have another Secret, and ends connections to others.
 func (t *Transport) sync(ctx context.Context) error {
 	var list corev1.SecretList
 	if err := t.client.List(ctx, &list, client.InNamespace(t.namespace), client.HasLabels{ClusterLabel}); err != nil {
@@ -154,7 +157,7 @@ func (t *Transport) sync(ctx context.Context) error {
 	return nil
 }
 
-// begin connects to a cluster, and looks after the connection until it ends.
+// begin connects to a cluster and watches the connection until ctx ends.
 func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
 	ctx, end := context.WithCancel(ctx)
 	m := &member{
@@ -171,7 +174,7 @@ func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
 	return m
 }
 
-// look keeps a cluster's cache running and says when it answers no more.
+// look keeps a cluster's cache running and notes whether the cluster answers.
 func (t *Transport) look(ctx context.Context, m *member) {
 	go func() {
 		if err := m.connection.run(ctx, t.changed); err != nil && ctx.Err() == nil {
@@ -192,7 +195,7 @@ func (t *Transport) look(ctx context.Context, m *member) {
 	}
 }
 
-// found tells of what a cluster has that answers anew: also of what nobody wants any more.
+// found reports all Modules of a cluster that answers again, also those that nobody wants.
 func (t *Transport) found(ctx context.Context, c *connection) {
 	names, err := c.names(ctx)
 	if err != nil {
@@ -203,7 +206,7 @@ func (t *Transport) found(ctx context.Context, c *connection) {
 	}
 }
 
-// say notes whether a cluster answers. Anew: it does, and did not before.
+// say notes whether a cluster answers. anew: it did not before.
 func (t *Transport) say(m *member, err error) (anew bool) {
 	text := ""
 	if err != nil {
@@ -244,7 +247,7 @@ func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
 	return targets, nil
 }
 
-// reached is the connection to a cluster that answers; nil: it does not.
+// reached is the connection to a cluster; nil: it does not answer.
 func (t *Transport) reached(cluster string) *connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +257,7 @@ func (t *Transport) reached(cluster string) *connection {
 	return nil
 }
 
-// connections are those that there are, by cluster.
+// connections by cluster.
 func (t *Transport) connections() map[string]*connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +270,7 @@ func (t *Transport) connections() map[string]*connection {
 	return all
 }
 
-// Parcels implements [hub.Transport]. Of a cluster that does not answer it is what was known last.
+// Parcels implements [hub.Transport], for a cluster that does not answer by what was last known.
 func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Parcel, error) {
 	parcels := map[string]hub.Parcel{}
 	for cluster, c := range t.connections() {
@@ -308,7 +311,7 @@ func (t *Transport) Recall(ctx context.Context, cluster string, m types.Namespac
 	if c == nil {
 		return false, nil
 	}
-	c.forgive(m.Name)
+	c.forget(m.Name)
 	all, err := c.modules(ctx, m.Name)
 	if err != nil || len(all) == 0 {
 		return err == nil, err

@@ -127,7 +127,8 @@ func (w *world) target(ctx context.Context, name string) (*hub.Target, error) {
 	return nil, err
 }
 
-// TestAClusterIsReached by a user who may no more than config/spoke lets a hub do: it says what it runs, gets a Module once, reports of it and loses it.
+// TestAClusterIsReached by a user who may no more than config/spoke lets a hub do: it says what it
+// runs, gets a Module once, reports of it and loses it.
 func TestAClusterIsReached(t *testing.T) {
 	w := newWorld(t)
 	platforms := &corev1.ConfigMap{
@@ -196,7 +197,8 @@ func TestAClusterIsReached(t *testing.T) {
 	}
 }
 
-// TestWhatAClusterDoesNotTakeIsTold: a Module of somebody else's stays as it is, and a namespace that is not there is named.
+// TestWhatAClusterDoesNotTakeIsTold: a Module of somebody else's stays as it is, and a namespace
+// that is not there is named.
 func TestWhatAClusterDoesNotTakeIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.cluster("strict", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
@@ -244,7 +246,8 @@ func (w *world) reached(name string) {
 	})
 }
 
-// TestTwoHubsOfOneCluster: what one has sent, the other neither changes nor takes back, and says so.
+// TestTwoHubsOfOneCluster: what one has sent, the other neither changes nor takes back, and says
+// so.
 func TestTwoHubsOfOneCluster(t *testing.T) {
 	w := newWorld(t)
 	w.cluster("shared", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
@@ -284,7 +287,8 @@ func TestAModuleMovesToAnotherNamespace(t *testing.T) {
 	w.only("moving", after)
 }
 
-// TestWhatAMoveDidNotSeeGoesLater: the old Module may come into the hub's cache after the new one was sent.
+// TestWhatAMoveDidNotSeeGoesLater: the old Module may come into the hub's cache after the new one
+// was sent.
 func TestWhatAMoveDidNotSeeGoesLater(t *testing.T) {
 	w := newWorld(t)
 	w.cluster("late", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
@@ -343,9 +347,9 @@ func TestAClusterThatCannotBeReachedSaysWhy(t *testing.T) {
 		kubeconfig []byte
 		want       string
 	}{
-		"broken":    {[]byte("{"), "Secret drover-system/broken, key kubeconfig: is no kubeconfig"},
+		"broken":    {[]byte("{"), "Secret drover-system/broken, key kubeconfig: is not a kubeconfig"},
 		"away":      {w.kubeconfig(away), "connection refused"},
-		"forbidden": {w.kubeconfig(nobody), "may the kubeconfig's user list them?"},
+		"forbidden": {w.kubeconfig(nobody), "that the kubeconfig's user may list Modules"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := w.cluster(name, tc.kubeconfig)

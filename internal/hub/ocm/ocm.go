@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ocm brings Modules to clusters by Open Cluster Management: a ManifestWork in each cluster's namespace on the hub, which the cluster's own work
-// agent fetches, applies and reports of. The hub has no rights in any cluster.
+// Package ocm brings Modules to clusters by Open Cluster Management: in a ManifestWork, which the
+// cluster's own work agent fetches and applies. The hub has no rights in any cluster.
 package ocm
 
 import (
@@ -35,8 +35,8 @@ import (
 // Owner is the field owner of ManifestWorks.
 const Owner client.FieldOwner = "drover-hub"
 
-// comes is how often it is looked whether the kinds are there by now.
-const comes = 10 * time.Second
+// servedPeriod is how often the hub looks whether Open Cluster Management is installed by now.
+const servedPeriod = 10 * time.Second
 
 // Transport implements [hub.Transport].
 type Transport struct {
@@ -45,7 +45,7 @@ type Transport struct {
 	hub    string
 
 	mu sync.Mutex
-	// read are works as they were read last, by the ManagedClusterModule's name and the cluster's.
+	// read are works as last read, by ManagedClusterModule and cluster.
 	read map[string]map[string]*read
 }
 
@@ -53,11 +53,12 @@ type Transport struct {
 type read struct {
 	version string
 	parcel  hub.Parcel
-	// settled is the revision, with its declaration, that this version was found to bring.
+	// settled is the revision and declaration that this version is known to bring.
 	settled string
 }
 
-// New makes the transport. c reads from the cache, which shows c's own writes. hub tells whose Modules are its own.
+// New makes the transport. c reads from the cache, which shows c's own writes. hub identifies this
+// hub.
 func New(c client.Client, informers cache.Informers, hub string) *Transport {
 	return &Transport{client: c, cache: informers, hub: hub, read: map[string]map[string]*read{}}
 }
@@ -68,7 +69,7 @@ func (*Transport) Name() string { return "manifestwork" }
 // Watch implements [hub.Transport].
 func (t *Transport) Watch(ctx context.Context, changed func(name string)) error {
 	logged := false
-	err := wait.PollUntilContextCancel(ctx, comes, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, servedPeriod, true, func(context.Context) (bool, error) {
 		served, err := t.served()
 		if err == nil && !served && !logged {
 			logged = true
@@ -133,7 +134,7 @@ func (t *Transport) served() (bool, error) {
 	return true, nil
 }
 
-// present is an error where the kinds are not served.
+// present fails if the kinds are not served.
 func (t *Transport) present() error {
 	served, err := t.served()
 	if err == nil && !served {
@@ -142,7 +143,7 @@ func (t *Transport) present() error {
 	return err
 }
 
-// sameCluster: nothing that is decided from has changed. Its lease renews a condition's time all the while.
+// sameCluster: nothing has changed but what its lease renews.
 func sameCluster(before, now any) bool {
 	a, okA := before.(*clusterv1.ManagedCluster)
 	b, okB := now.(*clusterv1.ManagedCluster)
@@ -216,7 +217,7 @@ func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Pa
 	return parcels, nil
 }
 
-// settled reports whether a version of a work is known to bring a revision of its Module; settle notes it.
+// settled reports whether a version of a work is known to bring a revision of its Module.
 func (t *Transport) settled(work *workv1.ManifestWork, revision string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -265,7 +266,7 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 	return nil
 }
 
-// undefaulted is a work without what the API server puts in: a field that only newer releases of Open Cluster Management have.
+// undefaulted is a work without the API server's default of a field of newer releases.
 func undefaulted(work *workv1.ManifestWork) *workv1.ManifestWork {
 	work = work.DeepCopy()
 	for i := range work.Spec.ManifestConfigs {

@@ -167,7 +167,7 @@ func (s *suite) withoutOCM(ctx context.Context) error {
 		return err
 	}
 	return s.eventually(ctx, "the hub says that Open Cluster Management is not installed", func(ctx context.Context) error {
-		return s.hubSays(ctx, "nic-manifestwork", metav1.ConditionTrue, v1beta1.ReasonNoNodes, "not installed: manifestwork")
+		return s.hubSays(ctx, "nic-manifestwork", metav1.ConditionTrue, v1beta1.ReasonNoNodes, "not installed on the hub: manifestwork")
 	})
 }
 
