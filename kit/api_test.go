@@ -24,7 +24,8 @@ var update = flag.Bool("update", false, "write testdata/api.txt anew")
 // promised are the packages that docs/reference/compatibility.md speaks of.
 var promised = []string{".", "labels"}
 
-// TestThePublicAPIIsWhatIsPromised: whoever changes what others build on does it knowingly. Run it with -update, and read the difference as they will.
+// TestThePublicAPIIsWhatIsPromised: whoever changes what others build on does it knowingly. Run it
+// with -update, and read the difference as they will.
 func TestThePublicAPIIsWhatIsPromised(t *testing.T) {
 	var text strings.Builder
 	for _, dir := range promised {
@@ -49,7 +50,8 @@ func TestThePublicAPIIsWhatIsPromised(t *testing.T) {
 	}
 }
 
-// exported are the exported declarations of a package without comments and bodies, in the order of their names.
+// exported are the exported declarations of a package without comments and bodies, in the order of
+// their names.
 func exported(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// children returns the desired children as they are, or writes the first one that is not right and ends the pass.
+// children returns the desired children, or writes the first that differs and ends the pass.
 func (r *Reconciler[O]) children(ctx context.Context, o O, desired []client.Object) ([]client.Object, error) {
 	var children []client.Object
 	for _, want := range desired {
@@ -49,28 +49,28 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 		return nil, errStep
 	}
 	switch {
-	case !have.GetDeletionTimestamp().IsZero(): // whoever it belongs to, such as an object that had this one's name before it
+	case !have.GetDeletionTimestamp().IsZero(): // of whomever, such as a former object of this name
 		return nil, &Problem{
 			Reason: ReasonTerminating, RetryAfter: retryAfter,
-			Message: fmt.Sprintf("%s is being deleted; it is made again when it is gone", r.name(have)),
+			Message: fmt.Sprintf("%s is being deleted; it is created again when it is gone", r.name(have)),
 		}
 	case !metav1.IsControlledBy(have, o):
 		return nil, &Problem{
 			Reason: ReasonNameConflict, Errored: true, RetryAfter: retryAfter,
-			Message: fmt.Sprintf("%s does not belong to %s, and is left alone: delete or rename one of them", r.name(have), r.name(o)),
+			Message: fmt.Sprintf("%s does not belong to %s: delete or rename one of them", r.name(have), r.name(o)),
 		}
 	}
 	settled, err := kube.Settled(wish, have)
 	if err != nil || settled {
 		return have, err
 	}
-	// Force takes fields back that somebody else has changed, of this very object only.
+	// Force takes back fields that somebody else changed, of this very object only.
 	wish.SetUID(have.GetUID())
 	if err := r.apply(ctx, wish, client.ForceOwnership); err != nil {
 		return nil, r.explain(ctx, o, want, err)
 	}
 	if wish.GetResourceVersion() == have.GetResourceVersion() {
-		return have, nil // the API server finds nothing to change
+		return have, nil // the API server found nothing to change
 	}
 	return nil, errStep
 }
@@ -94,7 +94,7 @@ func (r *Reconciler[O]) wish(o O, want client.Object) (*unstructured.Unstructure
 	return kube.Wish(want, kind)
 }
 
-// find returns the object of the name, whoever it belongs to, or nil. What the cache does not show may be there all the same.
+// find returns the object of the name, whoever it belongs to, or nil. The cache may be late.
 func (r *Reconciler[O]) find(ctx context.Context, wish *unstructured.Unstructured) (client.Object, error) {
 	have, err := r.empty(wish.GroupVersionKind())
 	if err != nil {
@@ -114,12 +114,11 @@ func (r *Reconciler[O]) find(ctx context.Context, wish *unstructured.Unstructure
 	return have, nil
 }
 
-// apply writes a child. One that was not there is written without force: should somebody else have made one meanwhile, theirs stays.
+// apply writes a child, a new one without force: somebody else may have made one meanwhile.
 func (r *Reconciler[O]) apply(ctx context.Context, wish *unstructured.Unstructured, options ...client.ApplyOption) error {
-	what := wish.GetKind() + " " + wish.GetName()
 	options = append(options, client.FieldOwner(r.op.Name))
 	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish), options...); err != nil {
-		return fmt.Errorf("apply %s: %w", what, err)
+		return fmt.Errorf("apply %s %s: %w", wish.GetKind(), wish.GetName(), err)
 	}
 	return nil
 }
@@ -133,7 +132,7 @@ func (r *Reconciler[O]) explain(ctx context.Context, o O, child client.Object, r
 	return refusal
 }
 
-// prune deletes the first child that is not desired any more and ends the pass.
+// prune deletes the first child that is no longer desired and ends the pass.
 func (r *Reconciler[O]) prune(ctx context.Context, o O, desired []client.Object) error {
 	for _, kind := range r.op.Children {
 		owned, err := r.owned(ctx, r.client, o, kind)
@@ -181,26 +180,22 @@ func (r *Reconciler[O]) owned(ctx context.Context, reader client.Reader, o O, ki
 }
 
 func (r *Reconciler[O]) empty(kind schema.GroupVersionKind) (client.Object, error) {
-	object, err := r.client.Scheme().New(kind)
-	if err != nil {
-		return nil, fmt.Errorf("make a %s: %w", kind.Kind, err)
-	}
-	typed, ok := object.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("make a %s: %T is no object", kind.Kind, object)
-	}
-	return typed, nil
+	return makeNew[client.Object](r.client.Scheme(), kind)
 }
 
 func (r *Reconciler[O]) list(kind schema.GroupVersionKind) (client.ObjectList, error) {
 	kind.Kind += "List"
-	object, err := r.client.Scheme().New(kind)
-	if err != nil {
-		return nil, fmt.Errorf("make a %s: %w", kind.Kind, err)
-	}
-	typed, ok := object.(client.ObjectList)
-	if !ok {
-		return nil, fmt.Errorf("make a %s: %T is no list", kind.Kind, object)
+	return makeNew[client.ObjectList](r.client.Scheme(), kind)
+}
+
+func makeNew[T any](scheme *runtime.Scheme, kind schema.GroupVersionKind) (T, error) {
+	object, err := scheme.New(kind)
+	typed, ok := object.(T)
+	switch {
+	case err != nil:
+		return typed, fmt.Errorf("make a %s: %w", kind.Kind, err)
+	case !ok:
+		return typed, fmt.Errorf("make a %s: %T is of another kind", kind.Kind, object)
 	}
 	return typed, nil
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// afterWrites calls f after each write that the API server has accepted, and returns what it returns.
+// afterWrites calls f after each write that the API server has accepted, and returns what it
+// returns.
 func afterWrites(c client.WithWatch, f func() error) client.WithWatch {
 	then := func(err error) error {
 		if err != nil {
@@ -62,7 +63,8 @@ func untilKilled(f func()) (killed bool) {
 	return false
 }
 
-// TestAKilledOperatorLeavesNothingHalfDone: the process dies after each of its writes in turn; the next one comes to the same end.
+// TestAKilledOperatorLeavesNothingHalfDone: the process dies after each of its writes in turn; the
+// next one comes to the same end.
 func TestAKilledOperatorLeavesNothingHalfDone(t *testing.T) {
 	r := newRig(t)
 	r.op.Finalizer = finalizer
@@ -146,8 +148,8 @@ func kindOf(o client.Object) string {
 	return "others"
 }
 
-// TestOutdatedReadsDoNoHarm: with a cache that stands still, no child is made twice, no foreign one is taken, no event is sent twice, and no condition
-// speaks of a conflict.
+// TestOutdatedReadsDoNoHarm: with a cache that stands still, no child is made twice, no foreign one
+// is taken, no event is sent twice, and no condition speaks of a conflict.
 func TestOutdatedReadsDoNoHarm(t *testing.T) {
 	r := newRig(t)
 	r.create("g")

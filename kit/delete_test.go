@@ -19,7 +19,8 @@ import (
 
 const finalizer = "kit.example.com/children"
 
-// TestAnObjectWaitsForItsChildren: with a finalizer, it goes when they are gone, one after the other, the last kind first.
+// TestAnObjectWaitsForItsChildren: with a finalizer, it goes when they are gone, one after the
+// other, the last kind first.
 func TestAnObjectWaitsForItsChildren(t *testing.T) {
 	r := newRig(t)
 	r.op.Finalizer = finalizer
@@ -89,7 +90,8 @@ func TestAnErrorKeepsTheFinalizer(t *testing.T) {
 	r.wantSays("g", "Ready", "False ReconcileFailed", "the API server is away")
 }
 
-// TestWithoutAFinalizerNothingIsDone: the garbage collector is the one who removes the children, and none is made again.
+// TestWithoutAFinalizerNothingIsDone: the garbage collector is the one who removes the children,
+// and none is made again.
 func TestWithoutAFinalizerNothingIsDone(t *testing.T) {
 	r := newRig(t)
 	forgotten := []string{}

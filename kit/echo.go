@@ -14,12 +14,12 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// echoes remembers the status that was written last for each object, to tell our own writes from others'. Without it each write of a status would be a
-// reason for another pass: a message that differs each time, such as one with a port of a connection that failed, would make a pass without end of it,
-// whatever delay was asked for.
+// echoes remembers the status last written for each object, to tell our own writes from others'.
+// Else each would cause another pass, and a message that differs each time, such as one with the
+// port of a failed connection, would cause passes without end.
 type echoes struct{ digests sync.Map }
 
-// expect notes what is about to be written: its event may come before the answer to the write.
+// expect notes a status before it is written: its event may come before the write returns.
 func (e *echoes) expect(o client.Object, status any) error {
 	digest, err := kube.Hash(status)
 	if err != nil {
@@ -31,13 +31,13 @@ func (e *echoes) expect(o client.Object, status any) error {
 
 func (e *echoes) forget(key client.ObjectKey) { e.digests.Delete(key) }
 
-// others lets all events pass but updates that brought nothing but the status that we wrote.
+// others drops updates that brought only the status that we wrote.
 func (e *echoes) others() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(u event.UpdateEvent) bool { return !e.isEcho(u.ObjectOld, u.ObjectNew) }}
 }
 
 func (e *echoes) isEcho(before, after client.Object) bool {
-	if before.GetResourceVersion() == after.GetResourceVersion() { // nothing has changed: the cache wants everything to be looked at again
+	if before.GetResourceVersion() == after.GetResourceVersion() { // the cache's resync
 		return false
 	}
 	was, err := kube.Fields(before)

@@ -88,7 +88,8 @@ func ExampleRefused() {
 	// There is no firmware 0.9: choose one of 1.0, 1.1
 }
 
-// A machine is ordered exactly once for a Gadget, although the operator may die at any moment: the seller knows the order by its number.
+// A machine is ordered exactly once for a Gadget, although the operator may die at any moment: the
+// seller knows the order by its number.
 func ExampleOnce() {
 	order := func(ctx context.Context, c client.Client, live client.Reader, g *Gadget) error {
 		return kit.Once(ctx, c, live, g, &GadgetWorkspace{}, "order-"+g.Spec.Size, func(_ context.Context, nonce string) error {

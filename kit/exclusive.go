@@ -28,19 +28,21 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// Exclusive keeps each node with one object of a kind, by the rules of [Overlap]. Check belongs into Operator.Check and Watch into Operator.Watch. The
-// operator's role must have get, list and watch on its own kind, on Modules, and on nodes.
+// Exclusive lets only one object of a kind have a node, by the rules of [Overlap]. Call Check in
+// Operator.Check and Watch in Operator.Watch. The operator's role must allow get, list and watch on
+// its own kind, on Modules, and on nodes.
 type Exclusive[O Object] struct {
 	// List makes an empty list of the kind. Required.
 	List func() client.ObjectList
-	// Selector returns the labels of the nodes that an object selects, as its Module's selector has them. Required.
+	// Selector returns the labels of the nodes that an object selects, as in its Module. Required.
 	Selector func(o O) map[string]string
 	// Reason of an object that loses nodes, such as "ConflictingNodeSelector". Required.
 	Reason string
 }
 
-// Check returns nil if an object may have its nodes, a [Problem] if it loses some of them to another one, and the reader's error if that could not be
-// found out. The reader may be a cache; what it does not show is not judged: where an operator is confined to namespaces, objects elsewhere do not count.
+// Check returns nil if an object may have its nodes, a [Problem] if it loses some of them to
+// another object, or the reader's error. The reader may be a cache. Objects that it does not show
+// do not count, such as those of other namespaces if the operator is confined to some.
 func (e Exclusive[O]) Check(ctx context.Context, reader client.Reader, o O) error {
 	all, err := e.all(ctx, reader)
 	if err != nil {
@@ -60,8 +62,8 @@ func (e Exclusive[O]) Check(ctx context.Context, reader client.Reader, o O) erro
 	return nil
 }
 
-// Judge is Check without a cluster. An object that is being deleted claims nothing but the nodes of its Module, which are taken until it is gone: the
-// kernel module has to be unloaded before another object loads one.
+// Judge is Check without a cluster. An object that is being deleted claims only the nodes of its
+// Module, until that is gone: its kernel module must be unloaded before another object loads one.
 func (e Exclusive[O]) Judge(o O, all []O, modules []v1beta1.Module, nodes []corev1.Node) *Conflict {
 	var others []Claim
 	for _, other := range all {
@@ -90,8 +92,8 @@ func (e Exclusive[O]) claim(o O, modules []v1beta1.Module) Claim {
 	return c
 }
 
-// Moves reports whether an object or a Module selects a node by one of the two sets of labels and not by the other. Most changes of labels are no
-// matter of theirs: Drover itself labels each node on which a kernel module is ready.
+// Moves reports whether an object or a Module selects a node by only one of two sets of labels.
+// Most changes of labels do not matter: Drover itself labels nodes with ready kernel modules.
 func (e Exclusive[O]) Moves(ctx context.Context, reader client.Reader, before, after map[string]string) (bool, error) {
 	all, err := e.all(ctx, reader)
 	if err != nil {
@@ -119,7 +121,8 @@ func moves(selector, before, after map[string]string) bool {
 	return s.Matches(labels.Set(before)) != s.Matches(labels.Set(after))
 }
 
-// Watch has every object judged again when it may come out differently: when another one changes, or a Module's selector, or the labels of a node.
+// Watch reconciles every object when the result of Check may change: when an object, a Module or
+// the labels of a node change.
 func (e Exclusive[O]) Watch(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		return e.requests(ctx, mgr.GetClient())
@@ -138,7 +141,7 @@ func (e Exclusive[O]) Watch(mgr ctrl.Manager, b *builder.Builder) *builder.Build
 func (e Exclusive[O]) requests(ctx context.Context, reader client.Reader) (requests []reconcile.Request) {
 	all, err := e.all(ctx, reader)
 	if err != nil {
-		return nil // a cache fails only when it is being stopped
+		return nil // a cache fails only when it stops
 	}
 	for _, o := range all {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
@@ -146,7 +149,7 @@ func (e Exclusive[O]) requests(ctx context.Context, reader client.Reader) (reque
 	return requests
 }
 
-// all objects of the kind. Nothing may be changed in them.
+// all objects of the kind, to be read only.
 func (e Exclusive[O]) all(ctx context.Context, reader client.Reader) ([]O, error) {
 	list := e.List()
 	if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -167,14 +170,14 @@ func (e Exclusive[O]) all(ctx context.Context, reader client.Reader) ([]O, error
 	return all, nil
 }
 
-// kindOf is the name of the kind, for people.
+// kindOf is the kind's name.
 func kindOf[O Object]() string { return reflect.TypeFor[O]().Elem().Name() }
 
-// labelled returns the nodes with nothing but their metadata: that is all that a cache has to hold of them.
+// labelled returns the nodes' metadata, all that a cache needs to keep of them.
 func labelled(ctx context.Context, reader client.Reader) ([]corev1.Node, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	// Nothing is changed in them, and there may be thousands.
+	// They are only read, and there may be thousands.
 	if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
@@ -185,28 +188,27 @@ func labelled(ctx context.Context, reader client.Reader) ([]corev1.Node, error) 
 	return nodes, nil
 }
 
-// Claim is what one object claims: nodes, for itself.
+// Claim is an object's claim to nodes.
 type Claim struct {
 	// Key names the object.
 	Key types.NamespacedName
-	// Selector chooses the nodes by their labels; all must match, and without any, every node is chosen.
+	// Selector chooses nodes by labels, which must all match. An empty one chooses every node.
 	Selector map[string]string
-	// Created is when the object was.
+	// Created is when the object was created.
 	Created time.Time
-	// Module is the Module that the object has already, or nil. The nodes that it selects are held by the object, whatever Selector says by now.
+	// Module is the object's Module, or nil. The object has the nodes that the Module selects.
 	Module *v1beta1.Module
 }
 
-// Conflict says whom nodes are lost to.
+// Conflict says to whom an object loses nodes.
 type Conflict struct {
-	// With names the object that the nodes are lost to; the first by name where there are several.
+	// With names the object that gets them, of several the first by name.
 	With types.NamespacedName
-	// Nodes are the names of the nodes that are lost, to whomever, in order.
+	// Nodes are the names of all nodes that are lost, in order.
 	Nodes []string
 }
 
-// namedNodes is how many nodes a message names.
-const namedNodes = 5
+const namedNodes = 5 // in a message
 
 // String is the conflict as a message.
 func (c *Conflict) String() string {
@@ -217,11 +219,10 @@ func (c *Conflict) String() string {
 	return fmt.Sprintf("%s has the same nodes (%s): choose others", c.With, strings.Join(names, ", "))
 }
 
-// Overlap returns nil if me may have all the nodes that it selects, or whom it loses which of them to. A node goes to the one whose Module is there
-// already; if that is none of them or both, to the older one, and among those of one time to the first by name. So of all that may have their nodes, no
-// two share one, and none selects a node that another's Module selects already.
-//
-// It is for Operator.Check. others may contain me.
+// Overlap returns nil if me may have all nodes that it selects, or to whom it loses which of them.
+// A node goes to the object whose Module selects it already; if none or both do, to the older one;
+// among those of one age, to the first by name. So no two objects that may have their nodes share
+// one, and none selects a node that another's Module has. others may contain me.
 func Overlap(me Claim, others []Claim, nodes []corev1.Node) *Conflict {
 	mine := prepare(&me)
 	var rivals []prepared
@@ -259,7 +260,7 @@ func Overlap(me Claim, others []Claim, nodes []corev1.Node) *Conflict {
 	return conflict
 }
 
-// prepared is a claim whose selectors are made once, and not for each of some thousand nodes.
+// prepared is a claim whose selectors are made once, not for each node.
 type prepared struct {
 	*Claim
 	wants, holds labels.Selector
@@ -273,13 +274,13 @@ func prepare(c *Claim) prepared {
 	return p
 }
 
-// beats is true when p keeps another, which wants the node, from having it.
+// beats tells whether p keeps another claim, which wants the node, from having it.
 func (p *prepared) beats(other *prepared, node labels.Set) bool {
 	holds := p.holds.Matches(node)
 	switch {
 	case holds != other.holds.Matches(node):
 		return holds
-	case !p.wants.Matches(node): // both hold it, and p is about to leave
+	case !p.wants.Matches(node): // both have it, and p is about to leave
 		return false
 	}
 	return cmp.Or(p.Created.Compare(other.Created), compareKeys(p.Key, other.Key)) < 0

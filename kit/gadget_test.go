@@ -19,7 +19,8 @@ import (
 
 var gadgets = schema.GroupVersion{Group: "kit.example.com", Version: "v1"}
 
-// Gadget is a custom resource of these tests: it becomes a Module, a ConfigMap and, if it wants one, a ServiceAccount.
+// Gadget is a custom resource of these tests: it becomes a Module, a ConfigMap and, if it wants
+// one, a ServiceAccount.
 type Gadget struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

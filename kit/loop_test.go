@@ -20,8 +20,9 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestAMessageThatChangesIsNoReasonToTryAgain: an operator that says something else each time is asked again when it wanted to be, and not because its
-// words were written. A status that somebody else has written is put right all the same.
+// TestAMessageThatChangesIsNoReasonToTryAgain: an operator that says something else each time is
+// asked again when it wanted to be, and not because its words were written. A status that somebody
+// else has written is put right all the same.
 func TestAMessageThatChangesIsNoReasonToTryAgain(t *testing.T) {
 	r := newRig(t)
 	var tries atomic.Int64
@@ -54,7 +55,8 @@ func merge(format string, args ...any) client.Patch {
 	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
 }
 
-// TestWhatAnOperatorMissesIsSaid: an object that Check, Desired or Observe look for in vain is no outdated read, which is tried again without a word.
+// TestWhatAnOperatorMissesIsSaid: an object that Check, Desired or Observe look for in vain is no
+// outdated read, which is tried again without a word.
 func TestWhatAnOperatorMissesIsSaid(t *testing.T) {
 	missing := fmt.Errorf("read the licence: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "licence"))
 	for name, given := range map[string]func(op *kit.Operator[*Gadget]){
@@ -82,7 +84,8 @@ func TestWhatAnOperatorMissesIsSaid(t *testing.T) {
 	}
 }
 
-// TestADefinitionThatGoesHoldsNothing: there is no child of a kind whose CustomResourceDefinition has been deleted, so an object that goes does not wait.
+// TestADefinitionThatGoesHoldsNothing: there is no child of a kind whose CustomResourceDefinition
+// has been deleted, so an object that goes does not wait.
 func TestADefinitionThatGoesHoldsNothing(t *testing.T) {
 	r := newRig(t)
 	r.op.Finalizer = finalizer
@@ -95,7 +98,8 @@ func TestADefinitionThatGoesHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestADefinitionThatGoesIsSaid: the API server knew the kind when the program started, and knows it no more.
+// TestADefinitionThatGoesIsSaid: the API server knew the kind when the program started, and knows
+// it no more.
 func TestADefinitionThatGoesIsSaid(t *testing.T) {
 	gone := apierrors.NewGenericServerResponse(404, "patch", schema.GroupResource{Resource: "configmaps"}, "", "404 page not found", 0, true)
 	r := newRig(t)
@@ -126,7 +130,8 @@ func TestADefinitionThatGoesIsSaid(t *testing.T) {
 	}
 }
 
-// TestANameThatIsStillInUse: the child of an object that had the name before goes by itself; nobody has to do anything.
+// TestANameThatIsStillInUse: the child of an object that had the name before goes by itself; nobody
+// has to do anything.
 func TestANameThatIsStillInUse(t *testing.T) {
 	r := newRig(t)
 	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "g-config", Finalizers: []string{"example.com/slow"}}}

@@ -37,8 +37,8 @@ import (
 	"github.com/drover-project/drover/internal/version"
 )
 
-// NamespaceVariable names the environment variable that says which namespaces the operator works in: one name or several, with commas between; unset
-// or empty, all of them.
+// NamespaceVariable is the environment variable with the namespaces in which the operator works,
+// with commas between; unset or empty: all.
 const NamespaceVariable = "WATCH_NAMESPACE"
 
 // gracePeriod is how long a pass may go on after a signal.
@@ -46,37 +46,38 @@ const gracePeriod = 10 * time.Second
 
 // Program is an operator's process.
 type Program struct {
-	// Name is the program's: of its Lease and its user agent, and in front of its errors. Required.
+	// Name of the program, its Lease and its user agent. Required.
 	Name string
-	// AddToScheme register the kinds that the operator works with. The built-in ones are there already.
+	// AddToScheme register the operator's kinds. Those of client-go are there already.
 	AddToScheme []func(*runtime.Scheme) error
-	// Requires are checked before anything runs, see [Requires].
+	// Requires are checked before the operator starts, see [Requires].
 	Requires []Requirement
 	// Cache, if set, narrows what the manager keeps in memory, such as to pods with a label.
 	Cache func(o *cache.Options)
-	// Flags, if set, adds flags of the program's own, as in set.StringVar(&registry, "registry", "", "…"). They are read before Setup is called.
+	// Flags, if set, adds flags of the program's own. They are read before Setup is called.
 	Flags func(set *flag.FlagSet)
 	// Setup registers the controllers, with [Add]. Required.
 	Setup func(mgr ctrl.Manager) error
 }
 
-// Options are what the flags and the environment say.
+// Options come from the flags and the environment.
 type Options struct {
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
-	// MetricsSecure serves metrics by HTTPS, to whom the API server allows to get /metrics.
+	// MetricsSecure serves metrics by HTTPS, to those whom the API server lets get /metrics.
 	MetricsSecure bool
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
 	ProbeAddress string
 	// LeaderElect lets several processes stand by for each other.
 	LeaderElect bool
-	// Namespaces to work in; none are all.
+	// Namespaces to work in; none: all.
 	Namespaces []string
 	// Log is the process's logger.
 	Log logr.Logger
 }
 
-// Main is the main function of an operator. It returns when the process is told to end, and exits with 1 and a message if something is wrong.
+// Main is the main function of an operator. It returns when the process is told to end, and exits
+// with status 1 and a message on an error.
 func Main(p Program) {
 	err := p.main(ctrl.SetupSignalHandler(), os.Args[1:])
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -99,17 +100,18 @@ func (p Program) main(ctx context.Context, args []string) error {
 	return p.Run(ctx, cluster, options)
 }
 
-// ParseFlags reads the command line, without the program's name, and the environment. It returns flag.ErrHelp when help was asked for.
+// ParseFlags reads the arguments, without the program's name, and the environment. The error is
+// flag.ErrHelp if somebody asked for help.
 func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options, error) {
 	o := &Options{}
 	set := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	ctrlconfig.RegisterFlags(set)
 	logging := textlogger.NewConfig()
 	logging.AddFlags(set)
-	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 is nowhere")
-	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, to whom the API server allows to get /metrics")
-	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
-	set.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several processes can stand by")
+	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address that serves metrics; 0: none")
+	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, to those whom the API server lets get /metrics")
+	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0: none")
+	set.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that other processes can stand by")
 	if p.Flags != nil {
 		p.Flags(set)
 	}
@@ -127,7 +129,6 @@ func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options
 	return o, errors.Join(checkAddress("metrics-bind-address", o.MetricsAddress), checkAddress("health-probe-bind-address", o.ProbeAddress))
 }
 
-// namespaces reads the list of namespaces, of which each is checked.
 func namespaces(list string) ([]string, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -136,7 +137,7 @@ func namespaces(list string) ([]string, error) {
 	for _, name := range strings.Split(list, ",") {
 		name = strings.TrimSpace(name)
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-			return nil, fmt.Errorf("%s: %q is no name of a namespace: %s", NamespaceVariable, name, strings.Join(problems, "; "))
+			return nil, fmt.Errorf("%s: %q is not a namespace's name: %s", NamespaceVariable, name, strings.Join(problems, "; "))
 		}
 		names = append(names, name)
 	}
@@ -152,7 +153,7 @@ func checkAddress(name, value string) error {
 	return fmt.Errorf("--%s: %q is neither HOST:PORT nor 0", name, value)
 }
 
-// Run runs the operator until ctx ends. cluster is where and as whom.
+// Run runs the operator in a cluster until ctx ends.
 func (p Program) Run(ctx context.Context, cluster *rest.Config, o *Options) error {
 	mgr, err := p.NewManager(cluster, o)
 	if err != nil {
@@ -180,7 +181,7 @@ func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, err
 	}
 	clients := rest.CopyConfig(cluster)
 	clients.UserAgent = version.UserAgent(p.Name)
-	clients.QPS = -1 // the API server's own priority and fairness knows better what it can bear
+	clients.QPS = -1 // the API server limits requests itself
 	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
 	metrics := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
 	if o.MetricsSecure {
@@ -199,7 +200,7 @@ func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, err
 	mgr, err := ctrl.NewManager(clients, ctrl.Options{
 		Scheme: scheme,
 		Cache:  cached,
-		// Reads wait until the cache has seen our own writes: what has just been written is not written again.
+		// Reads wait until the cache has our own writes: nothing is written twice.
 		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
 			c, err := client.New(config, options)
@@ -229,11 +230,11 @@ func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, err
 	return mgr, nil
 }
 
-// Gauge is a metric with one value per object. Its series go when they are forgotten.
+// Gauge is a metric with one series per object.
 type Gauge struct{ vec *prometheus.GaugeVec }
 
-// NewGauge makes a gauge that the manager serves. labels name what a series is about, such as namespace and name. A second gauge of one name, with the
-// same labels, is the same one. It panics where Prometheus refuses the name or the labels.
+// NewGauge makes a gauge that the manager serves, or returns the one of the same name and labels.
+// It panics if Prometheus refuses the name or the labels.
 func NewGauge(name, help string, labels ...string) *Gauge {
 	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	err := metrics.Registry.Register(vec)

@@ -4,6 +4,7 @@ package kit
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,10 +13,10 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// ModuleBuilder builds a Module. What is not named is not set, and what is not set is left to Drover's defaults.
+// ModuleBuilder builds a Module. What it does not set has Drover's defaults.
 type ModuleBuilder struct{ module *v1beta1.Module }
 
-// NewModule begins a Module. Its namespace is the object's that it becomes a child of.
+// NewModule begins a Module. Its namespace will be that of the object whose child it is.
 func NewModule(name string) *ModuleBuilder {
 	return &ModuleBuilder{module: &v1beta1.Module{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -23,12 +24,10 @@ func NewModule(name string) *ModuleBuilder {
 	}}
 }
 
-// Selector chooses nodes by their labels. Without one, every Linux node is chosen.
+// Selector chooses nodes by labels. Without one, every Linux node is chosen.
 func (b *ModuleBuilder) Selector(labels map[string]string) *ModuleBuilder {
 	b.module.Spec.Selector = map[string]string{}
-	for name, value := range labels {
-		b.module.Spec.Selector[name] = value
-	}
+	maps.Copy(b.module.Spec.Selector, labels)
 	return b
 }
 
@@ -38,13 +37,13 @@ func (b *ModuleBuilder) Labels(labels map[string]string) *ModuleBuilder {
 	return b
 }
 
-// Tolerations apply to the choice of nodes and to all pods that are made for the Module.
+// Tolerations apply to the choice of nodes and to all of the Module's pods.
 func (b *ModuleBuilder) Tolerations(tolerations ...corev1.Toleration) *ModuleBuilder {
 	b.module.Spec.Tolerations = tolerations
 	return b
 }
 
-// ServiceAccount whose pull secrets are used for the image of the kernel module.
+// ServiceAccount whose pull secrets are used for the kernel module's image.
 func (b *ModuleBuilder) ServiceAccount(name string) *ModuleBuilder {
 	b.loader().ServiceAccountName = name
 	return b
@@ -56,14 +55,14 @@ func (b *ModuleBuilder) KernelModule(name string) *ModuleBuilder {
 	return b
 }
 
-// Parameter gives the kernel module a parameter. They are given in the order in which they are named here.
+// Parameter adds a parameter of the kernel module.
 func (b *ModuleBuilder) Parameter(name, value string) *ModuleBuilder {
 	modprobe := &b.container().Modprobe
 	modprobe.Parameters = append(modprobe.Parameters, name+"="+value)
 	return b
 }
 
-// DirName is the folder in the image below which lib/modules/<kernel> lies; /opt without it.
+// DirName is the image's folder with lib/modules/<kernel>; /opt without it.
 func (b *ModuleBuilder) DirName(path string) *ModuleBuilder {
 	b.container().Modprobe.DirName = path
 	return b
@@ -75,31 +74,32 @@ func (b *ModuleBuilder) FirmwarePath(path string) *ModuleBuilder {
 	return b
 }
 
-// LoadOrder lists kernel modules from the topmost, which is KernelModule's, to the deepest, where their files do not say what they depend on.
+// LoadOrder lists kernel modules whose files do not say what they depend on, from the topmost,
+// which is KernelModule's, to the deepest.
 func (b *ModuleBuilder) LoadOrder(modules ...string) *ModuleBuilder {
 	b.container().Modprobe.ModulesLoadingOrder = modules
 	return b
 }
 
-// RemoveInTree unloads the kernel's own modules of these names before the kernel module is loaded.
+// RemoveInTree unloads these modules of the kernel before the kernel module is loaded.
 func (b *ModuleBuilder) RemoveInTree(modules ...string) *ModuleBuilder {
 	b.container().InTreeModulesToRemove = modules
 	return b
 }
 
-// BlacklistInTree keeps the host from loading the modules of RemoveInTree by itself at boot.
+// BlacklistInTree keeps the host from loading RemoveInTree's modules by itself.
 func (b *ModuleBuilder) BlacklistInTree() *ModuleBuilder {
 	b.container().BlacklistInTree = true
 	return b
 }
 
-// ReadyWhen are checks that must all pass until the kernel module counts as ready on a node.
+// ReadyWhen are checks that must all pass before the kernel module counts as ready on a node.
 func (b *ModuleBuilder) ReadyWhen(checks ...v1beta1.ReadyCheck) *ModuleBuilder {
 	b.container().ReadyWhen = checks
 	return b
 }
 
-// Version of the kernel module, for an upgrade whose order the labels of the nodes say.
+// Version of the kernel module, for an upgrade in the order of nodes' labels.
 func (b *ModuleBuilder) Version(version string) *ModuleBuilder {
 	b.container().Version = version
 	return b
@@ -114,8 +114,8 @@ func Regexp(expression string) Kernels { return Kernels{regexp: expression} }
 // Literal chooses one kernel by its full version, as uname -r prints it.
 func Literal(version string) Kernels { return Kernels{literal: version} }
 
-// Mapping says which image has the kernel module for some kernels. The first one that fits is taken. ${KERNEL_FULL_VERSION} and Drover's other
-// variables may stand in the image's reference.
+// Mapping adds the image with the kernel module for some kernels. The first one that matches
+// counts. The image's reference may contain ${KERNEL_FULL_VERSION} and Drover's other variables.
 func (b *ModuleBuilder) Mapping(kernels Kernels, image string) *ModuleBuilder {
 	container := b.container()
 	container.KernelMappings = append(container.KernelMappings, v1beta1.KernelMapping{
@@ -130,7 +130,7 @@ func (b *ModuleBuilder) ImagePullPolicy(policy corev1.PullPolicy) *ModuleBuilder
 	return b
 }
 
-// ImageRepoSecret names the Secret by which images are pulled. An empty name sets none.
+// ImageRepoSecret names the Secret for pulling images; empty: none.
 func (b *ModuleBuilder) ImageRepoSecret(name string) *ModuleBuilder {
 	b.module.Spec.ImageRepoSecret = nil
 	if name != "" {
@@ -139,7 +139,8 @@ func (b *ModuleBuilder) ImageRepoSecret(name string) *ModuleBuilder {
 	return b
 }
 
-// DevicePlugin runs an image as a device plugin where the kernel module is ready. The functions change what else is particular to it.
+// DevicePlugin runs an image as a device plugin where the kernel module is ready. The functions
+// change its further settings.
 func (b *ModuleBuilder) DevicePlugin(image string, change ...func(*v1beta1.DevicePluginSpec)) *ModuleBuilder {
 	plugin := &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: image}}
 	for _, f := range change {
@@ -149,7 +150,7 @@ func (b *ModuleBuilder) DevicePlugin(image string, change ...func(*v1beta1.Devic
 	return b
 }
 
-// Build returns a Module of its own: the builder may go on.
+// Build returns a copy: the builder may be used further.
 func (b *ModuleBuilder) Build() *v1beta1.Module { return b.module.DeepCopy() }
 
 func (b *ModuleBuilder) loader() *v1beta1.ModuleLoaderSpec {
@@ -161,8 +162,8 @@ func (b *ModuleBuilder) loader() *v1beta1.ModuleLoaderSpec {
 
 func (b *ModuleBuilder) container() *v1beta1.ModuleLoaderContainerSpec { return &b.loader().Container }
 
-// ModuleReady returns nil when a Module is ready on all of its nodes, and there are some; otherwise why not, by [Waiting]. The Module's own condition
-// is preferred; its numbers, which any Kernel Module Management has, do as well.
+// ModuleReady returns nil if a Module has nodes and is ready on all of them, or why not, by
+// [Waiting]. It reads the Ready condition, or the numbers that any Kernel Module Management sets.
 func ModuleReady(m *v1beta1.Module) error {
 	loader := m.Status.ModuleLoader
 	numbers := fmt.Sprintf("Module %s is ready on %d of %d nodes", m.Name, loader.AvailableNumber, loader.DesiredNumber)
@@ -178,7 +179,7 @@ func ModuleReady(m *v1beta1.Module) error {
 	}
 	switch {
 	case m.Status.ObservedGeneration != m.Generation:
-		return Waiting(ReasonProgressing, "Module %s has changed, and nobody has looked at it yet", m.Name)
+		return Waiting(ReasonProgressing, "Module %s has changed, and its operator has not looked at it yet", m.Name)
 	case ready.Status == metav1.ConditionTrue && loader.DesiredNumber > 0:
 		return nil
 	case ready.Status == metav1.ConditionTrue:
@@ -187,7 +188,7 @@ func ModuleReady(m *v1beta1.Module) error {
 	return Waiting(ready.Reason, "%s: %s", numbers, ready.Message)
 }
 
-// pluginReady is true when the device plugin, if there is one, is as ready as it can be.
+// pluginReady tells whether the device plugin, if there is one, is ready on all nodes.
 func pluginReady(m *v1beta1.Module) bool {
 	return m.Spec.DevicePlugin == nil || m.Status.DevicePlugin.AvailableNumber >= m.Status.DevicePlugin.DesiredNumber
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestAModuleHasWhatIsNamed, and nothing else is sent: a field that the author did not name may be unknown to the cluster's definition.
+// TestAModuleHasWhatIsNamed, and nothing else is sent: a field that the author did not name may be
+// unknown to the cluster's definition.
 func TestAModuleHasWhatIsNamed(t *testing.T) {
 	cases := map[string]struct {
 		given *v1beta1.Module
@@ -127,7 +128,7 @@ func TestWhenAModuleIsReady(t *testing.T) {
 		}},
 		"a condition of before": {generation: 4, given: v1beta1.ModuleStatus{
 			ObservedGeneration: 3, ModuleLoader: numbers(2, 2), Conditions: condition("True", "Loaded", "everywhere"),
-		}, then: "Progressing: Module nic has changed, and nobody has looked at it yet"},
+		}, then: "Progressing: Module nic has changed, and its operator has not looked at it yet"},
 		"a condition, no nodes": {given: v1beta1.ModuleStatus{Conditions: condition("True", "Loaded", "everywhere")}, then: "Progressing: Module nic selects no nodes"},
 		"a condition, some": {given: v1beta1.ModuleStatus{
 			ModuleLoader: numbers(1, 2), Conditions: condition("False", "SignatureRejected", "node b: the key is not known"),

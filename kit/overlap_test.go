@@ -103,8 +103,9 @@ func TestOverlapOfALargeFleet(t *testing.T) {
 	}
 }
 
-// TestNoNodeIsTwos plays fleets at random: objects come, go and choose other nodes, labels change, and whoever is refused nothing writes its Module. At
-// no time does a write give a node to a second Module, and at no time are two objects accepted that share one.
+// TestNoNodeIsTwos plays fleets at random: objects come, go and choose other nodes, labels change,
+// and whoever is refused nothing writes its Module. At no time does a write give a node to a second
+// Module, and at no time are two objects accepted that share one.
 func TestNoNodeIsTwos(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 7)) // so that it can be repeated

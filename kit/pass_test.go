@@ -30,8 +30,9 @@ func TestAnObjectThatIsGoneIsNoError(t *testing.T) {
 	}
 }
 
-// TestAPassThatFindsAllRight ends: it gets each child by its name, lists nothing beyond the object's namespace, asks the API server nothing that the
-// cache knows, and does not ask to come back.
+// TestAPassThatFindsAllRight ends: it gets each child by its name, lists nothing beyond the
+// object's namespace, asks the API server nothing that the cache knows, and does not ask to come
+// back.
 func TestAPassThatFindsAllRight(t *testing.T) {
 	r := newRig(t)
 	r.create("g")

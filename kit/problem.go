@@ -18,9 +18,9 @@ import (
 
 // Types of conditions.
 const (
-	// ConditionReady is True when the children are there, are as they should be, and do their work.
+	// ConditionReady is True when the children are as desired and do their work.
 	ConditionReady = "Ready"
-	// ConditionErrored is True when somebody has to do something about it.
+	// ConditionErrored is True when somebody has to do something.
 	ConditionErrored = "Errored"
 )
 
@@ -32,34 +32,34 @@ const (
 	ReasonNoError = "NoError"
 	// ReasonProgressing: on its way.
 	ReasonProgressing = "Progressing"
-	// ReasonNameConflict: an object of a child's name belongs to somebody else. Rename or delete one of them.
+	// ReasonNameConflict: a child's name belongs to another object. Rename or delete one of them.
 	ReasonNameConflict = "NameConflict"
 	// ReasonForbidden: the operator lacks a right. Give it to its role.
 	ReasonForbidden = "Forbidden"
 	// ReasonRefused: the API server refuses a child. Its message says why.
 	ReasonRefused = "Refused"
-	// ReasonTerminating: a child is being deleted, and is made again when it is gone.
+	// ReasonTerminating: a child is being deleted, and is created again when it is gone.
 	ReasonTerminating = "Terminating"
-	// ReasonDeleting: the object is being deleted and waits for its children to be gone.
+	// ReasonDeleting: the object is being deleted and waits for its children.
 	ReasonDeleting = "Deleting"
-	// ReasonReconcileFailed: something else went wrong, and is tried again.
+	// ReasonReconcileFailed: something else failed, and is tried again.
 	ReasonReconcileFailed = "ReconcileFailed"
-	// ReasonCRDIncompatible: a CustomResourceDefinition lacks fields that the operator writes. Install the current one.
+	// ReasonCRDIncompatible: a CustomResourceDefinition lacks a field. Install the current one.
 	ReasonCRDIncompatible = "CRDIncompatible"
-	// ReasonCRDMissing: a kind is not known to the API server. Install its CustomResourceDefinition.
+	// ReasonCRDMissing: the API server does not know a kind. Install its CustomResourceDefinition.
 	ReasonCRDMissing = "CRDMissing"
 )
 
-// retryAfter is when something is looked at again of which no watch tells.
+// retryAfter is when something is looked at again that no watch reports.
 const retryAfter = 15 * time.Second
 
-// Problem is an error that ends as a condition: Ready is False with its reason and message. A reason is a word in CamelCase that programs may rely
-// on; a message is for people, and says what to do.
+// Problem is an error that ends as a condition: Ready is False with its reason, a word in CamelCase
+// for programs, and its message, which tells people what to do.
 type Problem struct {
 	Reason, Message string
-	// Errored is true when somebody has to do something about it, and false when it passes by itself.
+	// Errored: somebody has to do something. Otherwise the problem passes by itself.
 	Errored bool
-	// RetryAfter is when to look again; zero: when something that is watched changes.
+	// RetryAfter is when to look again; zero: when something watched changes.
 	RetryAfter time.Duration
 
 	cause error
@@ -68,7 +68,7 @@ type Problem struct {
 // Error implements error.
 func (p *Problem) Error() string { return p.Reason + ": " + p.Message }
 
-// Unwrap is the error that the problem was made of, or nil.
+// Unwrap returns the error that the problem was made of, or nil.
 func (p *Problem) Unwrap() error { return p.cause }
 
 // Waiting is a problem that passes by itself.
@@ -76,13 +76,14 @@ func Waiting(reason, format string, args ...any) error {
 	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Refused is a problem that somebody has to do something about. It is not looked at again until something that is watched changes.
+// Refused is a problem that somebody has to solve. Nothing happens until something watched changes.
 func Refused(reason, format string, args ...any) error {
 	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Errored: true}
 }
 
-// ProblemOf is how an error ends as a condition, or nil for an error that says only that what was read is outdated. Errors of the API server get the
-// reason that tells what to do; any other error is a ReconcileFailed.
+// ProblemOf is how an error ends as a condition; nil if it only says that what was read is
+// outdated. Errors of the API server have reasons that tell what to do; others are a
+// ReconcileFailed.
 func ProblemOf(err error) *Problem {
 	var p *Problem
 	switch {
@@ -109,11 +110,11 @@ func ProblemOf(err error) *Problem {
 	return p
 }
 
-// unserved is true when the API server does not know the kind. One that it knew before, it answers like an object that is not there, but not in the form
-// of the API.
+// unserved tells whether the API server does not know the kind. For one that it knew before, its
+// answer is like that for a missing object, but not in the API's form.
 func unserved(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// undeclared is what the API server says of an apply with a field that the schema lacks. There is no reason in a machine's words for it.
+// undeclared is the API server's answer to a field that the schema lacks. It has no reason for it.
 const undeclared = "field not declared in schema"

@@ -67,8 +67,9 @@ func (r *rig) start(o *kit.Options) {
 	})
 }
 
-// TestAProgramRuns: with a cache, a manager and watches, an object comes to its children, drift is put right, others' namespaces are left alone, a metric
-// is there for those who may read it and goes with its object, and nothing is written when nothing changes.
+// TestAProgramRuns: with a cache, a manager and watches, an object comes to its children, drift is
+// put right, others' namespaces are left alone, a metric is there for those who may read it and
+// goes with its object, and nothing is written when nothing changes.
 func TestAProgramRuns(t *testing.T) {
 	r := newRig(t)
 	gauge := kit.NewGauge("gadget_failed", "1 if a gadget is not ready because somebody has to do something.", "namespace", "name")
@@ -152,8 +153,8 @@ func TestFlags(t *testing.T) {
 		"all":                      {args: []string{"-v=3", "--metrics-bind-address=:9000", "--health-probe-bind-address=0", "--leader-elect"}},
 		"a namespace":              {env: "devices", want: []string{"devices"}},
 		"several, with blanks":     {env: "a, b", want: []string{"a", "b"}},
-		"no name of a namespace":   {env: "a,B_", then: `WATCH_NAMESPACE: "B_" is no name of a namespace`},
-		"a comma too many":         {env: "a,", then: `WATCH_NAMESPACE: "" is no name of a namespace`},
+		"no name of a namespace":   {env: "a,B_", then: `WATCH_NAMESPACE: "B_" is not a namespace's name`},
+		"a comma too many":         {env: "a,", then: `WATCH_NAMESPACE: "" is not a namespace's name`},
 		"a flag that there is not": {args: []string{"--magic"}, then: "flag provided but not defined: -magic"},
 		"a stray word":             {args: []string{"run"}, then: `unexpected argument "run"`},
 		"no address":               {args: []string{"--metrics-bind-address=nowhere"}, then: `--metrics-bind-address: "nowhere" is neither HOST:PORT nor 0`},
@@ -194,7 +195,8 @@ func TestFlagsOfTheProgramsOwn(t *testing.T) {
 	}
 }
 
-// TestABadConfigurationEndsTheProgram, by the exit code 1, with a line that names what is wrong. The test binary plays the program.
+// TestABadConfigurationEndsTheProgram, by the exit code 1, with a line that names what is wrong.
+// The test binary plays the program.
 func TestABadConfigurationEndsTheProgram(t *testing.T) {
 	const variable = "KIT_TEST_MAIN"
 	if os.Getenv(variable) != "" {
@@ -207,7 +209,7 @@ func TestABadConfigurationEndsTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ env, then string }{
-		"no name of a namespace": {"WATCH_NAMESPACE=a,B_", `gadget-operator: WATCH_NAMESPACE: "B_" is no name of a namespace`},
+		"no name of a namespace": {"WATCH_NAMESPACE=a,B_", `gadget-operator: WATCH_NAMESPACE: "B_" is not a namespace's name`},
 		"no cluster":             {"KUBECONFIG=/nowhere", "gadget-operator: find the cluster: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +227,8 @@ func TestABadConfigurationEndsTheProgram(t *testing.T) {
 	}
 }
 
-// TestAnOutdatedDefinitionIsFound: the operator does not start when a CustomResourceDefinition lacks a field that it writes, or is not there.
+// TestAnOutdatedDefinitionIsFound: the operator does not start when a CustomResourceDefinition
+// lacks a field that it writes, or is not there.
 func TestAnOutdatedDefinitionIsFound(t *testing.T) {
 	r := newRig(t)
 	run := func(requirements ...kit.Requirement) string {
@@ -267,7 +270,8 @@ func TestAnOutdatedDefinitionIsFound(t *testing.T) {
 	}
 }
 
-// TestADefinitionThatLacksAFieldLater: an apply with a field that the schema has lost is refused by the API server, and the condition says what to do.
+// TestADefinitionThatLacksAFieldLater: an apply with a field that the schema has lost is refused by
+// the API server, and the condition says what to do.
 func TestADefinitionThatLacksAFieldLater(t *testing.T) {
 	r := newRig(t)
 	admin := r.extensions()

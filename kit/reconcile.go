@@ -15,13 +15,13 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// outdatedDelay is when a pass that read something outdated is made again. The event that tells of the change is mostly there before.
+// outdatedDelay is when a pass with outdated reads is repeated, unless an event comes earlier.
 const outdatedDelay = 200 * time.Millisecond
 
-// errStep ends a pass that has written something: the watch of what was written brings the next one.
+// errStep ends a pass that has written something: the watch of that brings the next pass.
 var errStep = errors.New("a step was taken")
 
-// Reconcile takes one step towards what the object asks for, or says in its status that there is none left.
+// Reconcile takes one step towards what the object asks for, or reports that none is left.
 func (r *Reconciler[O]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	o := r.op.New()
 	err := r.client.Get(ctx, request.NamespacedName, o)
@@ -54,7 +54,7 @@ func (r *Reconciler[O]) Reconcile(ctx context.Context, request reconcile.Request
 	return r.end(ctx, o, seen, problem)
 }
 
-// step takes one step, or finds out that there is none left. What is observed goes into seen's status.
+// step takes one step, or finds that none is left. Observations go into seen's status.
 func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 	if r.op.Check != nil {
 		if err := r.op.Check(ctx, copyOf(o)); err != nil {
@@ -84,8 +84,8 @@ func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 	return missed(r.op.Observe(ctx, seen, children))
 }
 
-// missed makes a problem of an object that the operator's own code does not find. To the kit, one that is not found is one that has just gone; but what
-// an operator looks for may never have been there, and somebody has to be told.
+// missed makes a problem of an object that the operator's code does not find. For the kit, such an
+// object has just gone; but the operator's may never have existed, and somebody has to know.
 func missed(err error) error {
 	if !apierrors.IsNotFound(err) || ProblemOf(err) != nil {
 		return err
@@ -93,15 +93,15 @@ func missed(err error) error {
 	return &Problem{Reason: ReasonReconcileFailed, Message: err.Error(), Errored: true, cause: err}
 }
 
-// leave removes the children of an object that is being deleted, the last kind first, and then the finalizer. It asks the API server: what the
-// cache does not show yet must not be left behind.
+// leave removes the children of an object that is being deleted, the last kind first, and then the
+// finalizer. It asks the API server, as a cache may not show all of them yet.
 func (r *Reconciler[O]) leave(ctx context.Context, o O) error {
 	if r.op.Finalizer == "" || !hasFinalizer(o, r.op.Finalizer) {
 		return errStep // the garbage collector does it
 	}
 	for i := len(r.op.Children) - 1; i >= 0; i-- {
 		owned, err := r.owned(ctx, r.live, o, r.op.Children[i])
-		if unserved(err) { // there is none of a kind that is not there: somebody has deleted its CustomResourceDefinition
+		if unserved(err) { // somebody deleted the CustomResourceDefinition, and all objects with it
 			continue
 		}
 		if err != nil {

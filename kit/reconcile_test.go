@@ -22,7 +22,8 @@ const (
 	patchStatus  = "patch gadgets/status"
 )
 
-// TestAPassWritesOneChild: an object comes to its children one by one, and a pass that finds nothing to do writes nothing.
+// TestAPassWritesOneChild: an object comes to its children one by one, and a pass that finds
+// nothing to do writes nothing.
 func TestAPassWritesOneChild(t *testing.T) {
 	r := newRig(t)
 	r.create("g", func(g *Gadget) { g.Spec.Account = true })
@@ -43,7 +44,8 @@ func TestAPassWritesOneChild(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotRightIsPutRight: whatever is done to the children, one write brings each back, and nothing else is touched.
+// TestWhatIsNotRightIsPutRight: whatever is done to the children, one write brings each back, and
+// nothing else is touched.
 func TestWhatIsNotRightIsPutRight(t *testing.T) {
 	cases := map[string]struct {
 		given func(r *rig)
@@ -106,7 +108,8 @@ func TestWhatIsNotRightIsPutRight(t *testing.T) {
 	}
 }
 
-// TestWhatIsSomebodyElsesIsLeftAlone: an object of a child's name that does not belong to the object is neither written nor deleted.
+// TestWhatIsSomebodyElsesIsLeftAlone: an object of a child's name that does not belong to the
+// object is neither written nor deleted.
 func TestWhatIsSomebodyElsesIsLeftAlone(t *testing.T) {
 	r := newRig(t)
 	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "g-config"}, Data: map[string]string{"size": "5"}}
@@ -176,7 +179,8 @@ func TestACheckComesBeforeAllWrites(t *testing.T) {
 	}
 }
 
-// TestRefusalsBecomeConditions: what the API server says is in the condition, with a reason that says whose matter it is.
+// TestRefusalsBecomeConditions: what the API server says is in the condition, with a reason that
+// says whose matter it is.
 func TestRefusalsBecomeConditions(t *testing.T) {
 	cases := map[string]struct {
 		given func(r *rig)

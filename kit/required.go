@@ -12,9 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Required returns what an operator requires: the kind of O with all its fields, and each kind of child with the fields that desired sets. They are
-// found by calling desired with an object that has every field of its spec set, to 1, "1" or true, and with the examples: give some where a field is
-// set for certain values only, or where such an object is refused. What goes wrong is told by [Requires], at the program's start.
+// Required returns what an operator requires: the kind of O with all fields, and each kind of child
+// with the fields that desired sets, for an object with every field of its spec set, to 1, "1" or
+// true, and for the examples: give some if a field is set for certain values only, or if desired
+// refuses such an object. [Requires] reports errors, at the program's start.
 func Required[O Object](desired func(O) ([]client.Object, error), examples ...O) []Requirement {
 	o, _ := reflect.New(reflect.TypeFor[O]().Elem()).Interface().(O)
 	own := Requirement{Object: copyOf(o)}
@@ -59,7 +60,7 @@ func require(requirements *[]Requirement, child client.Object) error {
 	return nil
 }
 
-// written lists the fields that have a value, by their paths; lists are passed through.
+// written lists the paths of fields that have a value, through lists.
 func written(path string, value any) []string {
 	switch value := value.(type) {
 	case nil:
@@ -85,7 +86,7 @@ func written(path string, value any) []string {
 	return []string{path}
 }
 
-// fill sets everything in a value. Types that contain themselves are not followed a second time.
+// fill sets everything in a value, in types that contain themselves once.
 func fill(v reflect.Value, within []reflect.Type) {
 	if !v.IsValid() || !v.CanSet() || slices.Contains(within, v.Type()) {
 		return

@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestWhatIsWrittenIsRequired: the fields follow from what Desired sets, branches that an example shows included.
+// TestWhatIsWrittenIsRequired: the fields follow from what Desired sets, branches that an example
+// shows included.
 func TestWhatIsWrittenIsRequired(t *testing.T) {
 	desired := func(g *Gadget) ([]client.Object, error) {
 		m := kit.NewModule(g.Name).Selector(g.Spec.Selector).KernelModule("k").Mapping(kit.Regexp("^.+$"), g.Spec.Image)
@@ -68,7 +69,8 @@ func TestWhatIsWrittenIsRequired(t *testing.T) {
 	}
 }
 
-// TestRefusedExamplesAreTold at the program's start, and not before: Required is called where a variable is made.
+// TestRefusedExamplesAreTold at the program's start, and not before: Required is called where a
+// variable is made.
 func TestRefusedExamplesAreTold(t *testing.T) {
 	refuse := func(g *Gadget) ([]client.Object, error) {
 		if g.Spec.Size != "large" {

@@ -22,19 +22,21 @@ import (
 type Requirement struct {
 	// Object is an empty object of the kind.
 	Object client.Object
-	// Fields that are written, as in "spec.selector" or "spec.moduleLoader.container.kernelMappings.regexp": lists are passed through. Without any,
-	// all that the Go type has below spec and status; an empty list, which is not nil, is none of them. [Required] finds out which they are.
+	// Fields that are written, through lists, such as
+	// "spec.moduleLoader.container.kernelMappings.regexp". nil: all that the Go type has in spec and
+	// status. [Required] finds them.
 	Fields []string
-	// err is why they could not be found out.
+	// err is why Required could not find them.
 	err error
 }
 
-// ErrOutdated is in an error of [Requires] about a definition that lacks fields.
+// ErrOutdated matches an error of [Requires] about a definition that lacks fields.
 var ErrOutdated = errors.New("install the current one (make install)")
 
-// Requires returns an error if the API server does not serve a kind, or serves it by a CustomResourceDefinition that lacks a field: what is written to
-// such a field is lost without a word. The error names the definition, the fields, and what to do. live reads from the API server, which takes the
-// right to get these CustomResourceDefinitions. Every error that is found is in the one that is returned.
+// Requires returns an error if the API server does not serve a kind, or if its
+// CustomResourceDefinition lacks a field: what is written there is lost silently. The error names
+// all such definitions and fields, and what to do. live reads from the API server, and needs the
+// right to get these definitions.
 func Requires(ctx context.Context, live client.Reader, scheme *runtime.Scheme, mapper meta.RESTMapper, requirements ...Requirement) error {
 	var errs []error
 	for _, r := range requirements {
@@ -64,7 +66,7 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 	name := mapping.Resource.GroupResource().String()
 	err = live.Get(ctx, client.ObjectKey{Name: name}, crd)
 	if apierrors.IsNotFound(err) {
-		return nil // an aggregated API server's, which knows its own fields
+		return nil // an aggregated API server knows its fields
 	}
 	if err != nil {
 		return fmt.Errorf("read the CustomResourceDefinition %s: %w", name, err)
@@ -85,7 +87,7 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 	return nil
 }
 
-// serves reports whether a version of a definition has a field. Below what is kept although the schema does not know it, everything is there.
+// serves tells whether a version of a definition has a field, or keeps unknown ones.
 func serves(crd *apiextensionsv1.CustomResourceDefinition, version, field string) bool {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
 	if i < 0 || crd.Spec.Versions[i].Schema == nil || crd.Spec.Versions[i].Schema.OpenAPIV3Schema == nil {
@@ -123,8 +125,8 @@ func fieldsOf(t reflect.Type) []string {
 	return slices.Compact(fields)
 }
 
-// below lists the fields of a type, the type's own path in front. Types with a JSON form of their own have none, and neither have those that contain
-// themselves a second time.
+// below lists the path of a type and of its fields, but not into types with a JSON form of their
+// own, nor a second time into types that contain themselves.
 func below(path string, t reflect.Type, within []reflect.Type) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

@@ -31,8 +31,8 @@ const operatorName = "gadget-operator"
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// rig is a namespace of a real API server, and an operator of Gadgets under a role of its own, of which each pass is made by hand. Its reads are never
-// outdated, unless a test makes them so.
+// rig is a namespace of a real API server, and an operator of Gadgets under a role of its own, of
+// which each pass is made by hand. Its reads are never outdated, unless a test makes them so.
 type rig struct {
 	*testing.T
 	env       *env.Env

@@ -35,8 +35,8 @@ func (r *Reconciler[O]) blank(o O) (O, error) {
 	return seen, nil
 }
 
-// report writes the status, if it has changed, and tells of a change of conditions by an event. seen has what was observed. Of the status before,
-// only times are taken, of what has not changed since.
+// report writes seen's status, if it has changed, and sends an event if a condition has. From the
+// status before, it takes only the times of unchanged conditions.
 func (r *Reconciler[O]) report(ctx context.Context, o, seen O, problem *Problem) error {
 	before := *o.Conditions()
 	conditions := seen.Conditions()
@@ -72,7 +72,7 @@ func (r *Reconciler[O]) report(ctx context.Context, o, seen O, problem *Problem)
 func conditionsOf(problem *Problem) []metav1.Condition {
 	if problem == nil {
 		return []metav1.Condition{
-			{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReconciled, Message: "Everything is there and as it should be"},
+			{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReconciled, Message: "Everything exists and is ready"},
 			{Type: ConditionErrored, Status: metav1.ConditionFalse, Reason: ReasonNoError},
 		}
 	}
@@ -86,8 +86,8 @@ func conditionsOf(problem *Problem) []metav1.Condition {
 	}
 }
 
-// writeStatus applies the status, of the version that was read only: an outdated one is neither written nor told of. What others have put into it is
-// taken out, for the status is nobody else's.
+// writeStatus applies the status, unless the object has changed since it was read. It removes what
+// others have put into the status.
 func (r *Reconciler[O]) writeStatus(ctx context.Context, o O, want any) error {
 	kind, err := apiutil.GVKForObject(o, r.client.Scheme())
 	if err != nil {
@@ -125,7 +125,7 @@ func statusOf(o client.Object) (any, error) {
 	return map[string]any{}, nil
 }
 
-// tell sends one event about what has changed: two conditions say the same from two sides. It is a warning when somebody has to do something.
+// tell sends one event for a change of both conditions: a warning if somebody has to do something.
 func (r *Reconciler[O]) tell(o O, before, after []metav1.Condition) {
 	if r.events == nil {
 		return
@@ -141,7 +141,7 @@ func (r *Reconciler[O]) tell(o O, before, after []metav1.Condition) {
 			continue
 		}
 		reason, message := c.Reason, c.Message
-		if c.Type == ConditionErrored { // Ready says it, in any case
+		if c.Type == ConditionErrored { // Ready says it, too
 			ready := meta.FindStatusCondition(after, ConditionReady)
 			reason, message = ready.Reason, ready.Message
 		}

@@ -16,18 +16,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Workspace is a custom resource in which an operator remembers what it has begun. It belongs to an object, has its namespace and name, and no
-// reconciler. Nobody but [Once] writes it. It is no place for what can be observed: that is read again each time, and shown in a status.
+// Workspace is a custom resource in which [Once] remembers what it has begun. It belongs to an
+// object, has its namespace and name, and no reconciler, and nothing in it can be observed
+// elsewhere.
 type Workspace interface {
 	client.Object
-	// Pending is where the nonces of effects are that have been begun and may have happened, by effect: a pointer to a map in the spec.
+	// Pending points to a map in the spec: nonces by effects that may have happened.
 	Pending() *map[string]string
-	// Done is where the nonces of effects are that have happened, by effect: a pointer to a map in the spec.
+	// Done points to a map in the spec: nonces by effects that have happened.
 	Done() *map[string]string
 }
 
-// Direct is a client without a cache, for workspaces. A manager's own client would begin to watch every workspace after the first write, so as to know
-// when its cache has seen it.
+// Direct is a client without a cache, for workspaces. A manager's client would watch all of them,
+// to know when its cache has seen a write.
 func Direct(mgr manager.Manager) (client.Client, error) {
 	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -36,18 +37,18 @@ func Direct(mgr manager.Manager) (client.Client, error) {
 	return c, nil
 }
 
-// Once makes something outside of the cluster happen exactly once for an object, whenever the process dies, if the other side takes two requests with
-// one nonce for one. Each time it is called, it
+// Once makes something outside of the cluster happen exactly once for an object, whenever the
+// process dies, if the other side takes two requests with one nonce for one. Each call
 //
-//   - reads the workspace from the API server, not from a cache, and returns nil if the effect has happened;
-//   - writes a nonce into it, unless there is one: then somebody began and did not get to the end;
+//   - reads the workspace from the API server, and returns nil if the effect has happened;
+//   - writes a nonce into it, unless an earlier call that did not finish did;
 //   - calls do with the nonce;
-//   - writes that it has happened, and takes the nonce away, in one step.
+//   - writes that the effect has happened, and removes the nonce, in one step.
 //
-// effect names what happens: what may happen again, with another address say, needs another name. One in the form SERIES/NAME follows those of its
-// series: the workspace remembers the last one that has happened, and none before it, so that it does not grow.
-// c writes without a cache, see [Direct]; live reads from the API server. empty is an empty workspace. Errors of do are
-// returned, and the next call takes the same nonce. A conflict means that somebody else has written the workspace: try again.
+// effect names what happens: an effect with other data needs another name. Of effects SERIES/NAME,
+// the workspace remembers only the last of a series, so that it does not grow. c writes without a
+// cache, see [Direct]; live reads from the API server. empty is an empty workspace. After an error
+// of do, which is returned, the next call uses the same nonce. After a conflict, try again.
 func Once(ctx context.Context, c client.Client, live client.Reader, owner client.Object, empty Workspace, effect string, do func(ctx context.Context, nonce string) error) error {
 	w, err := begin(ctx, c, live, owner, empty, effect)
 	if err != nil {
@@ -67,7 +68,7 @@ func Once(ctx context.Context, c client.Client, live client.Reader, owner client
 	})
 }
 
-// begin returns the workspace, in which the effect is done or has a nonce.
+// begin returns the workspace with the effect done or pending.
 func begin(ctx context.Context, c client.Client, live client.Reader, owner client.Object, w Workspace, effect string) (Workspace, error) {
 	nonce := string(uuid.NewUUID())
 	w = copyOf(w)
@@ -90,7 +91,7 @@ func begin(ctx context.Context, c client.Client, live client.Reader, owner clien
 	case !metav1.IsControlledBy(w, owner):
 		return nil, &Problem{
 			Reason: ReasonNameConflict, Errored: true, RetryAfter: retryAfter,
-			Message: fmt.Sprintf("The workspace %T %s belongs to somebody else, and is left alone: delete or rename one of them", w, w.GetName()),
+			Message: fmt.Sprintf("Workspace %T %s does not belong to %s: delete or rename one of them", w, w.GetName(), owner.GetName()),
 		}
 	}
 	_, done := (*w.Done())[effect]
@@ -104,7 +105,7 @@ func begin(ctx context.Context, c client.Client, live client.Reader, owner clien
 	})
 }
 
-// change writes the workspace only as it was read.
+// change writes the workspace if nobody else has since it was read.
 func change(ctx context.Context, c client.Client, w Workspace, f func()) error {
 	before := copyOf(w)
 	f()
@@ -114,7 +115,7 @@ func change(ctx context.Context, c client.Client, w Workspace, f func()) error {
 	return nil
 }
 
-// supersede forgets the effects of the series that an effect is of.
+// supersede forgets the effects of an effect's series.
 func supersede(notes map[string]string, effect string) {
 	series, _, found := strings.Cut(effect, "/")
 	if !found {

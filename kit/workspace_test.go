@@ -29,12 +29,14 @@ func (l *launcher) launch(nonce string) {
 
 func (r *rig) workspace() *GadgetWorkspace { return get(r, "g", &GadgetWorkspace{}) }
 
-// TestAnEffectHappensOnce: the process is killed after each step, before what it has done is noted; there is one effect in the end, and no nonce is left.
+// TestAnEffectHappensOnce: the process is killed after each step, before what it has done is noted;
+// there is one effect in the end, and no nonce is left.
 func TestAnEffectHappensOnce(t *testing.T) {
 	r := newRig(t)
 	g := r.create("g")
 	outside := &launcher{effects: map[string]bool{}}
-	// The first life dies when the nonce is written, the second one after the request, the third one when it is noted that it has happened.
+	// The first life dies when the nonce is written, the second one after the request, the third one
+	// when it is noted that it has happened.
 	for life, dies := range []int{1, 1, 2, 0} {
 		step := func() error {
 			if dies--; dies == 0 {
@@ -96,7 +98,8 @@ func TestANonceIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestWorkspacesAreReadFromTheAPIServer: a cache that shows nothing of it changes nothing, for it is not asked.
+// TestWorkspacesAreReadFromTheAPIServer: a cache that shows nothing of it changes nothing, for it
+// is not asked.
 func TestWorkspacesAreReadFromTheAPIServer(t *testing.T) {
 	r := newRig(t)
 	g := r.create("g")

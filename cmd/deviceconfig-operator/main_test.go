@@ -31,7 +31,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		status int
 		says   string
 	}{
-		"a namespace that is none":      {nil, "WATCH_NAMESPACE=default,My_Namespace", 1, `WATCH_NAMESPACE: "My_Namespace" is no name of a namespace`},
+		"a namespace that is none":      {nil, "WATCH_NAMESPACE=default,My_Namespace", 1, `WATCH_NAMESPACE: "My_Namespace" is not a namespace's name`},
 		"an empty name in the list":     {nil, "WATCH_NAMESPACE=a,,b", 1, `WATCH_NAMESPACE: ""`},
 		"a flag that there is not":      {[]string{"--metrics-addr=:1"}, "", 1, "metrics-addr"},
 		"an address without a port":     {[]string{"--health-probe-bind-address=8081"}, "", 1, "--health-probe-bind-address"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-kcall makes one kernel call for the agent, see package kcall. The agent could start
-// itself, but a program with an API client takes longer to start than most loads.
+// Command drover-kcall makes one kernel call for the agent, see package kcall. The agent could
+// start itself, but a program with an API client takes longer to start than most loads.
 package main
 
 import (

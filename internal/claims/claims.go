@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims tells where pods hold devices of a DRA driver. It is pure: it reads ResourceClaims that it is given.
+// Package claims tells where pods hold devices of a DRA driver, by the ResourceClaims that it is
+// given.
 package claims
 
 import (
@@ -12,9 +13,9 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Holds reports whether a claim has devices of one of the drivers and a pod that it is kept for. The kubelet takes back
-// what it prepared before it says that a pod has ended, and only then is the pod taken off the claim: a claim without pods
-// is prepared nowhere.
+// Holds reports whether a claim has devices of one of the drivers and is reserved for a pod. The
+// kubelet unprepares devices before it says that a pod has ended, and only then is the pod taken
+// off the claim.
 func Holds(claim *resourcev1.ResourceClaim, drivers ...string) bool {
 	if claim.Status.Allocation == nil || len(claim.Status.ReservedFor) == 0 {
 		return false
@@ -24,8 +25,8 @@ func Holds(claim *resourcev1.ResourceClaim, drivers ...string) bool {
 	})
 }
 
-// On are the claims that may be prepared on the node, as namespace/name in order. One that was given devices which every
-// node reaches may be prepared on any.
+// On are the claims that may be prepared on the node, as namespace/name in order: also those with
+// devices that every node reaches.
 func On(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
 	var names []string
 	for i := range held {
@@ -37,7 +38,8 @@ func On(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
 	return names
 }
 
-// Pods are those that the claims which may be prepared on the node are kept for, as namespace/name in order. They may be on other nodes.
+// Pods are those for which the claims of On are reserved, as namespace/name in order. They may be
+// on other nodes.
 func Pods(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
 	var names []string
 	for i := range held {

@@ -16,13 +16,11 @@ import (
 )
 
 const (
-	// NameLabel on what a hub makes for a ManagedClusterModule, and on a spoke's Module. Same key as
-	// upstream.
+	// NameLabel on what a hub makes for a ManagedClusterModule. Same key as upstream.
 	NameLabel = "kmm.node.kubernetes.io/managedclustermodule.name"
 	// RevisionAnnotation on a spoke's Module is a hash of what the hub sent.
 	RevisionAnnotation = "drover.dev/hub-revision"
-	// DeclarationAnnotation is a hash of what was asked for, whatever kernels there are: see
-	// [Makings].
+	// DeclarationAnnotation is a hash of what was asked for, whatever the kernels: see [Makings].
 	DeclarationAnnotation = "drover.dev/hub-declaration"
 	// HubAnnotation on a spoke's Module is HUB/TRANSPORT/CLUSTER: two hubs may send to one cluster,
 	// and one hub may know a cluster by two names.

@@ -103,8 +103,7 @@ func policyOf(spec *hubv1beta1.ClusterRollout) rollout.Policy {
 	return p
 }
 
-// sort puts each cluster into the first wave that selects it, or into a last one, without empty
-// waves.
+// sort puts each cluster into the first wave that selects it, or a last one, without empty waves.
 func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, names []string) {
 	all := make([][]Cluster, len(waves)+1)
 	for i := range clusters {

@@ -26,8 +26,7 @@ const (
 // MaxClaim is how many bytes the value of a claim may have (ClusterClaim's schema).
 const MaxClaim = 1024
 
-// MaxPlatforms bounds a cluster's platforms, and how many may be new in an hour: each may be a
-// build.
+// MaxPlatforms bounds a cluster's platforms, and the new ones of an hour: each may be a build.
 const MaxPlatforms = 64
 
 // defaultArchitecture is that of kernels in upstream's claim.

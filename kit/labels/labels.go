@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package labels names the labels that Drover puts on nodes, for pods that may run only where a kernel module is ready, and for whoever reads nodes.
-// They are the same as upstream Kernel Module Management's.
+// Package labels has the labels that Drover puts on nodes, for pods that need a ready kernel
+// module, and for readers of nodes. They are those of upstream Kernel Module Management.
 package labels
 
 import (
+	"maps"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
@@ -21,16 +23,14 @@ func VersionReady(namespace, module string) string {
 	return v1beta1.VersionReadyLabel(namespace, module)
 }
 
-// WhereReady selects the nodes where the kernel module of a Module is ready and that have other labels, too: a nodeSelector for a pod.
+// WhereReady is a nodeSelector for nodes with a ready kernel module and the other labels.
 func WhereReady(namespace, module string, other map[string]string) map[string]string {
 	selector := map[string]string{Ready(namespace, module): ""}
-	for name, value := range other {
-		selector[name] = value
-	}
+	maps.Copy(selector, other)
 	return selector
 }
 
-// IsReady reports whether a node with these labels says that the kernel module of a Module is ready.
+// IsReady tells whether a node has the label that a Module's kernel module is ready.
 func IsReady(node map[string]string, namespace, module string) bool {
 	_, found := node[Ready(namespace, module)]
 	return found

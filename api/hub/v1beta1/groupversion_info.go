@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1beta1 is the wire format of hub.kmm.sigs.x-k8s.io/v1beta1: Modules for many clusters, with upstream's fields and what Drover adds.
+// Package v1beta1 is the wire format of hub.kmm.sigs.x-k8s.io/v1beta1: Modules for many clusters,
+// with upstream's fields and Drover's.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hub.kmm.sigs.x-k8s.io

@@ -9,8 +9,9 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// ManagedClusterModule asks for a Module on each of the clusters that it selects, the spokes. Its images are built and signed on the hub, once for each
-// kernel of all spokes, and a spoke gets its Module when all images for its kernels are there.
+// ManagedClusterModule asks for a Module on each cluster that it selects, the spokes. The hub
+// builds and signs the images, once for each kernel of all spokes, and a spoke gets its Module when
+// all images for its kernels exist.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,8 +43,8 @@ type ManagedClusterModuleList struct {
 
 // ManagedClusterModuleSpec is what is asked for.
 type ManagedClusterModuleSpec struct {
-	// moduleSpec is the Module's spec on each spoke. What it says of builds and signatures is done on the hub, with Secrets and ConfigMaps of the hub's
-	// operator's namespace, and does not reach a spoke.
+	// moduleSpec is the Module's spec on each spoke. Builds and signatures are done on the hub, with
+	// Secrets and ConfigMaps of the namespace of the hub's operator, and do not reach a spoke.
 	// +optional
 	ModuleSpec v1beta1.ModuleSpec `json:"moduleSpec,omitempty"`
 
@@ -51,44 +52,48 @@ type ManagedClusterModuleSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	SpokeNamespace string `json:"spokeNamespace"`
 
-	// selector chooses clusters by the labels of their ManagedCluster, or of the Secret that stands for them; all must match.
+	// selector chooses clusters by the labels of their ManagedCluster, or of the Secret with their
+	// kubeconfig; all must match.
 	Selector map[string]string `json:"selector"`
 
-	// rollout says in which order clusters get a change. Unset: all at once.
+	// rollout sets the order in which clusters get a change. Unset: all at once.
 	// +optional
 	Rollout *ClusterRollout `json:"rollout,omitempty"`
 }
 
-// ClusterRollout says in which order clusters get what is new, their first Module included. Nothing reaches a wave before all clusters of the one before
-// have it, are Ready with it, and have been for the soak time. On each cluster, moduleSpec.rollout says how it reaches the nodes.
+// ClusterRollout sets the order in which clusters get a change, their first Module included. A wave
+// begins when all clusters of the one before are Ready with the change, and have been for the soak
+// time. On each cluster, moduleSpec.rollout sets the order of nodes.
 type ClusterRollout struct {
-	// waves in their order. The first one's clusters are the canaries. What no wave selects comes after all of them.
+	// waves in their order. The first wave's clusters are the canaries. Clusters that no wave selects
+	// come last.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Waves []Wave `json:"waves,omitempty"`
 
-	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least one), may be changing or failed at a time. Unset:
-	// all of the wave. It also limits how many clusters may lose the Module at a time once they are no longer selected. If more of them do, they keep it until
-	// the annotation drover.dev/confirm-deselection confirms it.
+	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least
+	// one), may be changing or failed at a time. Unset: all of the wave. It also limits how many
+	// clusters that are no longer selected may lose the Module at a time. If there are more, they keep
+	// it until the annotation drover.dev/confirm-deselection confirms it.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 100000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 to 100000, or a percentage from 1% to 100%"
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 
-	// soak is how long a cluster must be Ready with what is new until it counts.
+	// soak is how long a cluster must be Ready with a change until it counts.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=duration
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// pauseOnFailure stops the rollout as long as one cluster has failed with what is new. Default true.
+	// pauseOnFailure stops the rollout while a cluster has failed with the change. Default true.
 	// +optional
 	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
 
-	// paused: no further cluster is changed.
+	// paused: no further cluster gets the change.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }
@@ -100,7 +105,7 @@ type Wave struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// selector chooses clusters by label, of those that no wave before has; all labels must match.
+	// selector chooses clusters by label, except those of earlier waves; all labels must match.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16
 	Selector map[string]string `json:"selector"`
@@ -112,19 +117,19 @@ type ManagedClusterModuleStatus struct {
 	// +optional
 	NumberDesired int32 `json:"numberDesired,omitempty"`
 
-	// numberApplied is the number of clusters that have it.
+	// numberApplied is the number of clusters that have the Module.
 	// +optional
 	NumberApplied int32 `json:"numberApplied,omitempty"`
 
-	// numberDegraded is the number of clusters that it could not be applied to.
+	// numberDegraded is the number of clusters that refuse the Module.
 	// +optional
 	NumberDegraded int32 `json:"numberDegraded,omitempty"`
 
-	// numberReady is the number of clusters on which it is Ready as it is here.
+	// numberReady is the number of clusters on which the Module is Ready as specified here.
 	// +optional
 	NumberReady int32 `json:"numberReady,omitempty"`
 
-	// observedGeneration is the generation that this status is about.
+	// observedGeneration is the generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -134,16 +139,17 @@ type ManagedClusterModuleStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// moduleLoader counts nodes of all clusters together, as far as they tell.
+	// moduleLoader counts the nodes of all clusters together, as far as they report them.
 	// +optional
 	ModuleLoader v1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
 
-	// wave is the name of the first wave that is not Ready with what is wanted. Empty when all are, or without rollout.
+	// wave is the first wave that is not Ready with what is wanted. Empty if all are, or without
+	// rollout.
 	// +optional
 	Wave string `json:"wave,omitempty"`
 
-	// clusters are how the selected ones stand: first those that are not Ready, the worst of them first, then the others by name. Of more than 256, the rest
-	// is left out.
+	// clusters are the selected clusters: first those that are not Ready, the worst first, then the
+	// others by name; at most 256.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -156,7 +162,7 @@ type ClusterStatus struct {
 	// name of the cluster.
 	Name string `json:"name"`
 
-	// ready: the Module is Ready there as it is here.
+	// ready: the Module is Ready there as specified here.
 	Ready bool `json:"ready"`
 
 	// desiredNumber is the number of nodes that should have the kernel module, as the cluster reports it.
@@ -167,11 +173,11 @@ type ClusterStatus struct {
 	// +optional
 	AvailableNumber int32 `json:"availableNumber,omitempty"`
 
-	// reason why it is not Ready, one of those of a Module's conditions.
+	// reason why the Module is not Ready, one of a Module's reasons.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says what is wrong, and on which node. Of the ten worst clusters alone.
+	// message says what is wrong, and on which node, for the ten worst clusters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -25,8 +25,7 @@ const (
 	prefix, suffix = "drover-", ".conf"
 	// unfinished ends the name of a file that is being written: modprobe reads only .conf.
 	unfinished = ".new"
-	// header begins every file of ours.
-	header = "# Drover (drover.dev) wrote this file and removes it when the Module leaves this node. Module: "
+	header     = "# Drover (drover.dev) wrote this file and removes it when the Module leaves this node. Module: "
 	// maxSize bounds what is read of a file, in bytes; ours are smaller.
 	maxSize = 64 << 10
 )
@@ -157,7 +156,6 @@ func read(root *os.Root, file string) (content []byte, ours bool, err error) {
 	return content, bytes.HasPrefix(content, []byte(header)), nil
 }
 
-// fileOf is the name of an owner's file.
 func fileOf(owner string) (string, error) {
 	ns, n, ok := strings.Cut(owner, "/")
 	if !ok || !namespace.MatchString(ns) || !name.MatchString(n) {

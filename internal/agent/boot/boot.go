@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boot loads at boot while the API server is away, and lets only one of a node's two agents
-// work at a time.
+// Package boot loads at boot while the API server is away. Of a node's two agents, one works at a
+// time.
 //
 // The DaemonSet's pod starts only after the kubelet has reached the API server, a static pod at
-// once. So, by option, the DaemonSet's agent writes a static pod whose agent works from the record.
-// They share:
+// once. So, by option, the DaemonSet's agent writes a static pod, which works from the record. They
+// share:
 //
 //	agent.lock         locked by the agent that works
 //	agent.lock.wanted  locked by one that waits for it: the static pod's agent then gives way, after its step
 //	boot.json          exists while the static pod is wanted; without it, that loads nothing and removes itself
 //
-// boot.json lets the option be turned off: then, the DaemonSet's agent cannot write manifests any
-// more.
+// boot.json turns the option off: by then, the DaemonSet's agent cannot write manifests.
 package boot
 
 import (
@@ -37,7 +36,6 @@ const (
 	wantedPoll = 100 * time.Millisecond
 )
 
-// consent is the content of boot.json.
 type consent struct {
 	// Manifests is the directory on the host with the static pod's manifest.
 	Manifests string `json:"manifests"`
@@ -80,12 +78,10 @@ func wanted(stateDir string) (bool, error) {
 
 // Options are what the static pod's agent needs.
 type Options struct {
-	// StateDir is the state directory.
 	StateDir string
 	// ManifestDir is the kubelet's staticPodPath, as the agent sees it.
 	ManifestDir string
-	// Work works from the record until that is done or ctx ends.
-	Work func(ctx context.Context) error
+	Work        func(ctx context.Context) error
 	// Stopped records that the agent was told to stop: an orderly end of the node may follow.
 	Stopped func() error
 	// Clock is the real one unless set.
@@ -134,7 +130,6 @@ func (o Options) workAlone(ctx context.Context) error {
 	return errors.Join(err, lock.Release())
 }
 
-// watch returns when another agent waits, or ctx ends.
 func (o Options) watch(ctx context.Context, lock *Lock) {
 	ticker := o.Clock.NewTicker(wantedPoll)
 	defer ticker.Stop()
@@ -156,8 +151,7 @@ func (o Options) watch(ctx context.Context, lock *Lock) {
 	}
 }
 
-// sleep returns when ctx ends. It removes the manifest of a static pod that is no longer wanted;
-// then the kubelet ends it.
+// sleep returns when ctx ends. It removes the manifest of a static pod that is no longer wanted.
 func (o Options) sleep(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	ticker := o.Clock.NewTicker(consentPoll)

@@ -20,8 +20,7 @@ import (
 const (
 	lockFile   = "agent.lock"
 	wantedFile = "agent.lock.wanted"
-	// lockPoll is how often a lock is tried.
-	lockPoll = 50 * time.Millisecond
+	lockPoll   = 50 * time.Millisecond
 	// progress is how often an agent that waits logs that.
 	progress = 5 * time.Second
 )
@@ -32,8 +31,7 @@ type Lock struct {
 	file *os.File
 }
 
-// Take tells the lock's holder that it is wanted, and waits for it. role says, in the file, who has
-// it.
+// Take waits for the lock and tells its holder so. role says in the file who has it.
 func Take(ctx context.Context, dir, role string, clk clock.WithTicker) (*Lock, error) {
 	wanted, err := waitFor(ctx, filepath.Join(dir, wantedFile), role, clk)
 	if err != nil {
@@ -100,8 +98,7 @@ func waitFor(ctx context.Context, name, role string, clk clock.WithTicker) (*os.
 	}
 }
 
-// try takes a lock, or returns nil if it is taken. It removes what has the file's name and is not a
-// file.
+// try takes a lock, or returns nil if it is taken. It removes what is there and not a file.
 func try(name string, how int, role string) (*os.File, error) {
 	file, err := open(name)
 	if err != nil {
@@ -147,7 +144,6 @@ func wrap(err error) error {
 	return nil
 }
 
-// holder is what a lock's holder wrote into it.
 func holder(name string) string {
 	file, err := open(name)
 	if err != nil {

@@ -30,8 +30,7 @@ const (
 	// mark is the file's first line. A file without it is not ours.
 	mark = "# Written by drover-agent, which rewrites and removes it: what is changed here is lost. A file without this line is left alone.\n"
 	// nodeCritical is the priority of system-node-critical, which nobody fills in for static pods.
-	nodeCritical = int32(2000001000)
-	// manifestsVolume is the kubelet's staticPodPath in the pod.
+	nodeCritical    = int32(2000001000)
 	manifestsVolume = "boot-manifests"
 	// Volumes of the DaemonSet.
 	stateVolume, firmwareVolume, podsVolume, logsVolume = "state", "firmware", "pods", "pod-logs"
@@ -40,18 +39,14 @@ const (
 // PodOptions describe the static pod. Paths are the agent's, if not said otherwise.
 type PodOptions struct {
 	NodeName string
-	// Image of the agent.
-	Image string
-	// HostRoot is where the host is mounted.
+	Image    string
 	HostRoot string
 	// StateDir is the state directory, StatePath its path on the host.
 	StateDir, StatePath string
-	// FirmwareDir on the host.
-	FirmwareDir string
+	FirmwareDir         string
 	// ManifestDir is the kubelet's staticPodPath, below HostRoot.
 	ManifestDir string
-	// Args are further arguments.
-	Args []string
+	Args        []string
 }
 
 // Render makes the static pod's file from the DaemonSet: with its user, capabilities and mounts,
@@ -86,7 +81,6 @@ func Render(o PodOptions) ([]byte, error) {
 	return append([]byte(mark), data...), nil
 }
 
-// complete turns the DaemonSet's pod into the static one.
 func (o PodOptions) complete(spec *corev1.PodSpec) {
 	no, priority, directory := false, nodeCritical, corev1.HostPathDirectory
 	spec.ServiceAccountName, spec.AutomountServiceAccountToken = "", &no
@@ -154,7 +148,6 @@ func withdraw(dir string) (bool, error) {
 	return true, statefile.Remove(dir, ManifestFile)
 }
 
-// read returns our manifest.
 func read(dir string) ([]byte, error) {
 	const limit = 1 << 20
 	root, err := os.OpenRoot(dir)

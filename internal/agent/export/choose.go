@@ -17,7 +17,6 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// mostNamed is how many kernels or modules a message names.
 const mostNamed = 10
 
 const modulesDir = "lib/modules"
@@ -25,7 +24,6 @@ const modulesDir = "lib/modules"
 // usualDirs are where images have their lib/modules, for messages.
 var usualDirs = []string{"", "opt", "usr"}
 
-// choose returns the files to copy, sorted by their path in the tree.
 func choose(ctx context.Context, img image, o Options) ([]file, error) {
 	dir, err := kernelDir(img, o)
 	if err != nil {
@@ -53,8 +51,8 @@ func choose(ctx context.Context, img image, o Options) ([]file, error) {
 
 // check finds names that the output's format does not allow, and too many of them.
 func check(files []file, limit int) error {
-	if len(files) > limit {
-		return tooMany(firstOf(files), limit)
+	if len(files) > max(limit, 0) {
+		return tooMany(path.Dir(files[0].from), limit)
 	}
 	for _, f := range files {
 		if err := manifest.ValidPath(f.to); err != nil {
@@ -64,15 +62,7 @@ func check(files []file, limit int) error {
 	return nil
 }
 
-func firstOf(files []file) string {
-	if len(files) == 0 {
-		return ""
-	}
-	return path.Dir(files[0].from)
-}
-
-// kernelDir finds the kernel's directory in the image: its exact name first, then without and with
-// a trailing "+".
+// kernelDir finds the kernel's directory in the image, its name with or without a trailing "+".
 func kernelDir(img image, o Options) (string, error) {
 	if o.Kernel == "" || strings.ContainsRune(o.Kernel, '/') || strings.HasPrefix(o.Kernel, ".") {
 		return "", fmt.Errorf("kernel version %q is not a directory name", o.Kernel)
@@ -157,7 +147,6 @@ func unreadableBelow(dir string, err error) error {
 	}
 }
 
-// firmwareFiles are all files below the firmware path.
 func firmwareFiles(ctx context.Context, img image, o Options) ([]file, error) {
 	if o.FirmwarePath == "" {
 		return nil, nil

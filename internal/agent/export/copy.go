@@ -14,13 +14,11 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
 
-// file is one file to copy.
 type file struct {
 	// from is the path in the image, to the path in the tree.
 	from, to string
 }
 
-// copier copies files from the image to the output and counts.
 type copier struct {
 	image     image
 	out       *os.Root

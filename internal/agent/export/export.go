@@ -134,8 +134,7 @@ func publish(out *os.Root, name string, v any) error {
 	return nil
 }
 
-// create makes a file that the agent can read whatever the umask: the agent is root, but obeys
-// permission bits.
+// create makes a file that the agent, which obeys permission bits, can read whatever the umask.
 func create(out *os.Root, name string) (*os.File, error) {
 	f, err := out.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -147,7 +146,6 @@ func create(out *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// unreadable explains an error about a path in the image.
 func unreadable(name string, err error) error {
 	var failure *manifest.Failure
 	switch {

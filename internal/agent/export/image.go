@@ -17,14 +17,12 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 )
 
-// image is the mounted image. Links are followed as long as they stay in it. Absolute links never
-// do.
+// image is the mounted image. Only relative links that stay in it are followed.
 type image struct{ root *os.Root }
 
 // clean makes a path of a Module's spec ("/opt", "opt/", "/") relative.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
-// within joins paths in the image.
 func within(elem ...string) string {
 	if p := path.Join(elem...); p != "" {
 		return p
@@ -32,7 +30,6 @@ func within(elem ...string) string {
 	return "."
 }
 
-// open opens a regular file.
 func (i image) open(name string) (*os.File, error) {
 	// O_NONBLOCK: do not wait for a pipe's writer.
 	f, err := i.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -99,8 +96,7 @@ func (i image) isFile(name string, e fs.DirEntry) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// files returns the paths in the image of all files below dir. It looks at no more than limit
-// entries.
+// files returns the paths in the image of all files below dir, and looks at limit entries at most.
 func (i image) files(ctx context.Context, dir string, limit int) ([]string, error) {
 	var all []string
 	left := limit

@@ -23,7 +23,6 @@ type base struct {
 	root *os.Root
 	dir  string // its name on the host
 	sync bool
-	// step is called before each change, for tests that stop there.
 	step func(string)
 }
 
@@ -166,7 +165,6 @@ type seen struct {
 	ours bool
 }
 
-// notStaged is said of a file that is the host's own.
 const notStaged = "has other content, and the agent did not stage it"
 
 // look tells what is under a name. It reads only what may be ours, or have the wanted content.
@@ -225,7 +223,6 @@ func (b base) open(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// missingDirs are the directories that staging these files would have to make.
 func (b base) missingDirs(sources []source) ([]string, error) {
 	known := map[string]bool{".": true}
 	var missing []string

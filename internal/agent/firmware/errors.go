@@ -10,12 +10,10 @@ import (
 // Conflict says that a firmware file cannot be staged because another has its name.
 type Conflict struct {
 	// Dir is the directory on the host that firmware is staged in.
-	Dir string
-	// Path relative to Dir.
+	Dir  string
 	Path string
 	// Owner for whom it is staged. Empty: the file is the host's, or was changed since it was staged.
 	Owner string
-	// Found is what is wrong with the file that is there.
 	Found string
 }
 
@@ -29,12 +27,10 @@ func (c *Conflict) Error() string {
 
 // DirError says that the directory in which the kernel looks for firmware cannot be used.
 type DirError struct {
-	// Dir on the host.
 	Dir string
 	// Foreign is true when Dir is an administrator's choice, not our setting.
 	Foreign bool
-	// Err is what went wrong.
-	Err error
+	Err     error
 }
 
 func (e *DirError) Error() string {
@@ -46,5 +42,4 @@ func (e *DirError) Error() string {
 		e.Dir, e.Err)
 }
 
-// Unwrap returns what went wrong.
 func (e *DirError) Unwrap() error { return e.Err }

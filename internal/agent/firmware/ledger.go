@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	ledgerFile    = "firmware.json"
-	ledgerSchema  = 1
-	damagedSuffix = ".damaged"
-	// maxLedgerBytes is room for some hundred thousand files.
+	ledgerFile     = "firmware.json"
+	ledgerSchema   = 1
+	damagedSuffix  = ".damaged"
 	maxLedgerBytes = 64 << 20
 )
 
@@ -38,9 +37,7 @@ type ledger struct {
 	Wrote *Wrote `json:"wrote,omitempty"`
 }
 
-// claim is what one owner needs.
 type claim struct {
-	// Dir on the host.
 	Dir string `json:"dir"`
 	// Files maps paths below Dir to SHA-256 digests.
 	Files map[string]string `json:"files"`
@@ -59,12 +56,10 @@ func (l ledger) clone() ledger {
 	return l
 }
 
-// wants tells whether anybody needs that content there.
 func (l ledger) wants(dir, name, digest string) bool {
 	return l.any(func(c claim) bool { return c.Dir == dir && c.Files[name] == digest })
 }
 
-// uses tells whether anybody needs anything in dir.
 func (l ledger) uses(dir string) bool { return l.any(func(c claim) bool { return c.Dir == dir }) }
 
 func (l ledger) any(is func(claim) bool) bool {
@@ -122,8 +117,7 @@ func (l ledger) owners(name string) []string {
 	return all
 }
 
-// claimed returns the ledger with the owner's claim replaced, and nobody's claim to its files
-// ended.
+// claimed returns the ledger with the owner's claim replaced; nobody's claim to its files ends.
 func (l ledger) claimed(owner, dir string, sources []source) ledger {
 	l = l.clone()
 	files := make(map[string]string, len(sources))

@@ -14,10 +14,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
-// marksDir holds, in the staging directory, a mark for each file that is ours: a/b.bin with digest
-// D is ours as long as it is the same inode as the hard link .drover/a/b.bin/D. So ownership needs
-// no record that could disagree with the disk: what somebody puts in our file's place is another
-// inode.
+// marksDir holds a mark for each file that is ours: a/b.bin with digest D is ours as long as it is
+// the same inode as the hard link .drover/a/b.bin/D. So no record of ownership can disagree with
+// the disk: what somebody puts in our file's place is another inode.
 const marksDir = ".drover"
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -99,8 +98,8 @@ func (b base) intact(t mark) (bool, error) {
 	return digest == t.digest, wrap("read", t.name(), err)
 }
 
-// place makes a marked file appear under its name in one step. A file there that is not ours stays:
-// *Conflict.
+// place makes a marked file appear under its name in one step, unless there is a file that is not
+// ours.
 func (b base) place(s source) error {
 	dir := path.Dir(s.path)
 	if err := b.mkdirAll(dir, 0o755); err != nil {
@@ -142,8 +141,7 @@ func (b base) replace(s source, t mark) error {
 	return b.rename(tmp, s.path)
 }
 
-// list finds all marks, what was left over when one was made, and all directories, each after its
-// parent.
+// list finds all marks, leftovers of making them, and all directories, parents first.
 func (b base) list() (marks []mark, leftovers, dirs []string, err error) {
 	top, err := b.root.Lstat(marksDir)
 	if errors.Is(err, fs.ErrNotExist) {

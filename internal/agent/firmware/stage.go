@@ -40,8 +40,7 @@ type Options struct {
 	BootID string
 	// SearchPath is the kernel's.
 	SearchPath SearchPath
-	// MaxFiles and MaxBytes bound one owner's firmware; 0 means a delivery's bounds in package
-	// manifest.
+	// MaxFiles and MaxBytes bound an owner's firmware; 0 means a delivery's bounds.
 	MaxFiles int
 	MaxBytes int64
 	// NoSync skips fsync, for throw-away nodes.
@@ -95,12 +94,10 @@ func Open(opt Options) (*Stage, error) {
 	return s, nil
 }
 
-// Damage is what was wrong with the ledger, and with our marks if they had to replace it; mostly
-// nil.
+// Damage is what was wrong with the ledger, or with marks that had to replace it; mostly nil.
 func (s *Stage) Damage() error { return s.damage }
 
-// found makes a ledger of what is on disk: in our directory, and in the one that the kernel
-// searches.
+// found makes a ledger of what is in our directory and in the one that the kernel searches.
 func (s *Stage) found() (ledger, error) {
 	l := newLedger()
 	var all []error
@@ -130,8 +127,7 @@ func (s *Stage) found() (ledger, error) {
 // look there. It replaces what only this owner had staged before, and restores files that somebody
 // removed. On an error, the owner keeps what it had.
 //
-// Errors: *Conflict, *DirError, *manifest.Failure (no node can stage the delivery); others may
-// pass.
+// Errors: *Conflict, *DirError, *manifest.Failure (no node can stage it); others may pass.
 func (s *Stage) Add(owner string, files fs.FS) error {
 	if owner == "" || nobody(owner) {
 		return fmt.Errorf("firmware: %q is not an owner's name", owner)

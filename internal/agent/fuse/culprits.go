@@ -13,8 +13,7 @@ var (
 	linePrefix = regexp.MustCompile(`^(?:<\d+>)?(?:\[\s*\d+\.\d+\]\s?)?(?:\[\s*[TC]\d+\]\s?)?`)
 	// What every architecture's die() prints, with its counter: "Oops: 0002 [#1] PREEMPT SMP".
 	dieLine = regexp.MustCompile(`(?:Oops|BUG|Internal error:|: [0-9a-f]{4,16}(?: ilc:\d+)?)[^\[]*\[#\d+\]`)
-	// Where the kernel was: x86 RIP and EIP, arm64 pc, arm PC, riscv epc, powerpc NIP, s390 PSW. User
-	// space has no symbol.
+	// Where the kernel was: x86 RIP and EIP, arm64 pc, arm PC, riscv epc, powerpc NIP, s390 PSW.
 	pcLine = regexp.MustCompile(`^(?:RIP: [0-9a-f]{4}:|RIP |EIP:(?: [0-9a-f]{4}:)?|pc :|PC is at|epc :|NIP|Krnl PSW : [^(]*\()` +
 		addresses + symbol)
 	// A frame of a trace, with "?" before or "(unreliable)" after it if it is a guess.
@@ -26,8 +25,7 @@ var (
 // addresses matches "[<ffffffffc0a3f015>] ", any number of them.
 const addresses = `\s*(?:\[<?[0-9a-f]+>?\]\s*)*`
 
-// symbol matches "function+0x12/0x34 [module build-id]"; its groups are the function and the
-// module.
+// symbol matches "function+0x12/0x34 [module build-id]" by groups for function and module.
 const symbol = `([\w.$]+)\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[([\w-]+)(?: [0-9a-f]+)?\])?`
 
 var (

@@ -35,7 +35,6 @@ func (e *AsideError) Error() string {
 	return "fuse: " + fileName + " cannot be trusted and is not used: " + e.Cause.Error()
 }
 
-// Unwrap returns the cause.
 func (e *AsideError) Unwrap() error { return e.Cause }
 
 // envelope is the file: the state and a digest of its bytes.
@@ -99,8 +98,7 @@ func decode(data []byte) (state, error) {
 	return s, nil
 }
 
-// load reads the state. One that cannot be trusted is moved aside: *AsideError. With any other
-// error, nothing is known.
+// load reads the state, or moves it aside: *AsideError. With any other error, nothing is known.
 func load(root *os.Root) (state, error) {
 	empty := state{Builds: map[Build]*entry{}}
 	data, err := statefile.Load(root, fileName, maxSize)

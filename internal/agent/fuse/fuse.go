@@ -63,8 +63,7 @@ func (b Build) String() string {
 // Evidence is a dump of the kernel that names a module as its culprit, see Culprits.
 type Evidence struct {
 	Module string
-	// At is when the kernel wrote the dump: one older than a load is not about it. Zero: the last
-	// boot.
+	// At is when it was written: one older than a load is not about it. Zero: in the last boot.
 	At time.Time
 }
 
@@ -232,8 +231,7 @@ type Status struct {
 	Evidence bool
 }
 
-// List returns what there is to report, ordered by module and build, without builds that only
-// settle.
+// List returns what there is to report, by module and build, without builds that only settle.
 func (f *Fuse) List(now time.Time) []Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()

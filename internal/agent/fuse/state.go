@@ -43,13 +43,13 @@ type entry struct {
 type Outcome string
 
 const (
-	// Resumed: the agent died during the load, in this boot. Look at the kernel, then call Done.
+	// Resumed says that the agent died during the load, in this boot. Look at the kernel, then call Done.
 	Resumed Outcome = "Resumed"
-	// Spared: something else explains why the boot ended.
+	// Spared says that something else explains why the boot ended.
 	Spared Outcome = "Spared"
-	// Struck: a strike; the build may be loaded again after RetryAfter.
+	// Struck is a strike; the build may be loaded again after RetryAfter.
 	Struck Outcome = "Struck"
-	// Quarantined: by evidence, or by StrikeLimit strikes in a row.
+	// Quarantined is by evidence, or by StrikeLimit strikes in a row.
 	Quarantined Outcome = "Quarantined"
 )
 
@@ -168,8 +168,7 @@ func (s *state) notAfter(now time.Time) {
 	}
 }
 
-// judge decides what the end of a boot means for the build; "" if no load of it was open or
-// settling.
+// judge decides what the end of a boot means for the build; "" without a load open or settling.
 func (e *entry) judge(named, explained bool, now time.Time) Outcome {
 	switch loading := !e.Intent.IsZero(); {
 	case !loading && e.Live.IsZero():
@@ -328,8 +327,7 @@ func (s *state) list(now time.Time) []Status {
 	return all
 }
 
-// prune forgets builds of rank 0 and, above MaxBuilds, those of the lowest rank, but no open
-// intent.
+// prune forgets builds of rank 0 and, above MaxBuilds, of the lowest rank, but no open intent.
 func (s *state) prune(now time.Time) {
 	for b, e := range s.Builds {
 		if e.rank(now) == 0 {

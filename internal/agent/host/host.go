@@ -30,45 +30,32 @@ type Options struct {
 type Host interface {
 	// Release is the running kernel's release, as `uname -r` prints it.
 	Release() string
-
 	// BootID identifies this boot, as the Node's status.nodeInfo.bootID does.
 	BootID() (string, error)
-
 	// Modules maps the names of all modules in the kernel, with '_' for '-', to their states.
 	Modules() (map[string]State, error)
-
 	// Module reads all facts about one module. ok is false if it is not in the kernel.
 	Module(name string) (m Module, ok bool, err error)
-
 	// BuiltIn tells whether the module is compiled into the kernel.
 	BuiltIn(name string) (bool, error)
-
 	// Rules are what the kernel demands of every module.
 	Rules() (Rules, error)
-
-	// Probe tells whether a probe finds what it looks for; if not, found may say what is there
-	// instead.
+	// Probe tells whether a probe finds what it looks for; if not, found may say what there is.
 	Probe(p Probe) (ok bool, found string)
-
 	// Dumps are the kernel's logs of crashes in earlier boots (pstore), newest first.
 	Dumps() ([]Dump, error)
-
 	// Tree is the host's own lib/modules/<Release()>.
 	Tree() (fs.FS, error)
-
 	// Load inserts a module and returns when its init has returned. The error is a *CallError if the
 	// kernel refuses, a *DiedError if the call was killed, and matches ErrTimeout if the call did not
 	// return in time: it may still be running.
 	Load(ctx context.Context, r LoadRequest) error
-
 	// Unload removes a module that nobody uses, and never waits for users. Errors are those of Load;
 	// EBUSY and EAGAIN mean in use.
 	Unload(ctx context.Context, r UnloadRequest) error
-
 	// Users are at most MaxUsers users of a module, in SortUsers' order. It takes seconds at most. An
 	// error says why users may be missing; those that are returned with it are true.
 	Users(name string) ([]User, error)
-
 	// Changes sends a value after modules came or went, one for a burst. Events may be lost, so
 	// callers poll slowly as well. The channel is closed when ctx ends.
 	Changes(ctx context.Context) (<-chan struct{}, error)
@@ -91,7 +78,6 @@ type Dump struct {
 
 // LoadRequest is one finit_module call.
 type LoadRequest struct {
-	// Name of the module, normalised.
 	Name string
 	// File is the module's file, compressed or not. The caller closes it.
 	File fs.File
@@ -103,7 +89,6 @@ type LoadRequest struct {
 
 // UnloadRequest is one delete_module call.
 type UnloadRequest struct {
-	// Name of the module, normalised.
 	Name string
 	// For says who asks (namespace/name of the Module); only for journals.
 	For string
@@ -143,8 +128,7 @@ type Module struct {
 // CallError is the kernel's refusal of one call.
 type CallError struct {
 	// Call is "finit_module" or "delete_module".
-	Call string
-	// Module is the module's name.
+	Call   string
 	Module string
 	// Errno is the error's symbolic name, for example "ENOEXEC".
 	Errno string
@@ -178,7 +162,6 @@ type DiedError struct {
 
 func (e *DiedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Call, e.Module, e.Err) }
 
-// Unwrap returns how the process ended.
 func (e *DiedError) Unwrap() error { return e.Err }
 
 // Errno is a target for errors.Is: errors.Is(err, host.Errno("EBUSY")).
@@ -193,8 +176,7 @@ type ModprobeRequest struct {
 	// Image is the image's lib/modules/<Release()>.
 	Image fs.FS
 	// Modules that the command line names.
-	Modules []string
-	// LoadOrder is modprobe.modulesLoadingOrder.
+	Modules   []string
 	LoadOrder []string
 	// For says who asks (namespace/name of the Module); only for journals.
 	For string

@@ -13,8 +13,7 @@ const (
 )
 
 var (
-	// logPrefix is what syslog(2) puts before a line: the level, and the time with, on some kernels,
-	// the caller.
+	// logPrefix is what syslog(2) puts before a line: level, time and, on some kernels, the caller.
 	logPrefix = regexp.MustCompile(`^(<\d+>)?(\[ *\d+\.\d+\] ?)?(\[ *[TC]\d+\] ?)?`)
 	// address is a pointer, or what the kernel prints in its place.
 	address = regexp.MustCompile(`\b(0x)?[0-9a-f]{16}\b|\(____ptrval____\)`)
@@ -30,8 +29,7 @@ func newText(before, after string) string {
 	return after
 }
 
-// newLines are the last lines of newText without timestamps and addresses: equal failures give
-// equal lines.
+// newLines are the last lines of newText without what differs each time: timestamps, addresses.
 func newLines(before, after string) []string {
 	var lines []string
 	for line := range strings.Lines(newText(before, after)) {

@@ -147,8 +147,7 @@ func (p *Prober) announced(pattern string) (bool, error) {
 	return false, nil
 }
 
-// attribute reads only what everybody on the host may read: the rest may be secret, or act when
-// read.
+// attribute reads only what everybody may read: the rest may be secret, or act when read.
 func (p *Prober) attribute(pattern, value string) (bool, string) {
 	matches, err := filepath.Glob(filepath.Join(p.Sys, strings.TrimPrefix(pattern, "/sys")))
 	switch {
@@ -229,8 +228,7 @@ func readAttribute(name string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// AwaitReady returns as soon as the module is live or built in, and all probes find what they look
-// for.
+// AwaitReady returns when the module is live or built in and all probes find what they look for.
 func (p *Prober) AwaitReady(ctx context.Context, module string, probes []Probe) error {
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
 		live, err := isLive(p.Sys, module)

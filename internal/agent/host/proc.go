@@ -40,8 +40,7 @@ func parseModules(data string) map[string]State {
 // with its module, returns ENODEV (kernfs_fop_read_iter in the kernel's fs/kernfs/file.c).
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
-// readModule reads the facts of one module from /sys/module/<name>. Each file may be missing:
-// kernels differ.
+// readModule reads a module's facts from /sys/module/<name>, whose files differ between kernels.
 func readModule(root, name string) (Module, bool, error) {
 	dir := filepath.Join(root, name)
 	state, err := os.ReadFile(filepath.Join(dir, "initstate"))

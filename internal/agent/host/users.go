@@ -27,8 +27,7 @@ const (
 	UserModule UserKind = "Module"
 	// UserProcess is a process that has a device of the module open.
 	UserProcess UserKind = "Process"
-	// UserMount is a mounted file system on a device of the module, or of the type that the module
-	// implements.
+	// UserMount is a file system on a device of the module, or of a type that it implements.
 	UserMount UserKind = "Mount"
 	// UserDevice is a device that a driver of the module is bound to. What uses it may keep the module
 	// from leaving, the device itself does not.
@@ -44,8 +43,7 @@ type User struct {
 	PID int
 	// Pod is the namespace/name of the process's or mount's pod; empty: none, or not known.
 	Pod string
-	// Device is a process's open device node (one of them), a mount's source device or type, or "bus
-	// device" of a bound device.
+	// Device is a process's open device node (one of them), a mount's source or type, or "bus device".
 	Device string
 	// Guess: the kernel does not say that the module is used. The names of devices, their majors,
 	// classes and file systems suggest it, or the device is below one of the module's.

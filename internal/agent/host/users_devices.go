@@ -37,8 +37,7 @@ type device struct {
 	is   belonging
 }
 
-// boundDevices are the devices that a module's drivers are bound to: links into /sys/devices in
-// each driver's directory.
+// boundDevices are the devices of a module's drivers: links into /sys/devices in their directories.
 func boundDevices(dir string) []User {
 	var users []User
 	for _, d := range names(dir) {

@@ -172,8 +172,7 @@ func mounts(mountinfo string, owners *owners, pods *podNames) []User {
 	}
 	var users []User
 	for line := range strings.Lines(string(data)) {
-		// ID, parent, major:minor, root, mount point, options, optional fields, "-", type, source,
-		// options.
+		// ID, parent, major:minor, root, mount point, options, optional…, "-", type, source, options.
 		fields := strings.Fields(line)
 		dash := slices.Index(fields, "-")
 		if dash < 6 || len(fields) < dash+2 {

@@ -4,8 +4,7 @@
 // own: an oops kills that process and not the agent, and a call that hangs can be left behind.
 //
 // The agent runs drover-kcall, or itself as `drover-agent kcall`, with a Request as JSON on
-// standard input and the module's file as descriptor 3. It reads an Answer as JSON from standard
-// output.
+// standard input and the module's file as descriptor 3. The Answer is JSON on standard output.
 package kcall
 
 import (

@@ -84,8 +84,7 @@ func compression(file *os.File) (string, error) {
 	return "", nil
 }
 
-// decompress gives the kernel a plain file in memory. An appended signature is part of what was
-// compressed.
+// decompress gives the kernel a plain file in memory, with any appended signature.
 func decompress(file *os.File, name string) (*os.File, error) {
 	packed, err := io.ReadAll(io.NewSectionReader(file, 0, kmod.MaxSize))
 	if err != nil {
@@ -106,8 +105,7 @@ func decompress(file *os.File, name string) (*os.File, error) {
 	return readOnly(memory)
 }
 
-// readOnly opens a file in memory again for reading: finit_module refuses a file that somebody may
-// write.
+// readOnly reopens a file in memory: finit_module refuses a file that somebody may write.
 func readOnly(memory *os.File) (*os.File, error) {
 	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()))
 	if err != nil {

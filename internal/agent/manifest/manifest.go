@@ -28,8 +28,7 @@ const (
 
 	// MaxFiles bounds how many files one delivery may have.
 	MaxFiles = 20_000
-	// DefaultMaxBytes bounds the sum of the files' sizes: 1 GiB, the size of a carrier's output
-	// volume.
+	// DefaultMaxBytes bounds the sum of the files' sizes, by the size of a carrier's output volume.
 	DefaultMaxBytes = int64(1) << 30
 	// MaxEncodedBytes bounds the encoded manifest: MaxFiles entries of about 800 bytes.
 	MaxEncodedBytes = int64(16) << 20
@@ -54,7 +53,6 @@ const (
 
 // Manifest lists every regular file below TreeDir.
 type Manifest struct {
-	// Schema is the format's version.
 	Schema int `json:"schema"`
 	// Kernel is the version that the export was asked for.
 	Kernel string `json:"kernel"`
@@ -66,8 +64,7 @@ type Manifest struct {
 type Entry struct {
 	// Path is relative to TreeDir, with forward slashes.
 	Path string `json:"path"`
-	// Size in bytes.
-	Size int64 `json:"size"`
+	Size int64  `json:"size"`
 	// SHA256 of the content, in lower-case hex.
 	SHA256 string `json:"sha256"`
 }
@@ -75,8 +72,7 @@ type Entry struct {
 // Failure is the content of ErrorFile: why there will be no manifest. It is also an error.
 type Failure struct {
 	// Reason of the closed set, in CamelCase.
-	Reason string `json:"reason"`
-	// Message for people.
+	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
 

@@ -56,8 +56,7 @@ func UnloadArgs(s *v1beta1.ModprobeSpec) []string {
 	return append(args, s.ModuleName)
 }
 
-// Main is the module that the settings are about: moduleName, or the first that rawArgs.load names;
-// "" if it names none.
+// Main is the module in question: moduleName, or the first of rawArgs.load; "" if there is none.
 func Main(s *v1beta1.ModprobeSpec) string {
 	if s.ModuleName != "" || !Raw(s) {
 		return kmod.NormalizeName(s.ModuleName)
@@ -76,13 +75,11 @@ type Call struct {
 	Force bool
 	// Modules are names, normalised.
 	Modules []string
-	// Params of the only module.
-	Params []string
+	Params  []string
 }
 
 const (
-	// shortWithValue are the short options that take a value, as the rest of the word or as the next
-	// one.
+	// shortWithValue are short options with a value: the rest of the word, or the next one.
 	shortWithValue = "CdSw"
 	// shortAll makes every word a module; so does shortRemove.
 	shortAll, shortRemove, shortForce = 'a', 'r', 'f'
@@ -125,8 +122,7 @@ func Parse(args []string) Call {
 	return c
 }
 
-// long reads one long option, of which getopt takes any beginning. It tells whether the next word
-// is its value.
+// long reads a long option, or its beginning. It tells whether the next word is its value.
 func (c *Call) long(word string, all *bool) bool {
 	name, _, assigned := strings.Cut(word, "=")
 	begins := func(option string) bool { return name != "" && strings.HasPrefix(option, name) }

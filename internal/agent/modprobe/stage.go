@@ -23,8 +23,7 @@ const (
 	// index is what modprobe reads dependencies from; depmod makes it.
 	index = "modules.dep.bin"
 	// hostDir is the link to the host's modules that images have which were indexed with them.
-	hostDir = "host"
-	// orderFile holds the soft dependencies of modulesLoadingOrder.
+	hostDir   = "host"
 	orderFile = "modprobe.d/softdep.conf"
 )
 
@@ -35,12 +34,10 @@ const depmodDeadline = time.Minute
 type Stage struct {
 	// Temp is the directory of the image's directory: the constant Temp, but for tests.
 	Temp string
-	// Kmod is kmod's program.
 	Kmod string
 	// HostModules is the host's lib/modules/<Release>.
 	HostModules string
-	// Release of the kernel.
-	Release string
+	Release     string
 }
 
 // Content is what to lay out.
@@ -48,10 +45,8 @@ type Content struct {
 	// Dir is the image's directory (modprobe.dirName).
 	Dir string
 	// Image is the image's lib/modules/<Release>.
-	Image fs.FS
-	// Modules that the command line names.
-	Modules []string
-	// LoadOrder is modprobe.modulesLoadingOrder.
+	Image     fs.FS
+	Modules   []string
 	LoadOrder []string
 }
 
@@ -172,7 +167,6 @@ func (s Stage) addHosts(target string, c Content) error {
 	return nil
 }
 
-// depmod indexes the tree below root.
 func (s Stage) depmod(root string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), depmodDeadline)
 	defer cancel()

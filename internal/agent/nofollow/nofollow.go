@@ -18,12 +18,9 @@ import (
 
 // KindError says that a path is not of the kind it must be.
 type KindError struct {
-	// Path relative to the root.
 	Path string
-	// Mode found there.
 	Mode fs.FileMode
-	// Swapped is true when the path named something else when it was opened than when it was looked
-	// at.
+	// Swapped: the path named something else when it was opened than when it was looked at.
 	Swapped bool
 }
 
@@ -40,9 +37,7 @@ func (e *KindError) Error() string {
 
 // LimitError says that a tree has more entries, or nests deeper, than Walk may visit.
 type LimitError struct {
-	// Path at which the limit was passed.
-	Path string
-	// Limits that were set.
+	Path   string
 	Limits Limits
 }
 
@@ -100,7 +95,7 @@ func openDir(parent *os.Root, name, full string) (*os.Root, error) {
 // OpenFile opens the regular file called name, which must lie directly in root.
 func OpenFile(root *os.Root, name string) (*os.File, error) { return openFile(root, name, name) }
 
-// ReadFile reads at most limit bytes of the regular file called name, which must lie directly in root.
+// ReadFile reads at most limit bytes of a regular file directly in root.
 func ReadFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := OpenFile(root, name)
 	if err != nil {

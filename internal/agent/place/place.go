@@ -27,10 +27,8 @@ type Findings struct {
 
 // Options say what was given.
 type Options struct {
-	// StateDir is the agent's state directory, as the agent sees it.
 	StateDir string
-	// PodsDir is the kubelet's pods directory, as the agent sees it.
-	PodsDir string
+	PodsDir  string
 	// PodUID is the agent's own pod; empty: there is none, and PodsDir is not checked.
 	PodUID types.UID
 	// MountInfo is /proc/self/mountinfo.
@@ -46,7 +44,6 @@ func Look(o Options) Findings {
 	return f
 }
 
-// unwritable tries to write.
 func unwritable(dir string) string {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -77,7 +74,6 @@ func foreign(dir string, pod types.UID) string {
 	return ""
 }
 
-// forgets looks at the mount that the directory is on.
 func forgets(dir, mountInfo string) string {
 	m, err := mountOf(dir, mountInfo)
 	if err != nil {

@@ -86,7 +86,6 @@ func (d Disk) Sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// noSync is a file whose content may be lost with the machine.
 type noSync struct{ *os.File }
 
 // Sync does nothing.

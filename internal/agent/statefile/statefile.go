@@ -32,8 +32,7 @@ const (
 
 // UntrustedError says that a file was not trusted.
 type UntrustedError struct {
-	Name string
-	// Cause is what is wrong with it.
+	Name  string
 	Cause error
 	// Kept is why it could not be moved aside; nil: it was.
 	Kept error
@@ -46,10 +45,8 @@ func (e *UntrustedError) Error() string {
 	return fmt.Sprintf("%s is not used (%v) and was moved aside to %s%s", e.Name, e.Cause, filepath.Base(e.Name), asideSuffix)
 }
 
-// Unwrap returns the cause.
 func (e *UntrustedError) Unwrap() error { return e.Cause }
 
-// sealed is a file's content.
 type sealed struct {
 	Schema  int             `json:"schema"`
 	SHA256  string          `json:"sha256"`
@@ -116,8 +113,8 @@ func Passing(err error) bool {
 	return slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) })
 }
 
-// Load returns a file's content if it is a regular file of at most limit bytes that only the agent
-// can have written.
+// Load returns a regular file's content, at most limit bytes, if only the agent can have written
+// it.
 func Load(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := nofollow.OpenFile(root, name)
 	if err != nil {

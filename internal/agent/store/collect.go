@@ -14,23 +14,16 @@ import (
 func (s *Store) Retain(keep []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	files, err := os.ReadDir(s.path(deliveriesDir))
+	records, err := s.records()
 	if err != nil {
 		return fmt.Errorf("retain: %w", err)
 	}
 	trees := map[string]bool{}
-	for _, f := range files {
-		r, ok, err := s.get(idOf(f))
-		switch {
-		case err != nil:
-			return fmt.Errorf("retain: %w", err)
-		case !ok:
-		case slices.Contains(keep, r.ID):
+	for _, r := range records {
+		if slices.Contains(keep, r.ID) {
 			trees[r.Digest] = true
-		default:
-			if err := os.Remove(s.recordPath(r.ID)); err != nil {
-				return fmt.Errorf("retain: %w", err)
-			}
+		} else if err := os.Remove(s.recordPath(r.ID)); err != nil {
+			return fmt.Errorf("retain: %w", err)
 		}
 	}
 	// After a power cut, no record may be without its tree.

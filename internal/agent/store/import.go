@@ -21,8 +21,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
-// ErrNotReady says that the carrier's output is not complete yet: ask again later. It is
-// fs.ErrNotExist too.
+// ErrNotReady says that the carrier's output is not complete yet. It is fs.ErrNotExist, too.
 var ErrNotReady = fmt.Errorf("the carrier's output is not complete yet: %w", fs.ErrNotExist)
 
 // refused is the error for output that is not as its manifest says, or never acceptable.
@@ -48,9 +47,8 @@ func OutputDir(uid types.UID) (string, error) {
 // Import copies the output of the carrier pod with that UID into the store and returns the digest
 // of its tree. Nothing of a failed import stays.
 //
-// Errors: fs.ErrNotExist, the output is not complete yet; *manifest.Failure, with the export's
-// reason, or DeliveryRefused if the output is not as its manifest says; syscall.ENOSPC, it does not
-// fit now.
+// Errors: fs.ErrNotExist, not complete yet; *manifest.Failure, the export's, or DeliveryRefused if
+// the output is not as its manifest says; syscall.ENOSPC, it does not fit now.
 func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (string, error) {
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("delivery id %q is not valid", id)
@@ -88,7 +86,6 @@ func (s *Store) held(id string) (string, bool, error) {
 	return r.Digest, ok, err
 }
 
-// openOutput opens the carrier's output directory without following a link.
 func (s *Store) openOutput(carrier types.UID) (*os.Root, error) {
 	rel, err := OutputDir(carrier)
 	if err != nil {
@@ -192,7 +189,6 @@ func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest,
 	return s.syncDirs(dst)
 }
 
-// syncDirs makes the names in a directory and below it durable.
 func (s *Store) syncDirs(top string) error {
 	if s.opt.NoSync {
 		return nil

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps, on the node, the trees that carriers delivered: by digest, verified,
-// bounded.
+// Package store keeps the trees that carriers delivered: by digest, verified, bounded.
 //
 // Layout of its directory (0700, the agent's own):
 //
@@ -58,8 +57,7 @@ var (
 // Options bound and tune a Store.
 type Options struct {
 	// PodsDir is the kubelet's pods directory, usually /var/lib/kubelet/pods, with carriers' outputs.
-	PodsDir string
-	// MaxFiles per delivery; 0 means manifest.MaxFiles.
+	PodsDir  string
 	MaxFiles int
 	// MaxBytes per delivery; 0 means manifest.DefaultMaxBytes.
 	MaxBytes int64
@@ -67,8 +65,7 @@ type Options struct {
 	MaxTotal int64
 	// NoSync skips fsync: a power cut may leave a damaged tree, which Open finds.
 	NoSync bool
-	// Clock is the real one unless set.
-	Clock clock.PassiveClock
+	Clock  clock.PassiveClock
 }
 
 // Store implements package agent's Store. Its methods may be called concurrently.
@@ -80,7 +77,6 @@ type Store struct {
 	mu sync.Mutex
 }
 
-// record is the content of deliveries/<id>.json.
 type record struct {
 	ID       string    `json:"id"`
 	Digest   string    `json:"digest"`
@@ -136,21 +132,33 @@ func (s *Store) Open(id string) (fs.FS, error) {
 func (s *Store) Held() (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	records, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[string]string, len(records))
+	for _, r := range records {
+		held[r.ID] = r.Digest
+	}
+	return held, nil
+}
+
+// records returns all records that are not damaged.
+func (s *Store) records() ([]record, error) {
 	files, err := os.ReadDir(s.path(deliveriesDir))
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}
-	held := make(map[string]string, len(files))
+	var all []record
 	for _, f := range files {
-		r, ok, err := s.get(idOf(f))
-		if err != nil {
+		switch r, ok, err := s.get(idOf(f)); {
+		case err != nil:
 			return nil, err
-		}
-		if ok {
-			held[r.ID] = r.Digest
+		case ok:
+			all = append(all, r)
 		}
 	}
-	return held, nil
+	return all, nil
 }
 
 // get reads a record. A damaged one counts as absent and is moved aside, so that the delivery is
@@ -198,7 +206,6 @@ func (s *Store) read(id string) (record, error) {
 	return r, nil
 }
 
-// readOwn reads a regular file of deliveries/.
 func (s *Store) readOwn(name string) ([]byte, error) {
 	root, err := os.OpenRoot(s.path(deliveriesDir))
 	if err != nil {
@@ -237,5 +244,4 @@ func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
 func (s *Store) recordPath(id string) string { return filepath.Join(s.path(deliveriesDir), id+".json") }
 
-// idOf is the delivery id of a file in deliveries/.
 func idOf(f fs.DirEntry) string { return strings.TrimSuffix(f.Name(), ".json") }

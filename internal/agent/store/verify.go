@@ -24,9 +24,7 @@ import (
 // DamagedError says that a tree is no longer what was imported. It was moved aside and its
 // deliveries forgotten; a new delivery replaces it.
 type DamagedError struct {
-	// Digest of the tree.
-	Digest string
-	// Problem found.
+	Digest  string
 	Problem string
 }
 
@@ -82,7 +80,6 @@ func (s *Store) rehash(ctx context.Context, dir string) (string, error) {
 	return digestOf(entries), nil
 }
 
-// forget moves a tree aside and removes its deliveries.
 func (s *Store) forget(digest string) error {
 	files, err := os.ReadDir(s.path(deliveriesDir))
 	if err != nil {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package managed says, on a hub, how ManagedClusterModules and their clusters stand. All of it is in their status: no cluster is asked.
+// Package managed shows, on a hub, how ManagedClusterModules and their clusters stand, by their
+// status alone.
 package managed
 
 import (
@@ -53,8 +54,8 @@ func RowOf(m *hubv1beta1.ManagedClusterModule, now time.Time) Row {
 	}
 	c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady)
 	if c == nil || c.ObservedGeneration != m.Generation {
-		r.State, r.Reason, r.Message = Waiting, "NotSeen", "the hub has not looked at its newest version yet"
-		r.Next = "see whether drover-hub runs: kubectl get pods -A -l app.kubernetes.io/name=drover-hub"
+		r.State, r.Reason, r.Message = Waiting, "NotSeen", "the hub has not looked at the newest version yet"
+		r.Next = "check that drover-hub runs: kubectl get pods -A -l app.kubernetes.io/name=drover-hub"
 		return r
 	}
 	r.State, r.Reason, r.Message = state(c.Status == metav1.ConditionTrue, c.Reason), c.Reason, c.Message
@@ -74,13 +75,13 @@ func state(ready bool, reason string) string {
 	return Failed
 }
 
-// ofClusters are next steps where a reason is about a cluster. What it is about on a node, `drover explain` says there.
+// ofClusters are the next steps for reasons that are about a cluster.
 var ofClusters = map[string]string{
-	v1beta1.ReasonAgentMissing:     "see why the hub does not reach the cluster; the message says how it was tried",
-	v1beta1.ReasonAwaitingDelivery: "see whether the cluster's work agent runs, and Drover in spoke mode",
-	v1beta1.ReasonDeliveryRefused:  "read the answer in the message: what it misses or forbids is the cluster's, or that of its namespace on the hub",
-	v1beta1.ReasonMassDeselection:  "bring the selector or the clusters' labels back, or confirm it with the command in the message, which holds for an hour",
-	v1beta1.ReasonRollingOut:       "wait: spec.rollout says in which order clusters get a change, and the message how far it is",
+	v1beta1.ReasonAgentMissing:     "find out why the hub does not reach the cluster; the message has its error",
+	v1beta1.ReasonAwaitingDelivery: "check that the cluster's work agent runs, and Drover in spoke mode",
+	v1beta1.ReasonDeliveryRefused:  "read the API server's answer in the message, of the cluster or of its namespace on the hub, and solve what it names",
+	v1beta1.ReasonMassDeselection:  "restore the selector or the clusters' labels, or confirm it with the command in the message, which counts for an hour",
+	v1beta1.ReasonRollingOut:       "wait: spec.rollout sets the order in which clusters get a change, and the message says how far it is",
 }
 
 func next(reason string) string { return cmp.Or(ofClusters[reason], reasons.Next(reason)) }
@@ -175,7 +176,7 @@ func (o *One) Render(out io.Writer, p paint.Painter, wide bool) {
 	}
 	paint.Table(out, 1, paintState(p), head, lines)
 	if o.Unnamed > 0 {
-		_, _ = fmt.Fprintf(out, "… and %d more, of which none is worse\n", o.Unnamed)
+		_, _ = fmt.Fprintf(out, "… and %d more, none of them worse\n", o.Unnamed)
 	}
 }
 
@@ -187,14 +188,14 @@ func (o *One) answer(out io.Writer, p paint.Painter) {
 	_, _ = fmt.Fprintln(out, p.Strong(text+"."))
 }
 
-// steps are the conditions on the way to a cluster's nodes, in order, and the question that each answers.
+// steps are the conditions on the way to a cluster's nodes, with the question that each answers.
 var steps = []struct{ condition, question string }{
 	{v1beta1.ConditionImagesAvailable, "Are the images made?"},
 	{"Applied", "Have the clusters taken the Module?"},
 	{v1beta1.ConditionReady, "Do they say that it is loaded?"},
 }
 
-// Explain writes the way from the hub to the clusters' nodes, as far as the hub knows it, and where to ask further.
+// Explain shows the way from the hub to the clusters' nodes, and where to ask further.
 func (o *One) Explain(out io.Writer, p paint.Painter) {
 	o.answer(out, p)
 	for _, step := range steps {

@@ -88,7 +88,7 @@ VermagicMismatch  north
   On the cluster: drover explain nic -n drivers --context north
 
 RollingOut  south
-  Next step: wait: spec.rollout says in which order clusters get a change, and the message how far it is
+  Next step: wait: spec.rollout sets the order in which clusters get a change, and the message says how far it is
   On the cluster: drover explain nic -n drivers --context south
 `)
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims says which kernels the nodes of a spoke run, for its hub to make images for: in ClusterClaims where Open Cluster Management is installed,
-// and in a ConfigMap for hubs that look themselves.
+// Package claims reports which kernels a spoke's nodes run, so that its hub makes images for them:
+// in ClusterClaims if Open Cluster Management is installed, and in a ConfigMap for hubs that read
+// it.
 //
-// Reads: Nodes. Writes: the ConfigMap, and two ClusterClaims. Nodes that come together are told of together.
+// Reads: Nodes. Writes: the ConfigMap and two ClusterClaims, once for nodes that come together.
 package claims
 
 import (
@@ -37,9 +38,9 @@ import (
 const (
 	// owner is the field owner of what is written.
 	owner client.FieldOwner = "drover-claims"
-	// together is how long it is waited for more nodes: a hub looks at all its clusters for each change of one.
+	// together is how long to wait for more nodes: each change makes a hub look at all its clusters.
 	together = 10 * time.Second
-	// again is how often it is looked whether what was said still stands, and whether Open Cluster Management has come, or come back.
+	// again is how often to check what was written, and whether Open Cluster Management is installed.
 	again = time.Minute
 )
 
@@ -50,7 +51,7 @@ type Controller struct {
 	namespace string
 }
 
-// New makes the controller of an operator in a namespace. c reads Nodes from a cache; live reads from the API server.
+// New makes the controller. c reads Nodes from a cache; live reads from the API server.
 func New(c client.Client, live client.Reader, namespace string) *Controller {
 	return &Controller{client: c, live: live, namespace: namespace}
 }
@@ -87,7 +88,7 @@ func platformOf(node *corev1.Node) hub.Platform {
 	return hub.Platform{Kernel: node.Status.NodeInfo.KernelVersion, Architecture: node.Status.NodeInfo.Architecture}
 }
 
-// Reconcile writes what all nodes run, where that is not said yet.
+// Reconcile reports what all nodes run.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -101,7 +102,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	said, left := hub.ClaimsOf(number)
 	if left > 0 {
-		log.FromContext(ctx).Info("A claim cannot hold all kernels: the hub makes no images for those of the fewest nodes", "left", left, "of", len(number))
+		log.FromContext(ctx).Info("A claim has no room for all kernels: the hub makes no images for those of the fewest nodes", "left", left, "of", len(number))
 	}
 	if err := c.tell(ctx, said); err != nil {
 		return reconcile.Result{}, err
@@ -134,7 +135,7 @@ func (c *Controller) tell(ctx context.Context, said map[string]string) error {
 	return kube.Apply(ctx, c.client, owner, client.ApplyConfigurationFromUnstructured(wish))
 }
 
-// claim writes the ClusterClaims. One without a value cannot be: it stays away.
+// claim writes the ClusterClaims that have a value: an empty one is not valid.
 func (c *Controller) claim(ctx context.Context, said map[string]string) error {
 	for name, value := range said {
 		have := &clusterv1alpha1.ClusterClaim{}

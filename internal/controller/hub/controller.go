@@ -2,9 +2,10 @@
 
 // Package hub brings the Modules of ManagedClusterModules to clusters.
 //
-// Reads: ManagedClusterModule, ModuleImage, what transports know of clusters and, live, the ConfigMap that a build names. Writes: its wish for ModuleImages in
-// the operator's namespace, the status and the finalizer of ManagedClusterModules and, by a transport, a Module for each cluster. What is decided, internal/hub
-// decides; the controller of images runs the Jobs, as for Modules of this cluster.
+// Reads: ManagedClusterModule, ModuleImage, what transports know of clusters and, live, ConfigMaps
+// that builds name. Writes: ModuleImages in the operator's namespace, status and finalizer of
+// ManagedClusterModules and, by a transport, a Module for each cluster. Package internal/hub
+// decides; the controller of images runs the Jobs.
 package hub
 
 import (
@@ -44,18 +45,18 @@ import (
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Finalizer keeps a ManagedClusterModule until its Modules have left all clusters that can be reached.
+// Finalizer keeps a ManagedClusterModule until its Modules have left all known clusters.
 const Finalizer = "drover.dev/hub"
 
 // Options of the controller.
 type Options struct {
 	// Namespace is the operator's: images are made there.
 	Namespace string
-	// Hub tells this hub from others that send to the same clusters: the UID of its namespace kube-system.
+	// Hub identifies this hub among those that send to the same clusters: see [Identity].
 	Hub string
 	// BuildahImage builds from Dockerfiles.
 	BuildahImage string
-	// Transports reach the clusters. One that two of them reach is the first one's.
+	// Transports reach the clusters. A cluster of two is the first one's.
 	Transports []hub.Transport
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
@@ -75,7 +76,7 @@ type Controller struct {
 	kernels *kernel.Newcomers[hub.Platform]
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+// New makes the controller. c reads from a cache with c's own writes; live from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -83,7 +84,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, options: o, kernels: kernel.NewNewcomers[hub.Platform](hub.MaxPlatforms)}
 }
 
-// Reconcile makes what is missing, sends what is there, and says how the clusters stand.
+// Reconcile asks for missing images, sends Modules, and reports how the clusters stand.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.options.Gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
@@ -108,7 +109,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// An image that cannot be asked for keeps nothing from clusters that do without.
+	// An image that cannot be asked for must not delay clusters that need none.
 	wanted := c.want(ctx, m, &o.Facts)
 	now := c.options.Clock.Now()
 	d, err := hub.Decide(&o.Facts, now)
@@ -134,9 +135,9 @@ func sooner(a, b time.Duration) time.Duration {
 // observed is everything that is decided from.
 type observed struct {
 	hub.Facts
-	// reach is the transport of each cluster, of those that are left as well.
+	// reach is the transport of each cluster, also of former targets.
 	reach map[string]hub.Transport
-	// again is when time alone makes more of it; 0: it does not.
+	// again is when the answer changes without an event; 0: never.
 	again time.Duration
 }
 
@@ -182,7 +183,8 @@ func (c *Controller) observe(ctx context.Context, m *hubv1beta1.ManagedClusterMo
 	return o, err
 }
 
-// platforms are what the selected clusters run, each once. Those wait that only clusters run which name too many.
+// platforms are what the selected clusters run, each once. Those wait that only clusters with too
+// many new ones run.
 func (c *Controller) platforms(o *observed, all []hub.Target) (platforms []hub.Platform, waits func(hub.Platform) bool) {
 	now, exists, allowed := c.options.Clock.Now(), map[string]bool{}, map[hub.Platform]bool{}
 	for i := range all {
@@ -282,7 +284,8 @@ func right(m *hubv1beta1.ManagedClusterModule, want *v1alpha1.ModuleImageSpec, h
 	return owned && slices.Contains(have.Spec.WantedBy, hub.WantedBy(m.Name)) && equality.Semantic.DeepEqual(want, &same)
 }
 
-// release takes the wish for images back but for those that are still wanted. What nobody else wants goes.
+// release withdraws the wish for images that are no longer wanted, and deletes those of nobody
+// else.
 func (c *Controller) release(ctx context.Context, name string, all map[string]*v1alpha1.ModuleImage, wants map[string]*v1alpha1.ModuleImageSpec) error {
 	var errs []error
 	for key, image := range all {
@@ -301,7 +304,7 @@ func (c *Controller) release(ctx context.Context, name string, all map[string]*v
 	return errors.Join(errs...)
 }
 
-// act sends and recalls, at many clusters at a time. One that cannot be written to keeps nothing from the others, and the decision says so.
+// act sends to and recalls from many clusters at a time. A failure stays that cluster's, in d.
 func (c *Controller) act(ctx context.Context, m *hubv1beta1.ManagedClusterModule, d *hub.Decision, reach map[string]hub.Transport) error {
 	var mu sync.Mutex
 	failed := func(cluster string, err error) {
@@ -329,7 +332,7 @@ func (c *Controller) act(ctx context.Context, m *hubv1beta1.ManagedClusterModule
 	return errors.Join(sent, recalled)
 }
 
-// report writes the status where it says something new.
+// report writes the status if it changed.
 func (c *Controller) report(ctx context.Context, m *hubv1beta1.ManagedClusterModule, status *hubv1beta1.ManagedClusterModuleStatus) error {
 	if equality.Semantic.DeepEqual(&m.Status, status) {
 		return nil
@@ -338,7 +341,7 @@ func (c *Controller) report(ctx context.Context, m *hubv1beta1.ManagedClusterMod
 	if err != nil {
 		return fmt.Errorf("write the status of ManagedClusterModule %s: %w", m.Name, err)
 	}
-	// Zeros are written out: taking away all fields of an object by apply leaves null, which the schema refuses.
+	// Zeros are written: without any field, apply would leave null, which the schema refuses.
 	counts := &status.ModuleLoader
 	fields["moduleLoader"] = map[string]any{
 		"nodesMatchingSelectorNumber": int64(counts.NodesMatchingSelectorNumber), "desiredNumber": int64(counts.DesiredNumber),

@@ -14,11 +14,11 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// Identity tells this hub from others. The UID of kube-system stands for a cluster, and outlives every installation of an operator.
+// Identity of this hub: the UID of kube-system, which outlives every installation of an operator.
 func Identity(ctx context.Context, live client.Reader) (string, error) {
 	system := &corev1.Namespace{}
 	if err := live.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
-		return "", fmt.Errorf("tell this hub from others: get Namespace %s: %w", metav1.NamespaceSystem, err)
+		return "", fmt.Errorf("identify this hub: get Namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return string(system.UID), nil
 }

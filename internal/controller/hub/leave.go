@@ -18,7 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// leave recalls the Module from all clusters, and lets go when none has it any more.
+// leave recalls the Module from all clusters, and removes the finalizer when none has it any more.
 func (c *Controller) leave(ctx context.Context, m *hubv1beta1.ManagedClusterModule) error {
 	var left []hub.State
 	var errs []error
@@ -49,7 +49,7 @@ func (c *Controller) leave(ctx context.Context, m *hubv1beta1.ManagedClusterModu
 	return kube.RemoveFinalizer(ctx, c.client, m, Finalizer)
 }
 
-// recall takes a Module back from the clusters of a transport. Left are those that have it still, or may have it.
+// recall recalls a Module from the clusters of a transport. left are those that may still have it.
 func (c *Controller) recall(ctx context.Context, m *hubv1beta1.ManagedClusterModule, t hub.Transport) (left []hub.State, err error) {
 	targets, err := t.Targets(ctx)
 	if errors.Is(err, hub.ErrAbsent) {
@@ -87,7 +87,8 @@ func (c *Controller) recall(ctx context.Context, m *hubv1beta1.ManagedClusterMod
 	return left, errors.Join(errs...)
 }
 
-// orphans recalls what clusters have of this hub for a ManagedClusterModule that is gone: it went while one of them was not reached, and unknown.
+// orphans recalls this hub's Modules of a ManagedClusterModule that went while a cluster was
+// unknown.
 func (c *Controller) orphans(ctx context.Context, name string) error {
 	var errs []error
 	for _, t := range c.options.Transports {

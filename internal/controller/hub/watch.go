@@ -31,19 +31,19 @@ import (
 
 const (
 	workers = 4
-	// passTimeout ends a pass that hangs, for example on a cache that has lost its API server.
+	// passTimeout ends a pass that hangs.
 	passTimeout = 5 * time.Minute
-	// waiting events of transports are more than a burst of all clusters' reports.
+	// waiting is more events than all clusters report in a burst.
 	waiting = 4096
-	// together is how long it is waited for further reports.
+	// together is how long to wait for further reports.
 	together = 500 * time.Millisecond
-	// atOnce is at how many clusters something is done at a time: some may hang.
+	// atOnce is how many clusters are written to at a time: some may hang.
 	atOnce = 32
-	// firstRetry and lastRetry bound the pause after a pass in which something failed. Soak times end meanwhile.
+	// firstRetry and lastRetry bound the pause after a failed pass, as soak times end meanwhile.
 	firstRetry, lastRetry = time.Second, time.Minute
 )
 
-// SetupWithManager registers the controller and its watches, and has the transports watch their clusters.
+// SetupWithManager registers the controller, its watches and the transports' watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	said := make(chan event.GenericEvent, waiting)
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -68,7 +68,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// watching has a transport tell of its clusters as long as this process leads.
+// watching has a transport watch its clusters as long as this process leads.
 func watching(t hub.Transport, said chan<- event.GenericEvent) manager.Runnable {
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("transport", t.Name()))
@@ -83,7 +83,8 @@ func watching(t hub.Transport, said chan<- event.GenericEvent) manager.Runnable 
 	})
 }
 
-// said queues what a transport names. A pass looks at all clusters, and many of them report at a time.
+// said queues what a transport names, late: a pass looks at all clusters, and many report at a
+// time.
 func (c *Controller) said(ctx context.Context, e event.GenericEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	for _, request := range c.concerned(ctx, e.Object) {
 		q.AddAfter(request, together)

@@ -289,8 +289,7 @@ func (c *connection) send(ctx context.Context, m *v1beta1.Module) error {
 	return nil
 }
 
-// move deletes a Module from other namespaces than its own, which unloads it, if the cluster will
-// take the new one.
+// move deletes a Module from other namespaces, which unloads it, if the cluster takes the new one.
 func (c *connection) move(ctx context.Context, m *v1beta1.Module, wish *unstructured.Unstructured) error {
 	others, err := c.elsewhere(ctx, m)
 	if err != nil || len(others) == 0 {

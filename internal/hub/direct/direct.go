@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package direct brings Modules to clusters by their kubeconfigs: it applies them there with a
-// field owner of its own, and reads what becomes of them. Each cluster has a Secret in the
-// operator's namespace:
+// Package direct brings Modules to clusters by their kubeconfigs: it applies them there and reads
+// what becomes of them. Each cluster has a Secret in the operator's namespace:
 //
 //	metadata: {name: CLUSTER, labels: {drover.dev/cluster: "true", …}}   # the labels are the cluster's
 //	stringData: {kubeconfig: …}                                          # everything inline: no files, no programs
@@ -75,8 +74,7 @@ type member struct {
 	first, looked bool
 }
 
-// New makes the transport. c reads Secrets of the namespace from the cache. hub identifies this
-// hub.
+// New makes the transport of a hub. c reads Secrets of the namespace from the cache.
 func New(c client.Client, informers cache.Informers, namespace, hub string) *Transport {
 	return &Transport{client: c, cache: informers, namespace: namespace, hub: hub, members: map[string]*member{}}
 }

@@ -57,8 +57,7 @@ type read struct {
 	settled string
 }
 
-// New makes the transport. c reads from the cache, which shows c's own writes. hub identifies this
-// hub.
+// New makes the transport of a hub. c reads from the cache, which shows c's own writes.
 func New(c client.Client, informers cache.Informers, hub string) *Transport {
 	return &Transport{client: c, cache: informers, hub: hub, read: map[string]map[string]*read{}}
 }

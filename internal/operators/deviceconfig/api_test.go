@@ -128,7 +128,8 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// TestSamples: the API server takes them under strict validation, and the folder's kustomization lists them.
+// TestSamples: the API server takes them under strict validation, and the folder's kustomization
+// lists them.
 func TestSamples(t *testing.T) {
 	s := newScene(t)
 	var kustomization struct{ Resources []string }
@@ -166,7 +167,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestRole: the operator has the rights on Modules that the authoring guide names, and none on workloads or Secrets.
+// TestRole: the operator has the rights on Modules that the authoring guide names, and none on
+// workloads or Secrets.
 func TestRole(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(manifests, "rbac", "role.yaml"))
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 
 const conflicting = "!" + v1alpha1.ReasonConflictingNodeSelector
 
-// TestConflictingNodeSelector: who comes to a node that is taken is told whose it is, and gets nothing, until the other one leaves.
+// TestConflictingNodeSelector: who comes to a node that is taken is told whose it is, and gets
+// nothing, until the other one leaves.
 func TestConflictingNodeSelector(t *testing.T) {
 	s := newScene(t)
 	shared := s.node("a", "b")
@@ -61,7 +62,8 @@ func TestConflictingNodeSelector(t *testing.T) {
 	s.awaitReady("second", kit.ReasonReconciled)
 }
 
-// TestLabelsOfNodesAreFollowed: labels make a conflict and end it, and a Module that is there stays as it is meanwhile.
+// TestLabelsOfNodesAreFollowed: labels make a conflict and end it, and a Module that is there stays
+// as it is meanwhile.
 func TestLabelsOfNodesAreFollowed(t *testing.T) {
 	s := newScene(t)
 	one := s.node("a")

@@ -22,13 +22,14 @@ const (
 	serviceAccountSuffix = "-driver"
 )
 
-// resource is what pods ask for to get one of the devices that the kernel module makes.
+// resource is what pods request to get one of the kernel module's devices.
 const (
 	resource = "example.com/he-sample"
 	devices  = "/dev/he_sample*"
 )
 
-// desired are the children of a DeviceConfig: its ServiceAccount, unless it names one of the user's, and its Module.
+// desired are a DeviceConfig's children: a Module and, unless it names the user's, a
+// ServiceAccount.
 func desired(d *v1alpha1.DeviceConfig) ([]client.Object, error) {
 	var children []client.Object
 	if d.Spec.ServiceAccountName == "" {
@@ -37,7 +38,7 @@ func desired(d *v1alpha1.DeviceConfig) ([]client.Object, error) {
 	return append(children, module(d)), nil
 }
 
-// module has prebuilt images only: nothing is built or signed in the cluster.
+// module has prebuilt images only.
 func module(d *v1alpha1.DeviceConfig) *v1beta1.Module {
 	image := d.Spec.DriverImage + ":" + d.Spec.DriverVersion + "-${KERNEL_FULL_VERSION}"
 	m := kit.NewModule(d.Name+moduleSuffix).
@@ -52,8 +53,8 @@ func module(d *v1alpha1.DeviceConfig) *v1beta1.Module {
 	return m.Build()
 }
 
-// offer tells the device plugin what to offer, by variables: another vendor's image in the sample's place does not end because of them. Its security
-// context is not set: upstream's Module has no such field, and everybody's default is a privileged container.
+// offer tells the device plugin what to offer, by variables, which another vendor's image ignores.
+// The security context stays unset: upstream's Module has no such field, and runs it privileged.
 func offer(plugin *v1beta1.DevicePluginSpec) {
 	plugin.Container.Env = []corev1.EnvVar{
 		{Name: "RESOURCE_NAME", Value: resource},
@@ -74,7 +75,7 @@ func hostFolder(name, path string, kind corev1.HostPathType) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: ptr.To(kind)}}}
 }
 
-// moduleFields are those of a Module that are written: its CustomResourceDefinition must have them, be it Drover's or upstream's.
+// moduleFields are written: the CustomResourceDefinition, Drover's or upstream's, must have them.
 var moduleFields = []string{
 	"spec.selector", "spec.moduleLoader.serviceAccountName",
 	"spec.moduleLoader.container.imagePullPolicy", "spec.moduleLoader.container.modprobe.moduleName",

@@ -68,7 +68,8 @@ func TestDesiredChildren(t *testing.T) {
 	}
 }
 
-// TestModuleIsPrebuilt: an image is never built or signed in the cluster, whatever a DeviceConfig says.
+// TestModuleIsPrebuilt: an image is never built or signed in the cluster, whatever a DeviceConfig
+// says.
 func TestModuleIsPrebuilt(t *testing.T) {
 	m := module(given(func(s *v1alpha1.DeviceConfigSpec) { s.DevicePluginImage = "plugin:1" }))
 	container := m.Spec.ModuleLoader.Container
@@ -84,7 +85,8 @@ func TestModuleIsPrebuilt(t *testing.T) {
 	}
 }
 
-// TestDefaultKernels: kernels of Enterprise Linux, those with a minor release of two digits too, which the pattern of the authoring guide misses.
+// TestDefaultKernels: kernels of Enterprise Linux, those with a minor release of two digits too,
+// which the pattern of the authoring guide misses.
 func TestDefaultKernels(t *testing.T) {
 	guide := regexp.MustCompile(`^.*\.el\d_?\d?\..*$`)
 	pattern := regexp.MustCompile(v1alpha1.DefaultKernelRegexp)
@@ -135,7 +137,8 @@ func TestImageIsAValidReference(t *testing.T) {
 	}
 }
 
-// TestModuleFieldsAreThoseThatAreWritten: what is looked for in the CustomResourceDefinition is all that is sent.
+// TestModuleFieldsAreThoseThatAreWritten: what is looked for in the CustomResourceDefinition is all
+// that is sent.
 func TestModuleFieldsAreThoseThatAreWritten(t *testing.T) {
 	m := module(given(func(s *v1alpha1.DeviceConfigSpec) { s.DevicePluginImage = "plugin:1" }))
 	for _, field := range moduleFields {

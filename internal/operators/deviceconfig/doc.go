@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceconfig is the operator of DeviceConfigs of example.com: each becomes a Module of kmm.sigs.x-k8s.io and a ServiceAccount, which belong to
-// it. Loading kernel modules and advertising devices is the Module's business.
+// Package deviceconfig is the operator of DeviceConfigs of example.com: each becomes a Module of
+// kmm.sigs.x-k8s.io, which loads the kernel module and offers the devices, and a ServiceAccount.
 //
-// Reads: DeviceConfigs, Modules, ServiceAccounts, labels of Nodes. Writes: Modules and ServiceAccounts, both its own only, finalizers and status of
-// DeviceConfigs, events.
+// Reads: DeviceConfigs, Modules, ServiceAccounts, labels of Nodes. Writes: its own Modules and
+// ServiceAccounts, finalizers and status of DeviceConfigs, events.
 package deviceconfig
 
 // +kubebuilder:rbac:groups=example.com,resources=deviceconfigs,verbs=get;list;watch;patch

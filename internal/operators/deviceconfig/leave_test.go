@@ -26,7 +26,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestDeletionWaitsForTheModule: a DeviceConfig goes when its Module is gone, and not when the Module's deletion has begun.
+// TestDeletionWaitsForTheModule: a DeviceConfig goes when its Module is gone, and not when the
+// Module's deletion has begun.
 func TestDeletionWaitsForTheModule(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -72,7 +73,8 @@ func (s *scene) passes(c client.WithWatch, name string) error {
 	return nil
 }
 
-// TestFinalizerGoesWhenTheModuleIsGone: at once where there is none, and not as long as that is not known.
+// TestFinalizerGoesWhenTheModuleIsGone: at once where there is none, and not as long as that is not
+// known.
 func TestFinalizerGoesWhenTheModuleIsGone(t *testing.T) {
 	s := newScene(t)
 	c := s.env.Client(t, s.config)
@@ -99,7 +101,8 @@ func TestFinalizerGoesWhenTheModuleIsGone(t *testing.T) {
 	}
 }
 
-// TestErrorsAreNoConflicts: what could not be read is tried again, is told as what it is, and keeps its cause.
+// TestErrorsAreNoConflicts: what could not be read is tried again, is told as what it is, and keeps
+// its cause.
 func TestErrorsAreNoConflicts(t *testing.T) {
 	s := newScene(t)
 	c := s.env.Client(t, s.config)
@@ -135,7 +138,8 @@ func TestKindsAreRegistered(t *testing.T) {
 	s.must(kit.Add(mgr, op))
 }
 
-// TestMetricFollowsTheDeviceConfig: a series for each, gone with it, and for nobody who may not read it.
+// TestMetricFollowsTheDeviceConfig: a series for each, gone with it, and for nobody who may not
+// read it.
 func TestMetricFollowsTheDeviceConfig(t *testing.T) {
 	s := newScene(t)
 	free, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,13 +26,12 @@ import (
 )
 
 const (
-	// Name of the operator: of its controller, its Lease and its events, and of the writer of its fields.
+	// Name of the operator, its Lease, its events and its field manager.
 	Name = "deviceconfig-operator"
 	// Finalizer keeps a DeviceConfig until its Module is gone.
 	Finalizer = "example.com/module"
 )
 
-// failed is the metric of the operator: 1 while somebody has to do something about a DeviceConfig.
 var failed = kit.NewGauge("he_sample_operator_reconciliation_failed",
 	"1 while a DeviceConfig cannot be reconciled and somebody has to do something about it, otherwise 0.", "namespace", "device_config")
 
@@ -68,7 +67,7 @@ func Operator(reader client.Reader) kit.Operator[*v1alpha1.DeviceConfig] {
 	}
 }
 
-// check is what must hold before anything is written: no node is anybody else's, and the ServiceAccount that is named is there.
+// check makes sure that no node is another DeviceConfig's and that the named ServiceAccount exists.
 func check(ctx context.Context, reader client.Reader, d *v1alpha1.DeviceConfig) error {
 	if err := nodeselector.Exclusive.Check(ctx, reader, d); err != nil {
 		return err
@@ -79,7 +78,7 @@ func check(ctx context.Context, reader client.Reader, d *v1alpha1.DeviceConfig) 
 	}
 	err := reader.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: name}, &corev1.ServiceAccount{})
 	if apierrors.IsNotFound(err) {
-		return kit.Refused(v1alpha1.ReasonServiceAccountNotFound, "ServiceAccount %s is not there: create it, or leave spec.serviceAccountName out", name)
+		return kit.Refused(v1alpha1.ReasonServiceAccountNotFound, "ServiceAccount %s does not exist: create it, or remove spec.serviceAccountName", name)
 	}
 	if err != nil {
 		return fmt.Errorf("get ServiceAccount %s: %w", name, err)
@@ -87,16 +86,16 @@ func check(ctx context.Context, reader client.Reader, d *v1alpha1.DeviceConfig) 
 	return nil
 }
 
-// observe finds the DeviceConfig as ready as its Module, the last child.
+// observe: a DeviceConfig is as ready as its Module, the last child.
 func observe(_ context.Context, _ *v1alpha1.DeviceConfig, children []client.Object) error {
 	m, ok := children[len(children)-1].(*v1beta1.Module)
 	if !ok {
-		return fmt.Errorf("the last child is a %T, and no Module", children[len(children)-1])
+		return fmt.Errorf("the last child is a %T, not a Module", children[len(children)-1])
 	}
 	return kit.ModuleReady(m)
 }
 
-// watch has DeviceConfigs judged again when the nodes may come out differently, and when a ServiceAccount beside them appears or goes.
+// watch reconciles DeviceConfigs when their nodes or the presence of ServiceAccounts may change.
 func watch(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
 	c := mgr.GetClient()
 	beside := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
@@ -108,7 +107,7 @@ func watch(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
 
 func requests(ctx context.Context, reader client.Reader, options ...client.ListOption) (all []reconcile.Request) {
 	var list v1alpha1.DeviceConfigList
-	if err := reader.List(ctx, &list, options...); err != nil { // a cache fails only when it is being stopped
+	if err := reader.List(ctx, &list, options...); err != nil { // a cache fails only when it stops
 		klog.FromContext(ctx).Error(err, "List DeviceConfigs")
 	}
 	for i := range list.Items {

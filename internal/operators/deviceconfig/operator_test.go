@@ -21,7 +21,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestDeviceConfigBecomesAModule: and a ServiceAccount, and nothing else. It is as ready as the Module, says so once, and costs no write afterwards.
+// TestDeviceConfigBecomesAModule: and a ServiceAccount, and nothing else. It is as ready as the
+// Module, says so once, and costs no write afterwards.
 func TestDeviceConfigBecomesAModule(t *testing.T) {
 	s := newScene(t)
 	stop := s.start()
@@ -106,7 +107,8 @@ func (s *scene) nothingElse() {
 	}
 }
 
-// TestModuleIsHealed: what somebody changes or deletes is put right, what others add stays, and every field's change reaches the Module.
+// TestModuleIsHealed: what somebody changes or deletes is put right, what others add stays, and
+// every field's change reaches the Module.
 func TestModuleIsHealed(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -152,7 +154,8 @@ func TestModuleIsHealed(t *testing.T) {
 	s.await("the device plugin to go", "nic", func() bool { return s.module("nic").Spec.DevicePlugin == nil })
 }
 
-// TestDisjointDeviceConfigs: each has its own Module, of its own image and version, and both become ready.
+// TestDisjointDeviceConfigs: each has its own Module, of its own image and version, and both become
+// ready.
 func TestDisjointDeviceConfigs(t *testing.T) {
 	s := newScene(t)
 	s.node("a")
@@ -180,7 +183,8 @@ func TestDisjointDeviceConfigs(t *testing.T) {
 	}
 }
 
-// TestServiceAccountOfTheUser: one that is named has to be there; until then nothing is written, and nobody has to ask again.
+// TestServiceAccountOfTheUser: one that is named has to be there; until then nothing is written,
+// and nobody has to ask again.
 func TestServiceAccountOfTheUser(t *testing.T) {
 	s := newScene(t)
 	s.start()

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// scene is a namespace, some nodes, and the operator as config/operators/deviceconfig installs it, with its rights and no more. The test plays the user,
-// and the operator of Modules.
+// scene is a namespace, some nodes, and the operator as config/operators/deviceconfig installs it,
+// with its rights and no more. The test plays the user, and the operator of Modules.
 type scene struct {
 	*testing.T
 	env       *env.Env
@@ -42,7 +42,8 @@ func newScene(t *testing.T) *scene {
 	return &scene{T: t, env: e, config: e.InstallOperator(t, "deviceconfig"), admin: e.Admin(t), namespace: e.Namespace(t)}
 }
 
-// start runs the operator's program until the returned function is called, at the latest until the end of the test.
+// start runs the operator's program until the returned function is called, at the latest until the
+// end of the test.
 func (s *scene) start(change ...func(*kit.Options)) (stop func()) {
 	s.Helper()
 	options := &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(s.T, ktesting.NewConfig())}
@@ -158,7 +159,8 @@ func read[T client.Object](s *scene, name string, into T) (none T) {
 	return into
 }
 
-// ready is the reason of the condition Ready of what is asked for now, with "!" before it when it is not True.
+// ready is the reason of the condition Ready of what is asked for now, with "!" before it when it
+// is not True.
 func (s *scene) ready(name string) string {
 	s.Helper()
 	d := s.get(name)

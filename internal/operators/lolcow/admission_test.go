@@ -81,7 +81,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestPodsAreRestricted: the API server admits the pods where Pod Security enforces "restricted". The image is the Lolcow's.
+// TestPodsAreRestricted: the API server admits the pods where Pod Security enforces "restricted".
+// The image is the Lolcow's.
 func TestPodsAreRestricted(t *testing.T) {
 	s := newScene(t)
 	s.must(s.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -102,7 +103,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestSetupControllers registers the controller of every kind that has one, and says which one could not be.
+// TestSetupControllers registers the controller of every kind that has one, and says which one
+// could not be.
 func TestSetupControllers(t *testing.T) {
 	s := newScene(t)
 	setup := func(add func(*runtime.Scheme) error) (string, error) {
@@ -125,7 +127,8 @@ func TestSetupControllers(t *testing.T) {
 	}
 }
 
-// TestDefinitionsAreMissing: without its definitions, or with those of an older version, the operator ends and says which one and what to do.
+// TestDefinitionsAreMissing: without its definitions, or with those of an older version, the
+// operator ends and says which one and what to do.
 func TestDefinitionsAreMissing(t *testing.T) {
 	s := newScene(t)
 	run := func() error {
@@ -163,7 +166,8 @@ func TestDefinitionsAreMissing(t *testing.T) {
 	s.ready("cow", api.LolcowSpec{})
 }
 
-// TestKinds: both kinds are namespaced, and the workspace has neither a status nor a controller that watches it.
+// TestKinds: both kinds are namespaced, and the workspace has neither a status nor a controller
+// that watches it.
 func TestKinds(t *testing.T) {
 	s := newScene(t)
 	for _, kind := range []string{"Lolcow", "LolcowWorkspace"} {

@@ -24,20 +24,19 @@ import (
 const (
 	// announceTimeout bounds one request with its answer.
 	announceTimeout = 5 * time.Second
-	// retryAfter is when something is tried again that no watch tells of.
+	// retryAfter is when something is tried again that no watch reports.
 	retryAfter = time.Minute
-	// maxHeader bounds an answer, in bytes. Its body is not read.
+	// maxHeader bounds an answer's header, in bytes. Its body is not read.
 	maxHeader = 16 << 10
 )
 
-// announcement is the body of the request.
 type announcement struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Greeting  string `json:"greeting"`
 }
 
-// announce tells spec.announceURL the greeting, exactly once for each that follows another.
+// announce sends each new greeting to spec.announceURL, exactly once.
 func (o *operator) announce(ctx context.Context, l *api.Lolcow) error {
 	if l.Spec.AnnounceURL == "" || l.Spec.Greeting == "" {
 		return nil
@@ -61,7 +60,8 @@ func effect(l *api.Lolcow) string {
 	return "announce/" + hex.EncodeToString(sum[:])
 }
 
-// post sends the request. Of the answer, only its status gets any further: it may come from where the user who wrote the URL must not look.
+// post sends the request. It returns no more of the answer than its status: the URL's author may
+// not be allowed to read more.
 func (o *operator) post(ctx context.Context, l *api.Lolcow, nonce string) error {
 	body, err := json.Marshal(announcement{Namespace: l.Namespace, Name: l.Name, Greeting: l.Spec.Greeting})
 	if err != nil {
@@ -77,10 +77,10 @@ func (o *operator) post(ctx context.Context, l *api.Lolcow, nonce string) error 
 	response, err := o.http.Do(request)
 	if err != nil {
 		var failed *url.Error
-		if errors.As(err, &failed) { // its text would repeat the whole URL
+		if errors.As(err, &failed) { // its text repeats the URL
 			err = failed.Err
 		}
-		return fmt.Errorf("spec.announceURL: %s cannot be told the greeting: %w", request.URL.Host, err)
+		return fmt.Errorf("spec.announceURL: sending the greeting to %s failed: %w", request.URL.Host, err)
 	}
 	_ = response.Body.Close() // nothing was read
 	if response.StatusCode < 200 || response.StatusCode > 299 {
@@ -101,7 +101,7 @@ func newHTTP() *http.Client {
 	}
 }
 
-// notLinkLocal refuses addresses at which clouds hand out their nodes' credentials.
+// notLinkLocal refuses the addresses at which clouds serve nodes' credentials.
 func notLinkLocal(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

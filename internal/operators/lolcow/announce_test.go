@@ -29,7 +29,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// herald is an HTTP server that honours Idempotency-Key: it takes two requests with one key for one.
+// herald is an HTTP server that honours Idempotency-Key: it takes two requests with one key for
+// one.
 type herald struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -76,7 +77,8 @@ func (h *herald) seen() (requests int, heard []string) {
 
 var errKilled = errors.New("the process was killed")
 
-// mortal is an operator's process that dies at its n-th access to something outside: right before it, or right after it took effect.
+// mortal is an operator's process that dies at its n-th access to something outside: right before
+// it, or right after it took effect.
 type mortal struct {
 	*scene
 	left  int
@@ -118,7 +120,8 @@ func (m *mortal) write(do func() error) error {
 	})
 }
 
-// reconciler is a new process. Its cache is the API server itself: it never lags, and is told from direct reads by the counters.
+// reconciler is a new process. Its cache is the API server itself: it never lags, and is told from
+// direct reads by the counters.
 func (m *mortal) reconciler() *kit.Reconciler[*api.Lolcow] {
 	m.Helper()
 	config := m.config()
@@ -192,8 +195,9 @@ func (m *mortal) life(name string) {
 	m.Errorf("not ready after 30 passes: %s", m.reason(name))
 }
 
-// TestAnnouncedExactlyOnce: wherever the process dies, before or after anything that it does outside, the herald hears each greeting exactly once, and
-// the Lolcow ends up as if nothing had happened.
+// TestAnnouncedExactlyOnce: wherever the process dies, before or after anything that it does
+// outside, the herald hears each greeting exactly once, and the Lolcow ends up as if nothing had
+// happened.
 func TestAnnouncedExactlyOnce(t *testing.T) {
 	s := newScene(t)
 	h := newHerald(t)
@@ -236,7 +240,8 @@ func TestAnnouncedExactlyOnce(t *testing.T) {
 	}
 }
 
-// remembers checks the workspace: it belongs to the Lolcow, has its name, and remembers the last greeting only.
+// remembers checks the workspace: it belongs to the Lolcow, has its name, and remembers the last
+// greeting only.
 func (s *scene) remembers(greeting string) {
 	s.Helper()
 	l, w := s.cow("cow"), get(s, "cow", &api.LolcowWorkspace{})
@@ -264,7 +269,8 @@ func (s *scene) clear() {
 	}
 }
 
-// TestAnnouncementThatFails is a condition with the answer's status and nothing else of it; the next try has the same key. Redirects are not followed.
+// TestAnnouncementThatFails is a condition with the answer's status and nothing else of it; the
+// next try has the same key. Redirects are not followed.
 func TestAnnouncementThatFails(t *testing.T) {
 	s := newScene(t)
 	h := newHerald(t)
@@ -324,7 +330,8 @@ func TestOneWritePerPass(t *testing.T) {
 	}
 }
 
-// TestOutdatedReadsAreNoErrors: a cache that shows nothing of the children, and writes that answer Conflict, end in no error and in no second child.
+// TestOutdatedReadsAreNoErrors: a cache that shows nothing of the children, and writes that answer
+// Conflict, end in no error and in no second child.
 func TestOutdatedReadsAreNoErrors(t *testing.T) {
 	s := newScene(t)
 	s.create("cow", api.LolcowSpec{Greeting: "moo", Port: 31302})

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// containerPort is where the page is served inside its pod.
+	// containerPort serves the page in its pod.
 	containerPort = 8080
 	portName      = "http"
 	container     = "lolcow"
-	// user is nobody's. It is named because the default image would run as root.
+	// user is set because the default image would run as root.
 	user = 65532
 )
 
-// labels of all children. The first two, which never change, select the pods.
+// labels of all children. The first two select the pods and never change.
 func labels(l *api.Lolcow) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name":       "lolcow",
@@ -40,7 +40,7 @@ func selector(l *api.Lolcow) map[string]string {
 	return s
 }
 
-// deployment runs the page. A changed greeting changes the pod template, so that the pods are replaced; the old one serves until the new one does.
+// deployment runs the page. A changed greeting replaces the pod without a gap.
 func deployment(l *api.Lolcow) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"},
@@ -79,7 +79,7 @@ func podSpec(l *api.Lolcow) corev1.PodSpec {
 			Args:  args(l.Spec.Greeting),
 			Env:   []corev1.EnvVar{{Name: "PORT", Value: strconv.Itoa(containerPort)}},
 			Ports: []corev1.ContainerPort{{Name: portName, ContainerPort: containerPort, Protocol: corev1.ProtocolTCP}},
-			// Images that are not this project's may take a while to start, and write to /tmp.
+			// Others' images may start slowly, and write to /tmp.
 			StartupProbe:   &corev1.Probe{ProbeHandler: page, PeriodSeconds: 1, FailureThreshold: 60},
 			ReadinessProbe: &corev1.Probe{ProbeHandler: page, PeriodSeconds: 5, TimeoutSeconds: 2},
 			LivenessProbe:  &corev1.Probe{ProbeHandler: page, PeriodSeconds: 20, TimeoutSeconds: 5},
@@ -101,8 +101,8 @@ func podSpec(l *api.Lolcow) corev1.PodSpec {
 	}
 }
 
-// args are what the image's entry point gets: the greeting as one argument, or none, for an empty one would count as a greeting.
-// The kubelet replaces $(NAME) in arguments and makes one $ of $$: with every $ doubled, all arrive as they are.
+// args are the greeting, or none: an empty argument would count as a greeting. The kubelet replaces
+// $(NAME) and $$, so every $ is doubled.
 func args(greeting string) []string {
 	if greeting == "" {
 		return nil

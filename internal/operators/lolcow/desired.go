@@ -8,7 +8,7 @@ import (
 	api "github.com/drover-project/drover/api/lolcow/v1alpha1"
 )
 
-// Desired are the children that a Lolcow shall have: a Deployment and a Service.
+// Desired are a Lolcow's children: a Deployment and a Service.
 func Desired(l *api.Lolcow) ([]client.Object, error) {
 	return []client.Object{deployment(l), service(l)}, nil
 }

@@ -33,7 +33,8 @@ func sample(t *testing.T) *api.Lolcow {
 	return l
 }
 
-// TestDesired holds what becomes of the sample, and of the smallest Lolcow, to testdata. A changed line there is a change for every user.
+// TestDesired holds what becomes of the sample, and of the smallest Lolcow, to testdata. A changed
+// line there is a change for every user.
 func TestDesired(t *testing.T) {
 	small := &api.Lolcow{}
 	small.Name, small.Spec.Image = "small", "example.com/cow:1"
@@ -68,8 +69,9 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-// TestGreetingIsTheOnlyArgument: the image's entry point stays, and gets the greeting as one argument, or none for no greeting. After the kubelet's
-// substitution, it is the greeting, character for character.
+// TestGreetingIsTheOnlyArgument: the image's entry point stays, and gets the greeting as one
+// argument, or none for no greeting. After the kubelet's substitution, it is the greeting,
+// character for character.
 func TestGreetingIsTheOnlyArgument(t *testing.T) {
 	for given, want := range map[string][]string{
 		"":                             nil,
@@ -102,7 +104,8 @@ func TestGreetingIsTheOnlyArgument(t *testing.T) {
 	}
 }
 
-// substitute does what the API says of a container's args: $(NAME) becomes the variable's value, or stays if there is none, and $$ becomes $.
+// substitute does what the API says of a container's args: $(NAME) becomes the variable's value, or
+// stays if there is none, and $$ becomes $.
 func substitute(arg string, env map[string]string) string {
 	return regexp.MustCompile(`\$\$|\$\([^)]*\)`).ReplaceAllStringFunc(arg, func(found string) string {
 		if found == "$$" {

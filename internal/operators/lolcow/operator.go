@@ -35,22 +35,21 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=lolcows.my.domain;lolcowworkspaces.my.domain,verbs=get
 
-// workers is how many Lolcows are looked at at once: one whose announceURL is slow does not hold up the others.
+// workers is how many Lolcows are reconciled at once: a slow announceURL must not delay all others.
 const workers = 4
 
-// operator is what lies behind the kit's callbacks.
+// operator has the kit's callbacks.
 type operator struct {
 	client client.Client
 	live   client.Reader
 	http   *http.Client
-	// rolling has the Lolcows whose pods were seen being replaced; said is what the log has told of each. Without them the log would say it again.
+	// rolling are Lolcows whose pods are being replaced, said is each one's last logged greeting.
 	rolling, said sync.Map
-	// taken says when a Lolcow whose port another Service has tries again: no watch tells when a port is given back, and the API server does so a moment
-	// after the Service that had it is gone.
+	// taken is when a Lolcow retries whose port another Service has: no watch reports a free port.
 	taken workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
-// Operator says what Lolcows become. c has no cache, see [kit.Direct]; live reads from the API server.
+// Operator of Lolcows. c has no cache, see [kit.Direct]; live reads from the API server.
 func Operator(c client.Client, live client.Reader) kit.Operator[*api.Lolcow] {
 	return newOperator(c, live).kit()
 }
@@ -113,7 +112,7 @@ func (o *operator) forget(key types.NamespacedName) {
 	o.taken.Forget(key)
 }
 
-// explain tells a port that is taken from other refusals. If it is taken by the Lolcow's own Service of an earlier name, that one goes first.
+// explain finds ports that are taken. It deletes the Lolcow's own Service of a former name.
 func (o *operator) explain(ctx context.Context, l *api.Lolcow, _ client.Object, refusal error) error {
 	if l.Spec.Port == 0 || !portTaken(refusal) {
 		return nil
@@ -128,18 +127,17 @@ func (o *operator) explain(ctx context.Context, l *api.Lolcow, _ client.Object, 
 			continue
 		}
 		if err := o.client.Delete(ctx, s, client.Preconditions{UID: &s.UID}); err != nil {
-			return fmt.Errorf("delete Service %s, which has been renamed: %w", s.Name, err)
+			return fmt.Errorf("delete Service %s, which was renamed: %w", s.Name, err)
 		}
-		return kit.Waiting(kit.ReasonTerminating, "Service %s goes, for %s gets its port", s.Name, serviceName(l))
+		return kit.Waiting(kit.ReasonTerminating, "Service %s is being deleted: Service %s gets its port", s.Name, serviceName(l))
 	}
 	return &kit.Problem{
 		Reason: api.ReasonPortConflict, Errored: true, RetryAfter: o.taken.When(client.ObjectKeyFromObject(l)),
-		Message: fmt.Sprintf("Another Service has port %d: choose another spec.port, or leave it out. The API server says: %v", l.Spec.Port, refusal),
+		Message: fmt.Sprintf("Another Service has port %d: choose another spec.port, or remove it. The API server says: %v", l.Spec.Port, refusal),
 	}
 }
 
-// portTaken reports whether the API server refuses a port because another Service has it. It gives no reason of its own for that: Invalid is about any
-// field, and the text is all that tells the port's range from its being taken.
+// portTaken tells, by its text, whether a refusal says that another Service has the port.
 func portTaken(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided port is already allocated")
 }

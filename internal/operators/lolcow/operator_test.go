@@ -54,8 +54,8 @@ func (s *scene) apply(change func(*unstructured.Unstructured)) {
 	}
 }
 
-// TestSampleBecomesADeploymentAndAService: the sample applies, and becomes what belongs to it, with the port that it names. When all is there,
-// nothing is written.
+// TestSampleBecomesADeploymentAndAService: the sample applies, and becomes what belongs to it, with
+// the port that it names. When all is there, nothing is written.
 func TestSampleBecomesADeploymentAndAService(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -119,7 +119,8 @@ func (s *scene) quiet(name string) {
 	}
 }
 
-// barrier makes another Lolcow and waits for its event: events are written in the order in which they happen.
+// barrier makes another Lolcow and waits for its event: events are written in the order in which
+// they happen.
 func (s *scene) barrier(name string) {
 	s.Helper()
 	s.create(name, api.LolcowSpec{})
@@ -129,7 +130,8 @@ func (s *scene) barrier(name string) {
 	s.must(s.admin.Delete(s.Context(), s.service(name)))
 }
 
-// TestGreetingFollows: a changed greeting changes the pods and nothing else; the log tells it once; without one, there is no argument at all.
+// TestGreetingFollows: a changed greeting changes the pods and nothing else; the log tells it once;
+// without one, there is no argument at all.
 func TestGreetingFollows(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -168,7 +170,8 @@ func TestGreetingFollows(t *testing.T) {
 	s.quiet("lolcow-sample")
 }
 
-// TestForeignObjectsStay: no Service's end makes anything else go, and what has a wanted name but another owner is left alone.
+// TestForeignObjectsStay: no Service's end makes anything else go, and what has a wanted name but
+// another owner is left alone.
 func TestForeignObjectsStay(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -213,7 +216,8 @@ func TestForeignObjectsStay(t *testing.T) {
 	}
 }
 
-// TestDriftIsHealed: whatever others change in what the operator wrote is changed back, also where they leave less than there was.
+// TestDriftIsHealed: whatever others change in what the operator wrote is changed back, also where
+// they leave less than there was.
 func TestDriftIsHealed(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -244,7 +248,8 @@ func TestDriftIsHealed(t *testing.T) {
 	}
 }
 
-// TestStatusIsNoInput: a status that somebody wipes or forges is put right, and changes nothing else.
+// TestStatusIsNoInput: a status that somebody wipes or forges is put right, and changes nothing
+// else.
 func TestStatusIsNoInput(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -272,7 +277,8 @@ func TestStatusIsNoInput(t *testing.T) {
 	}
 }
 
-// TestRolloutFailureIsTold: what the Deployment says of its pods is in the condition, word for word, and in one event.
+// TestRolloutFailureIsTold: what the Deployment says of its pods is in the condition, word for
+// word, and in one event.
 func TestRolloutFailureIsTold(t *testing.T) {
 	s := newScene(t)
 	s.start()

@@ -19,7 +19,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestPortFollows: whatever is applied again, restarted or changed, it stays the same Service, and nothing is ever "already allocated".
+// TestPortFollows: whatever is applied again, restarted or changed, it stays the same Service, and
+// nothing is ever "already allocated".
 func TestPortFollows(t *testing.T) {
 	s := newScene(t)
 	mark := s.env.Mark(t)
@@ -59,7 +60,8 @@ func TestPortFollows(t *testing.T) {
 	}
 }
 
-// TestPortConflict: a port that another Service has is a condition, with what the API server says, one event, and no hot loop; the other Service stays.
+// TestPortConflict: a port that another Service has is a condition, with what the API server says,
+// one event, and no hot loop; the other Service stays.
 func TestPortConflict(t *testing.T) {
 	s := newScene(t)
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "foreign"}, Spec: corev1.ServiceSpec{
@@ -88,7 +90,8 @@ func TestPortConflict(t *testing.T) {
 			tries++
 		}
 	}
-	// One for each pass that something that is watched has asked for, the Deployment's creation and the status; and those after 1, 2, 4 seconds and so on.
+	// One for each pass that something that is watched has asked for, the Deployment's creation and
+	// the status; and those after 1, 2, 4 seconds and so on.
 	most := 4 + bits.Len(uint(time.Since(begin).Seconds()))
 	if tries == 0 || tries > most {
 		t.Errorf("%d tries, at most %d are due", tries, most)
@@ -103,8 +106,9 @@ func TestPortConflict(t *testing.T) {
 	s.awaitReason("cow", "!"+api.ReasonRollingOut)
 }
 
-// TestPortIsGivenBack: a port that its Service gives back is taken soon. The API server frees a port after it tells of the deletion, so this is also how a
-// Service that somebody deletes by hand comes back.
+// TestPortIsGivenBack: a port that its Service gives back is taken soon. The API server frees a
+// port after it tells of the deletion, so this is also how a Service that somebody deletes by hand
+// comes back.
 func TestPortIsGivenBack(t *testing.T) {
 	s := newScene(t)
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "foreign"}, Spec: corev1.ServiceSpec{
@@ -123,7 +127,8 @@ func TestPortIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestServiceComesBack: a Service that somebody deletes by hand is made again, and one that is renamed keeps its port.
+// TestServiceComesBack: a Service that somebody deletes by hand is made again, and one that is
+// renamed keeps its port.
 func TestServiceComesBack(t *testing.T) {
 	s := newScene(t)
 	s.start()

@@ -3,8 +3,6 @@
 package lolcow
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -13,7 +11,7 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// rolledOut returns nil when every pod of the Deployment is of its current template, and serves; else why not.
+// rolledOut returns nil if all pods of the Deployment are up to date and available, or why not.
 func rolledOut(d *appsv1.Deployment) error {
 	if d.Status.ObservedGeneration < d.Generation {
 		return kit.Waiting(api.ReasonRollingOut, "Deployment %s is new or changed", d.Name)
@@ -27,7 +25,8 @@ func rolledOut(d *appsv1.Deployment) error {
 	}
 	want, s := ptr.Deref(d.Spec.Replicas, 1), d.Status
 	if s.UpdatedReplicas < want || s.Replicas > s.UpdatedReplicas || s.AvailableReplicas < s.UpdatedReplicas {
-		return kit.Waiting(api.ReasonRollingOut, "%s", fmt.Sprintf("Deployment %s: %d of %d pods are of the current template, %d pods serve", d.Name, s.UpdatedReplicas, want, s.AvailableReplicas))
+		return kit.Waiting(api.ReasonRollingOut, "Deployment %s: %d of %d pods are up to date, %d are available",
+			d.Name, s.UpdatedReplicas, want, s.AvailableReplicas)
 	}
 	return nil
 }

@@ -54,7 +54,8 @@ func program() kit.Program {
 	}
 }
 
-// scene is a namespace in a cluster that has the operator's definitions and its role. There is no Deployment controller: the test plays it.
+// scene is a namespace in a cluster that has the operator's definitions and its role. There is no
+// Deployment controller: the test plays it.
 type scene struct {
 	*testing.T
 	env       *env.Env
@@ -199,7 +200,8 @@ func (s *scene) change(name string, change func(*api.LolcowSpec)) {
 	s.must(s.admin.Patch(s.Context(), l, client.MergeFrom(before)))
 }
 
-// reason is that of the condition Ready of the present generation, with "!" before it while it is not True.
+// reason is that of the condition Ready of the present generation, with "!" before it while it is
+// not True.
 func (s *scene) reason(name string) string {
 	s.Helper()
 	l := s.cow(name)

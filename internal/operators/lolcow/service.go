@@ -15,10 +15,9 @@ import (
 // servicePort is the Service's port inside the cluster.
 const servicePort = 80
 
-// serviceName is the name of the Service: the one place that knows it.
 func serviceName(l *api.Lolcow) string { return cmp.Or(l.Spec.ServiceName, l.Name) }
 
-// service reaches the page from outside by a port on every node. Without spec.port, nodePort is left to the API server, which keeps what it chose.
+// service reaches the page by a port on every node: spec.port, or one that the API server keeps.
 func service(l *api.Lolcow) *corev1.Service {
 	return &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Service"},

@@ -23,7 +23,7 @@ var controllers = []struct {
 	}},
 }
 
-// SetupControllers registers all controllers of the group with a manager. It returns the kind whose controller could not be registered, and why.
+// SetupControllers registers all controllers of the group. With an error, failed is the kind.
 func SetupControllers(mgr ctrl.Manager) (failed string, err error) {
 	for _, c := range controllers {
 		if err := c.add(mgr); err != nil {
@@ -33,7 +33,7 @@ func SetupControllers(mgr ctrl.Manager) (failed string, err error) {
 	return "", nil
 }
 
-// Requirements are the kinds that the API server has to serve, with all fields.
+// Requirements are the kinds that the API server must serve, with all fields.
 func Requirements() []kit.Requirement {
 	return []kit.Requirement{{Object: &api.Lolcow{}}, {Object: &api.LolcowWorkspace{}}}
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/drover-project/drover/kit/labels"
 )
 
-// consumerName is the label value by which the operator sees consumers, and no other pods.
+// consumerName is the label value of the only pods that the operator sees.
 const consumerName = "ptemplate-consumer"
 
-// ConsumerLabels are on every consumer of a Ptemplate and on no other pod: a Ptemplate that is made anew under the same name has another UID.
+// ConsumerLabels are only on consumers of this Ptemplate, by its UID.
 func ConsumerLabels(p *v1alpha1.Ptemplate) map[string]string {
 	return map[string]string{nameLabel: consumerName, instanceLabel: p.Name, uidLabel: string(p.UID)}
 }
 
-// consumer is the DaemonSet of the pods that use the devices. They run where the kernel module is ready, get their devices from the kubelet, and
-// keep to the restricted Pod Security Standard.
+// consumer is the DaemonSet of the pods that use the devices. They run where the kernel module is
+// ready, and meet the Pod Security Standard "restricted".
 func consumer(p *v1alpha1.Ptemplate) *appsv1.DaemonSet {
 	s := settingsOf(p)
 	own := ConsumerLabels(p)
@@ -53,7 +53,7 @@ func consumer(p *v1alpha1.Ptemplate) *appsv1.DaemonSet {
 	}
 }
 
-// consumerContainer asks for devices by request and limit, which have to be the same for an extended resource.
+// consumerContainer asks for devices by request and limit, which an extended resource needs equal.
 func consumerContainer(image string, required int32) corev1.Container {
 	devices := *resource.NewQuantity(int64(required), resource.DecimalSI)
 	return corev1.Container{
@@ -71,8 +71,7 @@ func consumerContainer(image string, required int32) corev1.Container {
 	}
 }
 
-// consumers are the names of the pods of a DaemonSet that run, sorted. There may be none: the list is empty then, never nil, because the API
-// server takes no null.
+// consumers are the names of a DaemonSet's running pods, sorted; never nil: the API takes no null.
 func consumers(set *appsv1.DaemonSet, pods []corev1.Pod) []string {
 	names := []string{}
 	for i := range pods {

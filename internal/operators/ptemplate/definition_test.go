@@ -25,7 +25,8 @@ import (
 	"github.com/drover-project/drover/internal/operators/ptemplate"
 )
 
-// TestWhatMakesNoSenseIsRefused by the API server, before the operator sees it, with a message that says what is wrong.
+// TestWhatMakesNoSenseIsRefused by the API server, before the operator sees it, with a message that
+// says what is wrong.
 func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	r := newRig(t)
 	long := strings.Repeat("m", 101)
@@ -90,7 +91,8 @@ func TestDefaultsAreSeen(t *testing.T) {
 	}
 }
 
-// TestConsumersAreTakenWherePodsAreRestricted: the API server's own judgement of the strictest Pod Security Standard.
+// TestConsumersAreTakenWherePodsAreRestricted: the API server's own judgement of the strictest Pod
+// Security Standard.
 func TestConsumersAreTakenWherePodsAreRestricted(t *testing.T) {
 	r := newRig(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -111,7 +113,8 @@ func TestConsumersAreTakenWherePodsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestOutdatedDefinitionEndsTheOperator: status.consumers of a definition that lacks it would be lost without a word.
+// TestOutdatedDefinitionEndsTheOperator: status.consumers of a definition that lacks it would be
+// lost without a word.
 func TestOutdatedDefinitionEndsTheOperator(t *testing.T) {
 	r := newRig(t)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -134,7 +137,8 @@ func TestOutdatedDefinitionEndsTheOperator(t *testing.T) {
 	}
 }
 
-// TestDeploymentHasTheNamesInTheDocuments: what make deploy installs, and the role that was generated.
+// TestDeploymentHasTheNamesInTheDocuments: what make deploy installs, and the role that was
+// generated.
 func TestDeploymentHasTheNamesInTheDocuments(t *testing.T) {
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../../config/operators/ptemplate/default")
 	if err != nil {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ptemplate is the operator of Ptemplates (pt.example.com): a kernel module with a device plugin, and a pod on each node that uses the
-// devices. What a Ptemplate becomes is decided by pure functions, a file for each child; package kit does the rest.
+// Package ptemplate is the operator of Ptemplates (pt.example.com): a kernel module with a device
+// plugin, and a pod on each node that uses the devices. Pure functions, a file for each child,
+// decide what a Ptemplate becomes.
 package ptemplate
 
 import (
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	// Name of the operator: its controller, the owner of the fields that it writes, and the source of its events.
+	// Name of the operator, its controller, its field manager and its events.
 	Name = "ptemplate-operator"
 
 	// Resource is the extended resource by which pods ask for devices.
@@ -27,20 +28,19 @@ const (
 	uidLabel       = "pt.example.com/uid"
 )
 
-// Desired are the children of a Ptemplate, in the order in which they are made.
+// Desired are a Ptemplate's children, in the order in which they are made.
 func Desired(p *v1alpha1.Ptemplate) ([]client.Object, error) {
 	return []client.Object{module(p), consumer(p)}, nil
 }
 
-// unconfined are the children where Modules cannot say how a device plugin is confined: with that field, they would be refused.
+// unconfined are the children where Modules have no security context for device plugins.
 func unconfined(p *v1alpha1.Ptemplate) ([]client.Object, error) {
 	m := module(p)
 	m.Spec.DevicePlugin.Container.SecurityContext = nil
 	return []client.Object{m, consumer(p)}, nil
 }
 
-// settings are the fields of a Ptemplate with their defaults, and with one name each. The API server sets most of the defaults; what reads
-// objects that never went through one, such as tests and dry runs, gets the same.
+// settings are a Ptemplate's fields with defaults, as tests and dry runs have no API server.
 type settings struct {
 	maxDev, required         int32
 	message                  string

@@ -46,7 +46,8 @@ func specSchema(t *testing.T) apiextensionsv1.JSONSchemaProps {
 	return *crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }
 
-// TestChildrenAreAsReviewed: what the sample becomes, and what an object becomes that has nothing but its required field, are files to read.
+// TestChildrenAreAsReviewed: what the sample becomes, and what an object becomes that has nothing
+// but its required field, are files to read.
 func TestChildrenAreAsReviewed(t *testing.T) {
 	sample := &v1alpha1.Ptemplate{}
 	read(t, "../../../config/operators/ptemplate/samples/pt_v1alpha1_ptemplate.yaml", sample)
@@ -90,7 +91,8 @@ func compare(t *testing.T, file string, object client.Object) {
 	}
 }
 
-// TestDefaultsStandInTheSchema: an object that went through the API server and one that did not become the same.
+// TestDefaultsStandInTheSchema: an object that went through the API server and one that did not
+// become the same.
 func TestDefaultsStandInTheSchema(t *testing.T) {
 	spec := specSchema(t).Properties["spec"]
 	got := map[string]string{}
@@ -119,7 +121,8 @@ func TestDefaultsStandInTheSchema(t *testing.T) {
 	}
 }
 
-// TestEveryFieldHasItsNameInTheSchema walks the Go type: the name of each field is said by a tag, and the schema has the same fields.
+// TestEveryFieldHasItsNameInTheSchema walks the Go type: the name of each field is said by a tag,
+// and the schema has the same fields.
 func TestEveryFieldHasItsNameInTheSchema(t *testing.T) {
 	schema := specSchema(t)
 	for name, value := range map[string]reflect.Type{
@@ -175,7 +178,8 @@ func TestConsumersAreOursAndRun(t *testing.T) {
 	}
 }
 
-// TestNothingIsNeeded: objects that no API server has seen, without a secret, a selector or anything else, become children and do not end the process.
+// TestNothingIsNeeded: objects that no API server has seen, without a secret, a selector or
+// anything else, become children and do not end the process.
 func TestNothingIsNeeded(t *testing.T) {
 	children, err := Desired(&v1alpha1.Ptemplate{})
 	if err != nil {
@@ -205,8 +209,8 @@ func TestConsumersAreReadyOnAllNodesOrSayOnHowMany(t *testing.T) {
 	}{
 		"all":        {status(2, 3, 3, 3), ""},
 		"one is not": {status(2, 3, 2, 3), "2 of 3 nodes"},
-		"one is old": {status(2, 3, 3, 1), "1 of them as asked for"},
-		"unseen":     {status(1, 3, 3, 3), "nobody has looked at it yet"},
+		"one is old": {status(2, 3, 3, 1), "1 of them up to date"},
+		"unseen":     {status(1, 3, 3, 3), "Kubernetes has not looked at it yet"},
 		"none":       {status(2, 0, 0, 0), "0 of 0 nodes"},
 	} {
 		got := ""

@@ -17,7 +17,8 @@ import (
 	"github.com/drover-project/drover/kit/labels"
 )
 
-// fields is every field of a Ptemplate's spec: a change of it, from the sample, and what the children then have.
+// fields is every field of a Ptemplate's spec: a change of it, from the sample, and what the
+// children then have.
 var fields = map[string]struct {
 	patch string
 	want  []string
@@ -97,7 +98,8 @@ func TestTheTableOfFieldsIsWhole(t *testing.T) {
 	}
 }
 
-// TestEveryFieldReachesItsChild: a change of any field, of an object whose children are there, is in the child it is for, and nothing else changes.
+// TestEveryFieldReachesItsChild: a change of any field, of an object whose children are there, is
+// in the child it is for, and nothing else changes.
 func TestEveryFieldReachesItsChild(t *testing.T) {
 	r := newRig(t)
 	r.start()

@@ -13,10 +13,10 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// KernelModule is the kernel's name of the module.
+// KernelModule is the kernel module's name.
 const KernelModule = "ptemplate_char_dev"
 
-// module is the KMM Module: it loads the kernel module with the parameters that follow from the Ptemplate, and runs the device plugin beside it.
+// module loads the kernel module with the Ptemplate's parameters, and runs the device plugin.
 func module(p *v1alpha1.Ptemplate) *v1beta1.Module {
 	s := settingsOf(p)
 	return kit.NewModule(p.Name).
@@ -31,9 +31,9 @@ func module(p *v1alpha1.Ptemplate) *v1beta1.Module {
 		Build()
 }
 
-// confined is how the device plugin runs. It sees the host's devices to list them, and describes them to the container runtime (CDI). It is root,
-// because the kubelet's socket folder belongs to root, and has no privilege besides. What it offers is told by variables rather than flags, so
-// that images of other device plugins start as well.
+// confined lets the device plugin list the host's devices and describe them to the container
+// runtime (CDI). It is root, because the kubelet's socket folder is root's, without further
+// privileges. Variables say what it offers: images of other device plugins ignore them.
 func confined(plugin *v1beta1.DevicePluginSpec) {
 	plugin.Volumes = []corev1.Volume{
 		hostPath("dev", "/dev", corev1.HostPathDirectory),

@@ -24,8 +24,6 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// What the operator may do, and no more. The role is generated from this.
-//
 // +kubebuilder:rbac:groups=pt.example.com,resources=ptemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pt.example.com,resources=ptemplates/status,verbs=patch
 // +kubebuilder:rbac:groups=pt.example.com,resources=ptemplates/finalizers,verbs=update
@@ -35,10 +33,9 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=ptemplates.pt.example.com;modules.kmm.sigs.x-k8s.io,verbs=get
 
-// ReasonConsumersNotReady says that the kernel module is ready, and some consumers do not run yet. Their pods say why.
+// ReasonConsumersNotReady says that the kernel module is ready and some consumers are not.
 const ReasonConsumersNotReady = "ConsumersNotReady"
 
-// running is the number of consumers that run.
 var running = kit.NewGauge("ptemplate_consumers", "Pods of a Ptemplate that run and use its devices.", "namespace", "name")
 
 // Program is the operator's process.
@@ -55,7 +52,7 @@ var Program = kit.Program{
 			"spec.devicePlugin.container.volumeMounts", "spec.devicePlugin.volumes",
 		}},
 	},
-	// Pods of others are not kept in memory.
+	// Others' pods are not kept in memory.
 	Cache: func(o *cache.Options) {
 		o.ByObject = map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: k8slabels.SelectorFromSet(k8slabels.Set{nameLabel: consumerName})},
@@ -74,8 +71,7 @@ var Program = kit.Program{
 	},
 }
 
-// confinement is what keeps a device plugin from being privileged. Upstream's definition of Module does not have it, and runs every device plugin
-// privileged.
+// confinement is a field that upstream's Module lacks: there, every device plugin is privileged.
 var confinement = kit.Requirement{Object: &v1beta1.Module{}, Fields: []string{"spec.devicePlugin.container.securityContext"}}
 
 // New says what a Ptemplate becomes. pods lists the consumers' pods.
@@ -104,7 +100,7 @@ func ptemplateOf(_ context.Context, pod client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pod.GetNamespace(), Name: l[instanceLabel]}}}
 }
 
-// observe fills the status from what runs, and returns what is missing.
+// observe fills the status, and returns why the Ptemplate is not ready.
 func observe(ctx context.Context, pods client.Reader, p *v1alpha1.Ptemplate, children []client.Object) error {
 	m, ok := children[0].(*v1beta1.Module)
 	if !ok {
@@ -126,14 +122,14 @@ func observe(ctx context.Context, pods client.Reader, p *v1alpha1.Ptemplate, chi
 	return consumersReady(set)
 }
 
-// consumersReady returns nil when a consumer of the present kind is ready on each node that is to have one.
+// consumersReady returns nil if each node has an up-to-date consumer that is ready.
 func consumersReady(set *appsv1.DaemonSet) error {
 	s := &set.Status
 	if s.ObservedGeneration != set.Generation {
-		return kit.Waiting(ReasonConsumersNotReady, "DaemonSet %s has changed, and nobody has looked at it yet", set.Name)
+		return kit.Waiting(ReasonConsumersNotReady, "DaemonSet %s has changed, and Kubernetes has not looked at it yet", set.Name)
 	}
 	if s.DesiredNumberScheduled == 0 || s.NumberReady < s.DesiredNumberScheduled || s.UpdatedNumberScheduled < s.DesiredNumberScheduled {
-		return kit.Waiting(ReasonConsumersNotReady, "Consumers are ready on %d of %d nodes, %d of them as asked for: see the pods of DaemonSet %s",
+		return kit.Waiting(ReasonConsumersNotReady, "Consumers are ready on %d of %d nodes, %d of them up to date: check the pods of DaemonSet %s",
 			s.NumberReady, s.DesiredNumberScheduled, s.UpdatedNumberScheduled, set.Name)
 	}
 	return nil

@@ -21,7 +21,8 @@ import (
 	"github.com/drover-project/drover/kit"
 )
 
-// TestSampleBecomesAModuleAndConsumers: these two children and no others, which it owns; then nothing is written or logged any more.
+// TestSampleBecomesAModuleAndConsumers: these two children and no others, which it owns; then
+// nothing is written or logged any more.
 func TestSampleBecomesAModuleAndConsumers(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -71,7 +72,8 @@ func TestSampleBecomesAModuleAndConsumers(t *testing.T) {
 	}
 }
 
-// TestStatusSaysWhatRuns: what others report decides, not what was written; none at all is no error.
+// TestStatusSaysWhatRuns: what others report decides, not what was written; none at all is no
+// error.
 func TestStatusSaysWhatRuns(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -217,7 +219,8 @@ func TestWhatSomebodyChangesIsPutRight(t *testing.T) {
 	}
 }
 
-// TestOthersDaemonSetsCauseNoPass: the events of one kind arrive in their order, so that when a later one has, an earlier one has, too.
+// TestOthersDaemonSetsCauseNoPass: the events of one kind arrive in their order, so that when a
+// later one has, an earlier one has, too.
 func TestOthersDaemonSetsCauseNoPass(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -277,7 +280,8 @@ func TestWhatBelongsToOthersIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMissingRightIsNamed: a role that somebody has cut down is told of in the condition, with the verb and the resource.
+// TestMissingRightIsNamed: a role that somebody has cut down is told of in the condition, with the
+// verb and the resource.
 func TestMissingRightIsNamed(t *testing.T) {
 	r := newRig(t)
 	role := &rbacv1.ClusterRole{}

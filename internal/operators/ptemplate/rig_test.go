@@ -34,7 +34,8 @@ func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
 const sampleFile = "../../../config/operators/ptemplate/samples/pt_v1alpha1_ptemplate.yaml"
 
-// rig is a namespace of a real API server, and the operator as its own ServiceAccount, with the generated role.
+// rig is a namespace of a real API server, and the operator as its own ServiceAccount, with the
+// generated role.
 type rig struct {
 	*testing.T
 	env       *env.Env
@@ -57,7 +58,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start runs the operator in the rig's namespace until the end of the test. Each pass is counted, and what is logged at the default verbosity is kept.
+// start runs the operator in the rig's namespace until the end of the test. Each pass is counted,
+// and what is logged at the default verbosity is kept.
 func (r *rig) start() {
 	r.Helper()
 	program := ptemplate.Program

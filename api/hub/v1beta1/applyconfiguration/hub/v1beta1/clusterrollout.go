@@ -10,20 +10,23 @@ import (
 // ClusterRolloutApplyConfiguration represents a declarative configuration of the ClusterRollout type for use
 // with apply.
 //
-// ClusterRollout says in which order clusters get what is new, their first Module included. Nothing reaches a wave before all clusters of the one before
-// have it, are Ready with it, and have been for the soak time. On each cluster, moduleSpec.rollout says how it reaches the nodes.
+// ClusterRollout sets the order in which clusters get a change, their first Module included. A wave
+// begins when all clusters of the one before are Ready with the change, and have been for the soak
+// time. On each cluster, moduleSpec.rollout sets the order of nodes.
 type ClusterRolloutApplyConfiguration struct {
-	// waves in their order. The first one's clusters are the canaries. What no wave selects comes after all of them.
+	// waves in their order. The first wave's clusters are the canaries. Clusters that no wave selects
+	// come last.
 	Waves []WaveApplyConfiguration `json:"waves,omitempty"`
-	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least one), may be changing or failed at a time. Unset:
-	// all of the wave. It also limits how many clusters may lose the Module at a time once they are no longer selected. If more of them do, they keep it until
-	// the annotation drover.dev/confirm-deselection confirms it.
+	// maxConcurrency is how many clusters of a wave, a number or a percentage (rounded down, at least
+	// one), may be changing or failed at a time. Unset: all of the wave. It also limits how many
+	// clusters that are no longer selected may lose the Module at a time. If there are more, they keep
+	// it until the annotation drover.dev/confirm-deselection confirms it.
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
-	// soak is how long a cluster must be Ready with what is new until it counts.
+	// soak is how long a cluster must be Ready with a change until it counts.
 	Soak *v1.Duration `json:"soak,omitempty"`
-	// pauseOnFailure stops the rollout as long as one cluster has failed with what is new. Default true.
+	// pauseOnFailure stops the rollout while a cluster has failed with the change. Default true.
 	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
-	// paused: no further cluster is changed.
+	// paused: no further cluster gets the change.
 	Paused *bool `json:"paused,omitempty"`
 }
 

@@ -9,15 +9,15 @@ package v1beta1
 type ClusterStatusApplyConfiguration struct {
 	// name of the cluster.
 	Name *string `json:"name,omitempty"`
-	// ready: the Module is Ready there as it is here.
+	// ready: the Module is Ready there as specified here.
 	Ready *bool `json:"ready,omitempty"`
 	// desiredNumber is the number of nodes that should have the kernel module, as the cluster reports it.
 	DesiredNumber *int32 `json:"desiredNumber,omitempty"`
 	// availableNumber is the number of nodes that have it.
 	AvailableNumber *int32 `json:"availableNumber,omitempty"`
-	// reason why it is not Ready, one of those of a Module's conditions.
+	// reason why the Module is not Ready, one of a Module's reasons.
 	Reason *string `json:"reason,omitempty"`
-	// message says what is wrong, and on which node. Of the ten worst clusters alone.
+	// message says what is wrong, and on which node, for the ten worst clusters.
 	Message *string `json:"message,omitempty"`
 }
 

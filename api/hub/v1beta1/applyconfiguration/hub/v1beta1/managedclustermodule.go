@@ -14,8 +14,9 @@ import (
 // ManagedClusterModuleApplyConfiguration represents a declarative configuration of the ManagedClusterModule type for use
 // with apply.
 //
-// ManagedClusterModule asks for a Module on each of the clusters that it selects, the spokes. Its images are built and signed on the hub, once for each
-// kernel of all spokes, and a spoke gets its Module when all images for its kernels are there.
+// ManagedClusterModule asks for a Module on each cluster that it selects, the spokes. The hub
+// builds and signs the images, once for each kernel of all spokes, and a spoke gets its Module when
+// all images for its kernels exist.
 type ManagedClusterModuleApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -11,14 +11,15 @@ import (
 //
 // ManagedClusterModuleSpec is what is asked for.
 type ManagedClusterModuleSpecApplyConfiguration struct {
-	// moduleSpec is the Module's spec on each spoke. What it says of builds and signatures is done on the hub, with Secrets and ConfigMaps of the hub's
-	// operator's namespace, and does not reach a spoke.
+	// moduleSpec is the Module's spec on each spoke. Builds and signatures are done on the hub, with
+	// Secrets and ConfigMaps of the namespace of the hub's operator, and do not reach a spoke.
 	ModuleSpec *kmmv1beta1.ModuleSpec `json:"moduleSpec,omitempty"`
 	// spokeNamespace is the Module's namespace on each spoke.
 	SpokeNamespace *string `json:"spokeNamespace,omitempty"`
-	// selector chooses clusters by the labels of their ManagedCluster, or of the Secret that stands for them; all must match.
+	// selector chooses clusters by the labels of their ManagedCluster, or of the Secret with their
+	// kubeconfig; all must match.
 	Selector map[string]string `json:"selector,omitempty"`
-	// rollout says in which order clusters get a change. Unset: all at once.
+	// rollout sets the order in which clusters get a change. Unset: all at once.
 	Rollout *ClusterRolloutApplyConfiguration `json:"rollout,omitempty"`
 }
 

@@ -14,22 +14,23 @@ import (
 type ManagedClusterModuleStatusApplyConfiguration struct {
 	// numberDesired is the number of clusters that the selector chooses.
 	NumberDesired *int32 `json:"numberDesired,omitempty"`
-	// numberApplied is the number of clusters that have it.
+	// numberApplied is the number of clusters that have the Module.
 	NumberApplied *int32 `json:"numberApplied,omitempty"`
-	// numberDegraded is the number of clusters that it could not be applied to.
+	// numberDegraded is the number of clusters that refuse the Module.
 	NumberDegraded *int32 `json:"numberDegraded,omitempty"`
-	// numberReady is the number of clusters on which it is Ready as it is here.
+	// numberReady is the number of clusters on which the Module is Ready as specified here.
 	NumberReady *int32 `json:"numberReady,omitempty"`
-	// observedGeneration is the generation that this status is about.
+	// observedGeneration is the generation that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Ready, ImagesAvailable and Applied.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// moduleLoader counts nodes of all clusters together, as far as they tell.
+	// moduleLoader counts the nodes of all clusters together, as far as they report them.
 	ModuleLoader *kmmv1beta1.DaemonSetStatus `json:"moduleLoader,omitempty"`
-	// wave is the name of the first wave that is not Ready with what is wanted. Empty when all are, or without rollout.
+	// wave is the first wave that is not Ready with what is wanted. Empty if all are, or without
+	// rollout.
 	Wave *string `json:"wave,omitempty"`
-	// clusters are how the selected ones stand: first those that are not Ready, the worst of them first, then the others by name. Of more than 256, the rest
-	// is left out.
+	// clusters are the selected clusters: first those that are not Ready, the worst first, then the
+	// others by name; at most 256.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
 }
 

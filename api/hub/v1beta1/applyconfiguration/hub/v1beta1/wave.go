@@ -9,7 +9,7 @@ package v1beta1
 type WaveApplyConfiguration struct {
 	// name of the wave.
 	Name *string `json:"name,omitempty"`
-	// selector chooses clusters by label, of those that no wave before has; all labels must match.
+	// selector chooses clusters by label, except those of earlier waves; all labels must match.
 	Selector map[string]string `json:"selector,omitempty"`
 }
 
