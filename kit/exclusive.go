@@ -263,23 +263,23 @@ func Overlap(me Claim, others []Claim, nodes []corev1.Node) *Conflict {
 // prepared is a claim whose selectors are made once, not for each node.
 type prepared struct {
 	*Claim
-	wants, holds labels.Selector
+	wants, has labels.Selector
 }
 
 func prepare(c *Claim) prepared {
-	p := prepared{Claim: c, wants: labels.SelectorFromSet(c.Selector), holds: labels.Nothing()}
+	p := prepared{Claim: c, wants: labels.SelectorFromSet(c.Selector), has: labels.Nothing()}
 	if c.Module != nil {
-		p.holds = labels.SelectorFromSet(c.Module.Spec.Selector)
+		p.has = labels.SelectorFromSet(c.Module.Spec.Selector)
 	}
 	return p
 }
 
 // beats tells whether p keeps another claim, which wants the node, from having it.
 func (p *prepared) beats(other *prepared, node labels.Set) bool {
-	holds := p.holds.Matches(node)
+	has := p.has.Matches(node)
 	switch {
-	case holds != other.holds.Matches(node):
-		return holds
+	case has != other.has.Matches(node):
+		return has
 	case !p.wants.Matches(node): // both have it, and p is about to leave
 		return false
 	}

@@ -179,7 +179,7 @@ func (s *Stage) add(owner string, files fs.FS, sources []source) error {
 	if !choice.Set {
 		return nil
 	}
-	return s.point(current, choice.Dir)
+	return s.setPath(current, choice.Dir)
 }
 
 // plan returns which sources have to be written.
@@ -235,8 +235,8 @@ func (s *Stage) stage(b base, files fs.FS, todo []source, next ledger, wrote *Wr
 	return nil
 }
 
-// point sets the kernel's search path, unless somebody changed it meanwhile.
-func (s *Stage) point(current, dir string) error {
+// setPath sets the kernel's search path, unless somebody changed it meanwhile.
+func (s *Stage) setPath(current, dir string) error {
 	now, err := s.opt.SearchPath.FirmwarePath()
 	if err == nil && trim(now) != trim(current) {
 		err = errChanged
@@ -295,7 +295,7 @@ func (s *Stage) settle() error {
 		}
 	}
 	if len(next.Claims) == 0 && next.Wrote != nil {
-		err := s.unpoint(*next.Wrote)
+		err := s.restorePath(*next.Wrote)
 		if all = append(all, err); err == nil {
 			next.Wrote = nil
 		}
@@ -317,8 +317,8 @@ func (s *Stage) sweep(dir string, l ledger) ([]string, error) {
 	return left, errors.Join(err, b.root.Close())
 }
 
-// unpoint restores the kernel's search path, if it is still the one that we wrote.
-func (s *Stage) unpoint(wrote Wrote) error {
+// restorePath restores the kernel's search path, if it is still the one that we wrote.
+func (s *Stage) restorePath(wrote Wrote) error {
 	if wrote.Boot != s.opt.BootID {
 		return nil
 	}

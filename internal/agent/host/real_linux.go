@@ -28,8 +28,8 @@ type Real struct {
 	release  string
 	caller   *kcall.Caller
 	modprobe *modprobe.Runner
-	hints    *hub
-	lookout  *lookout
+	hints    *hints
+	finder   *userFinder
 	prober   *Prober
 }
 
@@ -41,7 +41,7 @@ func New(o Options) (*Real, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: kernel release: %w", err)
 	}
-	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hub{}, lookout: newLookout(o.Root, deviceOf)}
+	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hints{}, finder: newUserFinder(o.Root, deviceOf)}
 	// The host's /dev is not mounted here: it is seen through the host's first process.
 	r.prober = &Prober{Root: filepath.Join(o.Root, "proc/1/root"), Sys: filepath.Join(o.Root, "sys")}
 	r.caller = &kcall.Caller{Command: o.Command, Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell}}
@@ -253,7 +253,7 @@ func readLog(size int) string {
 }
 
 // Users implements Host.
-func (r *Real) Users(name string) ([]User, error) { return r.lookout.users(name) }
+func (r *Real) Users(name string) ([]User, error) { return r.finder.users(name) }
 
 // deviceOf is the number of the device node that a path leads to. It asks no file server.
 func deviceOf(path string) (deviceNumber, bool) {

@@ -81,13 +81,13 @@ func notify(c chan struct{}) {
 	}
 }
 
-// hub passes hints on to all subscribers.
-type hub struct {
+// hints passes hints on to all subscribers.
+type hints struct {
 	mu   sync.Mutex
 	subs map[chan struct{}]bool
 }
 
-func (h *hub) subscribe() chan struct{} {
+func (h *hints) subscribe() chan struct{} {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,14 +98,14 @@ func (h *hub) subscribe() chan struct{} {
 	return c
 }
 
-func (h *hub) unsubscribe(c chan struct{}) {
+func (h *hints) unsubscribe(c chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs, c)
 	close(c)
 }
 
-func (h *hub) tell() {
+func (h *hints) tell() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.subs {

@@ -95,8 +95,8 @@ const (
 	usersDeadline = 3 * time.Second
 )
 
-// lookout finds users of modules below a root, one search at a time.
-type lookout struct {
+// userFinder finds users of modules below a root, one search at a time.
+type userFinder struct {
 	root string
 	// rdev tells the device number of the file a path leads to.
 	rdev func(path string) (deviceNumber, bool)
@@ -106,12 +106,12 @@ type lookout struct {
 	searching sync.Mutex
 }
 
-func newLookout(root string, rdev func(string) (deviceNumber, bool)) *lookout {
-	return &lookout{root: root, rdev: rdev, budget: usersBudget, deadline: usersDeadline}
+func newUserFinder(root string, rdev func(string) (deviceNumber, bool)) *userFinder {
+	return &userFinder{root: root, rdev: rdev, budget: usersBudget, deadline: usersDeadline}
 }
 
 // users is Host's Users. A search that hangs is left behind, and no other begins before it ends.
-func (l *lookout) users(name string) ([]User, error) {
+func (l *userFinder) users(name string) ([]User, error) {
 	name = kmod.NormalizeName(name)
 	if !l.searching.TryLock() {
 		return nil, fmt.Errorf("host: users of %s: an earlier search hangs: %w", name, ErrTimeout)
@@ -142,7 +142,7 @@ func (l *lookout) users(name string) ([]User, error) {
 }
 
 // search looks at everything once. An error says which users may be missing.
-func (l *lookout) search(ctx context.Context, name string) ([]User, error) {
+func (l *userFinder) search(ctx context.Context, name string) ([]User, error) {
 	var users []User
 	for _, holder := range names(filepath.Join(l.root, "sys/module", name, "holders")) {
 		users = append(users, User{Kind: UserModule, Name: clean(holder)})

@@ -119,7 +119,9 @@ func (n *node) rdev(path string) (deviceNumber, bool) {
 	return d, ok
 }
 
-func (n *node) users(module string) ([]User, error) { return newLookout(n.root, n.rdev).users(module) }
+func (n *node) users(module string) ([]User, error) {
+	return newUserFinder(n.root, n.rdev).users(module)
+}
 
 // cgroupOf is the control group of a pod where systemd makes them, version 2.
 func cgroupOf(uid string) string {
@@ -271,7 +273,7 @@ func TestUsersGiveUp(t *testing.T) {
 		n := newNode(t)
 		n.dir("sys/module/gadget/holders/rider")
 		n.process(9, "worker", "0::/\n", "/dev/gadget0")
-		l := newLookout(n.root, n.rdev)
+		l := newUserFinder(n.root, n.rdev)
 		l.budget = -time.Second
 		users, err := l.users("gadget")
 		if diff := cmp.Diff([]User{{Kind: UserModule, Name: "rider"}}, users); diff != "" || !errors.Is(err, ErrTimeout) {
@@ -282,7 +284,7 @@ func TestUsersGiveUp(t *testing.T) {
 		n := newNode(t)
 		n.process(9, "worker", "0::/\n", "/dev/gadget0")
 		server := make(chan struct{})
-		l := newLookout(n.root, func(string) (deviceNumber, bool) { <-server; return deviceNumber{major: 245}, true })
+		l := newUserFinder(n.root, func(string) (deviceNumber, bool) { <-server; return deviceNumber{major: 245}, true })
 		l.deadline = 10 * time.Millisecond
 		for range 2 {
 			if _, err := l.users("gadget"); !errors.Is(err, ErrTimeout) {

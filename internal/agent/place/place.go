@@ -37,9 +37,9 @@ type Options struct {
 
 // Look finds out.
 func Look(o Options) Findings {
-	f := Findings{Idle: unwritable(o.StateDir), NoDelivery: foreign(o.PodsDir, o.PodUID)}
+	f := Findings{Idle: unwritable(o.StateDir), NoDelivery: wrongPods(o.PodsDir, o.PodUID)}
 	if f.Idle == "" {
-		f.Forgets = forgets(o.StateDir, o.MountInfo)
+		f.Forgets = volatile(o.StateDir, o.MountInfo)
 	}
 	return f
 }
@@ -59,8 +59,8 @@ func unwritable(dir string) string {
 	return fmt.Sprintf("the state directory cannot be written (%v). Set --state-dir, and the volume mounted there, to a directory on a writable disk of the node.", err)
 }
 
-// foreign looks for the directory that the kubelet made for the agent's own pod.
-func foreign(dir string, pod types.UID) string {
+// wrongPods looks for the directory that the kubelet made for the agent's own pod.
+func wrongPods(dir string, pod types.UID) string {
 	const next = "Set --kubelet-pods, and the volume mounted there, to the directory pods below the kubelet's --root-dir."
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Sprintf("the kubelet's pods directory cannot be read (%v). %s", err, next)
@@ -74,7 +74,7 @@ func foreign(dir string, pod types.UID) string {
 	return ""
 }
 
-func forgets(dir, mountInfo string) string {
+func volatile(dir, mountInfo string) string {
 	m, err := mountOf(dir, mountInfo)
 	if err != nil {
 		return "" // not known
