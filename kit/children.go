@@ -96,7 +96,7 @@ func (r *Reconciler[O]) wish(o O, want client.Object) (*unstructured.Unstructure
 
 // find returns the object of the name, whoever it belongs to, or nil. The cache may be late.
 func (r *Reconciler[O]) find(ctx context.Context, wish *unstructured.Unstructured) (client.Object, error) {
-	have, err := r.empty(wish.GroupVersionKind())
+	have, err := makeNew[client.Object](r.client.Scheme(), wish.GroupVersionKind())
 	if err != nil {
 		return nil, err
 	}
@@ -159,33 +159,32 @@ func (r *Reconciler[O]) owned(ctx context.Context, reader client.Reader, o O, ki
 	if err != nil {
 		return nil, fmt.Errorf("name the kind of %T: %w", kind, err)
 	}
-	list, err := r.list(gvk)
+	list, err := makeNew[client.ObjectList](r.client.Scheme(), gvk.GroupVersion().WithKind(gvk.Kind+"List"))
 	if err != nil {
 		return nil, err
 	}
 	if err := reader.List(ctx, list, client.InNamespace(o.GetNamespace())); err != nil {
 		return nil, fmt.Errorf("list objects of kind %s: %w", gvk.Kind, err)
 	}
-	var owned []client.Object
-	err = meta.EachListItem(list, func(item runtime.Object) error {
-		if object, ok := item.(client.Object); ok && metav1.IsControlledBy(object, o) {
-			owned = append(owned, object)
+	all, err := items[client.Object](list)
+	return slices.DeleteFunc(all, func(object client.Object) bool { return !metav1.IsControlledBy(object, o) }), err
+}
+
+// items are a list's.
+func items[T any](list client.ObjectList) ([]T, error) {
+	var all []T
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		one, ok := item.(T)
+		if !ok {
+			return fmt.Errorf("a %T is in it", item)
 		}
+		all = append(all, one)
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the list of kind %s: %w", gvk.Kind, err)
+		return nil, fmt.Errorf("read a %T: %w", list, err)
 	}
-	return owned, nil
-}
-
-func (r *Reconciler[O]) empty(kind schema.GroupVersionKind) (client.Object, error) {
-	return makeNew[client.Object](r.client.Scheme(), kind)
-}
-
-func (r *Reconciler[O]) list(kind schema.GroupVersionKind) (client.ObjectList, error) {
-	kind.Kind += "List"
-	return makeNew[client.ObjectList](r.client.Scheme(), kind)
+	return all, nil
 }
 
 func makeNew[T any](scheme *runtime.Scheme, kind schema.GroupVersionKind) (T, error) {
@@ -212,8 +211,4 @@ func (r *Reconciler[O]) name(object client.Object) string {
 func copyOf[T client.Object](o T) T {
 	c, _ := o.DeepCopyObject().(T)
 	return c
-}
-
-func hasFinalizer(o client.Object, finalizer string) bool {
-	return controllerutil.ContainsFinalizer(o, finalizer)
 }

@@ -12,10 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -103,22 +101,12 @@ func (e Exclusive[O]) Moves(ctx context.Context, reader client.Reader, before, a
 	if err := reader.List(ctx, &modules, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list Modules: %w", err)
 	}
-	for _, o := range all {
-		if moves(e.Selector(o), before, after) {
-			return true, nil
-		}
+	moves := func(selector map[string]string) bool {
+		s := labels.SelectorFromSet(selector)
+		return s.Matches(labels.Set(before)) != s.Matches(labels.Set(after))
 	}
-	for i := range modules.Items {
-		if moves(modules.Items[i].Spec.Selector, before, after) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-func moves(selector, before, after map[string]string) bool {
-	s := labels.SelectorFromSet(selector)
-	return s.Matches(labels.Set(before)) != s.Matches(labels.Set(after))
+	return slices.ContainsFunc(all, func(o O) bool { return moves(e.Selector(o)) }) ||
+		slices.ContainsFunc(modules.Items, func(m v1beta1.Module) bool { return moves(m.Spec.Selector) }), nil
 }
 
 // Watch reconciles every object when the result of Check may change: when an object, a Module or
@@ -155,19 +143,7 @@ func (e Exclusive[O]) all(ctx context.Context, reader client.Reader) ([]O, error
 	if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list objects of kind %s: %w", kindOf[O](), err)
 	}
-	var all []O
-	err := meta.EachListItem(list, func(item runtime.Object) error {
-		o, ok := item.(O)
-		if !ok {
-			return fmt.Errorf("a %T is in it", item)
-		}
-		all = append(all, o)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the list of kind %s: %w", kindOf[O](), err)
-	}
-	return all, nil
+	return items[O](list)
 }
 
 // kindOf is the kind's name.

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/internal/kube"
@@ -61,7 +62,7 @@ func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 			return missed(err)
 		}
 	}
-	if r.op.Finalizer != "" && !hasFinalizer(o, r.op.Finalizer) {
+	if r.op.Finalizer != "" && !controllerutil.ContainsFinalizer(o, r.op.Finalizer) {
 		if err := kube.AddFinalizer(ctx, r.client, copyOf(o), r.op.Finalizer); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func missed(err error) error {
 // leave removes the children of an object that is being deleted, the last kind first, and then the
 // finalizer. It asks the API server, as a cache may not show all of them yet.
 func (r *Reconciler[O]) leave(ctx context.Context, o O) error {
-	if r.op.Finalizer == "" || !hasFinalizer(o, r.op.Finalizer) {
+	if r.op.Finalizer == "" || !controllerutil.ContainsFinalizer(o, r.op.Finalizer) {
 		return errStep // the garbage collector does it
 	}
 	for i := len(r.op.Children) - 1; i >= 0; i-- {
