@@ -105,18 +105,6 @@ func (l ledger) equal(other ledger) bool {
 		(l.Wrote == nil) == (other.Wrote == nil) && (l.Wrote == nil || *l.Wrote == *other.Wrote)
 }
 
-// owners who need the file, without nobody.
-func (l ledger) owners(name string) []string {
-	var all []string
-	for owner, c := range l.Claims {
-		if _, ok := c.Files[name]; ok && !nobody(owner) {
-			all = append(all, owner)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
 // claimed returns the ledger with the owner's claim replaced; nobody's claim to its files ends.
 func (l ledger) claimed(owner, dir string, sources []source) ledger {
 	l = l.clone()

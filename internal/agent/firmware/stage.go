@@ -267,13 +267,6 @@ func (s *Stage) Retain(keep []string) error {
 	return s.drop(func(name string) bool { return !slices.Contains(keep, name) })
 }
 
-// Owners returns, sorted, who needs the file with that path below the staging directory.
-func (s *Stage) Owners(name string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ledger.owners(name)
-}
-
 func (s *Stage) drop(unneeded func(owner string) bool) error {
 	next := s.ledger.clone()
 	maps.DeleteFunc(next.Claims, func(owner string, _ claim) bool { return unneeded(owner) })
