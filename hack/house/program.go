@@ -58,7 +58,7 @@ func (h *house) symbols(program, symbols string) {
 }
 
 var (
-	declaredReason = regexp.MustCompile(`(?m)^\t(Reason\w+) = "`)
+	declaredReason = regexp.MustCompile(`(?m)^\t(Reason\w+)\s+= "`)
 	usedReason     = regexp.MustCompile(`\b(?:v1beta1|manifest)\.(Reason\w+)`)
 )
 

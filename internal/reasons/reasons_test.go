@@ -28,7 +28,7 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	var declared, rows []string
-	for _, m := range regexp.MustCompile(`(?m)^\tReason\w+ = "(\w+)"`).FindAllStringSubmatch(string(code), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\tReason\w+\s+= "(\w+)"`).FindAllStringSubmatch(string(code), -1) {
 		declared = append(declared, m[1])
 	}
 	for _, r := range slices.Concat(well, attention) {

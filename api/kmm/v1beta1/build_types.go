@@ -9,62 +9,50 @@ import corev1 "k8s.io/api/core/v1"
 // +kubebuilder:validation:XValidation:rule="!(has(self.native) && has(self.dockerfileConfigMap) && has(self.dockerfileConfigMap.name) && size(self.dockerfileConfigMap.name) > 0)",message="dockerfileConfigMap and native are mutually exclusive"
 type Build struct {
 	// buildArgs are passed to the build; a mapping's override the container's by name.
-	// +optional
 	BuildArgs []BuildArg `json:"buildArgs,omitempty"`
 
 	// dockerfileConfigMap holds the Dockerfile under the key "dockerfile".
-	// +optional
 	DockerfileConfigMap *corev1.LocalObjectReference `json:"dockerfileConfigMap,omitempty"`
 
 	// baseImageRegistryTLS are the TLS settings of the base images' registry.
-	// +optional
 	BaseImageRegistryTLS TLSOptions `json:"baseImageRegistryTLS,omitempty"`
 
 	// secrets are mounted at /run/secrets/<name> during the build.
-	// +optional
 	Secrets []corev1.LocalObjectReference `json:"secrets,omitempty"`
 
 	// selector chooses the nodes on which the build may run.
-	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
 
 	// native compiles without a Dockerfile, in a pod that Pod Security "restricted" admits.
-	// +optional
 	Native *NativeBuild `json:"native,omitempty"`
 
 	// push says where what is built goes to. Unset: to the mapping's containerImage.
-	// +optional
 	Push *BuildPush `json:"push,omitempty"`
 
-	// resources of the container that compiles, by name over the operator's (flags --build-requests and --build-limits).
-	// +optional
+	// resources of the compiling container. They override --build-requests and --build-limits.
 	Resources *BuildResources `json:"resources,omitempty"`
 
 	// kanikoParams is accepted for compatibility.
-	// +optional
 	KanikoParams *KanikoParams `json:"kanikoParams,omitempty"`
 }
 
-// BuildResources are what a build asks for and gets at most: cpu, memory and ephemeral-storage, as of any container.
+// BuildResources are a build's requests and limits of cpu, memory and ephemeral-storage.
 type BuildResources struct {
 	// requests are what the scheduler finds a node by.
-	// +optional
 	// +kubebuilder:validation:MaxProperties=3
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'])",message="must be of cpu, memory and ephemeral-storage"
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
-	// limits are what the build gets at most. Of the operator's requests, one above a limit counts as that limit.
-	// +optional
+	// limits are what the build gets at most. A default request above a limit becomes that limit.
 	// +kubebuilder:validation:MaxProperties=3
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'])",message="must be of cpu, memory and ephemeral-storage"
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 }
 
-// BuildPush is where what is built goes to.
+// BuildPush says where a built image goes.
 type BuildPush struct {
-	// name of the image, with template variables, ${CONTAINER_IMAGE} among them, which is the default. An image that is also signed may go to
-	// another name before it is, as with sign.unsignedImage; one that is not must be containerImage.
-	// +optional
+	// name of the image, with template variables. Default: ${CONTAINER_IMAGE}. Only an image that
+	// is signed afterwards may have another name, as with sign.unsignedImage.
 	// +kubebuilder:validation:MaxLength=512
 	Name string `json:"name,omitempty"`
 
@@ -72,39 +60,34 @@ type BuildPush struct {
 	TLSOptions `json:",inline"`
 }
 
-// NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,
-// in an image of one layer. Template variables are substituted in the images; the command has them, and the build arguments, in its environment.
+// NativeBuild compiles in an ordinary pod: a toolchain, the kernel's headers and the source go in,
+// and the named files come out as an image of one layer. Images may contain template variables;
+// the command finds them, and the build arguments, in its environment.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.sourceImage) && size(self.sourceImage) > 0 && has(self.sourceConfigMap) && has(self.sourceConfigMap.name) && size(self.sourceConfigMap.name) > 0)",message="sourceImage and sourceConfigMap are mutually exclusive"
 type NativeBuild struct {
 	// toolchainImage holds the compiler, and a shell at /bin/sh.
-	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	ToolchainImage string `json:"toolchainImage,omitempty"`
 
-	// headersImage holds the kernel's headers; it is mounted at /headers. Unset: they are in the toolchain's image.
-	// +optional
+	// headersImage holds the kernel's headers, mounted at /headers. Unset: toolchainImage has them.
 	// +kubebuilder:validation:MaxLength=512
 	HeadersImage string `json:"headersImage,omitempty"`
 
-	// sourceImage holds the source; it is mounted, read-only, at /source, and copied to the working directory.
-	// +optional
+	// sourceImage holds the source, mounted read-only at /source and copied to the working directory.
 	// +kubebuilder:validation:MaxLength=512
 	SourceImage string `json:"sourceImage,omitempty"`
 
 	// sourceConfigMap holds the source, one file per key; used as sourceImage is.
-	// +optional
 	SourceConfigMap *corev1.LocalObjectReference `json:"sourceConfigMap,omitempty"`
 
-	// command compiles, in the working directory. As in any container, $(NAME) stands for a variable of the environment. Default: make.
-	// +optional
+	// command compiles, in the working directory. $(NAME) stands for a variable. Default: make.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=4096
 	Command []string `json:"command,omitempty"`
 
-	// artifacts are the files that the image shall hold, as globs below the working directory. Default: *.ko in all directories.
-	// +optional
+	// artifacts are the files to keep, as globs below the working directory. Default: every *.ko.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
@@ -122,18 +105,15 @@ type BuildArg struct {
 // KanikoParams are accepted for compatibility with Modules written for upstream.
 type KanikoParams struct {
 	// tag of the kaniko image.
-	// +optional
 	Tag string `json:"tag,omitempty"`
 }
 
 // Sign describes the signing of kernel modules.
 type Sign struct {
 	// unsignedImage is the image to sign when nothing is built. Template variables are substituted.
-	// +optional
 	UnsignedImage string `json:"unsignedImage,omitempty"`
 
 	// unsignedImageRegistryTLS are the TLS settings of that image's registry.
-	// +optional
 	UnsignedImageRegistryTLS TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
 
 	// keySecret holds the private key under the key "key".
@@ -143,17 +123,14 @@ type Sign struct {
 	CertSecret *corev1.LocalObjectReference `json:"certSecret"`
 
 	// filesToSign are globs of kernel modules in the image.
-	// +optional
 	FilesToSign []string `json:"filesToSign,omitempty"`
 }
 
 // TLSOptions weaken TLS towards a registry.
 type TLSOptions struct {
 	// insecure allows plain HTTP.
-	// +optional
 	Insecure bool `json:"insecure,omitempty"`
 
 	// insecureSkipTLSVerify skips the check of the registry's certificate.
-	// +optional
 	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1beta1 is the wire format of the kmm.sigs.x-k8s.io/v1beta1 API:
-// Module (what a user wants), NodeModulesConfig (what one node shall hold and what its kernel holds) and the older
+// Package v1beta1 is the wire format of the kmm.sigs.x-k8s.io/v1beta1 API: Module (what a user
+// wants), NodeModulesConfig (what one node should hold and what its kernel holds) and the older
 // version of PreflightValidation (see v1beta2).
 //
-// Every field of upstream Kernel Module Management keeps its name, default, empty-value behaviour and meaning;
-// Drover only adds fields. In every rule an empty value means "unset".
+// Every field of upstream Kernel Module Management keeps its name, default and meaning; Drover only
+// adds fields. In every rule an empty value means "unset".
 //
 // +kubebuilder:object:generate=true
 // +groupName=kmm.sigs.x-k8s.io

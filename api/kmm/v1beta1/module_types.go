@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Module says which out-of-tree kernel module belongs on which nodes, and which device plugin or DRA driver follows it.
+// Module says which out-of-tree kernel module belongs on which nodes, and which plugin follows it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=kmod
-// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.moduleLoader.desiredNumber`,description="Nodes that shall hold the kernel module"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.moduleLoader.desiredNumber`,description="Nodes that should hold the kernel module"
 // +kubebuilder:printcolumn:name="Loaded",type=integer,JSONPath=`.status.moduleLoader.availableNumber`,description="Nodes on which the kernel module is live"
 // +kubebuilder:printcolumn:name="Plugin",type=integer,JSONPath=`.status.devicePlugin.availableNumber`,description="Nodes on which the device plugin is ready"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
@@ -44,39 +44,31 @@ type ModuleList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.devicePlugin) || has(self.dra) || !has(self.moduleLoader) || !has(self.moduleLoader.container.readyWhen) || !self.moduleLoader.container.readyWhen.exists(c, has(c.command))",message="a command in moduleLoader.container.readyWhen runs in the pod of devicePlugin or dra: set one of them"
 type ModuleSpec struct {
 	// devicePlugin is started on the nodes where the kernel module is ready.
-	// +optional
 	DevicePlugin *DevicePluginSpec `json:"devicePlugin,omitempty"`
 
-	// dra is the Dynamic Resource Allocation driver started on the nodes where the kernel module is ready.
-	// +optional
+	// dra is the DRA driver started on the nodes where the kernel module is ready.
 	DRA *DRASpec `json:"dra,omitempty"`
 
-	// moduleLoader says what to load. Unset: nothing is loaded and the plugin runs on all selected nodes.
-	// +optional
+	// moduleLoader says what to load. Unset: nothing; the plugin runs on all selected nodes.
 	ModuleLoader *ModuleLoaderSpec `json:"moduleLoader,omitempty"`
 
 	// imageRepoSecret names the Secret used to pull (and, for builds, push) the kernel module image.
-	// +optional
 	ImageRepoSecret *corev1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
 
-	// imageRepoSecrets are further Secrets used to pull, for images and base images of several registries.
-	// +optional
+	// imageRepoSecrets are further Secrets used to pull images and base images.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	ImageRepoSecrets []corev1.LocalObjectReference `json:"imageRepoSecrets,omitempty"`
 
-	// imageRebuildTriggerGeneration, when changed, makes every image of this Module be verified and delivered again.
-	// +optional
+	// imageRebuildTriggerGeneration, when changed, has every image verified and delivered again.
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 
 	// rollout says how changes reach the nodes.
-	// +optional
 	Rollout *RolloutSpec `json:"rollout,omitempty"`
 
-	// deletionTimeout is how long a Module that is being deleted waits for nodes that answer nothing, or where the kernel module is in use.
-	// After that it goes, an event names these nodes, and the orders to unload stay there for them. It waits for no dead node. Default 10m;
-	// 0s: it goes as soon as the orders stand.
-	// +optional
+	// deletionTimeout is how long a deleted Module waits for nodes that do not answer or where the
+	// kernel module is in use. After that it goes, an event names these nodes, and their orders to
+	// unload stay. It does not wait for dead nodes. Default 10m; 0s: it goes once the orders stand.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=duration
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`
@@ -85,16 +77,15 @@ type ModuleSpec struct {
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector"`
 
-	// startupTaint is the key of a taint with which nodes are registered so that nothing lands there too early. It is taken off a node
-	// when all Modules that belong there and name it are ready, their device plugins or DRA drivers too, and is never put on.
-	// +optional
+	// startupTaint is the key of a taint that nodes are registered with, to keep pods off. Drover
+	// removes it from a node once every Module there that names it is ready, plugins included, and
+	// never adds it.
 	// +kubebuilder:validation:MaxLength=316
 	// +kubebuilder:validation:Pattern=`^(([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/') || self.startsWith('startup-taint.cluster-autoscaler.kubernetes.io/')",message="startupTaint must not be a taint of Kubernetes itself"
 	StartupTaint string `json:"startupTaint,omitempty"`
 
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
-	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
@@ -107,8 +98,7 @@ type ModuleLoaderSpec struct {
 	// container holds the image, the mapping from kernels to images and the modprobe settings.
 	Container ModuleLoaderContainerSpec `json:"container"`
 
-	// serviceAccountName is the ServiceAccount whose pull secrets the delivery pods use. Default: "default".
-	// +optional
+	// serviceAccountName is the ServiceAccount whose pull secrets carriers use. Default: "default".
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 }
 
@@ -121,21 +111,17 @@ type ModuleLoaderSpec struct {
 // +kubebuilder:validation:XValidation:rule="(has(oldSelf.version) && size(oldSelf.version) > 0) == (has(self.version) && size(self.version) > 0)",message="version cannot be set or unset on an existing Module, only changed"
 type ModuleLoaderContainerSpec struct {
 	// build are the default build settings of all kernel mappings.
-	// +optional
 	Build *Build `json:"build,omitempty"`
 
 	// sign are the default signing settings of all kernel mappings.
-	// +optional
 	Sign *Sign `json:"sign,omitempty"`
 
 	// containerImage is the default image of all kernel mappings. Template variables are substituted.
-	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.contains('@') || self.split('/')[size(self.split('/')) - 1].contains(':')",message="containerImage must name a tag or a digest"
 	ContainerImage string `json:"containerImage,omitempty"`
 
-	// imagePullPolicy of the kernel module image. Always delivers it again when moduleLoader or the rebuild trigger changes.
-	// +optional
+	// imagePullPolicy of the image. Always delivers it again when moduleLoader or the trigger changes.
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 
 	// kernelMappings relate kernels to images; the first one that matches a node's kernel wins.
@@ -153,28 +139,22 @@ type ModuleLoaderContainerSpec struct {
 	Modprobe ModprobeSpec `json:"modprobe"`
 
 	// inTreeModulesToRemove are unloaded before this module is loaded.
-	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
 
 	// inTreeModuleToRemove is the deprecated single form of inTreeModulesToRemove.
-	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
 
-	// blacklistInTree keeps the host's own module loading (udev) from loading inTreeModulesToRemove at boot, by a file of Drover's own in
+	// blacklistInTree keeps the host (udev) from loading inTreeModulesToRemove at boot, by a file in
 	// /etc/modprobe.d that goes when the Module leaves the node.
-	// +optional
 	BlacklistInTree bool `json:"blacklistInTree,omitempty"`
 
-	// unloadPolicy says when the kernel module may be unloaded: Wait (default), as soon as nobody uses it; OnReboot, never: it leaves, or
-	// another build takes its place, with the node's next boot.
-	// +optional
+	// unloadPolicy says when the kernel module may be unloaded. Wait (default): as soon as nobody
+	// uses it. OnReboot: never; it leaves, or another build replaces it, at the node's next boot.
 	UnloadPolicy UnloadPolicy `json:"unloadPolicy,omitempty"`
 
-	// readyWhen are checks that must all pass until the kernel module counts as ready on a node. Unset: it is ready as soon as
-	// it is live.
-	// +optional
+	// readyWhen are checks that must pass before a live kernel module counts as ready on a node.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="self.all(c, (has(c.deviceNode) ? 1 : 0) + (has(c.sysfs) ? 1 : 0) + (has(c.command) ? 1 : 0) == 1)",message="each check must set exactly one of deviceNode, sysfs and command"
@@ -182,11 +162,9 @@ type ModuleLoaderContainerSpec struct {
 	ReadyWhen []ReadyCheck `json:"readyWhen,omitempty"`
 
 	// registryTLS are the TLS settings of the registry that holds containerImage.
-	// +optional
 	RegistryTLS TLSOptions `json:"registryTLS,omitempty"`
 
-	// version turns on the ordered upgrade that is driven by node labels. It is the value of a node label.
-	// +optional
+	// version turns on the ordered upgrade, driven by a node label with this value.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
 	Version string `json:"version,omitempty"`
@@ -198,86 +176,69 @@ type ModuleLoaderContainerSpec struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.inTreeModulesToRemove) && size(self.inTreeModulesToRemove) > 0 && has(self.inTreeModuleToRemove) && size(self.inTreeModuleToRemove) > 0)",message="inTreeModulesToRemove and inTreeModuleToRemove are mutually exclusive"
 type KernelMapping struct {
 	// build settings merged over the container's; build: {} means "as the container says".
-	// +optional
 	Build *Build `json:"build,omitempty"`
 
 	// sign settings merged over the container's.
-	// +optional
 	Sign *Sign `json:"sign,omitempty"`
 
 	// containerImage of this mapping; empty: the container's. Template variables are substituted.
-	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.contains('@') || self.split('/')[size(self.split('/')) - 1].contains(':')",message="containerImage must name a tag or a digest"
 	ContainerImage string `json:"containerImage,omitempty"`
 
 	// literal is compared with the node's kernel version.
-	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Literal string `json:"literal,omitempty"`
 
 	// regexp (RE2, not anchored) is matched against the node's kernel version.
-	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="'x'.matches(self) ? true : true",message="regexp must be a valid RE2 regular expression"
 	Regexp string `json:"regexp,omitempty"`
 
 	// registryTLS overrides the container's.
-	// +optional
 	RegistryTLS *TLSOptions `json:"registryTLS,omitempty"`
 
 	// inTreeModulesToRemove overrides the container's.
-	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
 
 	// inTreeModuleToRemove is the deprecated single form of inTreeModulesToRemove.
-	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
 }
 
-// ModprobeSpec says what to load and with which arguments.
-// Its rules stand on Module.spec only: a NodeModulesConfig is written by machines and stays as lax as upstream.
+// ModprobeSpec says what to load and with which arguments. Its rules apply to Module.spec only.
 type ModprobeSpec struct {
 	// moduleName is the kernel module to load. Unset only with rawArgs.
-	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ModuleName string `json:"moduleName,omitempty"`
 
 	// parameters are passed to the kernel module, each as key=value.
-	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=1024
 	Parameters []string `json:"parameters,omitempty"`
 
 	// dirName is the directory in the image below which lib/modules/<kernel> lies.
-	// +optional
 	// +kubebuilder:default=/opt
 	// +kubebuilder:validation:MaxLength=512
 	DirName string `json:"dirName,omitempty"`
 
-	// args are passed to modprobe before the module's name; a non-empty list selects the modprobe program.
-	// +optional
+	// args are passed to modprobe before the module's name. They select the modprobe program.
 	Args *ModprobeArgs `json:"args,omitempty"`
 
 	// rawArgs are passed to modprobe verbatim; everything else here is then ignored.
-	// +optional
 	RawArgs *ModprobeArgs `json:"rawArgs,omitempty"`
 
-	// firmwarePath is the directory of firmware in the image, absolute or relative to the image's root.
-	// +optional
+	// firmwarePath is the directory of firmware in the image, relative to the image's root.
 	// +kubebuilder:validation:MaxLength=512
 	FirmwarePath string `json:"firmwarePath,omitempty"`
 
-	// modprobedDir is the directory in the image with files for /etc/modprobe.d, an absolute path. Drover runs no command of an image on a
-	// node, which is what these files are for: nodes answer Unsupported and load nothing.
-	// +optional
+	// modprobedDir is the directory in the image with files for /etc/modprobe.d, an absolute path.
+	// Drover does not support it: nodes answer Unsupported and load nothing.
 	// +kubebuilder:validation:MaxLength=512
 	ModprobedDir string `json:"modprobedDir,omitempty"`
 
-	// modulesLoadingOrder lists modules from the topmost to the deepest, for modules whose files do not say what they depend on.
-	// +optional
+	// modulesLoadingOrder lists modules, topmost first, whose files do not name their dependencies.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
 	ModulesLoadingOrder []string `json:"modulesLoadingOrder,omitempty"`
@@ -286,12 +247,10 @@ type ModprobeSpec struct {
 // ModprobeArgs are modprobe arguments for loading and unloading.
 type ModprobeArgs struct {
 	// load are the arguments used when loading.
-	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Load []string `json:"load,omitempty"`
 
 	// unload are the arguments used when unloading.
-	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Unload []string `json:"unload,omitempty"`
 }
@@ -299,11 +258,9 @@ type ModprobeArgs struct {
 // ModuleStatus is what was observed.
 type ModuleStatus struct {
 	// observedGeneration is the Module generation that this status is about.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Ready, KernelsCovered, Loaded and DevicesReady.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -317,19 +274,15 @@ type ModuleStatus struct {
 	Problems []ModuleProblem `json:"problems,omitempty"`
 
 	// devicePlugin counts nodes of the device plugin.
-	// +optional
 	DevicePlugin DaemonSetStatus `json:"devicePlugin,omitempty"`
 
 	// dra counts nodes of the DRA driver.
-	// +optional
 	DRA DaemonSetStatus `json:"dra,omitempty"`
 
 	// moduleLoader counts nodes of the kernel module.
-	// +optional
 	ModuleLoader DaemonSetStatus `json:"moduleLoader,omitempty"`
 
 	// imageRebuildTriggerGeneration is the value last acted upon.
-	// +optional
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 }
 
@@ -373,14 +326,11 @@ const (
 // DaemonSetStatus counts nodes.
 type DaemonSetStatus struct {
 	// nodesMatchingSelectorNumber is the number of eligible nodes that the selector chooses.
-	// +optional
 	NodesMatchingSelectorNumber int32 `json:"nodesMatchingSelectorNumber,omitempty"`
 
-	// desiredNumber is the number of nodes that shall have it.
-	// +optional
+	// desiredNumber is the number of nodes that should have it.
 	DesiredNumber int32 `json:"desiredNumber,omitempty"`
 
 	// availableNumber is the number of nodes that have it.
-	// +optional
 	AvailableNumber int32 `json:"availableNumber,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeModulesConfig says which kernel modules the node of the same name shall hold, and what its kernel holds.
+// NodeModulesConfig says which kernel modules its node should hold, and what its kernel holds.
 // The operator writes spec, one field owner per Module; the node's agent writes status.
 //
 // +kubebuilder:object:root=true
@@ -36,17 +36,16 @@ type NodeModulesConfigList struct {
 	Items           []NodeModulesConfig `json:"items"`
 }
 
-// NodeModulesConfigSpec is what the node shall hold.
+// NodeModulesConfigSpec is what the node should hold.
 type NodeModulesConfigSpec struct {
-	// modules are the orders for this node. An order to unload is state: Absent, never a missing entry.
-	// +optional
+	// modules are the orders for this node. state: Absent orders an unload, never a missing entry.
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
 	Modules []NodeModuleSpec `json:"modules,omitempty"`
 }
 
-// NodeModuleState says whether a kernel module shall be in the kernel.
+// NodeModuleState says whether a kernel module should be in the kernel.
 //
 // +kubebuilder:validation:Enum="";Present;Draining;Absent
 type NodeModuleState string
@@ -54,8 +53,8 @@ type NodeModuleState string
 const (
 	// NodeModulePresent (or empty, as upstream writes it) orders a load.
 	NodeModulePresent NodeModuleState = "Present"
-	// NodeModuleDraining means Present, and that the order to unload follows when the DRA driver has left: the ready label
-	// goes, the kernel module stays.
+	// NodeModuleDraining means Present until the DRA driver has left: the ready label goes, the
+	// kernel module stays, and the order to unload follows.
 	NodeModuleDraining NodeModuleState = "Draining"
 	// NodeModuleAbsent orders an unload.
 	NodeModuleAbsent NodeModuleState = "Absent"
@@ -73,14 +72,11 @@ type ModuleItem struct {
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName"`
 	// imageRepoSecret used for the delivery.
-	// +optional
 	ImageRepoSecret *corev1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
 	// tolerations of the Module.
-	// +optional
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// version of the Module, for the ordered upgrade.
-	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
 }
@@ -93,49 +89,38 @@ type NodeModuleSpec struct {
 	Config ModuleConfig `json:"config"`
 
 	// state is Present (default), Draining or Absent.
-	// +optional
 	State NodeModuleState `json:"state,omitempty"`
 
 	// reason why state is Draining or Absent, in CamelCase.
-	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
-	// +optional
+	// delivery says how the image reaches this node. Unset: not Drover's entry; the agent waits.
 	Delivery *Delivery `json:"delivery,omitempty"`
 
-	// next is a delivery that the node takes ahead of an order that will need it: the image is there before anything is unloaded for it.
-	// +optional
+	// next is a delivery that the node takes before the order that needs it.
 	Next *Delivery `json:"next,omitempty"`
 
 	// unloadPolicy says when the kernel module may be unloaded.
-	// +optional
 	UnloadPolicy UnloadPolicy `json:"unloadPolicy,omitempty"`
 
-	// blacklistInTree keeps the host from loading the modules of config.inTreeModulesToRemove by itself at boot.
-	// +optional
+	// blacklistInTree keeps the host from loading config.inTreeModulesToRemove at boot.
 	BlacklistInTree bool `json:"blacklistInTree,omitempty"`
 
 	// readyWhen are the Module's checks that this node's agent makes.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	ReadyWhen []ReadyCheck `json:"readyWhen,omitempty"`
 
 	// skipChecks lets the kernel decide where the agent is certain that it will refuse.
-	// +optional
 	SkipChecks bool `json:"skipChecks,omitempty"`
 
 	// paused orders to watch and report, and to touch nothing.
-	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// retry is when somebody last asked to forget earlier failures: what is kept out, or waits, is tried again at once.
-	// +optional
+	// retry is when somebody last asked to forget earlier failures and to try again at once.
 	Retry *metav1.Time `json:"retry,omitempty"`
 
-	// excused says that what took the node down came from outside: strikes for loads that began until then are taken back.
-	// +optional
+	// excused is until when strikes are taken back, because their cause came from outside.
 	Excused *metav1.Time `json:"excused,omitempty"`
 }
 
@@ -147,19 +132,18 @@ type UnloadPolicy string
 const (
 	// UnloadWait (or empty) unloads as soon as nobody uses the module.
 	UnloadWait UnloadPolicy = "Wait"
-	// UnloadOnReboot never unloads: the module leaves, or another build takes its place, with the node's next boot.
+	// UnloadOnReboot never unloads: the module leaves, or is replaced, at the node's next boot.
 	UnloadOnReboot UnloadPolicy = "OnReboot"
 )
 
 // Delivery is one delivery of an image's content to a node.
 type Delivery struct {
-	// id identifies the content wanted: image reference, rebuild trigger and what is taken from the image.
+	// id identifies the content: image reference, rebuild trigger and what is taken from the image.
 	// A node that reports this id in status.artifacts needs no carrier.
 	ID string `json:"id"`
 
 	// carrierUID is the UID of the carrier pod whose output the agent may import.
 	// Empty: the node held the artifact already when the entry was written.
-	// +optional
 	CarrierUID types.UID `json:"carrierUID,omitempty"`
 }
 
@@ -172,17 +156,14 @@ type ModuleConfig struct {
 	// +kubebuilder:validation:MaxLength=4096
 	ContainerImage string `json:"containerImage"`
 	// imagePullPolicy of the image.
-	// +optional
 	// +kubebuilder:default=IfNotPresent
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// insecurePull is kept for compatibility; the kubelet pulls.
 	InsecurePull bool `json:"insecurePull"`
 	// inTreeModulesToRemove are unloaded first.
-	// +optional
 	// +listType=atomic
 	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
 	// inTreeModuleToRemove is the deprecated single form.
-	// +optional
 	InTreeModuleToRemove string `json:"inTreeModuleToRemove,omitempty"`
 	// modprobe settings.
 	Modprobe ModprobeSpec `json:"modprobe"`
@@ -191,7 +172,6 @@ type ModuleConfig struct {
 // NodeModulesConfigStatus is what the node's agent saw.
 type NodeModulesConfigStatus struct {
 	// modules has an entry exactly while that build is live in the kernel.
-	// +optional
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
@@ -200,7 +180,6 @@ type NodeModulesConfigStatus struct {
 
 	// attempts has an entry for every order that is not fulfilled, for every acknowledged unload,
 	// and for what is loaded without an order.
-	// +optional
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
@@ -208,7 +187,6 @@ type NodeModulesConfigStatus struct {
 	Attempts []NodeModuleAttempt `json:"attempts,omitempty"`
 
 	// artifacts are the deliveries that this node holds on disk.
-	// +optional
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=2048
@@ -220,63 +198,48 @@ type NodeModuleStatus struct {
 	ModuleItem `json:",inline"`
 
 	// config that was loaded.
-	// +optional
 	Config *ModuleConfig `json:"config,omitempty"`
 
 	// bootId of the boot in which it was loaded or adopted.
-	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootId,omitempty"`
 
 	// lastTransitionTime is when it became live.
-	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
 	// observed is what the kernel says about it.
-	// +optional
 	Observed *ObservedModule `json:"observed,omitempty"`
 }
 
 // ObservedModule are facts read from /sys/module and /proc/modules.
 type ObservedModule struct {
 	// delivery that brought what is live: its id in spec.modules[].delivery.
-	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Delivery string `json:"delivery,omitempty"`
 	// buildID is the GNU build ID (hex) of the live module.
-	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	BuildID string `json:"buildID,omitempty"`
 	// srcversion is the source version, where the kernel has one.
-	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SrcVersion string `json:"srcversion,omitempty"`
 	// builtIn is true when the module is compiled into the kernel.
-	// +optional
 	BuiltIn bool `json:"builtIn,omitempty"`
 	// adopted is true when the same build was live before the agent loaded anything.
-	// +optional
 	Adopted bool `json:"adopted,omitempty"`
 	// unusable is true while a check of readyWhen fails: live, but not ready.
-	// +optional
 	Unusable bool `json:"unusable,omitempty"`
-	// repairs counts how often in this boot the kernel module went out of the kernel although it was wanted, and was loaded again. Another build
-	// or other parameters begin at 0.
-	// +optional
+	// repairs counts how often the kernel module disappeared in this boot and was loaded again.
+	// Another build or other parameters begin at 0.
 	Repairs int32 `json:"repairs,omitempty"`
-	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
-	// compiled into the kernel. What used the kernel module before then used another instance of it.
-	// +optional
+	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: the agent
+	// found it live, or it is built in. Earlier users of the module used another instance of it.
 	LoadBegan *metav1.Time `json:"loadBegan,omitempty"`
-	// lastRepair is when the agent began the last of them, by the node's clock. Unset: there was none.
-	// +optional
+	// lastRepair is when the agent began the last repair, by the node's clock. Unset: none.
 	LastRepair *metav1.Time `json:"lastRepair,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
-	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Taint string `json:"taint,omitempty"`
-	// parameters are the readable parameters' values right after the load; not all, where they are many or long.
-	// +optional
+	// parameters are the readable parameters right after the load; not all, if many or long.
 	// +kubebuilder:validation:MaxProperties=256
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
@@ -291,7 +254,7 @@ const (
 	AttemptWaiting AttemptState = "Waiting"
 	// AttemptFailed says: the last try failed; it is repeated at nextRetry.
 	AttemptFailed AttemptState = "Failed"
-	// AttemptInUse says: the module shall go, but somebody uses it.
+	// AttemptInUse says: the module should go, but somebody uses it.
 	AttemptInUse AttemptState = "InUse"
 	// AttemptAbsent acknowledges an unload order: the module is not in the kernel.
 	AttemptAbsent AttemptState = "Absent"
@@ -310,39 +273,31 @@ type NodeModuleAttempt struct {
 	// state of the attempt.
 	State AttemptState `json:"state"`
 	// reason of the closed set, in CamelCase.
-	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
 	// message for people, with the next step; at most 10 kernel log lines (1 KiB).
-	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`
-	// attempt counts tries since the order changed, as of the last write: further failures of the same kind are written
-	// at most every 5 minutes.
-	// +optional
+	// attempt counts tries since the order changed, as of the last write. Further failures of the
+	// same kind are written at most every 5 minutes.
 	Attempt int32 `json:"attempt,omitempty"`
-	// nextRetry is when it is tried again. Once it has passed, attempt is a lower bound: more tries follow, at least one
-	// every 5 minutes.
-	// +optional
+	// nextRetry is when it is tried again. Once it has passed, attempt is a lower bound: at least
+	// one more try follows every 5 minutes.
 	NextRetry *metav1.Time `json:"nextRetry,omitempty"`
-	// holders are pods of this node, as namespace/name, that use a module which shall go; not more than the first few.
-	// +optional
+	// holders are the first pods of this node, as namespace/name, that use a module that should go.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=317
 	Holders []string `json:"holders,omitempty"`
 	// strikes counts node crashes during a load of this build.
-	// +optional
 	Strikes int32 `json:"strikes,omitempty"`
 	// strike is the last of them, while it keeps the build out.
-	// +optional
 	Strike *Strike `json:"strike,omitempty"`
 	// lastTransitionTime is when state or reason changed.
-	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 }
 
-// Strike is an end of the node's boot that a load is held to account for.
+// Strike is a crash of the node for which a load is to blame.
 type Strike struct {
 	// delivery is the id of what was to be loaded.
 	// +kubebuilder:validation:MaxLength=128
@@ -352,15 +307,12 @@ type Strike struct {
 	Build string `json:"build"`
 	// began is when that load began, by the node's clock: shortly before the node went down.
 	Began metav1.Time `json:"began"`
-	// retry is the request to try again, as in spec.modules[].retry, that the agent carried out last; unset: none. What it holds against a
-	// build, it has held since then.
-	// +optional
+	// retry is the last request to try again that the agent carried out, as in
+	// spec.modules[].retry. Unset: none. Strikes count from then on.
 	Retry *metav1.Time `json:"retry,omitempty"`
 	// evidence is true when the kernel itself named the module.
-	// +optional
 	Evidence bool `json:"evidence,omitempty"`
-	// kept is true when the strike was to be excused and was not: one was excused not long ago.
-	// +optional
+	// kept is true when the strike was not excused, because another was excused not long ago.
 	Kept bool `json:"kept,omitempty"`
 }
 

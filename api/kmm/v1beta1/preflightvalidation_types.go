@@ -2,10 +2,14 @@
 
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PreflightValidation asks whether the Modules of the cluster are ready for a kernel. Version v1beta2 takes its place and says what the fields mean;
-// the two have the same fields, for the API server converts by the version's name alone.
+	"github.com/drover-project/drover/api/kmm/v1beta2"
+)
+
+// PreflightValidation asks whether the Modules of the cluster are ready for a kernel. Version
+// v1beta2 replaces it; both have the same fields, so the API server converts by name alone.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -20,8 +24,8 @@ type PreflightValidation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   PreflightValidationSpec   `json:"spec"`
-	Status PreflightValidationStatus `json:"status,omitempty"`
+	Spec   v1beta2.PreflightValidationSpec   `json:"spec"`
+	Status v1beta2.PreflightValidationStatus `json:"status,omitempty"`
 }
 
 // PreflightValidationList is a list of PreflightValidations.
@@ -31,106 +35,4 @@ type PreflightValidationList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []PreflightValidation `json:"items"`
-}
-
-// PreflightValidationSpec says which kernel, and for which nodes.
-type PreflightValidationSpec struct {
-	// kernelVersion is the whole version of the kernel, as `uname -r` prints it.
-	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:Pattern=`^[0-9A-Za-z_+~]+([.,-]+[0-9A-Za-z_+~]+){2,}$`
-	KernelVersion string `json:"kernelVersion"`
-
-	// pushBuiltImage: images that are made on the way are pushed to where the Module names them. Otherwise they are made to see whether they can be,
-	// and pushed nowhere.
-	// +optional
-	PushBuiltImage bool `json:"pushBuiltImage,omitempty"`
-
-	// labels of a node that would run the kernel: a Module is looked at when its selector matches them. Empty: every Module is.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=256
-	Labels map[string]string `json:"labels,omitempty"`
-}
-
-// VerificationStatus is how a Module stands.
-//
-// +kubebuilder:validation:Enum=Success;Failure;InProgress
-type VerificationStatus string
-
-// Statuses of a Module.
-const (
-	VerificationSuccess    VerificationStatus = "Success"
-	VerificationFailure    VerificationStatus = "Failure"
-	VerificationInProgress VerificationStatus = "InProgress"
-)
-
-// VerificationStage is how far the look at a Module has come.
-//
-// +kubebuilder:validation:Enum=Image;Done
-type VerificationStage string
-
-// Stages of the look at a Module.
-const (
-	// StageImage: the image is looked for, made, or examined.
-	StageImage VerificationStage = "Image"
-	// StageDone: there is an answer.
-	StageDone VerificationStage = "Done"
-)
-
-// PreflightValidationStatus is what was found out so far.
-type PreflightValidationStatus struct {
-	// observedGeneration is the generation that this status is about.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-
-	// conditions hold Ready: True when every Module is ready for the kernel.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-
-	// modules hold what was found of each Module.
-	// +optional
-	// +listType=map
-	// +listMapKey=namespace
-	// +listMapKey=name
-	Modules []PreflightValidationModuleStatus `json:"modules,omitempty"`
-
-	// crStatuses hold the same in the form that version v1beta1 has, by "namespace/name".
-	// +optional
-	CRStatuses map[string]CRStatus `json:"crStatuses,omitempty"`
-}
-
-// PreflightValidationModuleStatus is what was found of one Module.
-type PreflightValidationModuleStatus struct {
-	CRStatus `json:",inline"`
-
-	// namespace of the Module.
-	Namespace string `json:"namespace"`
-
-	// name of the Module.
-	Name string `json:"name"`
-
-	// reason of the status, of the closed set of docs/reference/reasons.md; none for a success.
-	// +optional
-	Reason string `json:"reason,omitempty"`
-
-	// image that the Module names for the kernel.
-	// +optional
-	Image string `json:"image,omitempty"`
-}
-
-// CRStatus is how one Module stands.
-type CRStatus struct {
-	// verificationStatus says whether the Module is ready for the kernel.
-	VerificationStatus VerificationStatus `json:"verificationStatus"`
-
-	// statusReason says why, in words.
-	// +optional
-	StatusReason string `json:"statusReason,omitempty"`
-
-	// verificationStage is Done when there is an answer.
-	VerificationStage VerificationStage `json:"verificationStage"`
-
-	// lastTransitionTime is when verificationStatus became what it is.
-	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
 }

@@ -13,7 +13,7 @@ import (
 
 // TestReasonsAreDocumented compares the closed set of reasons with docs/reference/reasons.md.
 func TestReasonsAreDocumented(t *testing.T) {
-	declared := matches(t, "conditions.go", `(?m)^\tReason\w+ = "(\w+)"`)
+	declared := matches(t, "conditions.go", `(?m)^\tReason\w+\s+= "(\w+)"`)
 	documented := matches(t, "../../../docs/reference/reasons.md", "(?m)^\\| `(\\w+)` \\|")
 	if diff := cmp.Diff(declared, documented); diff != "" {
 		t.Errorf("reasons in conditions.go (-) and in docs/reference/reasons.md (+) differ:\n%s", diff)

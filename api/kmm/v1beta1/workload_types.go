@@ -13,25 +13,20 @@ type DevicePluginSpec struct {
 	Container WorkloadContainer `json:"container"`
 
 	// initContainer runs before it.
-	// +optional
 	InitContainer *WorkloadContainer `json:"initContainer,omitempty"`
 
 	// imagePullSecrets of the pods, besides the Module's imageRepoSecret and imageRepoSecrets.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 
 	// serviceAccountName of the pods. Unset: one is created for this Module.
-	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// automountServiceAccountToken of the pods.
-	// +optional
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 
 	// volumes are added to the pods.
-	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	Volumes []corev1.Volume `json:"volumes,omitempty"`
 }
@@ -42,7 +37,6 @@ type DRASpec struct {
 	Container WorkloadContainer `json:"container"`
 
 	// initContainer runs before it.
-	// +optional
 	InitContainer *WorkloadContainer `json:"initContainer,omitempty"`
 
 	// driverName is the DRA driver's name, a DNS subdomain.
@@ -52,28 +46,23 @@ type DRASpec struct {
 	DriverName string `json:"driverName"`
 
 	// deviceClasses are created for this driver.
-	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	DeviceClasses []DeviceClassSpec `json:"deviceClasses,omitempty"`
 
 	// serviceAccountName of the pods. Unset: one is created for this Module.
-	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// automountServiceAccountToken of the pods.
-	// +optional
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 
 	// volumes are added to the pods.
-	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	Volumes []corev1.Volume `json:"volumes,omitempty"`
 
-	// hostNetwork gives the pods the node's network. Unset: a network of their own, so that the health checks of several
-	// drivers on a node do not meet.
-	// +optional
+	// hostNetwork gives the pods the node's network. Unset: a network of their own, so that health
+	// checks of several drivers on a node do not collide.
 	HostNetwork bool `json:"hostNetwork,omitempty"`
 }
 
@@ -85,30 +74,25 @@ type DeviceClassSpec struct {
 	Name string `json:"name"`
 
 	// selectors of the DeviceClass.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Selectors []resourcev1.DeviceSelector `json:"selectors,omitempty"`
 
 	// config of the DeviceClass.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Config []resourcev1.DeviceClassConfiguration `json:"config,omitempty"`
 }
 
-// WorkloadContainer is the part of a container that a Module sets for a device plugin or DRA driver.
+// WorkloadContainer is what a Module sets of the container of a device plugin or DRA driver.
 type WorkloadContainer struct {
 	// args of the container.
-	// +optional
 	Args []string `json:"args,omitempty"`
 
 	// command of the container.
-	// +optional
 	Command []string `json:"command,omitempty"`
 
 	// env of the container.
-	// +optional
 	Env []corev1.EnvVar `json:"env,omitempty"`
 
 	// image of the container.
@@ -116,18 +100,14 @@ type WorkloadContainer struct {
 	Image string `json:"image"`
 
 	// imagePullPolicy of the container.
-	// +optional
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 
 	// resources of the container.
-	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 
 	// volumeMounts of the container.
-	// +optional
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 
 	// securityContext of the container, exactly as given. Unset: privileged, as upstream.
-	// +optional
 	SecurityContext *corev1.SecurityContext `json:"securityContext,omitempty"`
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1beta2 is the wire format of the kmm.sigs.x-k8s.io/v1beta2 API: PreflightValidation, which asks ahead of time whether the
-// Modules of a cluster are ready for a kernel.
-//
-// Version v1beta1 of the kind is served as well. The two differ in nothing that is stored, so that the API server converts by the version's name
-// alone and no webhook is needed.
+// Package v1beta2 is the wire format of the kmm.sigs.x-k8s.io/v1beta2 API: PreflightValidation,
+// which asks ahead of time whether a cluster's Modules are ready for a kernel. Version v1beta1 has
+// the same fields, so that the API server converts by the version's name and needs no webhook.
 //
 // +kubebuilder:object:generate=true
 // +groupName=kmm.sigs.x-k8s.io

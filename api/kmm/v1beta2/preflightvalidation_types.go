@@ -4,9 +4,9 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PreflightValidation asks whether the Modules of the cluster are ready for a kernel that no node needs to run: whether each has a mapping,
-// whether its image is there or can be made, and whether the kernel modules in it fit. Nothing is loaded, and nothing runs on a node but
-// the pods that look at images or make them.
+// PreflightValidation asks whether the cluster's Modules are ready for a kernel that no node needs
+// to run: whether each has a mapping, an image that exists or can be made, and kernel modules that
+// fit. Nothing is loaded; only pods that examine or make images run.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -41,13 +41,11 @@ type PreflightValidationSpec struct {
 	// +kubebuilder:validation:Pattern=`^[0-9A-Za-z_+~]+([.,-]+[0-9A-Za-z_+~]+){2,}$`
 	KernelVersion string `json:"kernelVersion"`
 
-	// pushBuiltImage: images that are made on the way are pushed to where the Module names them. Otherwise they are made to see whether they can be,
-	// and pushed nowhere.
-	// +optional
+	// pushBuiltImage pushes images that are made on the way to where the Module names them.
+	// Otherwise they are made as a test and pushed nowhere.
 	PushBuiltImage bool `json:"pushBuiltImage,omitempty"`
 
-	// labels of a node that would run the kernel: a Module is looked at when its selector matches them. Empty: every Module is.
-	// +optional
+	// labels of a node that would run the kernel: only Modules that select them. Empty: all Modules.
 	// +kubebuilder:validation:MaxProperties=256
 	Labels map[string]string `json:"labels,omitempty"`
 }
@@ -80,25 +78,21 @@ const (
 // PreflightValidationStatus is what was found out so far.
 type PreflightValidationStatus struct {
 	// observedGeneration is the generation that this status is about.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions hold Ready: True when every Module is ready for the kernel.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	// modules hold what was found of each Module.
-	// +optional
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
 	Modules []PreflightValidationModuleStatus `json:"modules,omitempty"`
 
-	// crStatuses hold the same in the form that version v1beta1 has, by "namespace/name" and, as upstream, by name alone: of several Modules with
-	// one name, the worst.
-	// +optional
+	// crStatuses hold the same in the form of v1beta1, by "namespace/name" and, as upstream, by name
+	// alone: of several Modules with one name, the worst.
 	CRStatuses map[string]CRStatus `json:"crStatuses,omitempty"`
 }
 
@@ -113,11 +107,9 @@ type PreflightValidationModuleStatus struct {
 	Name string `json:"name"`
 
 	// reason of the status, of the closed set of docs/reference/reasons.md; none for a success.
-	// +optional
 	Reason string `json:"reason,omitempty"`
 
 	// image that the Module names for the kernel.
-	// +optional
 	Image string `json:"image,omitempty"`
 }
 
@@ -127,7 +119,6 @@ type CRStatus struct {
 	VerificationStatus VerificationStatus `json:"verificationStatus"`
 
 	// statusReason says why, in words.
-	// +optional
 	StatusReason string `json:"statusReason,omitempty"`
 
 	// verificationStage is Done when there is an answer.

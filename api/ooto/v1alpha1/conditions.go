@@ -4,7 +4,7 @@ package v1alpha1
 
 // Condition types of a Module of this group. All have positive polarity; none is transient.
 const (
-	// ConditionReady is that of the KMM Module, with its reason and message. Unknown: that one has not been looked at yet.
+	// ConditionReady repeats the KMM Module's, with reason and message. Unknown: not looked at yet.
 	ConditionReady = "Ready"
 	// ConditionTranslated is True while the KMM Module is what this one asks for.
 	ConditionTranslated = "Translated"
@@ -12,7 +12,7 @@ const (
 	ConditionAllFieldsUsed = "AllFieldsUsed"
 )
 
-// Reasons of these conditions, besides those of the KMM Module. docs/reference/ooto.md has the next step of each.
+// Reasons of these conditions, besides those of the KMM Module; docs/reference/ooto.md explains them.
 const (
 	// ReasonTranslated: the KMM Module is what this one asks for.
 	ReasonTranslated = "Translated"

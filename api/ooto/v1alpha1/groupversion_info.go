@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the wire format of the ooto.sigs.k8s.io/v1alpha1 API: an older form of Module, which is translated to one of
-// kmm.sigs.x-k8s.io/v1beta1. It is experimental, and off unless config/ooto is installed.
+// Package v1alpha1 is the wire format of the ooto.sigs.k8s.io/v1alpha1 API: an older form of
+// Module, translated to kmm.sigs.x-k8s.io/v1beta1. It is experimental, and off unless config/ooto
+// is installed.
 //
 // In every rule an empty value means "unset".
 //

@@ -24,8 +24,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.BuildPushApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("BuildResources"):
 		return &kmmv1beta1.BuildResourcesApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("CRStatus"):
-		return &kmmv1beta1.CRStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("DaemonSetStatus"):
 		return &kmmv1beta1.DaemonSetStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("Delivery"):
@@ -82,12 +80,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &kmmv1beta1.ObservedModuleApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidation"):
 		return &kmmv1beta1.PreflightValidationApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidationModuleStatus"):
-		return &kmmv1beta1.PreflightValidationModuleStatusApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidationSpec"):
-		return &kmmv1beta1.PreflightValidationSpecApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("PreflightValidationStatus"):
-		return &kmmv1beta1.PreflightValidationStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("ReadyCheck"):
 		return &kmmv1beta1.ReadyCheckApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("RolloutSpec"):

@@ -93,21 +93,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: requests
       type:
         namedType: io.k8s.api.core.v1.ResourceList
-- name: com.github.drover-project.drover.api.kmm.v1beta1.CRStatus
-  map:
-    fields:
-    - name: lastTransitionTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: statusReason
-      type:
-        scalar: string
-    - name: verificationStage
-      type:
-        namedType: com.github.drover-project.drover.api.kmm.v1beta1.VerificationStage
-    - name: verificationStatus
-      type:
-        namedType: com.github.drover-project.drover.api.kmm.v1beta1.VerificationStatus
 - name: com.github.drover-project.drover.api.kmm.v1beta1.DRASpec
   map:
     fields:
@@ -800,79 +785,10 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
     - name: spec
       type:
-        namedType: com.github.drover-project.drover.api.kmm.v1beta1.PreflightValidationSpec
+        namedType: com.github.drover-project.drover.api.kmm.v1beta2.PreflightValidationSpec
     - name: status
       type:
-        namedType: com.github.drover-project.drover.api.kmm.v1beta1.PreflightValidationStatus
-- name: com.github.drover-project.drover.api.kmm.v1beta1.PreflightValidationModuleStatus
-  map:
-    fields:
-    - name: image
-      type:
-        scalar: string
-    - name: lastTransitionTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: name
-      type:
-        scalar: string
-    - name: namespace
-      type:
-        scalar: string
-    - name: reason
-      type:
-        scalar: string
-    - name: statusReason
-      type:
-        scalar: string
-    - name: verificationStage
-      type:
-        namedType: com.github.drover-project.drover.api.kmm.v1beta1.VerificationStage
-    - name: verificationStatus
-      type:
-        namedType: com.github.drover-project.drover.api.kmm.v1beta1.VerificationStatus
-- name: com.github.drover-project.drover.api.kmm.v1beta1.PreflightValidationSpec
-  map:
-    fields:
-    - name: kernelVersion
-      type:
-        scalar: string
-    - name: labels
-      type:
-        map:
-          elementType:
-            scalar: string
-    - name: pushBuiltImage
-      type:
-        scalar: boolean
-- name: com.github.drover-project.drover.api.kmm.v1beta1.PreflightValidationStatus
-  map:
-    fields:
-    - name: conditions
-      type:
-        list:
-          elementType:
-            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
-          elementRelationship: associative
-          keys:
-          - type
-    - name: crStatuses
-      type:
-        map:
-          elementType:
-            namedType: com.github.drover-project.drover.api.kmm.v1beta1.CRStatus
-    - name: modules
-      type:
-        list:
-          elementType:
-            namedType: com.github.drover-project.drover.api.kmm.v1beta1.PreflightValidationModuleStatus
-          elementRelationship: associative
-          keys:
-          - namespace
-          - name
-    - name: observedGeneration
-      type:
-        scalar: numeric
+        namedType: com.github.drover-project.drover.api.kmm.v1beta2.PreflightValidationStatus
 - name: com.github.drover-project.drover.api.kmm.v1beta1.ProblemPart
   scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.ReadyCheck
@@ -976,10 +892,6 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: boolean
 - name: com.github.drover-project.drover.api.kmm.v1beta1.UnloadPolicy
   scalar: string
-- name: com.github.drover-project.drover.api.kmm.v1beta1.VerificationStage
-  scalar: string
-- name: com.github.drover-project.drover.api.kmm.v1beta1.VerificationStatus
-  scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.WorkloadContainer
   map:
     fields:
@@ -1019,6 +931,94 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.VolumeMount
           elementRelationship: atomic
+- name: com.github.drover-project.drover.api.kmm.v1beta2.CRStatus
+  map:
+    fields:
+    - name: lastTransitionTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: statusReason
+      type:
+        scalar: string
+    - name: verificationStage
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta2.VerificationStage
+    - name: verificationStatus
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta2.VerificationStatus
+- name: com.github.drover-project.drover.api.kmm.v1beta2.PreflightValidationModuleStatus
+  map:
+    fields:
+    - name: image
+      type:
+        scalar: string
+    - name: lastTransitionTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: name
+      type:
+        scalar: string
+    - name: namespace
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
+    - name: statusReason
+      type:
+        scalar: string
+    - name: verificationStage
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta2.VerificationStage
+    - name: verificationStatus
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta2.VerificationStatus
+- name: com.github.drover-project.drover.api.kmm.v1beta2.PreflightValidationSpec
+  map:
+    fields:
+    - name: kernelVersion
+      type:
+        scalar: string
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: pushBuiltImage
+      type:
+        scalar: boolean
+- name: com.github.drover-project.drover.api.kmm.v1beta2.PreflightValidationStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: crStatuses
+      type:
+        map:
+          elementType:
+            namedType: com.github.drover-project.drover.api.kmm.v1beta2.CRStatus
+    - name: modules
+      type:
+        list:
+          elementType:
+            namedType: com.github.drover-project.drover.api.kmm.v1beta2.PreflightValidationModuleStatus
+          elementRelationship: associative
+          keys:
+          - namespace
+          - name
+    - name: observedGeneration
+      type:
+        scalar: numeric
+- name: com.github.drover-project.drover.api.kmm.v1beta2.VerificationStage
+  scalar: string
+- name: com.github.drover-project.drover.api.kmm.v1beta2.VerificationStatus
+  scalar: string
 - name: io.k8s.api.core.v1.AWSElasticBlockStoreVolumeSource
   map:
     fields:

@@ -25,7 +25,7 @@ type BuildApplyConfiguration struct {
 	Native *NativeBuildApplyConfiguration `json:"native,omitempty"`
 	// push says where what is built goes to. Unset: to the mapping's containerImage.
 	Push *BuildPushApplyConfiguration `json:"push,omitempty"`
-	// resources of the container that compiles, by name over the operator's (flags --build-requests and --build-limits).
+	// resources of the compiling container. They override --build-requests and --build-limits.
 	Resources *BuildResourcesApplyConfiguration `json:"resources,omitempty"`
 	// kanikoParams is accepted for compatibility.
 	KanikoParams *KanikoParamsApplyConfiguration `json:"kanikoParams,omitempty"`

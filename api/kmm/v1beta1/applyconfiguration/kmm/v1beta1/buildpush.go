@@ -5,10 +5,10 @@ package v1beta1
 // BuildPushApplyConfiguration represents a declarative configuration of the BuildPush type for use
 // with apply.
 //
-// BuildPush is where what is built goes to.
+// BuildPush says where a built image goes.
 type BuildPushApplyConfiguration struct {
-	// name of the image, with template variables, ${CONTAINER_IMAGE} among them, which is the default. An image that is also signed may go to
-	// another name before it is, as with sign.unsignedImage; one that is not must be containerImage.
+	// name of the image, with template variables. Default: ${CONTAINER_IMAGE}. Only an image that
+	// is signed afterwards may have another name, as with sign.unsignedImage.
 	Name *string `json:"name,omitempty"`
 	// TLS settings of that image's registry.
 	TLSOptionsApplyConfiguration `json:""`

@@ -9,11 +9,11 @@ import (
 // BuildResourcesApplyConfiguration represents a declarative configuration of the BuildResources type for use
 // with apply.
 //
-// BuildResources are what a build asks for and gets at most: cpu, memory and ephemeral-storage, as of any container.
+// BuildResources are a build's requests and limits of cpu, memory and ephemeral-storage.
 type BuildResourcesApplyConfiguration struct {
 	// requests are what the scheduler finds a node by.
 	Requests *v1.ResourceList `json:"requests,omitempty"`
-	// limits are what the build gets at most. Of the operator's requests, one above a limit counts as that limit.
+	// limits are what the build gets at most. A default request above a limit becomes that limit.
 	Limits *v1.ResourceList `json:"limits,omitempty"`
 }
 

@@ -9,7 +9,7 @@ package v1beta1
 type DaemonSetStatusApplyConfiguration struct {
 	// nodesMatchingSelectorNumber is the number of eligible nodes that the selector chooses.
 	NodesMatchingSelectorNumber *int32 `json:"nodesMatchingSelectorNumber,omitempty"`
-	// desiredNumber is the number of nodes that shall have it.
+	// desiredNumber is the number of nodes that should have it.
 	DesiredNumber *int32 `json:"desiredNumber,omitempty"`
 	// availableNumber is the number of nodes that have it.
 	AvailableNumber *int32 `json:"availableNumber,omitempty"`

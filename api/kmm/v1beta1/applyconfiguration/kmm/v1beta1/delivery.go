@@ -11,7 +11,7 @@ import (
 //
 // Delivery is one delivery of an image's content to a node.
 type DeliveryApplyConfiguration struct {
-	// id identifies the content wanted: image reference, rebuild trigger and what is taken from the image.
+	// id identifies the content: image reference, rebuild trigger and what is taken from the image.
 	// A node that reports this id in status.artifacts needs no carrier.
 	ID *string `json:"id,omitempty"`
 	// carrierUID is the UID of the carrier pod whose output the agent may import.

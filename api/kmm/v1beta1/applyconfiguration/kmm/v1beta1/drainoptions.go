@@ -11,17 +11,19 @@ import (
 //
 // DrainOptions are what kubectl drain has as flags.
 type DrainOptionsApplyConfiguration struct {
-	// force evicts pods without a controller, which nothing would bring back. Default false: such a pod keeps its node from being changed, and no
-	// other pod of that node is evicted.
+	// force evicts pods without a controller, which nothing would restart. Default false: such a pod
+	// keeps its node from being changed, and the node's other pods stay.
 	Force *bool `json:"force,omitempty"`
-	// deleteEmptyDirData evicts pods with emptyDir volumes, whose content is lost. Default false: such a pod keeps its node from being changed, and
-	// no other pod of that node is evicted.
+	// deleteEmptyDirData evicts pods with emptyDir volumes, whose content is lost. Default false:
+	// such a pod keeps its node from being changed, and the node's other pods stay.
 	DeleteEmptyDirData *bool `json:"deleteEmptyDirData,omitempty"`
-	// timeout is how long pods may take to leave a node until the Module's condition says DrainBlocked and names them. Nothing is killed: the drain
-	// goes on. Default 10m. It begins anew when the operator is started anew.
+	// timeout is how long pods may take to leave a node before the Module reports DrainBlocked and
+	// names them. Nothing is killed: the drain goes on. Default 10m, counted again after a restart
+	// of the operator.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// waitForCompletion are labels of pods in any namespace, all of which a pod must have, that end by themselves: they are not evicted, and as long as
-	// one of them runs no other pod is. The node is cordoned meanwhile where drain is Node.
+	// waitForCompletion are labels, all of which a pod must have. Such pods, in any namespace, end by
+	// themselves: they are not evicted, and while one runs, no other pod is. With drain: Node, the
+	// node is cordoned meanwhile.
 	WaitForCompletion map[string]string `json:"waitForCompletion,omitempty"`
 }
 

@@ -25,8 +25,8 @@ type DRASpecApplyConfiguration struct {
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 	// volumes are added to the pods.
 	Volumes []v1.Volume `json:"volumes,omitempty"`
-	// hostNetwork gives the pods the node's network. Unset: a network of their own, so that the health checks of several
-	// drivers on a node do not meet.
+	// hostNetwork gives the pods the node's network. Unset: a network of their own, so that health
+	// checks of several drivers on a node do not collide.
 	HostNetwork *bool `json:"hostNetwork,omitempty"`
 }
 

@@ -5,8 +5,7 @@ package v1beta1
 // ModprobeSpecApplyConfiguration represents a declarative configuration of the ModprobeSpec type for use
 // with apply.
 //
-// ModprobeSpec says what to load and with which arguments.
-// Its rules stand on Module.spec only: a NodeModulesConfig is written by machines and stays as lax as upstream.
+// ModprobeSpec says what to load and with which arguments. Its rules apply to Module.spec only.
 type ModprobeSpecApplyConfiguration struct {
 	// moduleName is the kernel module to load. Unset only with rawArgs.
 	ModuleName *string `json:"moduleName,omitempty"`
@@ -14,16 +13,16 @@ type ModprobeSpecApplyConfiguration struct {
 	Parameters []string `json:"parameters,omitempty"`
 	// dirName is the directory in the image below which lib/modules/<kernel> lies.
 	DirName *string `json:"dirName,omitempty"`
-	// args are passed to modprobe before the module's name; a non-empty list selects the modprobe program.
+	// args are passed to modprobe before the module's name. They select the modprobe program.
 	Args *ModprobeArgsApplyConfiguration `json:"args,omitempty"`
 	// rawArgs are passed to modprobe verbatim; everything else here is then ignored.
 	RawArgs *ModprobeArgsApplyConfiguration `json:"rawArgs,omitempty"`
-	// firmwarePath is the directory of firmware in the image, absolute or relative to the image's root.
+	// firmwarePath is the directory of firmware in the image, relative to the image's root.
 	FirmwarePath *string `json:"firmwarePath,omitempty"`
-	// modprobedDir is the directory in the image with files for /etc/modprobe.d, an absolute path. Drover runs no command of an image on a
-	// node, which is what these files are for: nodes answer Unsupported and load nothing.
+	// modprobedDir is the directory in the image with files for /etc/modprobe.d, an absolute path.
+	// Drover does not support it: nodes answer Unsupported and load nothing.
 	ModprobedDir *string `json:"modprobedDir,omitempty"`
-	// modulesLoadingOrder lists modules from the topmost to the deepest, for modules whose files do not say what they depend on.
+	// modulesLoadingOrder lists modules, topmost first, whose files do not name their dependencies.
 	ModulesLoadingOrder []string `json:"modulesLoadingOrder,omitempty"`
 }
 

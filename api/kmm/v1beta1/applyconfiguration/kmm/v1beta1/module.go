@@ -14,7 +14,7 @@ import (
 // ModuleApplyConfiguration represents a declarative configuration of the Module type for use
 // with apply.
 //
-// Module says which out-of-tree kernel module belongs on which nodes, and which device plugin or DRA driver follows it.
+// Module says which out-of-tree kernel module belongs on which nodes, and which plugin follows it.
 type ModuleApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

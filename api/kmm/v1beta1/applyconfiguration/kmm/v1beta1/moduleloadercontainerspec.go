@@ -18,7 +18,7 @@ type ModuleLoaderContainerSpecApplyConfiguration struct {
 	Sign *SignApplyConfiguration `json:"sign,omitempty"`
 	// containerImage is the default image of all kernel mappings. Template variables are substituted.
 	ContainerImage *string `json:"containerImage,omitempty"`
-	// imagePullPolicy of the kernel module image. Always delivers it again when moduleLoader or the rebuild trigger changes.
+	// imagePullPolicy of the image. Always delivers it again when moduleLoader or the trigger changes.
 	ImagePullPolicy *v1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// kernelMappings relate kernels to images; the first one that matches a node's kernel wins.
 	KernelMappings []KernelMappingApplyConfiguration `json:"kernelMappings,omitempty"`
@@ -28,18 +28,17 @@ type ModuleLoaderContainerSpecApplyConfiguration struct {
 	InTreeModulesToRemove []string `json:"inTreeModulesToRemove,omitempty"`
 	// inTreeModuleToRemove is the deprecated single form of inTreeModulesToRemove.
 	InTreeModuleToRemove *string `json:"inTreeModuleToRemove,omitempty"`
-	// blacklistInTree keeps the host's own module loading (udev) from loading inTreeModulesToRemove at boot, by a file of Drover's own in
+	// blacklistInTree keeps the host (udev) from loading inTreeModulesToRemove at boot, by a file in
 	// /etc/modprobe.d that goes when the Module leaves the node.
 	BlacklistInTree *bool `json:"blacklistInTree,omitempty"`
-	// unloadPolicy says when the kernel module may be unloaded: Wait (default), as soon as nobody uses it; OnReboot, never: it leaves, or
-	// another build takes its place, with the node's next boot.
+	// unloadPolicy says when the kernel module may be unloaded. Wait (default): as soon as nobody
+	// uses it. OnReboot: never; it leaves, or another build replaces it, at the node's next boot.
 	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
-	// readyWhen are checks that must all pass until the kernel module counts as ready on a node. Unset: it is ready as soon as
-	// it is live.
+	// readyWhen are checks that must pass before a live kernel module counts as ready on a node.
 	ReadyWhen []ReadyCheckApplyConfiguration `json:"readyWhen,omitempty"`
 	// registryTLS are the TLS settings of the registry that holds containerImage.
 	RegistryTLS *TLSOptionsApplyConfiguration `json:"registryTLS,omitempty"`
-	// version turns on the ordered upgrade that is driven by node labels. It is the value of a node label.
+	// version turns on the ordered upgrade, driven by a node label with this value.
 	Version *string `json:"version,omitempty"`
 }
 

@@ -9,7 +9,7 @@ package v1beta1
 type ModuleLoaderSpecApplyConfiguration struct {
 	// container holds the image, the mapping from kernels to images and the modprobe settings.
 	Container *ModuleLoaderContainerSpecApplyConfiguration `json:"container,omitempty"`
-	// serviceAccountName is the ServiceAccount whose pull secrets the delivery pods use. Default: "default".
+	// serviceAccountName is the ServiceAccount whose pull secrets carriers use. Default: "default".
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
 }
 

@@ -14,26 +14,27 @@ import (
 type ModuleSpecApplyConfiguration struct {
 	// devicePlugin is started on the nodes where the kernel module is ready.
 	DevicePlugin *DevicePluginSpecApplyConfiguration `json:"devicePlugin,omitempty"`
-	// dra is the Dynamic Resource Allocation driver started on the nodes where the kernel module is ready.
+	// dra is the DRA driver started on the nodes where the kernel module is ready.
 	DRA *DRASpecApplyConfiguration `json:"dra,omitempty"`
-	// moduleLoader says what to load. Unset: nothing is loaded and the plugin runs on all selected nodes.
+	// moduleLoader says what to load. Unset: nothing; the plugin runs on all selected nodes.
 	ModuleLoader *ModuleLoaderSpecApplyConfiguration `json:"moduleLoader,omitempty"`
 	// imageRepoSecret names the Secret used to pull (and, for builds, push) the kernel module image.
 	ImageRepoSecret *v1.LocalObjectReference `json:"imageRepoSecret,omitempty"`
-	// imageRepoSecrets are further Secrets used to pull, for images and base images of several registries.
+	// imageRepoSecrets are further Secrets used to pull images and base images.
 	ImageRepoSecrets []v1.LocalObjectReference `json:"imageRepoSecrets,omitempty"`
-	// imageRebuildTriggerGeneration, when changed, makes every image of this Module be verified and delivered again.
+	// imageRebuildTriggerGeneration, when changed, has every image verified and delivered again.
 	ImageRebuildTriggerGeneration *int `json:"imageRebuildTriggerGeneration,omitempty"`
 	// rollout says how changes reach the nodes.
 	Rollout *RolloutSpecApplyConfiguration `json:"rollout,omitempty"`
-	// deletionTimeout is how long a Module that is being deleted waits for nodes that answer nothing, or where the kernel module is in use.
-	// After that it goes, an event names these nodes, and the orders to unload stay there for them. It waits for no dead node. Default 10m;
-	// 0s: it goes as soon as the orders stand.
+	// deletionTimeout is how long a deleted Module waits for nodes that do not answer or where the
+	// kernel module is in use. After that it goes, an event names these nodes, and their orders to
+	// unload stay. It does not wait for dead nodes. Default 10m; 0s: it goes once the orders stand.
 	DeletionTimeout *metav1.Duration `json:"deletionTimeout,omitempty"`
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector,omitempty"`
-	// startupTaint is the key of a taint with which nodes are registered so that nothing lands there too early. It is taken off a node
-	// when all Modules that belong there and name it are ready, their device plugins or DRA drivers too, and is never put on.
+	// startupTaint is the key of a taint that nodes are registered with, to keep pods off. Drover
+	// removes it from a node once every Module there that names it is ready, plugins included, and
+	// never adds it.
 	StartupTaint *string `json:"startupTaint,omitempty"`
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`

@@ -9,20 +9,21 @@ import (
 // NativeBuildApplyConfiguration represents a declarative configuration of the NativeBuild type for use
 // with apply.
 //
-// NativeBuild is a compilation in an ordinary pod: a toolchain, the kernel's headers and the source go in, and the named files come out,
-// in an image of one layer. Template variables are substituted in the images; the command has them, and the build arguments, in its environment.
+// NativeBuild compiles in an ordinary pod: a toolchain, the kernel's headers and the source go in,
+// and the named files come out as an image of one layer. Images may contain template variables;
+// the command finds them, and the build arguments, in its environment.
 type NativeBuildApplyConfiguration struct {
 	// toolchainImage holds the compiler, and a shell at /bin/sh.
 	ToolchainImage *string `json:"toolchainImage,omitempty"`
-	// headersImage holds the kernel's headers; it is mounted at /headers. Unset: they are in the toolchain's image.
+	// headersImage holds the kernel's headers, mounted at /headers. Unset: toolchainImage has them.
 	HeadersImage *string `json:"headersImage,omitempty"`
-	// sourceImage holds the source; it is mounted, read-only, at /source, and copied to the working directory.
+	// sourceImage holds the source, mounted read-only at /source and copied to the working directory.
 	SourceImage *string `json:"sourceImage,omitempty"`
 	// sourceConfigMap holds the source, one file per key; used as sourceImage is.
 	SourceConfigMap *v1.LocalObjectReference `json:"sourceConfigMap,omitempty"`
-	// command compiles, in the working directory. As in any container, $(NAME) stands for a variable of the environment. Default: make.
+	// command compiles, in the working directory. $(NAME) stands for a variable. Default: make.
 	Command []string `json:"command,omitempty"`
-	// artifacts are the files that the image shall hold, as globs below the working directory. Default: *.ko in all directories.
+	// artifacts are the files to keep, as globs below the working directory. Default: every *.ko.
 	Artifacts []string `json:"artifacts,omitempty"`
 }
 

@@ -22,13 +22,13 @@ type NodeModuleAttemptApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// message for people, with the next step; at most 10 kernel log lines (1 KiB).
 	Message *string `json:"message,omitempty"`
-	// attempt counts tries since the order changed, as of the last write: further failures of the same kind are written
-	// at most every 5 minutes.
+	// attempt counts tries since the order changed, as of the last write. Further failures of the
+	// same kind are written at most every 5 minutes.
 	Attempt *int32 `json:"attempt,omitempty"`
-	// nextRetry is when it is tried again. Once it has passed, attempt is a lower bound: more tries follow, at least one
-	// every 5 minutes.
+	// nextRetry is when it is tried again. Once it has passed, attempt is a lower bound: at least
+	// one more try follows every 5 minutes.
 	NextRetry *v1.Time `json:"nextRetry,omitempty"`
-	// holders are pods of this node, as namespace/name, that use a module which shall go; not more than the first few.
+	// holders are the first pods of this node, as namespace/name, that use a module that should go.
 	Holders []string `json:"holders,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	Strikes *int32 `json:"strikes,omitempty"`

@@ -14,7 +14,7 @@ import (
 // NodeModulesConfigApplyConfiguration represents a declarative configuration of the NodeModulesConfig type for use
 // with apply.
 //
-// NodeModulesConfig says which kernel modules the node of the same name shall hold, and what its kernel holds.
+// NodeModulesConfig says which kernel modules its node should hold, and what its kernel holds.
 // The operator writes spec, one field owner per Module; the node's agent writes status.
 type NodeModulesConfigApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`

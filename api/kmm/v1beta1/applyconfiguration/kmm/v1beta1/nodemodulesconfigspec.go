@@ -5,9 +5,9 @@ package v1beta1
 // NodeModulesConfigSpecApplyConfiguration represents a declarative configuration of the NodeModulesConfigSpec type for use
 // with apply.
 //
-// NodeModulesConfigSpec is what the node shall hold.
+// NodeModulesConfigSpec is what the node should hold.
 type NodeModulesConfigSpecApplyConfiguration struct {
-	// modules are the orders for this node. An order to unload is state: Absent, never a missing entry.
+	// modules are the orders for this node. state: Absent orders an unload, never a missing entry.
 	Modules []NodeModuleSpecApplyConfiguration `json:"modules,omitempty"`
 }
 

@@ -20,13 +20,13 @@ type NodeModuleSpecApplyConfiguration struct {
 	State *kmmv1beta1.NodeModuleState `json:"state,omitempty"`
 	// reason why state is Draining or Absent, in CamelCase.
 	Reason *string `json:"reason,omitempty"`
-	// delivery says how the image's content reaches this node. Unset: the entry was not written by Drover; the agent waits.
+	// delivery says how the image reaches this node. Unset: not Drover's entry; the agent waits.
 	Delivery *DeliveryApplyConfiguration `json:"delivery,omitempty"`
-	// next is a delivery that the node takes ahead of an order that will need it: the image is there before anything is unloaded for it.
+	// next is a delivery that the node takes before the order that needs it.
 	Next *DeliveryApplyConfiguration `json:"next,omitempty"`
 	// unloadPolicy says when the kernel module may be unloaded.
 	UnloadPolicy *kmmv1beta1.UnloadPolicy `json:"unloadPolicy,omitempty"`
-	// blacklistInTree keeps the host from loading the modules of config.inTreeModulesToRemove by itself at boot.
+	// blacklistInTree keeps the host from loading config.inTreeModulesToRemove at boot.
 	BlacklistInTree *bool `json:"blacklistInTree,omitempty"`
 	// readyWhen are the Module's checks that this node's agent makes.
 	ReadyWhen []ReadyCheckApplyConfiguration `json:"readyWhen,omitempty"`
@@ -34,9 +34,9 @@ type NodeModuleSpecApplyConfiguration struct {
 	SkipChecks *bool `json:"skipChecks,omitempty"`
 	// paused orders to watch and report, and to touch nothing.
 	Paused *bool `json:"paused,omitempty"`
-	// retry is when somebody last asked to forget earlier failures: what is kept out, or waits, is tried again at once.
+	// retry is when somebody last asked to forget earlier failures and to try again at once.
 	Retry *v1.Time `json:"retry,omitempty"`
-	// excused says that what took the node down came from outside: strikes for loads that began until then are taken back.
+	// excused is until when strikes are taken back, because their cause came from outside.
 	Excused *v1.Time `json:"excused,omitempty"`
 }
 

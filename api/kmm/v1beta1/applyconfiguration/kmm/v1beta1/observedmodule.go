@@ -23,17 +23,17 @@ type ObservedModuleApplyConfiguration struct {
 	Adopted *bool `json:"adopted,omitempty"`
 	// unusable is true while a check of readyWhen fails: live, but not ready.
 	Unusable *bool `json:"unusable,omitempty"`
-	// repairs counts how often in this boot the kernel module went out of the kernel although it was wanted, and was loaded again. Another build
-	// or other parameters begin at 0.
+	// repairs counts how often the kernel module disappeared in this boot and was loaded again.
+	// Another build or other parameters begin at 0.
 	Repairs *int32 `json:"repairs,omitempty"`
-	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: nobody knows, as the agent found it live, or it is
-	// compiled into the kernel. What used the kernel module before then used another instance of it.
+	// loadBegan is when the agent began to load what is live, by the node's clock. Unset: the agent
+	// found it live, or it is built in. Earlier users of the module used another instance of it.
 	LoadBegan *v1.Time `json:"loadBegan,omitempty"`
-	// lastRepair is when the agent began the last of them, by the node's clock. Unset: there was none.
+	// lastRepair is when the agent began the last repair, by the node's clock. Unset: none.
 	LastRepair *v1.Time `json:"lastRepair,omitempty"`
 	// taint are the module's taint letters as in /sys/module/<name>/taint.
 	Taint *string `json:"taint,omitempty"`
-	// parameters are the readable parameters' values right after the load; not all, where they are many or long.
+	// parameters are the readable parameters right after the load; not all, if many or long.
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 

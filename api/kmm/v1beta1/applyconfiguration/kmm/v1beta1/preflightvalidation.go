@@ -5,6 +5,7 @@ package v1beta1
 import (
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	internal "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/internal"
+	v1beta2 "github.com/drover-project/drover/api/kmm/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	types "k8s.io/apimachinery/pkg/types"
 	managedfields "k8s.io/apimachinery/pkg/util/managedfields"
@@ -14,13 +15,13 @@ import (
 // PreflightValidationApplyConfiguration represents a declarative configuration of the PreflightValidation type for use
 // with apply.
 //
-// PreflightValidation asks whether the Modules of the cluster are ready for a kernel. Version v1beta2 takes its place and says what the fields mean;
-// the two have the same fields, for the API server converts by the version's name alone.
+// PreflightValidation asks whether the Modules of the cluster are ready for a kernel. Version
+// v1beta2 replaces it; both have the same fields, so the API server converts by name alone.
 type PreflightValidationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	Spec                             *PreflightValidationSpecApplyConfiguration   `json:"spec,omitempty"`
-	Status                           *PreflightValidationStatusApplyConfiguration `json:"status,omitempty"`
+	Spec                             *v1beta2.PreflightValidationSpec   `json:"spec,omitempty"`
+	Status                           *v1beta2.PreflightValidationStatus `json:"status,omitempty"`
 }
 
 // PreflightValidation constructs a declarative configuration of the PreflightValidation type for use with
@@ -236,16 +237,16 @@ func (b *PreflightValidationApplyConfiguration) ensureObjectMetaApplyConfigurati
 // WithSpec sets the Spec field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Spec field is set to the value of the last call.
-func (b *PreflightValidationApplyConfiguration) WithSpec(value *PreflightValidationSpecApplyConfiguration) *PreflightValidationApplyConfiguration {
-	b.Spec = value
+func (b *PreflightValidationApplyConfiguration) WithSpec(value v1beta2.PreflightValidationSpec) *PreflightValidationApplyConfiguration {
+	b.Spec = &value
 	return b
 }
 
 // WithStatus sets the Status field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Status field is set to the value of the last call.
-func (b *PreflightValidationApplyConfiguration) WithStatus(value *PreflightValidationStatusApplyConfiguration) *PreflightValidationApplyConfiguration {
-	b.Status = value
+func (b *PreflightValidationApplyConfiguration) WithStatus(value v1beta2.PreflightValidationStatus) *PreflightValidationApplyConfiguration {
+	b.Status = &value
 	return b
 }
 

@@ -5,15 +5,15 @@ package v1beta1
 // ReadyCheckApplyConfiguration represents a declarative configuration of the ReadyCheck type for use
 // with apply.
 //
-// ReadyCheck is one thing that shows that what a kernel module drives can be used. Exactly one field is set.
+// ReadyCheck shows that the device of a kernel module can be used. Exactly one field is set.
 type ReadyCheckApplyConfiguration struct {
-	// deviceNode is a path below /dev that must exist on the node as a device: /dev/example0. *, ? and [] stand for parts of
-	// one name; one match is enough.
+	// deviceNode is a path below /dev that must be a device on the node, such as /dev/example0.
+	// *, ? and [] stand for parts of one name; one match is enough.
 	DeviceNode *string `json:"deviceNode,omitempty"`
 	// sysfs is a file below /sys on the node.
 	Sysfs *SysfsCheckApplyConfiguration `json:"sysfs,omitempty"`
-	// command runs in the container of the device plugin or DRA driver, as its readiness probe: it ends with 0 when the device
-	// can be used. It says nothing of the kernel module, since that is ready before the pod is started.
+	// command is the readiness probe of the device plugin or DRA driver: it ends with 0 when the
+	// device can be used. It says nothing about the kernel module, which is ready before the pod.
 	Command []string `json:"command,omitempty"`
 }
 

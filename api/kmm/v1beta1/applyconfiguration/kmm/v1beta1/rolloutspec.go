@@ -11,27 +11,29 @@ import (
 // RolloutSpecApplyConfiguration represents a declarative configuration of the RolloutSpec type for use
 // with apply.
 //
-// RolloutSpec says how changes reach the nodes that have the kernel module already. First loads wait for nothing but their image.
+// RolloutSpec says how changes reach nodes that have the kernel module. First loads do not wait.
 type RolloutSpecApplyConfiguration struct {
-	// maxUnavailable is how many of the Module's nodes, a number or a percentage (rounded down, at least one), may be without the kernel module
-	// at a time because of a change: nodes that are being changed, that failed, or that are not Ready. Default 10%.
+	// maxUnavailable is how many of the Module's nodes, as a number or a percentage (rounded down, at
+	// least one), may be without the kernel module at a time because of a change: nodes that are
+	// being changed, that failed, or that are not Ready. Default 10%.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// soak is how long a changed node must hold the kernel module until it counts as available: the first one before the others begin.
+	// soak is how long a changed node must hold the kernel module before it counts as available.
 	Soak *v1.Duration `json:"soak,omitempty"`
-	// pauseOnFailure stops the rollout as long as one node has failed with what is being rolled out. Default true.
+	// pauseOnFailure stops the rollout while a node has failed with the change. Default true.
 	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
-	// paused stops the rollout: no further node that has the kernel module is changed. Nodes that are being changed go on.
+	// paused stops the rollout: no further node is changed. Nodes that are being changed go on.
 	Paused *bool `json:"paused,omitempty"`
-	// drain says which pods are evicted so that the kernel module can be unloaded for a change, by the eviction API, which respects
-	// PodDisruptionBudgets. None (default): none; pods that use it are waited for. Holders: those of the pods that use it, as the node's agent
-	// names them; not those of DaemonSets. Node: the node is cordoned and all its pods are evicted first, but those of DaemonSets and static
-	// pods; afterwards a cordon that was Drover's is taken back. The deletion of the Module drains nothing. Pods that nothing would bring back
-	// and pods with emptyDir volumes are not evicted unless drainOptions says so: they keep their node from being changed.
+	// drain says which pods the eviction API removes before a change, within PodDisruptionBudgets.
+	// None (default): none; Drover waits for pods that use the kernel module. Holders: those pods, as
+	// the node's agent names them, except DaemonSet pods. Node: Drover cordons the node and evicts
+	// all its pods except DaemonSet and static pods, and takes its own cordon back afterwards.
+	// Deleting the Module drains nothing. Pods without a controller and pods with emptyDir volumes
+	// are evicted only if drainOptions says so; otherwise they keep their node from being changed.
 	Drain *kmmv1beta1.DrainPolicy `json:"drain,omitempty"`
-	// drainOptions say which pods drain may evict, which it waits for, and when it is said that a node does not become free.
+	// drainOptions say which pods drain may evict, which it waits for, and when it reports a delay.
 	DrainOptions *DrainOptionsApplyConfiguration `json:"drainOptions,omitempty"`
-	// deselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until the kernel module
-	// is unloaded there: labels that flap unload nothing. Default 5m; 0s: at once.
+	// deselectGracePeriod is how long a node must lack the selector's labels, or its kernel a mapping,
+	// before the kernel module is unloaded there. Default 5m; 0s: at once.
 	DeselectGracePeriod *v1.Duration `json:"deselectGracePeriod,omitempty"`
 }
 

@@ -9,7 +9,7 @@ import (
 // StrikeApplyConfiguration represents a declarative configuration of the Strike type for use
 // with apply.
 //
-// Strike is an end of the node's boot that a load is held to account for.
+// Strike is a crash of the node for which a load is to blame.
 type StrikeApplyConfiguration struct {
 	// delivery is the id of what was to be loaded.
 	Delivery *string `json:"delivery,omitempty"`
@@ -17,12 +17,12 @@ type StrikeApplyConfiguration struct {
 	Build *string `json:"build,omitempty"`
 	// began is when that load began, by the node's clock: shortly before the node went down.
 	Began *v1.Time `json:"began,omitempty"`
-	// retry is the request to try again, as in spec.modules[].retry, that the agent carried out last; unset: none. What it holds against a
-	// build, it has held since then.
+	// retry is the last request to try again that the agent carried out, as in
+	// spec.modules[].retry. Unset: none. Strikes count from then on.
 	Retry *v1.Time `json:"retry,omitempty"`
 	// evidence is true when the kernel itself named the module.
 	Evidence *bool `json:"evidence,omitempty"`
-	// kept is true when the strike was to be excused and was not: one was excused not long ago.
+	// kept is true when the strike was not excused, because another was excused not long ago.
 	Kept *bool `json:"kept,omitempty"`
 }
 

@@ -7,10 +7,10 @@ package v1beta1
 //
 // SysfsCheck is a file in sysfs.
 type SysfsCheckApplyConfiguration struct {
-	// path below /sys/block, /sys/bus, /sys/class, /sys/devices or /sys/module. *, ? and [] stand for parts of one name; one
-	// match is enough.
+	// path below /sys/block, /sys/bus, /sys/class, /sys/devices or /sys/module. *, ? and [] stand
+	// for parts of one name; one match is enough.
 	Path *string `json:"path,omitempty"`
-	// value that the file must hold, blanks around it aside. Empty: it is enough that the path exists.
+	// value that the file must hold, apart from blanks around it. Empty: the path must exist.
 	Value *string `json:"value,omitempty"`
 }
 

@@ -9,7 +9,7 @@ import (
 // WorkloadContainerApplyConfiguration represents a declarative configuration of the WorkloadContainer type for use
 // with apply.
 //
-// WorkloadContainer is the part of a container that a Module sets for a device plugin or DRA driver.
+// WorkloadContainer is what a Module sets of the container of a device plugin or DRA driver.
 type WorkloadContainerApplyConfiguration struct {
 	// args of the container.
 	Args []string `json:"args,omitempty"`

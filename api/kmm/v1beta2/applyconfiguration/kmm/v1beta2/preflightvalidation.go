@@ -14,9 +14,9 @@ import (
 // PreflightValidationApplyConfiguration represents a declarative configuration of the PreflightValidation type for use
 // with apply.
 //
-// PreflightValidation asks whether the Modules of the cluster are ready for a kernel that no node needs to run: whether each has a mapping,
-// whether its image is there or can be made, and whether the kernel modules in it fit. Nothing is loaded, and nothing runs on a node but
-// the pods that look at images or make them.
+// PreflightValidation asks whether the cluster's Modules are ready for a kernel that no node needs
+// to run: whether each has a mapping, an image that exists or can be made, and kernel modules that
+// fit. Nothing is loaded; only pods that examine or make images run.
 type PreflightValidationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

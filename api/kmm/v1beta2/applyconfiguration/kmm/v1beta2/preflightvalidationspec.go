@@ -9,10 +9,10 @@ package v1beta2
 type PreflightValidationSpecApplyConfiguration struct {
 	// kernelVersion is the whole version of the kernel, as `uname -r` prints it.
 	KernelVersion *string `json:"kernelVersion,omitempty"`
-	// pushBuiltImage: images that are made on the way are pushed to where the Module names them. Otherwise they are made to see whether they can be,
-	// and pushed nowhere.
+	// pushBuiltImage pushes images that are made on the way to where the Module names them.
+	// Otherwise they are made as a test and pushed nowhere.
 	PushBuiltImage *bool `json:"pushBuiltImage,omitempty"`
-	// labels of a node that would run the kernel: a Module is looked at when its selector matches them. Empty: every Module is.
+	// labels of a node that would run the kernel: only Modules that select them. Empty: all Modules.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 

@@ -17,8 +17,8 @@ type PreflightValidationStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// modules hold what was found of each Module.
 	Modules []PreflightValidationModuleStatusApplyConfiguration `json:"modules,omitempty"`
-	// crStatuses hold the same in the form that version v1beta1 has, by "namespace/name" and, as upstream, by name alone: of several Modules with
-	// one name, the worst.
+	// crStatuses hold the same in the form of v1beta1, by "namespace/name" and, as upstream, by name
+	// alone: of several Modules with one name, the worst.
 	CRStatuses map[string]CRStatusApplyConfiguration `json:"crStatuses,omitempty"`
 }
 

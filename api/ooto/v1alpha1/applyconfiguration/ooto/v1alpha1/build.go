@@ -9,7 +9,7 @@ package v1alpha1
 type BuildApplyConfiguration struct {
 	// buildArgs are passed to the build; a mapping's override the container's by name.
 	BuildArgs []BuildArgApplyConfiguration `json:"buildArgs,omitempty"`
-	// dockerfile is what is built from, as it would stand in a file.
+	// dockerfile is the text of the Dockerfile.
 	Dockerfile *string `json:"dockerfile,omitempty"`
 	// pull is about the base images.
 	Pull *PullApplyConfiguration `json:"pull,omitempty"`

@@ -9,7 +9,7 @@ import (
 // DevicePluginContainerApplyConfiguration represents a declarative configuration of the DevicePluginContainer type for use
 // with apply.
 //
-// DevicePluginContainer is the device plugin's container. /var/lib/kubelet/device-plugins is mounted without being asked for.
+// DevicePluginContainer is the device plugin's container, with /var/lib/kubelet/device-plugins.
 type DevicePluginContainerApplyConfiguration struct {
 	// image of the container.
 	Image *string `json:"image,omitempty"`

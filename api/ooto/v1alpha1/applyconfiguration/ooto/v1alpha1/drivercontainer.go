@@ -11,13 +11,13 @@ import (
 //
 // DriverContainer describes the kernel module's image.
 type DriverContainerApplyConfiguration struct {
-	// build are the settings of the kernel mappings that have a build themselves, be it {}. It makes none of the others build.
+	// build are the settings of the kernel mappings that have a build themselves, even {}.
 	Build *BuildApplyConfiguration `json:"build,omitempty"`
 	// containerImage is the default image of all kernel mappings. Template variables are substituted.
 	ContainerImage *string `json:"containerImage,omitempty"`
 	// kernelMappings relate kernels to images; the first one that matches a node's kernel wins.
 	KernelMappings []KernelMappingApplyConfiguration `json:"kernelMappings,omitempty"`
-	// modprobe says what is loaded from the image. Unset: the kernel module of this object's name, with "_" for "-".
+	// modprobe says what to load from the image. Unset: this object's name, with "_" for "-".
 	Modprobe *ModprobeApplyConfiguration `json:"modprobe,omitempty"`
 	// securityContext is ignored: there is no driver pod.
 	SecurityContext *v1.SecurityContext `json:"securityContext,omitempty"`

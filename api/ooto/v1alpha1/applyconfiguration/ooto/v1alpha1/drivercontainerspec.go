@@ -11,9 +11,9 @@ import (
 //
 // DriverContainerSpec describes the kernel module.
 type DriverContainerSpecApplyConfiguration struct {
-	// container holds the image, the mapping from kernels to images, and how images are built and signed.
+	// container holds the image, the kernel mappings, and how images are built and signed.
 	Container *DriverContainerApplyConfiguration `json:"container,omitempty"`
-	// imageRepoSecrets are used to pull images, and to push those that are built and signed.
+	// imageRepoSecrets are used to pull images, and to push built and signed ones.
 	ImageRepoSecrets []v1.LocalObjectReference `json:"imageRepoSecrets,omitempty"`
 	// serviceAccountName is the ServiceAccount of the pods that fetch, build and sign images.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`

@@ -13,7 +13,7 @@ type KernelMappingApplyConfiguration struct {
 	Regexp *string `json:"regexp,omitempty"`
 	// containerImage of this mapping; empty: the container's. Template variables are substituted.
 	ContainerImage *string `json:"containerImage,omitempty"`
-	// build makes the image when it is not there. {} builds as the container says; what is set here is put over that. Unset: nothing is built.
+	// build makes a missing image. {} builds as the container says; fields set here override that.
 	Build *BuildApplyConfiguration `json:"build,omitempty"`
 	// sign signs kernel modules of the image.
 	Sign *SignApplyConfiguration `json:"sign,omitempty"`

@@ -5,7 +5,7 @@ package v1alpha1
 // ModprobeApplyConfiguration represents a declarative configuration of the Modprobe type for use
 // with apply.
 //
-// Modprobe says what is loaded from the image. Drivers that loaded their module themselves did not have to say it.
+// Modprobe says what to load from the image.
 type ModprobeApplyConfiguration struct {
 	// moduleName is the kernel module to load. Unset: this object's name, with "_" for "-".
 	ModuleName *string `json:"moduleName,omitempty"`

@@ -14,8 +14,8 @@ import (
 // ModuleApplyConfiguration represents a declarative configuration of the Module type for use
 // with apply.
 //
-// Module says which out-of-tree kernel module belongs on which nodes, and which device plugin follows it. It becomes a Module of
-// kmm.sigs.x-k8s.io of the same name, which belongs to it and does the work.
+// Module says which out-of-tree kernel module belongs on which nodes, and which device plugin
+// follows it. It owns a Module of kmm.sigs.x-k8s.io of the same name, which does the work.
 type ModuleApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

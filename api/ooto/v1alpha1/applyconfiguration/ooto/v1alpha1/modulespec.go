@@ -9,7 +9,7 @@ package v1alpha1
 type ModuleSpecApplyConfiguration struct {
 	// devicePlugin is started on the nodes where the kernel module is ready.
 	DevicePlugin *DevicePluginSpecApplyConfiguration `json:"devicePlugin,omitempty"`
-	// driverContainer says what to load. There is no driver pod: the node's agent loads the kernel module from the image.
+	// driverContainer says what to load. There is no driver pod: the node's agent loads the image.
 	DriverContainer *DriverContainerSpecApplyConfiguration `json:"driverContainer,omitempty"`
 	// selector chooses nodes by label; all labels must match. {} chooses every Linux node.
 	Selector map[string]string `json:"selector,omitempty"`

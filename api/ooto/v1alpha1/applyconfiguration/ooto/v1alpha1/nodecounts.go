@@ -7,11 +7,11 @@ package v1alpha1
 //
 // NodeCounts are numbers of nodes, as the KMM Module's status has them.
 type NodeCountsApplyConfiguration struct {
-	// desiredNumberScheduled is the number of nodes that shall have it.
+	// desiredNumberScheduled is the number of nodes that should have it.
 	DesiredNumberScheduled *int32 `json:"desiredNumberScheduled,omitempty"`
-	// numberReady is the number of nodes that have it, and where it is ready.
+	// numberReady is the number of nodes on which it is ready.
 	NumberReady *int32 `json:"numberReady,omitempty"`
-	// numberAvailable is the same: nothing here has to be ready for a while before it counts.
+	// numberAvailable is the same number.
 	NumberAvailable *int32 `json:"numberAvailable,omitempty"`
 }
 

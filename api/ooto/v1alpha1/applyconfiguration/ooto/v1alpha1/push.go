@@ -5,12 +5,12 @@ package v1alpha1
 // PushApplyConfiguration represents a declarative configuration of the Push type for use
 // with apply.
 //
-// Push is where what is built goes to.
+// Push says where a built image goes.
 type PushApplyConfiguration struct {
 	// insecure allows plain HTTP.
 	Insecure *bool `json:"insecure,omitempty"`
-	// name of the image, with template variables; ${CONTAINER_IMAGE} is the mapping's containerImage, and the default. Only an image that is
-	// signed afterwards may have another name.
+	// name of the image, with template variables. Default: ${CONTAINER_IMAGE}, the mapping's. Only an
+	// image that is signed afterwards may have another name.
 	Name *string `json:"name,omitempty"`
 }
 

@@ -9,7 +9,7 @@ package v1alpha1
 type SignApplyConfiguration struct {
 	// unsignedImage is what is signed. Unset, where there is a build: what is built.
 	UnsignedImage *ImageApplyConfiguration `json:"unsignedImage,omitempty"`
-	// signedImage is what comes of it, and what nodes get in place of containerImage. Unset: containerImage.
+	// signedImage is the result, which nodes get in place of containerImage. Unset: containerImage.
 	SignedImage *SignedImageApplyConfiguration `json:"signedImage,omitempty"`
 	// keySecret holds the private key under the key "key".
 	KeySecret *SecretReferenceApplyConfiguration `json:"keySecret,omitempty"`

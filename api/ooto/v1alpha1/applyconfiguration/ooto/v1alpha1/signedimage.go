@@ -8,7 +8,7 @@ package v1alpha1
 // SignedImage names the image that signing makes.
 type SignedImageApplyConfiguration struct {
 	ImageApplyConfiguration `json:""`
-	// pushSecretRef names a Secret for that image's registry. It is tried before imageRepoSecrets.
+	// pushSecretRef names a Secret for that image's registry, tried before imageRepoSecrets.
 	PushSecretRef *SecretReferenceApplyConfiguration `json:"pushSecretRef,omitempty"`
 }
 
