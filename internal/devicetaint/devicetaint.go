@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetaint keeps pods off the devices of nodes whose kernel module is about to be changed, by DeviceTaintRules of
-// resource.k8s.io: the scheduler gives no pod a device with a taint that its claim does not tolerate.
+// Package devicetaint keeps pods off the devices of nodes whose kernel module is about to change,
+// by DeviceTaintRules of resource.k8s.io: pods get no device whose taint their claim does not
+// tolerate.
 //
-// Reads: ResourceSlices, DeviceTaintRules. Writes: DeviceTaintRules, one for each pool of devices that a driver has on a node.
+// Reads: ResourceSlices, DeviceTaintRules. Writes: a DeviceTaintRule for each pool of a driver's
+// devices on a node.
 package devicetaint
 
 import (
@@ -28,9 +30,9 @@ import (
 )
 
 const (
-	// Key of the taint. A claim that tolerates it gets devices all the same.
+	// Key of the taint. A claim that tolerates it gets devices nevertheless.
 	Key = "drover.dev/unload"
-	// nodeAnnotation on a rule is the node it is about: names of nodes are too long for a label.
+	// nodeAnnotation on a rule names its node: names of nodes are too long for a label.
 	nodeAnnotation = "drover.dev/node"
 	// parallelism bounds the writes of one call.
 	parallelism = 16
@@ -38,8 +40,8 @@ const (
 	digits = 32
 )
 
-// Kind is the DeviceTaintRule that the API server serves, in the version it prefers; nil: it serves none. Kubernetes 1.37 has it in
-// resource.k8s.io/v1, 1.36 in v1beta2 with --runtime-config and the feature gate DRADeviceTaintRules.
+// Kind is the DeviceTaintRule in the version that the API server prefers; nil: it serves none.
+// Kubernetes 1.37 has it in resource.k8s.io/v1, 1.36 in v1beta2 behind DRADeviceTaintRules.
 func Kind(mapper meta.RESTMapper) (*schema.GroupVersionKind, error) {
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceTaintRule"})
 	switch {
@@ -57,17 +59,17 @@ type Rules struct {
 	kind   schema.GroupVersionKind
 
 	mu sync.Mutex
-	// some are the Modules that may have rules; nil: not looked for yet what an earlier process left.
+	// some are the Modules that may have rules; nil: the API server has not been asked yet.
 	some map[types.NamespacedName]bool
 }
 
-// New makes them. c has no cache: nothing is kept of what hardly ever exists.
+// New makes them. c has no cache, since rules are rare.
 func New(c client.Client, kind schema.GroupVersionKind) *Rules {
 	return &Rules{client: c, kind: kind}
 }
 
-// Keep taints the driver's devices on the nodes of begin, leaves the taints on those of stay, and takes back all others of the Module.
-// It does all that it can, and returns what it could not do.
+// Keep taints the driver's devices on the nodes of begin, leaves the taints on those of stay, and
+// removes all others of the Module. It does all that it can, and returns what it could not do.
 func (r *Rules) Keep(ctx context.Context, module types.NamespacedName, driver string, begin, stay map[string]bool) error {
 	if some, err := r.may(ctx, module); err != nil || !some && len(begin) == 0 {
 		return err
@@ -102,7 +104,7 @@ func (r *Rules) Keep(ctx context.Context, module types.NamespacedName, driver st
 	return err
 }
 
-// taint makes a rule for each pool of the driver's devices on a node. A pool's name need not be the node's: the slices tell.
+// taint makes a rule for each pool of the driver's devices on a node, as the slices name them.
 func (r *Rules) taint(ctx context.Context, module types.NamespacedName, driver, node string) error {
 	var published resourcev1.ResourceSliceList
 	fields := client.MatchingFields{resourcev1.ResourceSliceSelectorNodeName: node, resourcev1.ResourceSliceSelectorDriver: driver}
@@ -138,7 +140,7 @@ func (r *Rules) rule(module types.NamespacedName, driver, node, pool string) *un
 	return rule
 }
 
-// list are the rules that this operator made, by whatever process of it.
+// list are the rules that this operator made, also in earlier processes.
 func (r *Rules) list(ctx context.Context, which client.ListOption) ([]unstructured.Unstructured, error) {
 	var rules unstructured.UnstructuredList
 	rules.SetGroupVersionKind(r.kind.GroupVersion().WithKind(r.kind.Kind + "List"))
@@ -157,7 +159,7 @@ func driverOf(rule *unstructured.Unstructured) string {
 	return driver
 }
 
-// may reports whether the Module may have rules. The first call of a process reads what the one before left.
+// may reports whether the Module may have rules. The first call of a process asks the API server.
 func (r *Rules) may(ctx context.Context, module types.NamespacedName) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

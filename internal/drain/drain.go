@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain decides what emptying a node means. It is pure: a node and its pods in, an answer out.
+// Package drain decides what emptying a node means. It is pure: a node and its pods in, an answer
+// out.
 //
-// A node that is cordoned for a Module carries the Module's name in an annotation, in the same write as the cordon. So whoever comes after a
-// restart knows whose it is, several Modules can hold one cordon, and a cordon without the annotation is somebody else's and is never taken back.
+// The write that cordons a node for a Module puts the Module's name into an annotation. So the
+// cordon's owner is known after a restart, several Modules can share it, and Drover never takes
+// back a cordon of somebody else's.
 package drain
 
 import (
@@ -33,8 +35,8 @@ func marks(node *corev1.Node) []string {
 	return strings.Split(text, ",")
 }
 
-// Cordon is the merge patch that cordons a node for a Module; nil: there is nothing to write. An administrator's cordon is left as it is and will
-// stay.
+// Cordon is the merge patch that cordons a node for a Module; nil: there is nothing to write. An
+// administrator's cordon stays as it is.
 func Cordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
 	have := marks(node)
 	if node.Spec.Unschedulable && (len(have) == 0 || slices.Contains(have, module.String())) {
@@ -47,7 +49,7 @@ func Cordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
 	return patch(node, strings.Join(have, ","), true)
 }
 
-// Uncordon is the merge patch that ends a Module's part in a cordon; nil: it has none. The last one makes the node schedulable.
+// Uncordon is the merge patch that ends a Module's part in a cordon; nil: it has none.
 func Uncordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
 	if !Marked(node, module) {
 		return nil, nil
@@ -59,7 +61,7 @@ func Uncordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
 	return patch(node, nil, false)
 }
 
-// patch holds only for the node as it was read: whoever cordons it meanwhile is asked anew.
+// patch holds only for the node as it was read.
 func patch(node *corev1.Node, names any, unschedulable bool) ([]byte, error) {
 	text, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -74,8 +76,8 @@ func patch(node *corev1.Node, names any, unschedulable bool) ([]byte, error) {
 	return text, nil
 }
 
-// Goes reports whether a pod has to leave before its node is empty. Those of DaemonSets and static pods stay, for they would be back at once,
-// and so do carriers, which bring images.
+// Goes reports whether a pod must leave before its node is empty. DaemonSet and static pods stay,
+// since they would be back at once, and so do carriers, which bring images.
 func Goes(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false
@@ -98,11 +100,11 @@ const (
 	Evict Verdict = iota
 	// Await its end.
 	Await
-	// Spare it: evicting it would lose something that nobody has allowed to lose.
+	// Spare it: an eviction would lose something, which nobody has allowed.
 	Spare
 )
 
-// Judge says what becomes of a pod that is in the way, and why it is not evicted. Its rules are those of kubectl drain.
+// Judge says what becomes of a pod in the way, and why, by the rules of kubectl drain.
 func Judge(pod *corev1.Pod, options v1beta1.DrainOptions) (Verdict, string) {
 	switch {
 	case Leaving(pod):
@@ -117,5 +119,5 @@ func Judge(pod *corev1.Pod, options v1beta1.DrainOptions) (Verdict, string) {
 	return Evict, ""
 }
 
-// Leaving reports whether a pod is on its way out: it is waited for and not evicted again.
+// Leaving reports whether a pod is ending: it is waited for and not evicted again.
 func Leaving(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Convert writes a value of an API type as the apply configuration of that type. Every field that the value's JSON form
-// has becomes a field that the writer owns.
+// Convert turns a value into the apply configuration of its type. The writer owns every field that
+// the value's JSON form has.
 func Convert[Config any](value any) (*Config, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -41,8 +41,8 @@ func Apply(ctx context.Context, c client.Client, owner client.FieldOwner, object
 	return errors.Join(errs...)
 }
 
-// ApplyStatus writes an object's status by server-side apply. Fields that the owner wrote before and leaves out now are
-// removed: give the whole status.
+// ApplyStatus writes an object's status by server-side apply. Give the whole status: fields that
+// the owner wrote before and leaves out now are removed.
 func ApplyStatus(ctx context.Context, c client.Client, owner client.FieldOwner, object runtime.ApplyConfiguration) error {
 	if err := c.Status().Apply(ctx, object, owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("apply the status of %T: %w", object, err)
@@ -50,8 +50,8 @@ func ApplyStatus(ctx context.Context, c client.Client, owner client.FieldOwner, 
 	return nil
 }
 
-// Prune deletes exactly those of the objects that keep refuses: apply never deletes, so a list of what is there follows
-// it. It goes on after an error and returns all of them.
+// Prune deletes those objects that keep refuses, since apply never deletes. It goes on after an
+// error and returns all of them.
 func Prune[T client.Object](ctx context.Context, c client.Client, have []T, keep func(T) bool) error {
 	var errs []error
 	for _, object := range have {
@@ -65,17 +65,14 @@ func Prune[T client.Object](ctx context.Context, c client.Client, have []T, keep
 	return errors.Join(errs...)
 }
 
-// Delete deletes the object that was read, never one that has taken its name since. An object that is gone is no error.
+// Delete deletes the object that was read, never a later one of its name. It may be gone already.
 func Delete(ctx context.Context, c client.Client, object client.Object) error {
 	return remove(ctx, c, object, client.Preconditions{UID: ptr.To(object.GetUID())})
 }
 
-// DeleteUnchanged deletes the object only as it was read. It returns a conflict when somebody has written it since.
+// DeleteUnchanged deletes the object as it was read; it returns a conflict if it has changed since.
 func DeleteUnchanged(ctx context.Context, c client.Client, object client.Object) error {
-	return remove(ctx, c, object, client.Preconditions{
-		UID:             ptr.To(object.GetUID()),
-		ResourceVersion: ptr.To(object.GetResourceVersion()),
-	})
+	return remove(ctx, c, object, client.Preconditions{UID: ptr.To(object.GetUID()), ResourceVersion: ptr.To(object.GetResourceVersion())})
 }
 
 func remove(ctx context.Context, c client.Client, object client.Object, only client.Preconditions) error {
@@ -86,7 +83,7 @@ func remove(ctx context.Context, c client.Client, object client.Object, only cli
 	return nil
 }
 
-// Outdated reports whether a write failed only because what it was based on has changed: read again and try again.
+// Outdated reports whether a write failed only because what it was based on has changed.
 func Outdated(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ServesDRA tells whether the API server serves what DRA drivers need: that of Kubernetes 1.34 and later does.
+// ServesDRA reports whether the API server serves DRA, as from Kubernetes 1.34 on.
 func ServesDRA(mapper meta.RESTMapper) (bool, error) {
 	_, err := mapper.RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceClass"}, resourcev1.SchemeGroupVersion.Version)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Each calls do for every item, at most limit at a time, and returns all errors joined: one object's error must not keep
-// the others from being written. It stops starting when ctx ends.
+// Each calls do for every item, at most limit at a time, and joins all errors, so that one object
+// does not keep others from being written. It starts no more calls once ctx has ended.
 func Each[T any](ctx context.Context, limit int, items []T, do func(context.Context, T) error) error {
 	var (
 		group errgroup.Group

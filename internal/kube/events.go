@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// maxNote is how much of a message an event repeats, in bytes. The API server refuses more than 1024.
+	// maxNote is how much of a message an event repeats, in bytes; the API server takes up to 1024.
 	maxNote  = 1000
 	ellipsis = "…"
 )
 
-// Recorder emits an event when a condition has changed, and for what no condition can tell any more: an event per try would be
-// a write per try. The zero value emits nothing.
+// Recorder emits an event when a condition has changed, and for what no condition can show any
+// longer, never per try. The zero value emits nothing.
 type Recorder struct {
 	events   events.EventRecorder
 	expected func(reason string) bool
@@ -29,18 +29,18 @@ type Recorder struct {
 // NewRecorder wraps a recorder, such as a manager's.
 func NewRecorder(recorder events.EventRecorder) Recorder { return Recorder{events: recorder} }
 
-// Expecting makes the event of a condition that is False for an expected reason a Normal one: an install that goes as it should warns nobody.
+// Expecting makes a False condition with an expected reason a Normal event instead of a Warning.
 func (r Recorder) Expecting(expected func(reason string) bool) Recorder {
 	r.expected = expected
 	return r
 }
 
-// Changed emits one event for each condition of after whose status or reason differs from before. The event's reason is
-// the condition's, its action the condition's type, its note the condition's message. Conditions must have positive
-// polarity: False is a Warning, unless its reason is expected ([Recorder.Expecting]). A condition that is new and not False says nothing that its object's creation has not said.
+// Changed emits one event for each condition of after whose status or reason differs from before:
+// with the condition's reason, its type as the action, and its message as the note. False is a
+// Warning unless [Recorder.Expecting] knows the reason; a new condition that is not False has no
+// event.
 //
-// Conditions that sum up others come first. One that says the same as a later one, which knows it first-hand, has no event
-// of its own: what happened once is told once.
+// Conditions that sum up others come first, and have no event if a later one says the same.
 func (r Recorder) Changed(object runtime.Object, before, after []metav1.Condition) {
 	if r.events == nil {
 		return
@@ -61,7 +61,7 @@ func (r Recorder) Changed(object runtime.Object, before, after []metav1.Conditio
 	}
 }
 
-// Warn emits one event about an object that is going, so that no condition of it can tell.
+// Warn emits one event about an object that is going, which no condition of it can show.
 func (r Recorder) Warn(object runtime.Object, reason, action, message string) {
 	if r.events == nil {
 		return
@@ -77,7 +77,7 @@ func changed(before []metav1.Condition, now *metav1.Condition) bool {
 	return old.Status != now.Status || old.Reason != now.Reason
 }
 
-// Note cuts a message to what an event holds, between characters. The condition has the whole of it.
+// Note cuts a message to what an event holds.
 func Note(message string) string {
 	if len(message) <= maxNote {
 		return message

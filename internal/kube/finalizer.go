@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// AddFinalizer puts a finalizer on the object that was read, and on object. It writes nothing when it is there.
-// A conflict is returned when somebody has written the object since, because the list is written as a whole.
+// AddFinalizer puts a finalizer on the object that was read, if it is missing. It returns a
+// conflict if somebody has written the object since, because the list is written as a whole.
 func AddFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
 	return patchFinalizer(ctx, c, object, finalizer, controllerutil.AddFinalizer)
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Hasty is config for clients to whom a refused eviction comes back at once. Otherwise client-go sleeps for as long as the answer asks for and
-// tries again by itself, up to ten times, while whoever evicts could go on with other nodes.
+// Hasty returns a config for clients that get a refused eviction back at once. Otherwise client-go
+// waits and tries again up to ten times, while the caller could go on with other nodes.
 func Hasty(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return hasty{next} })

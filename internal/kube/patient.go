@@ -10,12 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// patience is how long a read from the cache may wait for the client's own writes to show. Longer than a cache lags on a busy cluster.
+// patience is how long a read waits for our own writes to show, longer than a busy cache lags.
 const patience = 5 * time.Second
 
-// Patient bounds the time that reads wait for the client's own writes. The cache knows a write by an event of that version or a later one,
-// and there may never be one: an object that was deleted while the watch was down leaves with the version that was seen last. Such a read
-// takes what the cache has. Whoever reads has to bear an outdated answer, as from any cache.
+// Patient bounds how long reads wait for the client's own writes. The cache knows a write by an
+// event of its version or a later one, which may never come for an object that was deleted while
+// the watch was down. Such a read takes what the cache has: callers must bear an outdated answer.
 func Patient(c client.Client) client.Client { return patient{Client: c, limit: patience} }
 
 type patient struct {

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// HashAnnotation on an object is the digest of what was asked for when it was written. It shows what a comparison with the object cannot: a field
-// that is no longer asked for.
+// HashAnnotation is the digest of what was asked for when an object was written. It shows what a
+// comparison cannot: a field that is no longer asked for.
 const HashAnnotation = "drover.dev/desired-hash"
 
 const hashDigits = 16
@@ -34,8 +34,8 @@ func Hash(wish any) (string, error) {
 	return hex.EncodeToString(sum[:])[:hashDigits], nil
 }
 
-// Wish is what a typed object asks for, as server-side apply takes it: what is set, without status, without what the API server alone writes, and
-// without structs that nobody filled in. An object without a [HashAnnotation] gets one.
+// Wish is what a typed object asks for, as server-side apply takes it: what is set, without status,
+// the API server's own metadata and empty structs. It has a [HashAnnotation].
 func Wish(object client.Object, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
 	content, err := Fields(object)
 	if err != nil {
@@ -63,8 +63,8 @@ func Wish(object client.Object, kind schema.GroupVersionKind) (*unstructured.Uns
 	return wish, nil
 }
 
-// Settled is true when an object has all that is asked for, and was last written for the same wish. Fields that nobody asked for are the API
-// server's defaults or other writers'.
+// Settled reports whether an object has all that is asked for and was last written for the same
+// wish. Other fields are the API server's defaults or other writers'.
 func Settled(wish *unstructured.Unstructured, have client.Object) (bool, error) {
 	if wish.GetAnnotations()[HashAnnotation] != have.GetAnnotations()[HashAnnotation] {
 		return false, nil
@@ -73,7 +73,7 @@ func Settled(wish *unstructured.Unstructured, have client.Object) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	// Lists of custom resources are written as a whole, so what is more in an item is somebody's change. Those of Kubernetes' own kinds get defaults.
+	// Custom resources' lists are written as a whole; those of Kubernetes' own kinds get defaults.
 	exact := !clientgoscheme.Scheme.Recognizes(wish.GroupVersionKind())
 	for name, field := range wish.Object {
 		if name != "apiVersion" && name != "kind" && !has(field, is[name], exact) {
@@ -83,8 +83,8 @@ func Settled(wish *unstructured.Unstructured, have client.Object) (bool, error) 
 	return true, nil
 }
 
-// has is true when what there is has every field of the wish. Lists have the same items in the same order, each with every field of its wish, and
-// with no other if exact is set.
+// has reports whether is has every field of the wish. Lists must have the same items in the same
+// order, each with every field of its wish and, if exact, no other.
 func has(wish, is any, exact bool) bool {
 	switch wish := wish.(type) {
 	case map[string]any:
@@ -116,8 +116,8 @@ func has(wish, is any, exact bool) bool {
 	return equality.Semantic.DeepEqual(wish, is)
 }
 
-// Fields is an object's JSON form without nulls and without structs that are empty although their type says to leave them out: encoding/json
-// does not.
+// Fields is an object's JSON form without nulls and empty structs with omitempty, which
+// encoding/json keeps.
 func Fields(object client.Object) (map[string]any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		return u.DeepCopy().Object, nil
@@ -127,7 +127,7 @@ func Fields(object client.Object) (map[string]any, error) {
 		return nil, fmt.Errorf("encode %T: %w", object, err)
 	}
 	var content map[string]any
-	if err := utiljson.Unmarshal(text, &content); err != nil { // whole numbers stay whole, as in an Unstructured
+	if err := utiljson.Unmarshal(text, &content); err != nil { // keeps whole numbers
 		return nil, fmt.Errorf("decode %T: %w", object, err)
 	}
 	thin(reflect.ValueOf(object), content)

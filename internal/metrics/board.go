@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics shows what the operator knows in numbers. The numbers follow from what the controllers have computed
-// anyway: nothing is counted per node and event, and nothing is asked of the API server for a scrape. What belongs to a
-// Module is forgotten with it. Only a leader has any, so that sums over replicas are right.
+// Package metrics shows in numbers what the controllers have computed anyway: nothing is counted
+// per event, and a scrape asks nothing of the API server. A Module's numbers go with it. Only a
+// leader has any, so that sums over replicas are right.
 package metrics
 
 import (
@@ -30,7 +30,7 @@ var (
 	uncovered = desc("drover_module_uncovered_kernels",
 		"Kernels of nodes that a Module selects for which it has no image.", ofModule...)
 
-	// Upstream's, by its names; its own labels are not in snake case.
+	// Upstream's names and labels.
 	upstreamModules     = desc("kmm_module_num", "Number of Modules.")
 	upstreamBuilds      = desc("kmm_in_cluster_build_num", "Number of Modules that are built in the cluster.")
 	upstreamSigns       = desc("kmm_in_cluster_sign_num", "Number of Modules that are signed in the cluster.")
@@ -40,7 +40,7 @@ var (
 	upstreamModprobeRaw = desc("kmm_modprobe_raw_args", "Raw arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeRawArgs")
 )
 
-// Board has the present numbers of every Module, and how long loads and unloads took. It is a collector.
+// Board has the present numbers of every Module, and the durations of loads and unloads.
 type Board struct {
 	mu      sync.Mutex
 	modules map[types.NamespacedName]module
@@ -49,7 +49,6 @@ type Board struct {
 	preflights int
 }
 
-// module is what one Module adds.
 type module struct {
 	tally               status.Tally
 	build, sign, plugin bool
@@ -87,7 +86,6 @@ func (b *Board) SetPreflights(n int) {
 	b.preflights = n
 }
 
-// made tells whether a Module's images are built and signed in the cluster, for some kernel at least.
 func made(c *v1beta1.ModuleLoaderContainerSpec) (build, sign bool) {
 	build, sign = c.Build != nil, c.Sign != nil
 	for i := range c.KernelMappings {

@@ -7,20 +7,20 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/status"
 )
 
-// spans are orders on their way, since when they have been seen, and how long those took that are done.
+// spans are orders on their way, since when, and how long finished ones took.
 type spans struct {
 	load, unload prometheus.Histogram
 
 	mu sync.Mutex
-	// open orders by node and Module. What is done is not in it.
+	// open orders by node and Module.
 	open map[string]map[types.NamespacedName]span
 }
 
@@ -35,7 +35,7 @@ type goal struct {
 	image string
 }
 
-// buckets reach from a load of what is on the node to a delivery over a slow line.
+// buckets reach from a load of what the node holds to a delivery over a slow line.
 var buckets = []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800}
 
 func newSpans() *spans {
@@ -52,8 +52,8 @@ func newSpans() *spans {
 	}
 }
 
-// Saw takes the news about one node; before is nil for an object that is new, and so are its orders. What stood when the
-// operator began is not measured: nobody knows since when.
+// Saw takes the news about one node; before is nil for a new object. Orders from before the
+// operator's start are not measured: nobody knows since when they stand.
 func (b *Board) Saw(before, now *v1beta1.NodeModulesConfig, at time.Time) {
 	s := b.spans
 	s.mu.Lock()
@@ -68,7 +68,7 @@ func (b *Board) Saw(before, now *v1beta1.NodeModulesConfig, at time.Time) {
 			s.done(was, at)
 		case was.goal == next:
 			open[key] = was
-		case before == nil || orderOf(before, key) == nil || !sameOrder(orderOf(before, key), order):
+		case !sameOrder(status.EntryOf(before, key.Namespace, key.Name).Order, order):
 			open[key] = span{goal: next, since: at}
 		}
 	}
@@ -96,41 +96,18 @@ func (s *spans) done(was span, at time.Time) {
 	}
 }
 
-// goalOf compares an order with what is live.
 func goalOf(c *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) goal {
-	var live *v1beta1.NodeModuleStatus
-	for i := range c.Status.Modules {
-		if m := &c.Status.Modules[i]; m.Namespace == order.Namespace && m.Name == order.Name {
-			live = m
-		}
-	}
-	switch {
+	switch live := status.EntryOf(c, order.Namespace, order.Name).Live; {
 	case order.State == v1beta1.NodeModuleAbsent && live == nil:
 		return goal{}
 	case order.State == v1beta1.NodeModuleAbsent:
 		return goal{state: v1beta1.NodeModuleAbsent}
-	case live != nil && sameBuild(ptr.Deref(live.Config, v1beta1.ModuleConfig{}), order.Config):
+	case live != nil && rollout.SameBuild(ptr.Deref(live.Config, v1beta1.ModuleConfig{}), order.Config):
 		return goal{}
 	}
 	return goal{state: v1beta1.NodeModulePresent, image: order.Config.ContainerImage}
 }
 
-func orderOf(c *v1beta1.NodeModulesConfig, key types.NamespacedName) *v1beta1.NodeModuleSpec {
-	for i := range c.Spec.Modules {
-		if o := &c.Spec.Modules[i]; o.Namespace == key.Namespace && o.Name == key.Name {
-			return o
-		}
-	}
-	return nil
-}
-
 func sameOrder(a, b *v1beta1.NodeModuleSpec) bool {
-	return (a.State == v1beta1.NodeModuleAbsent) == (b.State == v1beta1.NodeModuleAbsent) && sameBuild(a.Config, b.Config)
-}
-
-// sameBuild leaves out how an image is pulled.
-func sameBuild(a, b v1beta1.ModuleConfig) bool {
-	a.ImagePullPolicy, b.ImagePullPolicy = corev1.PullPolicy(""), corev1.PullPolicy("")
-	a.InsecurePull, b.InsecurePull = false, false
-	return equality.Semantic.DeepEqual(a, b)
+	return a != nil && (a.State == v1beta1.NodeModuleAbsent) == (b.State == v1beta1.NodeModuleAbsent) && rollout.SameBuild(a.Config, b.Config)
 }
