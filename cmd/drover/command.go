@@ -33,7 +33,7 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 		Use: "drover", Short: "Look after kernel modules on a cluster's nodes",
 		Long: "Look after kernel modules on a cluster's nodes.\n\n" +
 			"The same program works as a kubectl plugin: put it into the PATH as kubectl-drover, and call it as `kubectl drover`.\n\n" +
-			"Exit codes: 0 all is well, 1 something is not as asked, 2 the command could not do its work.",
+			"Exit codes: 0 success, 1 something is not ready, was refused or failed, 2 the command itself failed.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	if strings.HasPrefix(filepath.Base(called), "kubectl-") {
@@ -57,7 +57,7 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-// hideRareFlags leaves in the help of each command only the flags that say where: kubectl's others work, too.
+// hideRareFlags keeps kubectl's rarer flags, which work all the same, out of each command's help.
 func hideRareFlags(root *cobra.Command) {
 	usual := []string{"namespace", "context", "kubeconfig", "as"}
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(usual, f.Name) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover is the command line tool for people who look after Modules. It also works as the kubectl plugin `kubectl drover`.
+// Command drover is the command line tool for Modules, and the kubectl plugin `kubectl drover`.
 package main
 
 import (

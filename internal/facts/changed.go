@@ -11,8 +11,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// Changed are the Modules whose part of a node's NodeModulesConfig differs between before and now, either of which may be nil. The value
-// reports whether an order names the Module, in one of them: what the node's status alone names was made up by nobody but the node.
+// Changed are the Modules whose part of a node's NodeModulesConfig differs between before and now,
+// either of which may be nil. The value is false if only the node's own status names the Module.
 func Changed(before, now *v1beta1.NodeModulesConfig) map[types.NamespacedName]bool {
 	was, is := partsOf(before), partsOf(now)
 	all := before == nil || now == nil || !sameObject(before, now)
@@ -32,12 +32,11 @@ func Changed(before, now *v1beta1.NodeModulesConfig) map[types.NamespacedName]bo
 	return changed
 }
 
-// part is what an object says about one Module.
 type part struct {
 	order   *v1beta1.NodeModuleSpec
 	live    *v1beta1.NodeModuleStatus
 	attempt *v1beta1.NodeModuleAttempt
-	// held are the artifacts that the order names, inUse and configured whether the object has the order's labels.
+	// held are the artifacts that the order names; inUse and configured, the order's labels.
 	held              []v1beta1.NodeArtifact
 	inUse, configured bool
 }

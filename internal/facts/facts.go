@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts turns API objects into what is known about a Module on each node. It is pure, and shared by the controller
-// that writes Module.status and by the command line tool, so that `drover explain` and the status can never disagree.
+// Package facts turns API objects into what is known about a Module on each node. It is pure, and
+// shared by the controller that writes Module.status and the command line tool, so that they agree.
 package facts
 
 import (
@@ -16,23 +16,18 @@ import (
 	"github.com/drover-project/drover/internal/status"
 )
 
-// Scene is what has been read for one Module. What it holds is not changed. It is not safe for concurrent use.
+// Scene is what has been read for one Module. It is not safe for concurrent use.
 type Scene struct {
-	Module *v1beta1.Module
-	// Desired is what it wants of nodes.
-	Desired *desired.Fleet
-	// Held are the deliveries that go to no further node; see [Judge].
-	Held Held
+	Module  *v1beta1.Module
+	Desired *desired.Fleet // what it wants of nodes
+	Held    Held           // the deliveries that go to no further node; see [Judge]
 	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
-	Seen *rollout.Sightings
-	// Configs are the NodeModulesConfigs by name.
-	Configs map[string]*v1beta1.NodeModulesConfig
-	// Plugins are the nodes with a ready device plugin pod.
-	Plugins map[string]bool
+	Seen    *rollout.Sightings
+	Configs map[string]*v1beta1.NodeModulesConfig // the NodeModulesConfigs by name
+	Plugins map[string]bool                       // the nodes with a ready device plugin pod
 	// Deliveries tells what keeps the image from a node, or nil.
 	Deliveries func(node string) *reasons.Problem
-	// Silent: orders to unload should have been answered by now.
-	Silent bool
+	Silent     bool // orders to unload should have been answered by now
 }
 
 // Wants is what the Module wants of a node.
@@ -54,7 +49,7 @@ func (s *Scene) Entry(node string) status.Entry {
 	return status.EntryOf(s.Configs[node], s.Module.Namespace, s.Module.Name)
 }
 
-// Node is what is known of one node; false: the Module neither belongs there nor is anything of it there.
+// Node is what is known of one node; false: the Module is not wanted there and nothing of it is.
 func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 	entry := s.Entry(node.Name)
 	wanted := placement.Wanted(s.Module, node, entry.Pending())
@@ -87,7 +82,6 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 	}, true
 }
 
-// deliveryProblem is what keeps the image from a node: an image that is not made yet comes before all that could happen to it later.
 func (s *Scene) deliveryProblem(node string, entry status.Entry, a *desired.Answer) *reasons.Problem {
 	if p := a.Missing(entry.Holds); p != nil {
 		return p
@@ -95,14 +89,14 @@ func (s *Scene) deliveryProblem(node string, entry status.Entry, a *desired.Answ
 	return s.Deliveries(node)
 }
 
-// Unsupported is a node that the Module selects, and on which no agent can run; false: it is none.
+// Unsupported is a node that the Module selects and that cannot run an agent; false: it is not.
 func (s *Scene) Unsupported(node *corev1.Node) (status.Unsupported, bool) {
 	why := placement.Unsupported(node)
 	return status.Unsupported{Name: node.Name, Why: why}, why != "" && placement.Selects(s.Module, node)
 }
 
-// contentOf is what the node got for what is asked. One reference can name an image for each architecture, and the same
-// kernel version can stand for several.
+// contentOf is what the node got for what is asked. One reference can name an image for each
+// architecture.
 func contentOf(node *corev1.Node, want *desired.State, entry status.Entry) *status.Content {
 	if want == nil {
 		return nil
@@ -115,7 +109,7 @@ func contentOf(node *corev1.Node, want *desired.State, entry status.Entry) *stat
 	return nil
 }
 
-// Of is what is known of the Module itself, without nodes and without what only the operator knows.
+// Of is what is known of the Module itself, without its nodes.
 func Of(module *v1beta1.Module) status.Module {
 	return status.Module{
 		Patience:       placement.Patience(module),

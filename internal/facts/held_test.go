@@ -54,7 +54,7 @@ func TestWhomAStrikeConcerns(t *testing.T) {
 			got[name] = true
 			want := reasons.Problem{
 				Reason:  v1beta1.ReasonQuarantined,
-				Message: "node struck went down with nic (build 1), which goes to no further node: ship another build, or run drover retry nic -n team",
+				Message: "node struck went down with nic (build 1), so no further node gets it: ship another build, or run drover retry nic -n team",
 			}
 			if diff := cmp.Diff(want, *p); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -15,8 +15,8 @@ import (
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// Rollout is which of the Module's nodes may be changed now, as the controller that gives orders sees it; nil when it is not Drover that
-// decides, or when there is nothing to decide.
+// Rollout says which nodes may change now, as the module controller sees it; nil: nothing to
+// decide, or node labels decide.
 func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
 	if !s.planned() {
 		return nil
@@ -28,7 +28,7 @@ func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
 	return rollout.Make(parts, policy, now)
 }
 
-// Forecast is how the rollout goes from here; nil when it is not Drover that decides, or when there is nothing to decide.
+// Forecast is how the rollout goes on; nil as for [Scene.Rollout].
 func (s *Scene) Forecast(nodes []corev1.Node, now time.Time) *rollout.Forecast {
 	if !s.planned() {
 		return nil
@@ -36,7 +36,6 @@ func (s *Scene) Forecast(nodes []corev1.Node, now time.Time) *rollout.Forecast {
 	return rollout.Foresee(s.parts(nodes), rollout.PolicyOf(s.Module), now)
 }
 
-// planned reports whether turns are given at all.
 func (s *Scene) planned() bool {
 	m := s.Module
 	return m.Spec.ModuleLoader != nil && m.DeletionTimestamp == nil && !rollout.Labelled(m)
@@ -52,12 +51,12 @@ func (s *Scene) parts(nodes []corev1.Node) []rollout.Node {
 	return parts
 }
 
-// part is a node's part of the rollout. That a node's grace is over shows in its order alone, and the same is true of a turn that it passed.
+// part is a node's part of the rollout; false: it has none.
 func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 	entry, a := s.Entry(node.Name), s.Wants(node)
 	return desired.Part(s.Module, &a, rollout.Facts{
 		Node: node, Order: entry.Order, Live: entry.Live, Attempt: entry.Attempt, Artifacts: entry.Artifacts,
-		// What goes to no further node does not wait for a turn.
+		// A build that is held does not wait for a turn.
 		Paused: placement.WishesFor(s.Module, node).Paused || s.Held.On(a.State, entry) != nil,
 		Begun:  drain.Marked(node, types.NamespacedName{Namespace: s.Module.Namespace, Name: s.Module.Name}),
 		Late:   s.Deliveries(node.Name) != nil,
@@ -65,7 +64,6 @@ func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 	})
 }
 
-// unlabelled reports whether the node waits for the label that drives ordered upgrades.
 func (s *Scene) unlabelled(node *corev1.Node) bool {
 	m := s.Module
 	return rollout.Labelled(m) && node.Labels[v1beta1.VersionWorkerLabel(m.Namespace, m.Name)] != m.Spec.ModuleLoader.Container.Version

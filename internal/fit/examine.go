@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fit says whether the kernel modules of an image fit a kernel, without loading them: by the checks that the agent makes before a
-// load, as far as they need no node.
+// Package fit says whether the kernel modules of an image fit a kernel, without loading them: by
+// the checks that the agent makes before a load, as far as they need no node.
 package fit
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -26,9 +27,9 @@ type State string
 // States of findings.
 const (
 	OK State = "ok"
-	// Failed: the kernel will refuse, or something it needs is not there.
+	// Failed: the kernel will refuse the module, or something that it needs is missing.
 	Failed State = "failed"
-	// Unchecked: the facts for it were not given.
+	// Unchecked: the facts for this check were not given.
 	Unchecked State = "unchecked"
 )
 
@@ -43,18 +44,18 @@ type Finding struct {
 
 // Wish is what an image is examined for.
 type Wish struct {
-	// Kernel is the whole version; Machine, the processor in Go's words, or empty.
+	// Kernel is the whole version; Machine, the processor in Go's words; empty: unknown.
 	Kernel, Machine string
-	// Dir is the directory in the image that holds lib/modules, Firmware the one with firmware, or empty.
+	// Dir is the directory in the image that holds lib/modules, Firmware the one with firmware.
 	Dir, Firmware string
-	// Modules that shall be loaded, all of the image without any, and their order where it is given.
+	// Modules to load, all of the image if empty, and their order, if given.
 	Modules, Loading []string
-	// Symbols that the kernel exports, and Host, its own modules; nil where they are not known.
+	// Symbols that the kernel exports, and Host, its own modules; nil where unknown.
 	Symbols map[string]kmod.Symbol
 	Host    *kmod.Tree
 }
 
-// WishOf is what an image is examined for under a Module's own settings.
+// WishOf examines an image under a Module's own settings.
 func WishOf(c *v1beta1.ModuleConfig) Wish {
 	w := Wish{Kernel: c.KernelVersion, Dir: c.Modprobe.DirName, Firmware: c.Modprobe.FirmwarePath, Loading: c.Modprobe.ModulesLoadingOrder}
 	if c.Modprobe.ModuleName != "" {
@@ -63,7 +64,6 @@ func WishOf(c *v1beta1.ModuleConfig) Wish {
 	return w
 }
 
-// machines are the ELF machines of architectures in Go's words.
 var machines = map[string]uint16{"386": 3, "ppc64le": 21, "s390x": 22, "arm": 40, "amd64": 62, "arm64": 183, "riscv64": 243, "loong64": 258}
 
 // Examine looks at an image's root. Nothing is loaded.
@@ -80,7 +80,7 @@ func Examine(root fs.FS, w Wish) ([]Finding, error) {
 		wanted = tree.Names()
 	}
 	if len(wanted) == 0 {
-		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: "there is no module below /" + dir}}, nil
+		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: "the image has no module below /" + dir}}, nil
 	}
 	var findings []Finding
 	told := map[string]bool{}
@@ -94,7 +94,7 @@ func Examine(root fs.FS, w Wish) ([]Finding, error) {
 	return findings, nil
 }
 
-// open finds the kernel's modules as a node does: below the whole version first, then without and with a trailing "+".
+// open finds the kernel's modules as a node does: by the version, then without and with a "+".
 func (w *Wish) open(root fs.FS) (dir string, below fs.FS, tree *kmod.Tree, err error) {
 	all := path.Join(strings.Trim(path.Clean("/"+w.Dir), "/"), "lib/modules")
 	bare := kernel.Trim(w.Kernel)
@@ -110,7 +110,7 @@ func (w *Wish) open(root fs.FS) (dir string, below fs.FS, tree *kmod.Tree, err e
 	return path.Join(all, w.Kernel), nil, nil, fs.ErrNotExist
 }
 
-// module examines one module and what it brings along from the image. told are the modules that were examined before.
+// module examines one module and what it needs from the image. told were examined before.
 func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, told map[string]bool) ([]Finding, error) {
 	steps, findings := w.resolve(tree, module)
 	var modules []check.Module
@@ -136,7 +136,7 @@ func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, told ma
 	return findings, nil
 }
 
-// resolve finds what has to be loaded for a module. Without the kernel's own tree, what is not in the image is taken to be there.
+// resolve finds what a module needs. Without the kernel's tree, it takes what is missing as given.
 func (w *Wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) {
 	live := map[string]bool{}
 	for {
@@ -148,9 +148,9 @@ func (w *Wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) 
 		var missing *kmod.MissingDependencyError
 		switch {
 		case err == nil:
-			f := Finding{Module: module, Check: "dependencies", State: OK, Text: "all are there"}
+			f := Finding{Module: module, Check: "dependencies", State: OK, Text: "all are available"}
 			if len(live) > 0 {
-				f.State, f.Text = Unchecked, fmt.Sprintf("not in the image: %s: they must be in the kernel's own tree; give it as --kernel-tree", sorted(live))
+				f.State, f.Text = Unchecked, fmt.Sprintf("not in the image: %s; give the kernel's own tree as --kernel-tree", sorted(live))
 			}
 			return steps, []Finding{f}
 		case errors.As(err, &missing) && w.Host == nil && !live[missing.Needs]:
@@ -163,7 +163,6 @@ func (w *Wish) resolve(tree *kmod.Tree, module string) ([]kmod.Step, []Finding) 
 	}
 }
 
-// facts are what is known of the kernel.
 func (w *Wish) facts() check.Kernel {
 	k := check.Kernel{Release: w.Kernel, Machine: machines[w.Machine]}
 	if w.Host != nil {
@@ -180,20 +179,19 @@ func (w *Wish) facts() check.Kernel {
 	return k
 }
 
-// about tells what was found of one module: what speaks against it, and what is as it shall be.
 func (w *Wish) about(root fs.FS, m check.Module, answers []check.Finding) []Finding {
 	info := m.Details.Info
 	vermagic := Finding{Module: m.Name, Check: "vermagic", State: OK, Text: fmt.Sprintf("%q", strings.TrimSpace(info.Vermagic))}
 	if w.Host == nil {
-		vermagic.Text += ": its release fits; its flags were compared with nothing (--kernel-tree)"
+		vermagic.Text += ": its flags were not compared (--kernel-tree)"
 		if info.HasCRCs {
-			vermagic.State, vermagic.Text = Unchecked, fmt.Sprintf("%q: its flags were compared with nothing (--kernel-tree)", strings.TrimSpace(info.Vermagic))
+			vermagic.State = Unchecked
 		}
 		if built := kmod.ParseVermagic(info.Vermagic).Release; info.HasCRCs && built != w.Kernel {
 			vermagic.Text += "; it was built for " + built + ", which the kernel allows only if all symbol CRCs are equal (--symvers)"
 		}
 	}
-	symbols := Finding{Module: m.Name, Check: "symbols", State: OK, Text: fmt.Sprintf("all %d that it uses are exported", len(m.Details.Imports))}
+	symbols := Finding{Module: m.Name, Check: "symbols", State: OK, Text: fmt.Sprintf("the kernel exports all %d that it uses", len(m.Details.Imports))}
 	if w.Symbols == nil {
 		symbols.State, symbols.Text = Unchecked, "give the kernel's Module.symvers or System.map as --symvers"
 	}
@@ -215,11 +213,11 @@ func (w *Wish) about(root fs.FS, m check.Module, answers []check.Finding) []Find
 }
 
 func signed(m check.Module) Finding {
-	f := Finding{Module: m.Name, Check: "signature", State: OK, Text: "none: it loads only where the kernel asks for none (no Secure Boot, no sig_enforce)"}
+	f := Finding{Module: m.Name, Check: "signature", State: OK, Text: "none: only kernels that require no signature load it (no Secure Boot, no sig_enforce)"}
 	if s := m.Details.Signature; s != nil {
-		f.Text = signers(*s) + ": whether a node trusts it, only the node knows"
+		f.Text = signers(*s) + ": only the node knows whether it trusts the signature"
 		for _, earlier := range m.Details.Earlier {
-			f.Text += "; before that, which kernels do not look at: " + signers(earlier)
+			f.Text += "; kernels do not look at the one before, " + signers(earlier)
 		}
 	}
 	return f
@@ -237,14 +235,13 @@ func signers(s signature.Signature) string {
 	return "by " + strings.Join(keys, " and ")
 }
 
-// firmwareOf looks for the firmware that a module may ask for.
 func (w *Wish) firmwareOf(root fs.FS, m check.Module) []Finding {
 	if len(m.Details.Info.Firmware) == 0 {
 		return nil
 	}
 	f := Finding{Module: m.Name, Check: "firmware", State: OK, Text: fmt.Sprintf("all %d files are in the image", len(m.Details.Info.Firmware))}
 	if w.Firmware == "" {
-		f.State, f.Text = Unchecked, "it may ask for "+strings.Join(m.Details.Info.Firmware, ", ")+"; give --firmware-path if the image has it"
+		f.State, f.Text = Unchecked, "it may request "+strings.Join(m.Details.Info.Firmware, ", ")+"; give --firmware-path if the image has it"
 		return []Finding{f}
 	}
 	var lacking []string
@@ -255,12 +252,11 @@ func (w *Wish) firmwareOf(root fs.FS, m check.Module) []Finding {
 		}
 	}
 	if len(lacking) > 0 {
-		f.State, f.Text = Unchecked, "not in the image: "+strings.Join(lacking, ", ")+": the node must have it"
+		f.State, f.Text = Unchecked, "not in the image: "+strings.Join(lacking, ", ")+"; the node must have it"
 	}
 	return []Finding{f}
 }
 
-// kernelsIn names the kernels that an image has modules for.
 func kernelsIn(root fs.FS, dir string) string {
 	entries, err := fs.ReadDir(root, dir)
 	var names []string
@@ -273,14 +269,7 @@ func kernelsIn(root fs.FS, dir string) string {
 	return "modules for " + strings.Join(names, ", ")
 }
 
-func sorted(set map[string]bool) string {
-	names := make([]string, 0, len(set))
-	for name := range set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
+func sorted(set map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(set)), ", ") }
 
 // Next is what to do about a finding.
 func (f Finding) Next() string { return reasons.Next(f.Reason) }

@@ -37,7 +37,7 @@ func Look(image v1.Image, w Wish) (_ []Finding, err error) {
 	return Examine(root.FS(), w)
 }
 
-// unpack writes the kernel's modules and the firmware of an image into a folder; links stay within it, since it is opened as a root.
+// unpack writes the kernel modules and firmware of an image into a folder. Links stay within it.
 func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
 	content := mutate.Extract(image)
 	defer func() { err = errors.Join(err, content.Close()) }()
@@ -45,7 +45,7 @@ func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
 	for archive := tar.NewReader(content); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			// The archive ends in good order where a layer could not be read, too: what went wrong is said behind its end.
+			// A layer that could not be read shows only behind the archive's end.
 			if _, err := io.Copy(io.Discard, content); err != nil {
 				return fmt.Errorf("read the image's layers: %w", err)
 			}
@@ -71,7 +71,6 @@ func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
 	}
 }
 
-// matters reports whether a file is looked at: what is below lib/modules, and firmware.
 func matters(name, firmware string) bool {
 	firmware = strings.Trim(path.Clean("/"+firmware), "/")
 	return strings.Contains("/"+name, "/lib/modules/") || firmware != "" && strings.HasPrefix(name, firmware+"/") || strings.Contains("/"+name, "/firmware/")

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement decides on which nodes a Module belongs. It is pure: facts in, answer out.
-//
-// It is shared by the controller that gives orders and by the one that counts nodes for Module.status,
-// so that the two can never disagree.
+// Package placement decides on which nodes a Module belongs. It is pure, and shared by the
+// controllers that give orders and that count nodes, so that they agree.
 package placement
 
 import (
@@ -21,18 +19,16 @@ import (
 const (
 	linux = "linux"
 
-	// virtualKubeletLabel is what virtual-kubelet puts on its nodes: `type=virtual-kubelet`.
+	// What virtual-kubelet puts on its nodes: a label and a taint.
 	virtualKubeletLabel = "type"
 	virtualKubeletValue = "virtual-kubelet"
-	// virtualKubeletTaint is the key of the taint that virtual-kubelet puts on its nodes.
 	virtualKubeletTaint = "virtual-kubelet.io/provider"
 )
 
-// processors are those whose kernel modules can be told apart, and for which an agent can be built.
+// processors are those that an agent can be built for.
 var processors = []string{"386", "amd64", "arm", "arm64", "loong64", "ppc64le", "riscv64", "s390x"}
 
-// alwaysTolerated are the taints that a DaemonSet pod tolerates whatever its spec says: they describe the state of a
-// node, not who may use it.
+// alwaysTolerated are taints about a node's state, which every DaemonSet pod tolerates.
 var alwaysTolerated = map[string]bool{
 	corev1.TaintNodeNotReady:           true,
 	corev1.TaintNodeUnreachable:        true,
@@ -43,7 +39,7 @@ var alwaysTolerated = map[string]bool{
 	corev1.TaintNodeNetworkUnavailable: true,
 }
 
-// Selects reports whether all labels of the Module's selector stand on the node. An empty selector selects every node.
+// Selects reports whether the node has all labels of the Module's selector, which may be empty.
 func Selects(m *v1beta1.Module, node *corev1.Node) bool {
 	for key, value := range m.Spec.Selector {
 		if have, ok := node.Labels[key]; !ok || have != value {
@@ -53,10 +49,8 @@ func Selects(m *v1beta1.Module, node *corev1.Node) bool {
 	return true
 }
 
-// AgentExpected reports whether Drover's agent can run on the node: a Linux node with a kernel of its own.
-//
-// Whether the agent's pod is Ready is not asked: an order for a node whose agent is away costs nothing, waits for it,
-// and is what the agent finds when it comes back.
+// AgentExpected reports whether an agent can run on the node. Its pod need not be Ready: an order
+// waits for an agent that is away.
 func AgentExpected(node *corev1.Node) bool { return Unsupported(node) == "" }
 
 // Unsupported says why no agent can run on the node; empty: one can.
@@ -83,24 +77,18 @@ func Eligible(m *v1beta1.Module, node *corev1.Node) bool {
 	return Selects(m, node) && AgentExpected(node)
 }
 
-// Wanted reports whether the node shall hold the Module's kernel module, its kernel's mapping aside.
-// Taints decide on the first load only: a node that follows the Module already (it has an order or holds the kernel
-// module) keeps following whatever its taints, because a taint or a cordon must never unload.
+// Wanted reports whether the node should hold the kernel module, its kernel's mapping aside. Taints
+// count only until the node follows the Module: a taint or a cordon must never unload.
 func Wanted(m *v1beta1.Module, node *corev1.Node, follows bool) bool {
-	return Eligible(m, node) && (follows || Tolerated(Tolerations(m), node))
+	return Eligible(m, node) && (follows || Untolerated(Tolerations(m), node) == nil)
 }
 
-// Tolerations are the Module's own, and one for its startup taint: what takes a taint off must not wait behind it.
+// Tolerations are the Module's own, and one for the startup taint that Drover itself removes.
 func Tolerations(m *v1beta1.Module) []corev1.Toleration {
 	if m.Spec.StartupTaint == "" {
 		return m.Spec.Tolerations
 	}
 	return append(slices.Clip(m.Spec.Tolerations), corev1.Toleration{Key: m.Spec.StartupTaint, Operator: corev1.TolerationOpExists})
-}
-
-// Tolerated reports whether the tolerations admit a node as they would for a DaemonSet's pod.
-func Tolerated(tolerations []corev1.Toleration, node *corev1.Node) bool {
-	return Untolerated(tolerations, node) == nil
 }
 
 // Untolerated is the first taint that keeps the node out, or nil. It is part of the node.
@@ -117,20 +105,14 @@ func Untolerated(tolerations []corev1.Toleration, node *corev1.Node) *corev1.Tai
 	return nil
 }
 
-// silent discards: only comparison operators would log, and they are off.
-var silent logr.Logger
-
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	for i := range tolerations {
-		// Comparison operators (Lt, Gt) are off: they are behind a feature gate of the cluster that is not known here.
-		if tolerations[i].ToleratesTaint(silent, taint, false) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		// Lt and Gt are off: a feature gate of the cluster, which is not known here, turns them on.
+		return t.ToleratesTaint(logr.Logger{}, taint, false)
+	})
 }
 
-// Patience is how long a Module that is being deleted waits for nodes.
+// Patience is how long a deleted Module waits for nodes.
 func Patience(m *v1beta1.Module) time.Duration {
 	if d := m.Spec.DeletionTimeout; d != nil {
 		return d.Duration
@@ -138,38 +120,40 @@ func Patience(m *v1beta1.Module) time.Duration {
 	return v1beta1.DefaultDeletionTimeout
 }
 
-// deathAfter is how long a node may say itself that it is not ready: a kubelet that restarts says so for seconds.
+// deathAfter is how long a node may report that it is not ready, as a restarting kubelet does.
 const deathAfter = time.Minute
 
-// DeadAt is since when, or from when on, a node counts as dead if nothing changes; false for a node that is Ready. A node
+// DeadAt is when a node counts as dead if nothing changes; false for a node that is Ready. A node
 // that the cluster has lost sight of (Ready Unknown) has been waited for already.
 func DeadAt(node *corev1.Node) (time.Time, bool) {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			switch c.Status {
-			case corev1.ConditionTrue:
-				return time.Time{}, false
-			case corev1.ConditionFalse:
-				return c.LastTransitionTime.Add(deathAfter), true
-			case corev1.ConditionUnknown:
-			}
-			return c.LastTransitionTime.Time, true
-		}
+	switch c := readyCondition(node); {
+	case c == nil:
+		return time.Time{}, true
+	case c.Status == corev1.ConditionTrue:
+		return time.Time{}, false
+	case c.Status == corev1.ConditionFalse:
+		return c.LastTransitionTime.Add(deathAfter), true
+	default:
+		return c.LastTransitionTime.Time, true
 	}
-	return time.Time{}, true
 }
 
 // Ready reports whether the node's Ready condition is True.
 func Ready(node *corev1.Node) bool {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	c := readyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// Paused reports whether somebody asked by annotation that nothing be changed. The annotation's value does not matter.
+func readyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// Paused reports whether somebody asked by annotation that nothing be changed.
 func Paused(obj metav1.Object) bool {
 	_, paused := obj.GetAnnotations()[v1beta1.PausedAnnotation]
 	return paused

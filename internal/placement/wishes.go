@@ -13,15 +13,12 @@ import (
 
 // Wishes are what annotations ask for, beyond a Module's spec.
 type Wishes struct {
-	// Paused: nothing may be changed.
-	Paused bool
-	// SkipChecks: the kernel decides, not the agent.
-	SkipChecks bool
-	// Retry is when somebody last asked to forget failures; nil: nobody did.
-	Retry *metav1.Time
+	Paused     bool         // nothing may be changed
+	SkipChecks bool         // the kernel decides, not the agent
+	Retry      *metav1.Time // when somebody last asked to forget failures; nil: nobody did
 }
 
-// WishesFor are those of a Module, which may be nil, and of a node, together: of two times to retry, the newer.
+// WishesFor joins those of a Module, which may be nil, and of a node; the newer retry counts.
 func WishesFor(m *v1beta1.Module, node *corev1.Node) Wishes {
 	w := wishesOf(node)
 	if m == nil {
@@ -47,7 +44,7 @@ func wishesOf(obj metav1.Object) Wishes {
 	return w
 }
 
-// RetryAsked is when an object's annotation says that somebody last asked for a retry; zero: nobody did.
+// RetryAsked is when somebody last asked for a retry by an object's annotation; zero: never.
 func RetryAsked(obj metav1.Object) time.Time {
 	if at := wishesOf(obj).Retry; at != nil {
 		return at.Time
@@ -55,7 +52,7 @@ func RetryAsked(obj metav1.Object) time.Time {
 	return time.Time{}
 }
 
-// RetryIgnored reports whether an object asks for a retry at what is no time.
+// RetryIgnored reports whether an object's request for a retry is not a valid time.
 func RetryIgnored(obj metav1.Object) bool {
 	_, asks := obj.GetAnnotations()[v1beta1.RetryAnnotation]
 	return asks && wishesOf(obj).Retry == nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reasons knows what each reason of the closed set means, where on the way to a node's kernel it stands, and what to do about it: one row
-// each. The page docs/reference/reasons.md is made of the rows.
+// Package reasons knows what each reason of the closed set means, which step towards a node's
+// kernel it is about, and what to do. The page docs/reference/reasons.md is made of its rows.
 package reasons
 
 import (
@@ -11,14 +11,11 @@ import (
 
 // Reason is one of the closed set.
 type Reason struct {
-	// Name in CamelCase.
-	Name string
-	// Class says what it asks of people.
+	Name  string
 	Class Class
 	// Step of the way that it is about; empty: the load itself, or no node's.
 	Step string
-	// Rank is how far it yields to other reasons in a list; see [Rank].
-	Rank int
+	Rank int // how far it yields to other reasons in a list; see [Rank]
 	// Meaning and Next are Markdown of one line; Next is empty when there is nothing to do.
 	Meaning, Next string
 }
@@ -27,23 +24,23 @@ type Reason struct {
 type Class int
 
 const (
-	// ClassFine asks for nothing: all is well.
+	// ClassFine asks for nothing.
 	ClassFine Class = iota
-	// ClassTurn asks for patience, until a turn comes that others decide.
+	// ClassTurn asks for patience until a turn comes that others decide.
 	ClassTurn
 	// ClassUnderway asks for patience: it goes on by itself.
 	ClassUnderway
-	// ClassAwaited asks for patience, and for a look at the message where it takes long.
+	// ClassAwaited asks for patience, and for a look at the message if it takes long.
 	ClassAwaited
-	// ClassAsAsked asks for patience: it is as somebody asked, or the agent sees to it.
+	// ClassAsAsked asks for patience: somebody wanted it so, or the agent sees to it.
 	ClassAsAsked
-	// ClassAttention asks for attention. It ends when what is missing comes.
+	// ClassAttention asks for attention, and ends when what is missing comes.
 	ClassAttention
-	// ClassFinal asks for a change: until the Module, the image or the node is another, nothing is tried again, or the answer will be the same.
+	// ClassFinal asks for a change of the Module, the image or the node: it does not end by itself.
 	ClassFinal
 )
 
-// Steps of the way from a Module to a node's kernel, in their order.
+// Steps from a Module to a node's kernel, in their order.
 const (
 	StepSelected  = "selected"
 	StepTolerated = "tolerated"
@@ -77,10 +74,10 @@ var byName = func() map[string]*Reason {
 	return found
 }()
 
-// Known reports whether a reason is of the set.
+// Known reports whether a reason belongs to the set.
 func Known(name string) bool { return byName[name] != nil }
 
-// Next is what to do about a reason, as plain text; empty: nothing, or it is not of the set.
+// Next is what to do about a reason, as plain text; empty: nothing, or the reason is unknown.
 func Next(name string) string {
 	if r := byName[name]; r != nil {
 		return strings.ReplaceAll(r.Next, "`", "")
@@ -88,7 +85,7 @@ func Next(name string) string {
 	return ""
 }
 
-// Step is the step of the way that a reason is about; empty: the load itself, or no node's.
+// Step is the step that a reason is about; empty: the load itself, or no step of a node.
 func Step(name string) string {
 	if r := byName[name]; r != nil {
 		return r.Step
@@ -96,15 +93,15 @@ func Step(name string) string {
 	return ""
 }
 
-// Patience reports whether a reason asks for patience only: what it names goes on by itself, or was asked for.
+// Patience reports whether a reason asks only for patience.
 func Patience(name string) bool {
 	return is(name, ClassTurn, ClassUnderway, ClassAwaited, ClassAsAsked)
 }
 
-// OnItsWay reports whether a reason says no more than that it goes on, or waits for its turn.
+// OnItsWay reports whether a reason says only that something goes on, or waits for its turn.
 func OnItsWay(name string) bool { return is(name, ClassTurn, ClassUnderway) }
 
-// Expected reports whether a condition is False for this reason wherever things go as they should.
+// Expected reports whether a condition is False for this reason when all goes well.
 func Expected(name string) bool { return is(name, ClassTurn, ClassUnderway, ClassAwaited) }
 
 // Final reports whether a reason does not end by itself; see [ClassFinal].

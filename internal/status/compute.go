@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -25,9 +26,9 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 	}
 	if m.Loads {
 		result.ModuleLoader = v1beta1.DaemonSetStatus{
-			NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
+			NodesMatchingSelectorNumber: int32(len(wanted)),
 			DesiredNumber:               count(nodes, func(n *Node) bool { return n.Ordered }),
-			// As upstream: what is ordered is live. Nodes that wait for their turn in a rollout serve with what they have, and count.
+			// As upstream: what is ordered is live. Nodes that wait for their turn count.
 			AvailableNumber: count(nodes, func(n *Node) bool { return n.Usable }),
 		}
 	}
@@ -42,8 +43,7 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 	if m.Makes && m.Loads && !m.Deleting {
 		result.Conditions = append(result.Conditions, imagesAvailable(m, wanted))
 	}
-	if p := m.ReadOnly; p != nil {
-		// The others say what is; nothing will come of what is asked.
+	if p := m.ReadOnly; p != nil { // nothing comes of what is asked
 		result.Conditions[0] = no(v1beta1.ConditionReady, p.Reason, p.Message)
 	}
 	if stalled(m, &result.Conditions[0]) {
@@ -55,16 +55,15 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 	return result
 }
 
-// pluginNumbers are upstream's for a device plugin or a DRA driver.
 func pluginNumbers(nodes, wanted []Node) v1beta1.DaemonSetStatus {
 	return v1beta1.DaemonSetStatus{
-		NodesMatchingSelectorNumber: count(wanted, func(*Node) bool { return true }),
-		DesiredNumber:               count(wanted, func(*Node) bool { return true }),
+		NodesMatchingSelectorNumber: int32(len(wanted)),
+		DesiredNumber:               int32(len(wanted)),
 		AvailableNumber:             count(nodes, func(n *Node) bool { return n.PluginReady }),
 	}
 }
 
-// rebuilt is the rebuild that has reached every node that shall have it. Whoever asked for a rebuild waits for this.
+// rebuilt is the rebuild that has reached every wanted node. Whoever asked for it waits for this.
 func rebuilt(m *Module, wanted []Node) *int {
 	old := only(wanted, func(n *Node) bool { return n.Unmapped == nil && !n.Available })
 	if m.Deleting || m.Loads && len(old) > 0 {
@@ -73,24 +72,20 @@ func rebuilt(m *Module, wanted []Node) *int {
 	return m.RebuildTrigger
 }
 
-// Carry gives the computed status the transition times of the one it follows, now where a condition's status changed.
+// Carry keeps the transition times of conditions whose status is the same as before.
 func Carry(before, after v1beta1.ModuleStatus, now metav1.Time) v1beta1.ModuleStatus {
-	old := map[string]metav1.Condition{}
-	for _, c := range before.Conditions {
-		old[c.Type] = c
-	}
 	after.Conditions = slices.Clone(after.Conditions)
 	for i := range after.Conditions {
 		c := &after.Conditions[i]
 		c.LastTransitionTime = now
-		if o, ok := old[c.Type]; ok && o.Status == c.Status {
+		if o := meta.FindStatusCondition(before.Conditions, c.Type); o != nil && o.Status == c.Status {
 			c.LastTransitionTime = o.LastTransitionTime
 		}
 	}
 	return after
 }
 
-// ready is the first of the others that is not True. A failure comes before what is merely on its way.
+// ready is the first of the others that is not True. A failure comes before what is on its way.
 func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
 	order := []metav1.Condition{covered, loaded, devices}
 	if !reasons.OnItsWay(loaded.Reason) || loaded.Reason == v1beta1.ReasonUnloading {
@@ -101,7 +96,7 @@ func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
 			return condition(v1beta1.ConditionReady, c.Status, c.Reason, c.Message)
 		}
 	}
-	return yes(v1beta1.ConditionReady, v1beta1.ReasonReady, "Everything asked for is there on every selected node")
+	return yes(v1beta1.ConditionReady, v1beta1.ReasonReady, "Every selected node has everything that the Module asks for")
 }
 
 func kernelsCovered(m *Module, wanted []Node) metav1.Condition {
@@ -145,7 +140,7 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		return yes(kind, v1beta1.ReasonLoaded, live)
 	}
 	groups := group(missing, m.loadProblem)
-	reason := groups[0].reason
+	reason := groups[0].Reason
 	switch {
 	case m.Paused && reasons.OnItsWay(reason):
 		reason = v1beta1.ReasonPaused
@@ -158,19 +153,19 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	if slices.ContainsFunc(missing, notUsable) {
 		what = "Live and ready"
 	}
-	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s%s",
-		what, len(desired)-len(missing), words.Count(len(desired), "node"), others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing)))
+	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s%s", what, len(desired)-len(missing), words.Count(len(desired), "node"),
+		others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing)))
 }
 
-// unmade tells why an image that the Module wants built or signed is not in the registry, where the operator makes none.
-func unmade(m *Module, groups []cohort) string {
-	if !m.MakesNone || !slices.ContainsFunc(groups, func(c cohort) bool { return c.reason == v1beta1.ReasonImageNotFound }) {
+// unmade says that nobody makes an image that the Module wants built or signed.
+func unmade(m *Module, groups []Cohort) string {
+	if !m.MakesNone || !slices.ContainsFunc(groups, func(c Cohort) bool { return c.Reason == v1beta1.ReasonImageNotFound }) {
 		return ""
 	}
-	return "; the Module asks for a build or a signature, but this operator makes no images: it runs without --signer-image or without the controller image"
+	return "; the Module asks for a build or a signature, but this operator makes no images: run it with --signer-image and the controller image"
 }
 
-// ignored tells of requests to try again that nobody can obey.
+// ignored names requests to try again that are not valid times.
 func ignored(m *Module, missing []Node) string {
 	of := ""
 	if n := only(missing, func(n *Node) bool { return n.RetryIgnored }); len(n) > 0 {
@@ -181,10 +176,9 @@ func ignored(m *Module, missing []Node) string {
 	if of == "" {
 		return ""
 	}
-	return "; the annotation " + v1beta1.RetryAnnotation + of + " is ignored: it is no time (RFC 3339)"
+	return "; the annotation " + v1beta1.RetryAnnotation + of + " is ignored: its value is not a valid RFC 3339 time"
 }
 
-// others tells of nodes that still work, with what the Module asked for before.
 func others(missing []Node) string {
 	n := count(missing, func(n *Node) bool { return n.Live && !notUsable(*n) })
 	if n == 0 {
@@ -193,15 +187,15 @@ func others(missing []Node) string {
 	return ", another build is live on " + words.Count(int(n), "node")
 }
 
-// notUsable is true where what is asked for is live and a check of readyWhen does not pass.
+// notUsable is true where a live kernel module fails a check of readyWhen.
 func notUsable(n Node) bool { return n.Attempt != nil && n.Attempt.Reason == v1beta1.ReasonNotUsable }
 
-// loadProblem is why the kernel module is not live on a node that shall have it.
+// loadProblem is why the kernel module is not live on a node that should have it.
 func (m *Module) loadProblem(n *Node) reasons.Problem {
 	switch {
 	case n.Struck != nil && (n.Attempt == nil || n.Attempt.Reason == n.Struck.Reason):
 		return *n.Struck
-	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonDrainBlocked: // says more than that the kernel module is in use
+	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonDrainBlocked: // says more than InUse
 		return *n.Delivery
 	case n.Attempt != nil && troubled(n.Attempt):
 		return reasons.Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
@@ -224,7 +218,7 @@ func (m *Module) loadProblem(n *Node) reasons.Problem {
 	}
 }
 
-// troubled is true for an attempt that tells more than that the order is on its way.
+// troubled is true for an attempt that says more than that the order is on its way.
 func troubled(a *v1beta1.NodeModuleAttempt) bool {
 	switch a.State {
 	case v1beta1.AttemptFailed, v1beta1.AttemptInUse:
@@ -252,7 +246,7 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	}
 	hosts := only(wanted, func(n *Node) bool { return n.Usable || !m.Loads })
 	if len(hosts) == 0 {
-		return no(kind, v1beta1.ReasonDevicesPending, "The kernel module is ready on no node yet")
+		return no(kind, v1beta1.ReasonDevicesPending, "The kernel module is not ready on any node yet")
 	}
 	pending := only(hosts, func(n *Node) bool { return !n.PluginReady })
 	if len(pending) == 0 {

@@ -16,25 +16,26 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// imagesAvailable tells of images that are built or signed in the cluster. Nodes that hold theirs need no registry, so Ready does not follow from it.
+// imagesAvailable is about images that are built or signed in the cluster. Ready does not follow
+// from it: nodes that hold their images need no registry.
 func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
 	const kind = v1beta1.ConditionImagesAvailable
 	images := imagesOf(wanted)
 	open := slices.DeleteFunc(slices.Clone(images), func(i *desired.Image) bool { return i.Problem == nil })
 	switch {
 	case len(open) > 0:
-		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s there; %s", len(images)-len(open), words.Count(len(images), "image"), missing(open)))
+		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s available; %s", len(images)-len(open), words.Count(len(images), "image"), missing(open)))
 	case m.ImageProblem != nil:
 		return no(kind, m.ImageProblem.Reason, shorten(m.ImageProblem.Message))
 	case len(wanted) == 0:
 		return yes(kind, v1beta1.ReasonNoNodes, noNodes)
 	case len(images) == 0:
-		return yes(kind, v1beta1.ReasonNotRequested, "For no kernel of a selected node an image is built or signed")
+		return yes(kind, v1beta1.ReasonNotRequested, "No selected node needs an image that is built or signed in the cluster")
 	}
 	return yes(kind, v1beta1.ReasonImagesAvailable, "The registry has "+words.Count(len(images), "image"))
 }
 
-// imagesOf are the nodes' images, each once: failures before what is on its way, then by kernel and architecture.
+// imagesOf are the nodes' images, each once: failures first, then by kernel and architecture.
 func imagesOf(wanted []Node) []*desired.Image {
 	type key struct{ kernel, arch string }
 	seen := map[key]bool{}
@@ -61,7 +62,6 @@ func urgency(i *desired.Image) int {
 	return 0
 }
 
-// missing tells of images that are not there: why the first is not, and which others are not for the same or for other reasons.
 func missing(open []*desired.Image) string {
 	byReason := map[string][]string{}
 	var reasons []string
@@ -81,7 +81,7 @@ func missing(open []*desired.Image) string {
 	return strings.Join(parts, "; ")
 }
 
-// abandoned is true for a node that waits for an image that nobody tries to make any more.
+// abandoned is true for a node that waits for an image that nobody tries to make any longer.
 func abandoned(n *Node, p *reasons.Problem) bool {
 	return n.Image != nil && n.Image.GivenUp && n.Image.Problem != nil && n.Image.Problem.Reason == p.Reason
 }

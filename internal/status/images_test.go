@@ -37,24 +37,24 @@ func TestImagesAvailable(t *testing.T) {
 		},
 		"lost, while nodes hold it": {
 			given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, with("6.1", building, false), live)},
-			then:  "False Building: 0 of 1 image there; Building for 6.1 (amd64): Job j makes it", ready: "True",
+			then:  "False Building: 0 of 1 image available; Building for 6.1 (amd64): Job j makes it", ready: "True",
 		},
 		"one failed, one on its way": {
 			given: ours.Module{Loads: true, Makes: true, Nodes: append(nodes(1, with("6.1", building, false)), nodes(1, with("6.12", failed, false))...)},
-			then: "False BuildFailed: 0 of 2 images there; BuildFailed for 6.12 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'; " +
+			then: "False BuildFailed: 0 of 2 images available; BuildFailed for 6.12 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'; " +
 				"Building for 6.1 (amd64): Job j makes it", ready: "False",
 		},
 		"given up": {
 			given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, with("6.1", failed, true))},
-			then:  "False BuildFailed: 0 of 1 image there; BuildFailed for 6.1 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'",
+			then:  "False BuildFailed: 0 of 1 image available; BuildFailed for 6.1 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'",
 			ready: "False", stalled: true,
 		},
 		"a ConfigMap is missing": {
 			given: ours.Module{Loads: true, Makes: true, ImageProblem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}, Nodes: nodes(1)},
 			then:  "False BuildInputMissing: ConfigMap d is missing", ready: "False",
 		},
-		"no node":               {given: ours.Module{Loads: true, Makes: true}, then: "True NoNodes: The selector chooses no node on which kernel modules can be managed", ready: "False"},
-		"prebuilt for this one": {given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, live)}, then: "True NotRequested: For no kernel of a selected node an image is built or signed", ready: "True"},
+		"no node":               {given: ours.Module{Loads: true, Makes: true}, then: "True NoNodes: spec.selector matches no node that can load kernel modules", ready: "False"},
+		"prebuilt for this one": {given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, live)}, then: "True NotRequested: No selected node needs an image that is built or signed in the cluster", ready: "True"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ours.Compute(&tc.given).Conditions

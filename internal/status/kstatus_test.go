@@ -69,7 +69,7 @@ func TestToolsReadTheStatus(t *testing.T) {
 		"no kernel is covered": {
 			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, func(_ int, n *ours.Node) {
 				n.Unmapped, n.Ordered, n.Pending = &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}, false, false
-			})}, generation: 2, then: status.FailedStatus, says: "No image for 1 kernel (6.1.0) of 1 node: a",
+			})}, generation: 2, then: status.FailedStatus, says: "No kernel mapping matches 1 kernel (6.1.0) of 1 node: a",
 		},
 		"the rollout stopped behind a node that failed for good": {
 			given: ours.Module{
@@ -80,7 +80,7 @@ func TestToolsReadTheStatus(t *testing.T) {
 		"nodes that cannot have it": {
 			given:      ours.Module{Loads: true, Generation: 2, Unsupported: []ours.Unsupported{{Name: "win-1", Why: "runs windows"}, {Name: "a", Why: "has the processor wasm32"}}},
 			generation: 2, then: status.FailedStatus,
-			says: "The selector chooses no node on which kernel modules can be managed: a has the processor wasm32, win-1 runs windows",
+			says: "spec.selector matches no node that can load kernel modules: a has the processor wasm32, win-1 runs windows",
 		},
 		"no node at all, which an autoscaler may bring": {given: ours.Module{Loads: true, Generation: 2}, generation: 2, then: status.InProgressStatus},
 		"a device class of somebody else's": {

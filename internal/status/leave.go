@@ -14,31 +14,30 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// Silence is how long an order to unload may go without an answer until the node's agent counts as missing. An agent
-// that runs answers within seconds, be it that the module is in use.
+// Silence is how long an order to unload may go unanswered before the node's agent counts as
+// missing. An agent that runs answers within seconds, even if the module is in use.
 const Silence = 2 * time.Minute
 
-// unloading tells what a Module that leaves, or that loads nothing any more, waits for. pending are the nodes that its
-// finalizer waits for, wherever anything is live.
+// unloading says what a Module that leaves, or no longer loads anything, waits for.
 func unloading(m *Module, pending []Node) metav1.Condition {
 	const kind = v1beta1.ConditionLoaded
 	what := "The Module is being deleted"
 	if !m.Deleting {
-		what = "The Module has no moduleLoader any more"
+		what = "The Module no longer has a moduleLoader"
 	}
 	if len(pending) == 0 {
-		return no(kind, v1beta1.ReasonUnloading, what+" and is on no node")
+		return no(kind, v1beta1.ReasonUnloading, what+" and has left every node")
 	}
 	groups := group(pending, func(n *Node) reasons.Problem { return unloadProblem(m, n) })
 	limit := ""
 	if m.Deleting && !m.Paused && m.Patience > 0 {
-		limit = ", for at most " + duration.HumanDuration(m.Patience)
+		limit = " within " + duration.HumanDuration(m.Patience)
 	}
-	return no(kind, groups[0].reason,
-		fmt.Sprintf("%s and is still to be taken from %s%s; %s", what, words.Count(len(pending), "node"), limit, describe(groups)))
+	return no(kind, groups[0].Reason,
+		fmt.Sprintf("%s and must still leave %s%s; %s", what, words.Count(len(pending), "node"), limit, describe(groups)))
 }
 
-// unloadProblem is why the kernel module, or the order for it, has not gone from a node yet.
+// unloadProblem is why the kernel module, or the order for it, has not left a node yet.
 func unloadProblem(m *Module, n *Node) reasons.Problem {
 	switch {
 	case n.Attempt != nil && troubled(n.Attempt):
@@ -52,7 +51,7 @@ func unloadProblem(m *Module, n *Node) reasons.Problem {
 	case n.Silent:
 		return reasons.Problem{
 			Reason:  v1beta1.ReasonAgentMissing,
-			Message: fmt.Sprintf("the order to unload has had no answer for more than %d minutes", int(Silence.Minutes())),
+			Message: fmt.Sprintf("the agent has not answered the order to unload for more than %d minutes", int(Silence.Minutes())),
 		}
 	default:
 		return reasons.Problem{Reason: v1beta1.ReasonUnloading}

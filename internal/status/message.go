@@ -24,7 +24,7 @@ const (
 	// maxKernelLine is how much of the kernel's last line is quoted, in bytes.
 	maxKernelLine = 160
 
-	noNodes = "The selector chooses no node on which kernel modules can be managed"
+	noNodes = "spec.selector matches no node that can load kernel modules"
 )
 
 func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
@@ -59,56 +59,51 @@ func count(nodes []Node, when func(*Node) bool) int32 {
 	return n
 }
 
-// cohort are nodes with the same reason.
-type cohort struct {
-	reason string
-	quote  string
-	nodes  []Node
+// Cohort are nodes with the same reason.
+type Cohort struct {
+	reasons.Problem
+	// Nodes by name.
+	Nodes []string
 }
 
-// group sorts nodes by reason: failures before what is on its way, the most frequent first, then by name.
-func group(nodes []Node, problem func(*Node) reasons.Problem) []cohort {
-	byReason := map[string]*cohort{}
+// group sorts nodes by reason: failures before what is on its way, the most frequent first.
+func group(nodes []Node, problem func(*Node) reasons.Problem) []Cohort {
+	var cohorts []Cohort
 	for i := range nodes {
 		p := problem(&nodes[i])
-		c := byReason[p.Reason]
-		if c == nil {
-			c = &cohort{reason: p.Reason, quote: p.Message}
-			byReason[p.Reason] = c
+		at := slices.IndexFunc(cohorts, func(c Cohort) bool { return c.Reason == p.Reason })
+		if at < 0 {
+			at, cohorts = len(cohorts), append(cohorts, Cohort{Problem: p})
 		}
-		c.nodes = append(c.nodes, nodes[i])
+		cohorts[at].Nodes = append(cohorts[at].Nodes, nodes[i].Name)
 	}
-	cohorts := make([]cohort, 0, len(byReason))
-	for _, c := range byReason {
-		cohorts = append(cohorts, *c)
-	}
-	slices.SortFunc(cohorts, func(a, b cohort) int {
+	slices.SortFunc(cohorts, func(a, b Cohort) int {
 		return cmp.Or(
-			cmp.Compare(reasons.Rank(a.reason), reasons.Rank(b.reason)),
-			cmp.Compare(len(b.nodes), len(a.nodes)),
-			cmp.Compare(a.reason, b.reason),
+			cmp.Compare(reasons.Rank(a.Reason), reasons.Rank(b.Reason)),
+			cmp.Compare(len(b.Nodes), len(a.Nodes)),
+			cmp.Compare(a.Reason, b.Reason),
 		)
 	})
 	return cohorts
 }
 
-func describe(cohorts []cohort) string {
+func describe(cohorts []Cohort) string {
 	parts := make([]string, 0, len(cohorts))
 	for _, c := range cohorts {
-		parts = append(parts, fmt.Sprintf("%s on %s%s%s", c.reason, namesOf(c.nodes), hint(c.quote), kernelLine(c)))
+		parts = append(parts, fmt.Sprintf("%s on %s%s%s", c.Reason, words.List(c.Nodes, maxNames), hint(c.Message), kernelLine(c)))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// uncovered tells of nodes without an image: those for which a mapping's image cannot be named, since that is a mistake
-// in the Module, and those whose kernel no mapping matches.
+// uncovered names nodes without an image: first those for which a mapping's image cannot be named,
+// which is a mistake in the Module, then those whose kernel no mapping matches.
 func uncovered(bare []Node) string {
 	var parts []string
 	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message != "" }); len(n) > 0 {
-		parts = append(parts, fmt.Sprintf("The image for %s cannot be named%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message), namesOf(n)))
+		parts = append(parts, fmt.Sprintf("Drover cannot name the image for %s%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message), namesOf(n)))
 	}
 	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message == "" }); len(n) > 0 {
-		parts = append(parts, fmt.Sprintf("No image for %s of %s: %s", kernelsOf(n), words.Count(len(n), "node"), namesOf(n)))
+		parts = append(parts, fmt.Sprintf("No kernel mapping matches %s of %s: %s", kernelsOf(n), words.Count(len(n), "node"), namesOf(n)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -118,7 +113,7 @@ func kernelsOf(nodes []Node) string {
 	for i := range nodes {
 		kernels[nodes[i].Kernel] = true
 	}
-	return fmt.Sprintf("%s (%s)", words.Count(len(kernels), "kernel"), words.List(sortedKeys(kernels), maxNames))
+	return fmt.Sprintf("%s (%s)", words.Count(len(kernels), "kernel"), words.List(slices.Sorted(maps.Keys(kernels)), maxNames))
 }
 
 func hint(quote string) string {
@@ -136,21 +131,20 @@ func namesOf(nodes []Node) string {
 	return words.List(names, maxNames)
 }
 
-func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
-
-// shorten takes the first line of a node's message; the rest is for the node's own object.
+// shorten takes the first line of a node's message. Of a long one it keeps both ends: what failed
+// is at the beginning, and why at the end.
 func shorten(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	return words.Clip(text, maxQuote)
 }
 
-// kernelLine is the last line of the kernel's own about a failure: the one that says what came of it. Lines of other reasons are no kernel's, and
-// may change while the reason stands.
-func kernelLine(c cohort) string {
-	if c.reason == v1beta1.ReasonNotUsable || c.reason == v1beta1.ReasonInUse {
+// kernelLine is the kernel's last line about a failure. For some reasons, further lines are not the
+// kernel's and may change.
+func kernelLine(c Cohort) string {
+	if c.Reason == v1beta1.ReasonNotUsable || c.Reason == v1beta1.ReasonInUse {
 		return ""
 	}
-	lines := strings.Split(strings.TrimSpace(c.quote), "\n")
+	lines := strings.Split(strings.TrimSpace(c.Message), "\n")
 	if len(lines) < 2 {
 		return ""
 	}

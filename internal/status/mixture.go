@@ -9,8 +9,8 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// mixture tells of the first image by name that brought different content to nodes that should have got the same: its tag
-// was moved between deliveries. Empty: there is none. nodes are in order.
+// mixture names the first image that brought different content to nodes that should have got the
+// same: somebody moved its tag between deliveries. Empty: there is none. nodes are in order.
 func mixture(nodes []Node) string {
 	type brought struct {
 		image   string
@@ -44,5 +44,5 @@ func mixture(nodes []Node) string {
 	for _, d := range first.digests {
 		parts = append(parts, fmt.Sprintf("%s on %s", d, words.List(first.names[d], maxNames)))
 	}
-	return fmt.Sprintf("%s is not the same everywhere: %s", first.image, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s has different content on different nodes: %s", first.image, strings.Join(parts, ", "))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// stalled reports whether nothing that is missing will come by itself, so that whoever waits for the Module waits in vain. One node that is
-// still on its way, or away, is reason enough to wait. A Module that is being deleted is never stalled: tools see that it leaves. Nor is one
-// while Drover only watches, which is no matter of the Module.
+// stalled reports whether nothing that is missing will come by itself. One node that is on its way,
+// or away, is reason enough to wait. A deleted Module never stalls, nor one that Drover only
+// watches.
 func stalled(m *Module, ready *metav1.Condition) bool {
 	if ready.Status == metav1.ConditionTrue || m.Deleting || m.ReadOnly != nil || m.Paused {
 		return false
@@ -37,12 +37,12 @@ func stalled(m *Module, ready *metav1.Condition) bool {
 	return missing || reasons.Final(ready.Reason)
 }
 
-// waitsInVain is true for a node that waits for its turn behind one that failed for good.
+// waitsInVain is true for a node that waits for its turn behind one with a final failure.
 func waitsInVain(m *Module, p *reasons.Problem) bool {
 	return p.Reason == v1beta1.ReasonRollingOut && m.Rollout != nil && m.Rollout.Halt == rollout.HaltFailed
 }
 
-// nowhere is a condition of a Module that selects no node that can have it.
+// nowhere is the condition of a Module without a node that can have it.
 func nowhere(m *Module, kind string) metav1.Condition {
 	if len(m.Unsupported) == 0 {
 		return no(kind, v1beta1.ReasonNoNodes, noNodes)
@@ -55,7 +55,7 @@ func nowhere(m *Module, kind string) metav1.Condition {
 	return no(kind, v1beta1.ReasonUnsupportedNode, fmt.Sprintf("%s: %s", noNodes, words.List(names, maxNames)))
 }
 
-// Told are the conditions of which changes are to be told: Stalled only repeats what another one knows first-hand.
+// Told are the conditions whose changes become events: Stalled only repeats another one.
 func Told(conditions []metav1.Condition) []metav1.Condition {
 	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == v1beta1.ConditionStalled })
 }

@@ -12,13 +12,13 @@ const (
 	NodeReady NodeState = "ready"
 	// NodeLoading is on its way.
 	NodeLoading NodeState = "loading"
-	// NodeWaiting is held up by something that is not the Module's matter: paused, or the node or its agent is away.
+	// NodeWaiting waits for something outside the Module: paused, or the node or its agent is away.
 	NodeWaiting NodeState = "waiting"
 	// NodeFailed needs somebody's attention.
 	NodeFailed NodeState = "failed"
 	// NodeUncovered has no image for the node's kernel.
 	NodeUncovered NodeState = "uncovered"
-	// NodeUnloading is to go, and has not gone.
+	// NodeUnloading has the Module, which should go.
 	NodeUnloading NodeState = "unloading"
 )
 
@@ -27,15 +27,13 @@ var NodeStates = []NodeState{NodeReady, NodeLoading, NodeWaiting, NodeFailed, No
 
 // Tally counts a Module's nodes.
 type Tally struct {
-	// States has every state.
 	States map[NodeState]int
-	// Failing are nodes by the reason that needs attention, also of those where the Module shall go.
-	Failing map[string]int
-	// UncoveredKernels are kernels without an image.
-	UncoveredKernels int
+	// Failing are nodes by the reason that needs attention, also during an unload.
+	Failing          map[string]int
+	UncoveredKernels int // kernels without an image
 }
 
-// Count tells in numbers what the conditions tell in words.
+// Count gives in numbers what the conditions give in words.
 func Count(m *Module) Tally {
 	t := Tally{States: map[NodeState]int{}, Failing: map[string]int{}}
 	for _, s := range NodeStates {

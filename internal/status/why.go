@@ -10,8 +10,8 @@ import (
 	"github.com/drover-project/drover/internal/reasons"
 )
 
-// Why is what stands between the Module and one of its nodes, in the words of the condition Loaded; false: nothing does.
-// Nodes that neither want the Module nor have anything of it are fine as they are.
+// Why is what stands between the Module and one of its nodes, in the words of the condition Loaded;
+// false: nothing does.
 func Why(m *Module, n *Node) (reasons.Problem, bool) {
 	switch {
 	case m.Deleting || !m.Loads:
@@ -31,15 +31,8 @@ func Why(m *Module, n *Node) (reasons.Problem, bool) {
 	return reasons.Problem{}, false
 }
 
-// Cohort are nodes with the same cause.
-type Cohort struct {
-	reasons.Problem
-	// Nodes by name.
-	Nodes []string
-}
-
-// Cohorts groups a Module's nodes by what stands in their way, the worst first, and tells which nodes are fine: live, as the
-// Module asks for it now.
+// Cohorts groups a Module's nodes by what stands in their way, the worst first. Fine nodes have
+// what the Module asks for now.
 func Cohorts(m *Module) (cohorts []Cohort, fine []string) {
 	nodes := slices.SortedFunc(slices.Values(m.Nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	var troubled []Node
@@ -51,12 +44,5 @@ func Cohorts(m *Module) (cohorts []Cohort, fine []string) {
 			fine = append(fine, nodes[i].Name)
 		}
 	}
-	for _, c := range group(troubled, func(n *Node) reasons.Problem { p, _ := Why(m, n); return p }) {
-		one := Cohort{Problem: reasons.Problem{Reason: c.reason, Message: c.quote}}
-		for i := range c.nodes {
-			one.Nodes = append(one.Nodes, c.nodes[i].Name)
-		}
-		cohorts = append(cohorts, one)
-	}
-	return cohorts, fine
+	return group(troubled, func(n *Node) reasons.Problem { p, _ := Why(m, n); return p }), fine
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strikes judges what many nodes report of loads that took them down. It is pure: an agent's fuse sees its own
-// node only and holds a build back there; here it is decided whether the build goes to further nodes, and whether the
-// cause was the build at all.
+// Package strikes judges what many nodes report of loads that took them down. It is pure. An
+// agent's fuse sees its own node only; here it is decided whether a build goes to further nodes,
+// and whether the build was the cause at all.
 //
-//	a node reports a strike ──► the same delivery goes to no further node ──► a new delivery, a good load, a retry
-//	         │
-//	         └─ many nodes within minutes, and no kernel named a module: a cause from outside; the nodes are told to
-//	            excuse it, and nothing is held. A node that goes down again after that counts.
+//	a strike ──► the delivery goes to no further node ──► a new delivery, a good load, a retry
+//	   │
+//	   └─ many nodes within minutes, and no kernel named a module: a cause from outside. The
+//	      nodes excuse it, and nothing is held. A node that goes down again counts.
 package strikes
 
 import (
@@ -26,11 +26,10 @@ type Strike struct {
 	Module types.NamespacedName
 	// Delivery that was to be loaded, and the build in it that is held back.
 	Delivery, Build string
-	// At is when the load began, by the node's clock.
-	At time.Time
+	At              time.Time // when the load began, by the node's clock
 	// Retried is the request to try again that the node carried out before it; zero: none.
 	Retried time.Time
-	// Evidence: the kernel named the module. Kept: the node was asked to excuse the strike and did not.
+	// Evidence: the kernel named the module. Kept: the node did not excuse the strike as asked.
 	Evidence, Kept bool
 	// Excused is until when loads that were begun are excused already; zero: none are.
 	Excused time.Time
@@ -39,8 +38,8 @@ type Strike struct {
 // ExcuseEvery is how long after one excuse a node's next strike may be excused.
 const ExcuseEvery = 24 * time.Hour
 
-// counts reports whether a strike counts whatever else went down at that time: a node that was excused and goes down with
-// the same delivery again has shown that the cause is not outside.
+// counts reports whether a strike counts whatever else went down then. A node that was excused and
+// goes down with the same delivery again has shown that the cause is not outside.
 func (s Strike) counts() bool {
 	return s.Evidence || s.Kept || s.At.After(s.Excused) && s.At.Before(s.Excused.Add(ExcuseEvery))
 }
@@ -70,8 +69,7 @@ func (f *Fleet) Add(config *v1beta1.NodeModulesConfig) {
 	}
 }
 
-// Reported are the strikes of a node that count: those of a delivery that the node has an order for. What a node says of other Modules, or of
-// deliveries that it was never given, is no reason to keep anything from other nodes.
+// Reported are the strikes that count: those of a delivery that the node has an order for.
 func Reported(config *v1beta1.NodeModulesConfig) []Strike {
 	var all []Strike
 	for i := range config.Status.Attempts {
@@ -99,7 +97,6 @@ func Reported(config *v1beta1.NodeModulesConfig) []Strike {
 	return all
 }
 
-// orderFor is the order that a strike is about; nil: the node has none.
 func orderFor(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) *v1beta1.NodeModuleSpec {
 	for i := range config.Spec.Modules {
 		e := &config.Spec.Modules[i]
@@ -110,9 +107,9 @@ func orderFor(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) *
 	return nil
 }
 
-// Judge says what follows for a Module. Causes from outside are looked for among the strikes of all Modules: a power cut
-// asks for no names. Retried is the last request to try the whole Module again; zero: there was none. Strikes of nodes that have not carried it
-// out hold nothing. The time of a request is its name: it is compared with no clock of a node.
+// Judge says what follows for a Module. Causes from outside are looked for among the strikes of all
+// Modules. Retried is the last request to try the whole Module again; zero: none. Strikes of nodes
+// that have not carried it out hold nothing. Its time is only a name: no node's clock counts.
 func (f *Fleet) Judge(module types.NamespacedName, retried time.Time) Verdict {
 	v := Verdict{Held: map[string]Strike{}, Excuse: map[string]time.Time{}}
 	mine := slices.DeleteFunc(slices.Clone(f.strikes), func(s Strike) bool { return s.Module != module || s.Retried.Before(retried) })

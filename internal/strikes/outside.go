@@ -14,16 +14,14 @@ const (
 	MoreThan = 3
 )
 
-// Mark is one strike without evidence. Strikes for which a kernel's dump names a module do not belong here.
+// Mark is one strike without evidence: no kernel's dump names a module.
 type Mark struct {
-	// Node that got it.
 	Node string
-	// At is shortly before the node went down: when the load in question began.
-	At time.Time
+	At   time.Time // shortly before the node went down: when the load in question began
 }
 
-// Outside returns the strikes that have an outside cause, in order of time: those that lie in some Window with strikes of
-// more than MoreThan different nodes. As it asks for no current time, what has been excused once stays excused.
+// Outside returns the strikes that have an outside cause, in order of time: those within some
+// Window with strikes of more than MoreThan nodes. What has been excused once stays excused.
 func Outside(strikes []Mark) []Mark {
 	sorted := slices.SortedFunc(slices.Values(strikes), func(a, b Mark) int { return a.At.Compare(b.At) })
 	var found []Mark

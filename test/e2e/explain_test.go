@@ -36,7 +36,7 @@ func TestLifecycleExplain(t *testing.T) {
 		then int
 		says []string
 	}{
-		{[]string{"explain", "mod", in}, 0, []string{"is live on 6 of 6 nodes, all that are meant.\n", "ok       live on 6 nodes"}},
+		{[]string{"explain", "mod", in}, 0, []string{"is live on 6 of 6 nodes.\n", "ok       live on 6 nodes"}},
 		{[]string{"explain", "mod", "hollow-0", in}, 0, []string{
 			"Module " + s.key.String() + " is live on node hollow-0.\n", "matches kernelMappings[0] (regexp .+)", "ok       delivered", "live: build ID ",
 		}},

@@ -18,11 +18,12 @@ const (
 	// CarrierLabel is on every carrier pod. Its value is empty.
 	CarrierLabel = "drover.dev/carrier"
 
-	// ModuleNamespaceAnnotation, ModuleNameAnnotation and DeliveryAnnotation, on a carrier pod, name
-	// the Module and the delivery id.
+	// ModuleNamespaceAnnotation is the namespace of a carrier pod's Module.
 	ModuleNamespaceAnnotation = "drover.dev/module-namespace"
-	ModuleNameAnnotation      = "drover.dev/module-name"
-	DeliveryAnnotation        = "drover.dev/delivery"
+	// ModuleNameAnnotation is the name of a carrier pod's Module.
+	ModuleNameAnnotation = "drover.dev/module-name"
+	// DeliveryAnnotation is the delivery id of a carrier pod.
+	DeliveryAnnotation = "drover.dev/delivery"
 	// PullsAsAnnotation on a carrier pod is a digest of its ServiceAccount and Secrets.
 	PullsAsAnnotation = "drover.dev/pulls-as"
 
@@ -81,7 +82,6 @@ func VersionReadyLabel(namespace, name string) string {
 }
 
 // VersionModulePrefix begins the node labels by which users drive ordered upgrades.
-
 const VersionModulePrefix = labelPrefix + "version-module."
 
 // VersionWorkerPrefix and VersionSchedulePrefix begin the node labels that answer them.

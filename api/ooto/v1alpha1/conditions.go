@@ -12,7 +12,7 @@ const (
 	ConditionAllFieldsUsed = "AllFieldsUsed"
 )
 
-// Reasons of these conditions, besides those of the KMM Module; docs/reference/ooto.md explains them.
+// Reasons of these conditions, besides the KMM Module's; docs/reference/ooto.md explains them.
 const (
 	// ReasonTranslated: the KMM Module is what this one asks for.
 	ReasonTranslated = "Translated"

@@ -14,7 +14,7 @@ import (
 // agentLabel is what config/agent puts on the agent's pods.
 const agentLabel = "app.kubernetes.io/name=drover-agent"
 
-// SeeAgent looks for the node's agent, in whatever namespace it was installed.
+// SeeAgent looks for the node's agent in all namespaces.
 func (v *View) SeeAgent(ctx context.Context, c *Client, node string) error {
 	all, err := pages(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
 		o.LabelSelector = agentLabel
@@ -36,7 +36,7 @@ func (v *View) SeeAgent(ctx context.Context, c *Client, node string) error {
 	return err
 }
 
-// meantFor reports whether a DaemonSet's pod is a node's. One that could not be scheduled yet names it in its affinity only.
+// meantFor reports whether a DaemonSet's pod is a node's; an unscheduled one has an affinity to it.
 func meantFor(pod *corev1.Pod, node string) bool {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName == node

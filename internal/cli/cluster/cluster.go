@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster reads what the commands show. What the user has no right to read is left out and noted, with the right
-// that would show it.
+// Package cluster reads what the commands show. It leaves out what the user may not read, and notes
+// the right that would show it.
 package cluster
 
 import (
@@ -32,13 +32,14 @@ const page = 500
 type Client struct {
 	// Core reads nodes and pods.
 	Core corev1client.CoreV1Interface
-	// Modules is the REST client of Modules' API group, Preflights that of its newer version, Made that of our own, Hub that of hubs.
+	// Modules is the REST client of Modules' API group, Preflights of its newer version, Made of
+	// Drover's own group, and Hub of hubs' group.
 	Modules, Preflights, Made, Hub rest.Interface
-	// Namespace of the command line, the kubeconfig's context, or "default".
+	// Namespace of the command line, of the kubeconfig's context, or "default".
 	Namespace string
 }
 
-// Connect finds the cluster and the namespace. Nothing is sent yet.
+// Connect finds the cluster and the namespace. It sends nothing.
 func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -48,7 +49,7 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
-	// A person waits: no limit of our own besides the API server's fairness.
+	// A person waits: only the API server's fairness limits us.
 	config.QPS = -1
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -93,7 +94,7 @@ func (c *Client) Module(ctx context.Context, name string) (*v1beta1.Module, erro
 // ErrNotFound says that there is no such Module.
 var ErrNotFound = errors.New("there is no Module")
 
-var errUnknownKind = errors.New("this cluster does not know Modules (" + v1beta1.GroupVersion.String() + "): is Drover installed there?")
+var errUnknownKind = errors.New("this cluster does not know Modules (" + v1beta1.GroupVersion.String() + "): install Drover first")
 
 // unknownKind tells a path that the API server does not serve from an object that is not there.
 func unknownKind(err error) bool {
@@ -105,7 +106,7 @@ func unknownKind(err error) bool {
 	return d == nil || d.Name == "" || len(d.Causes) > 0 && d.Causes[0].Type == metav1.CauseTypeUnexpectedServerResponse
 }
 
-// ListModules reads all Modules of a namespace that match a label selector; "" is all namespaces.
+// ListModules reads the Modules of a namespace with a label selector; "" is all namespaces.
 func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([]v1beta1.Module, error) {
 	list, err := pages(func(o metav1.ListOptions) ([]v1beta1.Module, string, error) {
 		o.LabelSelector = selector
@@ -132,7 +133,6 @@ func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([
 // Nodes reads all nodes.
 func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) { return c.nodes(ctx, "") }
 
-// nodes reads one node, or all.
 func (c *Client) nodes(ctx context.Context, name string) ([]corev1.Node, error) {
 	if name != "" {
 		node, err := c.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -157,7 +157,6 @@ func (c *Client) nodes(ctx context.Context, name string) ([]corev1.Node, error) 
 	return all, nil
 }
 
-// configs reads all NodeModulesConfigs.
 func (c *Client) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {
 	all, err := pages(func(o metav1.ListOptions) ([]v1beta1.NodeModulesConfig, string, error) {
 		var l v1beta1.NodeModulesConfigList
@@ -174,15 +173,11 @@ func (c *Client) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesCo
 	return byName, nil
 }
 
-// images reads the images that are made in the cluster for a Module; for all Modules of the namespace with "". An API server that does not know
-// such has none.
+// images reads the images that are made in the cluster for a Module; "": for all of the namespace.
+// A cluster without ModuleImages has none.
 func (c *Client) images(ctx context.Context, namespace, module string) ([]v1alpha1.ModuleImage, error) {
-	selector := v1beta1.ModuleNameLabel
-	if module != "" {
-		selector += "=" + module
-	}
 	all, err := pages(func(o metav1.ListOptions) ([]v1alpha1.ModuleImage, string, error) {
-		o.LabelSelector = selector
+		o.LabelSelector = selectorOf(module)
 		var l v1alpha1.ModuleImageList
 		err := c.Made.Get().Namespace(namespace).Resource("moduleimages").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(&l)
 		return l.Items, l.Continue, err //nolint:wrapcheck // wrapped below
@@ -196,14 +191,10 @@ func (c *Client) images(ctx context.Context, namespace, module string) ([]v1alph
 	return all, nil
 }
 
-// pods reads the pods that were made for a Module; all Modules of the namespace with "".
+// pods reads the pods that were made for a Module; "": for all of the namespace.
 func (c *Client) pods(ctx context.Context, namespace, module string) ([]corev1.Pod, error) {
-	selector := v1beta1.ModuleNameLabel
-	if module != "" {
-		selector += "=" + module
-	}
 	all, err := pages(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
-		o.LabelSelector = selector
+		o.LabelSelector = selectorOf(module)
 		l, err := c.Core.Pods(namespace).List(ctx, o)
 		if err != nil {
 			return nil, "", err //nolint:wrapcheck // wrapped below
@@ -216,7 +207,13 @@ func (c *Client) pods(ctx context.Context, namespace, module string) ([]corev1.P
 	return all, nil
 }
 
-// pages reads a whole list, page by page.
+func selectorOf(module string) string {
+	if module == "" {
+		return v1beta1.ModuleNameLabel
+	}
+	return v1beta1.ModuleNameLabel + "=" + module
+}
+
 func pages[T any](read func(metav1.ListOptions) ([]T, string, error)) ([]T, error) {
 	var all []T
 	for o := (metav1.ListOptions{Limit: page}); ; {

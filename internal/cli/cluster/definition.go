@@ -15,8 +15,9 @@ import (
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
 
-// complete gives Modules the condition that the operator cannot write: where another chart has replaced the definition of Modules, they have no
-// conditions at all. Without the right to see definitions, nothing is known.
+// complete gives Modules the condition that the operator cannot write: where somebody has replaced
+// the definition of Modules, they have no conditions. Users who may not see definitions learn
+// nothing.
 func (c *Client) complete(ctx context.Context, modules ...*v1beta1.Module) {
 	lacks, asked := "", false
 	for _, m := range modules {

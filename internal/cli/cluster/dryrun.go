@@ -4,9 +4,9 @@ package cluster
 
 import (
 	"context"
-	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -18,8 +18,8 @@ func (c *Client) In(namespace string) *Client {
 	return &other
 }
 
-// DryRun asks the API server whether it would take the Module in place of the live one, nil when there is none, and gives what it
-// would store. Nothing is changed. Errors are the API server's own.
+// DryRun asks the API server whether it would take m in place of live, or as new if live is nil,
+// and returns what it would store. Errors are the API server's own.
 func (c *Client) DryRun(ctx context.Context, live, m *v1beta1.Module) (*v1beta1.Module, error) {
 	stored := &v1beta1.Module{}
 	if live == nil {
@@ -29,12 +29,7 @@ func (c *Client) DryRun(ctx context.Context, live, m *v1beta1.Module) (*v1beta1.
 	}
 	next := live.DeepCopy()
 	next.Spec = m.Spec
-	for have, want := range map[*map[string]string]map[string]string{&next.Labels: m.Labels, &next.Annotations: m.Annotations} {
-		if *have == nil {
-			*have = map[string]string{}
-		}
-		maps.Copy(*have, want)
-	}
+	next.Labels, next.Annotations = labels.Merge(live.Labels, m.Labels), labels.Merge(live.Annotations, m.Annotations)
 	options := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 	err := c.Modules.Put().Namespace(m.Namespace).Resource("modules").Name(m.Name).VersionedParams(&options, metav1.ParameterCodec).Body(next).Do(ctx).Into(stored)
 	return stored, err //nolint:wrapcheck // the caller tells refusals apart

@@ -14,7 +14,7 @@ import (
 
 const managedResource = "managedclustermodules"
 
-// Managed reads all ManagedClusterModules. There are none where the cluster is no hub, and for who may not read them.
+// Managed reads all ManagedClusterModules; none without a hub, or without the right.
 func (c *Client) Managed(ctx context.Context) ([]hubv1beta1.ManagedClusterModule, error) {
 	list, err := pages(func(o metav1.ListOptions) ([]hubv1beta1.ManagedClusterModule, string, error) {
 		var l hubv1beta1.ManagedClusterModuleList
@@ -30,7 +30,7 @@ func (c *Client) Managed(ctx context.Context) ([]hubv1beta1.ManagedClusterModule
 	return list, nil
 }
 
-// ManagedModule reads one; nil: there is none, or it may not be read.
+// ManagedModule reads one; nil: there is none, or the user may not see it.
 func (c *Client) ManagedModule(ctx context.Context, name string) (*hubv1beta1.ManagedClusterModule, error) {
 	m := &hubv1beta1.ManagedClusterModule{}
 	err := c.Hub.Get().Resource(managedResource).Name(name).Do(ctx).Into(m)

@@ -15,9 +15,9 @@ import (
 
 const preflights = "preflightvalidations"
 
-var errNoPreflights = fmt.Errorf("this cluster does not know PreflightValidations (%s): is Drover installed there?", v1beta2.GroupVersion)
+var errNoPreflights = fmt.Errorf("this cluster does not know PreflightValidations (%s): install Drover first", v1beta2.GroupVersion)
 
-// CreatePreflight asks. One of that name that is there already is returned as it is.
+// CreatePreflight creates a PreflightValidation, or returns an existing one of that name as it is.
 func (c *Client) CreatePreflight(ctx context.Context, p *v1beta2.PreflightValidation) (made *v1beta2.PreflightValidation, existed bool, err error) {
 	made = &v1beta2.PreflightValidation{}
 	err = c.Preflights.Post().Resource(preflights).Body(p).Do(ctx).Into(made)
@@ -33,7 +33,7 @@ func (c *Client) CreatePreflight(ctx context.Context, p *v1beta2.PreflightValida
 	return made, existed, nil
 }
 
-// DeletePreflight takes back what was asked.
+// DeletePreflight deletes what CreatePreflight made.
 func (c *Client) DeletePreflight(ctx context.Context, p *v1beta2.PreflightValidation) error {
 	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}
 	if err := c.Preflights.Delete().Resource(preflights).Name(p.Name).Body(options).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
@@ -42,7 +42,7 @@ func (c *Client) DeletePreflight(ctx context.Context, p *v1beta2.PreflightValida
 	return nil
 }
 
-// WatchPreflight watches one PreflightValidation; it comes first as it is.
+// WatchPreflight watches one PreflightValidation, which comes first as it is.
 func (c *Client) WatchPreflight(ctx context.Context, name string) (watch.Interface, error) {
 	options := metav1.ListOptions{Watch: true, FieldSelector: "metadata.name=" + name}
 	w, err := c.Preflights.Get().Resource(preflights).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)

@@ -21,37 +21,33 @@ import (
 	"github.com/drover-project/drover/internal/status"
 )
 
-// ViewerRole is the ClusterRole that shows all that the commands can show of nodes.
+// ViewerRole is the ClusterRole that shows everything about nodes that the commands can show.
 const ViewerRole = "drover-module-viewer"
 
-// Missing is something that the user may not read.
+// Missing is a right that the user lacks, as a rule would say it.
 type Missing struct {
-	// Right that is missing, as a rule would say it.
 	Right string `json:"right"`
-	// Shows is what it would show.
-	Shows string `json:"shows"`
+	Shows string `json:"shows"` // what it would show
 	// Role that gives it.
 	Role string `json:"role"`
 }
 
-// View is all that a user may see of nodes and of what stands on them.
+// View is all that a user may see of nodes and what is on them.
 type View struct {
-	// Nodes are the nodes asked for; NodesSeen is false when the user may not see nodes.
+	// Nodes asked for; NodesSeen is false when the user may not see nodes. Likewise for the others.
 	Nodes     []corev1.Node
 	NodesSeen bool
-	// Configs by name; ConfigsSeen is false when the user may not see them.
+	// Configs by name.
 	Configs     map[string]*v1beta1.NodeModulesConfig
 	ConfigsSeen bool
-	// Pods of the Modules' namespace; PodsSeen is false when the user may not see them.
-	Pods     []corev1.Pod
-	PodsSeen bool
-	// Agents are the pods of the node's agent, where somebody asked; AgentsSeen is false when nobody did or the user may not see them.
-	Agents     []corev1.Pod
+	// Pods of the Modules' namespace.
+	Pods       []corev1.Pod
+	PodsSeen   bool
+	Agents     []corev1.Pod // the pods of the node's agent, if somebody asked
 	AgentsSeen bool
 	// Images that are made in the cluster in the Modules' namespace, as far as the user may see them.
 	Images []v1alpha1.ModuleImage
-	// Now is the time of the picture.
-	Now time.Time
+	Now    time.Time
 	// Missing rights, in the order in which they matter.
 	Missing []Missing
 }
@@ -59,13 +55,13 @@ type View struct {
 // Whole reports whether enough is seen to judge single nodes.
 func (v *View) Whole() bool { return v.NodesSeen && v.ConfigsSeen }
 
-// View reads what there is to see: one node or, with "", all; the pods of one Module, or of all in the namespace.
+// View reads one node or, with "", all; and the pods of one Module, or of all in the namespace.
 func (c *Client) View(ctx context.Context, node, namespace, module string) (*View, error) {
 	v := &View{}
 	var err error
 	v.Nodes, err = c.nodes(ctx, node)
 	if v.NodesSeen, err = v.seen(err, Missing{
-		Right: "get, list on nodes (cluster-wide)", Shows: "which nodes are meant, their kernels, taints and labels", Role: ViewerRole,
+		Right: "get, list on nodes (cluster-wide)", Shows: "which nodes are selected, and their kernels, taints and labels", Role: ViewerRole,
 	}); err != nil {
 		return nil, err
 	}
@@ -82,18 +78,18 @@ func (c *Client) View(ctx context.Context, node, namespace, module string) (*Vie
 		where = "(cluster-wide)"
 	}
 	if v.PodsSeen, err = v.seen(err, Missing{
-		Right: "list on pods " + where, Shows: "how far deliveries of images are, and device plugins", Role: "view",
+		Right: "list on pods " + where, Shows: "the state of image deliveries and device plugins", Role: "view",
 	}); err != nil {
 		return nil, err
 	}
 	v.Images, err = c.images(ctx, namespace, module)
 	_, err = v.seen(err, Missing{
-		Right: "list on moduleimages." + v1alpha1.GroupVersion.Group + " " + where, Shows: "how far images are that are built or signed in the cluster", Role: ViewerRole,
+		Right: "list on moduleimages." + v1alpha1.GroupVersion.Group + " " + where, Shows: "the state of images that are built or signed in the cluster", Role: ViewerRole,
 	})
 	return v, err
 }
 
-// seen notes a right that is missing. Any other error stays one.
+// seen notes a missing right. Any other error stays one.
 func (v *View) seen(err error, without Missing) (bool, error) {
 	if apierrors.IsForbidden(err) {
 		v.Missing = append(v.Missing, without)
@@ -126,9 +122,9 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 	}
 	unmade := facts.Problem(m, v1beta1.ProblemImages)
 	return &facts.Scene{
-		// Where there are none, and nobody complains of it, nobody may be making them.
-		Module: m, Desired: desired.New(m).With(desired.Images{Makes: len(images) > 0 || unmade != nil, Made: images, Problem: unmade}),
-		Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
+		Module: m, Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
+		// Without any, and without a complaint, there may be nobody who makes them.
+		Desired:    desired.New(m).With(desired.Images{Makes: len(images) > 0 || unmade != nil, Made: images, Problem: unmade}),
 		Plugins:    plugins,
 		Deliveries: facts.Deliveries(m, carriers),
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
@@ -149,7 +145,7 @@ func About(scene *facts.Scene, nodes []corev1.Node) *status.Module {
 	return &about
 }
 
-// Carrier is the carrier pod of a Module for a node that is not being deleted, or nil.
+// Carrier is a Module's carrier pod for a node, unless it is being deleted; or nil.
 func (v *View) Carrier(m *v1beta1.Module, node string) *corev1.Pod {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -170,7 +166,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// Tell says what the user may not see, and who could change that; empty when nothing is missing.
+// Tell says what the user may not see, and which role would change that; empty: nothing.
 func Tell(missing []Missing) string {
 	if len(missing) == 0 {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// WatchModules watches Modules from where the options' resource version says; without one, those that exist come first.
+// WatchModules watches Modules from the options' resource version on; without one, all come first.
 func (c *Client) WatchModules(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	w, err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
@@ -26,8 +26,9 @@ func (c *Client) WatchModules(ctx context.Context, namespace string, options met
 	return w, nil
 }
 
-// NextChange gives a channel that is closed at the next change of a Module that the options choose or, where no label is asked for, of a
-// ManagedClusterModule; or when the API server ends a watch, which it does every few minutes.
+// NextChange gives a channel that closes at the next change of a chosen Module or, if no label is
+// asked for, of a ManagedClusterModule; and when the API server ends a watch, as it does every few
+// minutes.
 func (c *Client) NextChange(ctx context.Context, namespace string, options metav1.ListOptions) (<-chan struct{}, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	modules, err := c.nextModule(ctx, namespace, options)
@@ -35,7 +36,7 @@ func (c *Client) NextChange(ctx context.Context, namespace string, options metav
 		cancel()
 		return nil, err
 	}
-	managed := watch.Interface(watch.NewFake()) // of which nothing ever comes
+	managed := watch.Interface(watch.NewFake()) // nothing ever comes of it
 	if options.LabelSelector == "" {
 		if w := c.nextManaged(ctx, options); w != nil {
 			managed = w
@@ -65,7 +66,7 @@ func (c *Client) nextModule(ctx context.Context, namespace string, options metav
 	return c.WatchModules(ctx, namespace, options)
 }
 
-// nextManaged is nil where there are no ManagedClusterModules and for who may not watch them.
+// nextManaged is nil without ManagedClusterModules, and for users who may not watch them.
 func (c *Client) nextManaged(ctx context.Context, options metav1.ListOptions) watch.Interface {
 	var list hubv1beta1.ManagedClusterModuleList
 	if err := c.Hub.Get().Resource(managedResource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {

@@ -20,31 +20,25 @@ const patience = 3 * time.Second
 // Func completes arguments.
 type Func = cobra.CompletionFunc
 
+type lister func(context.Context, *cluster.Client) ([]string, error)
+
 // Module completes one Module's name.
-func Module(flags *genericclioptions.ConfigFlags) Func {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return ask(cmd.Context(), flags, modules)
-	}
-}
+func Module(flags *genericclioptions.ConfigFlags) Func { return inOrder(flags, modules) }
 
 // ModuleThenNode completes a Module's name, then a node's.
-func ModuleThenNode(flags *genericclioptions.ConfigFlags) Func {
+func ModuleThenNode(flags *genericclioptions.ConfigFlags) Func { return inOrder(flags, modules, nodes) }
+
+func inOrder(flags *genericclioptions.ConfigFlags, kinds ...lister) Func {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0:
-			return ask(cmd.Context(), flags, modules)
-		case 1:
-			return ask(cmd.Context(), flags, nodes)
+		if len(args) >= len(kinds) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return ask(cmd.Context(), flags, kinds[len(args)]), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// ask completes nothing where the cluster does not answer: a shell has no place for errors.
-func ask(ctx context.Context, flags *genericclioptions.ConfigFlags, names func(context.Context, *cluster.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+// ask finds nothing if the cluster does not answer: a shell has no place for errors.
+func ask(ctx context.Context, flags *genericclioptions.ConfigFlags, names lister) []string {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -52,13 +46,13 @@ func ask(ctx context.Context, flags *genericclioptions.ConfigFlags, names func(c
 	defer cancel()
 	c, err := cluster.Connect(flags)
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
 	}
 	found, err := names(ctx, c)
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
 	}
-	return found, cobra.ShellCompDirectiveNoFileComp
+	return found
 }
 
 func modules(ctx context.Context, c *cluster.Client) ([]string, error) {

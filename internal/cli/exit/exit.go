@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exit are the exit codes of the command line tool; docs/reference/cli.md documents them.
+// Package exit has the exit codes of the command line tool; docs/reference/cli.md documents them.
 package exit
 
 import "errors"
 
 const (
-	// NotReady says: the command worked, and what it found is not as asked: not ready, refused, failed.
+	// NotReady says that the command worked, and what it found is not ready, was refused or failed.
 	NotReady = 1
-	// Failed says: the command could not do its work: wrong usage, no cluster, no right, an error of the API server.
+	// Failed says that the command failed: wrong usage, no cluster, no right, an API server's error.
 	Failed = 2
 )
 
-// ErrNotReady ends a command that has said already what is not as asked.
+// ErrNotReady ends a command that has already said what is not ready.
 var ErrNotReady = errors.New("not ready")
 
-// Code is the exit code for what a command returned, and whether the error has to be told still.
+// Code is the exit code for what a command returned, and whether the error must still be printed.
 func Code(err error) (code int, tell bool) {
 	switch {
 	case err == nil:

@@ -12,7 +12,6 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 )
 
-// unanswered reports whether an order stands that the node's agent has not said a word about.
 func unanswered(view *cluster.View, m *v1beta1.Module, node *corev1.Node) bool {
 	scene := view.Scene(m)
 	known, _ := scene.Node(node)
@@ -20,7 +19,6 @@ func unanswered(view *cluster.View, m *v1beta1.Module, node *corev1.Node) bool {
 	return entry.Order != nil && entry.Attempt == nil && !known.Available
 }
 
-// answered adds to an order without an answer what becomes of the node's agent.
 func (s *subject) answered(step Step) Step {
 	if !s.agentsSeen {
 		return step
@@ -33,10 +31,10 @@ func (s *subject) answered(step Step) Step {
 	return step
 }
 
-// agentState says what becomes of a node's agent. It works when nothing is known to keep it from answering.
+// agentState describes a node's agent. It works when nothing is known to keep it from answering.
 func agentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
 	if len(pods) == 0 {
-		return "there is no pod of drover-agent on the node: its DaemonSet is missing, or does not choose the node " +
+		return "no drover-agent pod is on the node: its DaemonSet is missing, or does not select the node " +
 			"(kubectl get daemonsets -A -l app.kubernetes.io/name=drover-agent)", false
 	}
 	pod := &pods[0]
@@ -63,7 +61,6 @@ func agentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
 	return fmt.Sprintf("%s has been starting for %s", who, since), true
 }
 
-// stuck is what keeps a pod from running: the scheduler, the image, or that it crashes.
 func stuck(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -96,7 +93,7 @@ func stuckContainer(c *corev1.ContainerStatus) string {
 }
 
 func crash(c *corev1.ContainerStatus, last *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("crashes: its container %s ended %d times, at last with exit code %d", c.Name, max(c.RestartCount, 1), last.ExitCode)
+	text := fmt.Sprintf("crashes: its container %s ended %d times, most recently with exit code %d", c.Name, max(c.RestartCount, 1), last.ExitCode)
 	if last.Reason != "" && last.Reason != "Error" {
 		text += " (" + last.Reason + ")"
 	}

@@ -24,7 +24,7 @@ func TestWhyTheAgentIsMissing(t *testing.T) {
 		then  string
 		works bool
 	}{
-		"no pod": {then: "there is no pod of drover-agent on the node: its DaemonSet is missing, or does not choose the node (kubectl get daemonsets -A -l app.kubernetes.io/name=drover-agent)"},
+		"no pod": {then: "no drover-agent pod is on the node: its DaemonSet is missing, or does not select the node (kubectl get daemonsets -A -l app.kubernetes.io/name=drover-agent)"},
 		"pending": {
 			given: []corev1.PodStatus{{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
 				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available: insufficient memory",
@@ -39,13 +39,13 @@ func TestWhyTheAgentIsMissing(t *testing.T) {
 				Name: "agent", RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
 			}}}},
-			then: "its pod ns/agent crashes: its container agent ended 3 times, at last with exit code 137 (OOMKilled)",
+			then: "its pod ns/agent crashes: its container agent ended 3 times, most recently with exit code 137 (OOMKilled)",
 		},
 		"has just crashed": {
 			given: []corev1.PodStatus{{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 				Name: "agent", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error", Message: "no such flag"}},
 			}}}},
-			then: "its pod ns/agent crashes: its container agent ended 1 times, at last with exit code 2: no such flag",
+			then: "its pod ns/agent crashes: its container agent ended 1 times, most recently with exit code 2: no such flag",
 		},
 		"evicted": {
 			given: []corev1.PodStatus{{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on disk"}}, then: "its pod ns/agent has ended (Evicted the node was low on disk)",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain is `drover explain`: why a Module is, or is not, in a node's kernel. It asks the operator's own pure
-// functions, so that it cannot come to another answer than the operator did.
+// Package explain is `drover explain`: why a Module is, or is not, in a node's kernel. It uses the
+// operator's own pure functions, so that the two agree.
 package explain
 
 import (
@@ -42,9 +42,9 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "explain MODULE [NODE]",
 		Short: "Say why a Module is, or is not, in a node's kernel",
-		Long: "Asks every question on the way from a Module to a node's kernel, in order, and shows where it stops and what to do about it.\n" +
-			"Without NODE, all nodes are grouped by cause, the worst first. On a hub, MODULE may be a ManagedClusterModule.\n\n" +
-			"Ends with 0 when all is as the Module asks, with 1 when it is not, and with 2 when that could not be found out.",
+		Long: "Checks every step from a Module to a node's kernel, in order, and shows where it stops and what to do.\n" +
+			"Without NODE, it groups all nodes by cause, the worst first. On a hub, MODULE may be a ManagedClusterModule.\n\n" +
+			"Exit codes: 0 all is as the Module asks, 1 it is not, 2 the command failed.",
 		Example: "  drover explain my-driver -n drivers           # all nodes, by cause\n" +
 			"  drover explain my-driver node-7 -n drivers    # one node, every step\n" +
 			"  drover explain my-driver node-7 -o yaml       # for programs",
@@ -107,7 +107,6 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.tell(t, t.State, func(out io.Writer) { _, _ = fmt.Fprint(out, t.render(p, view.Missing)) })
 }
 
-// managed explains a ManagedClusterModule, where there is one of the name.
 func (o *Options) managed(ctx context.Context, none error) error {
 	m, err := o.client.ManagedModule(ctx, o.module)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		}
 	}
 	module.Status = v1beta1.ModuleStatus{ObservedGeneration: module.Generation, Conditions: []metav1.Condition{{
-		Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonNoKernelMapping, Message: "No image for 1 kernel",
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonNoKernelMapping, Message: "No kernel mapping matches 1 kernel",
 		LastTransitionTime: metav1.Now(),
 	}}}
 	if err := admin.Status().Update(t.Context(), module); err != nil {
@@ -73,7 +73,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		"who may read Modules in a namespace only": {
 			who: "here", args: []string{"nic", node.Name}, then: 1,
 			says: []string{
-				"NoKernelMapping", "No image for 1 kernel", "You may not see everything", "get, list on nodes (cluster-wide)",
+				"NoKernelMapping", "No kernel mapping matches 1 kernel", "You may not see everything", "get, list on nodes (cluster-wide)",
 				"nodemodulesconfigs.kmm.sigs.x-k8s.io (cluster-wide)", "ClusterRole drover-module-viewer",
 			},
 		},
@@ -137,7 +137,7 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 		who    *rest.Config
 		says   string
 	}{
-		"none": {says: "there is no pod of drover-agent on the node"},
+		"none": {says: "no drover-agent pod is on the node"},
 		"pull": {
 			pod: &corev1.PodSpec{NodeName: namespace + "-pull"},
 			status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{

@@ -27,9 +27,8 @@ type Fleet struct {
 	// Causes, the worst first.
 	Causes []Cause `json:"causes,omitempty"`
 	// Fine are the nodes where it is live as the Module asks for it.
-	Fine []string `json:"fine,omitempty"`
-	// Missing is what the user may not see.
-	Missing []cluster.Missing `json:"missing,omitempty"`
+	Fine    []string          `json:"fine,omitempty"`
+	Missing []cluster.Missing `json:"missing,omitempty"` // what the user may not see
 }
 
 // Cause is what some nodes have in common.
@@ -41,7 +40,6 @@ type Cause struct {
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
-// fleet groups nodes by cause.
 func fleet(scene *cluster.View, m *v1beta1.Module) Fleet {
 	s := scene.Scene(m)
 	about := cluster.About(s, scene.Nodes)
@@ -60,7 +58,7 @@ func fleet(scene *cluster.View, m *v1beta1.Module) Fleet {
 	return f
 }
 
-// judge gives the answer. What the nodes do not show, the conditions do: the device plugin, and that no node is chosen.
+// judge gives the answer. The conditions show what nodes do not: plugins, and an empty selection.
 func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
 	total := len(f.Fine)
 	for _, c := range f.Causes {
@@ -70,17 +68,18 @@ func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
 	if open {
 		worst := f.Causes[0]
 		f.State, f.Reason, f.Next = worst.State, worst.Reason, worst.Next
-		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, words.Count(len(worst.Nodes), "node"))
+		where := words.Count(len(worst.Nodes), "node")
+		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, where)
 		if about.Deleting {
-			f.Answer = fmt.Sprintf("Module %s is being deleted and is still to be taken from %s: %s on %s.", f.Module, words.Count(total, "node"), worst.Reason, words.Count(len(worst.Nodes), "node"))
+			f.Answer = fmt.Sprintf("Module %s is being deleted and must still leave %s: %s on %s.", f.Module, words.Count(total, "node"), worst.Reason, where)
 		}
 		return
 	}
-	f.Answer = live + ", all that are meant."
+	f.Answer = live + "."
 	computed := status.Compute(about).Conditions
 	for _, kind := range []string{v1beta1.ConditionLoaded, v1beta1.ConditionDevicesReady} {
 		c := meta.FindStatusCondition(computed, kind)
-		// What only the operator knows is in the status that it wrote.
+		// The operator's status has what only the operator knows.
 		if written := meta.FindStatusCondition(m.Status.Conditions, kind); written != nil && c != nil && c.Status != metav1.ConditionTrue {
 			c = written
 		}
@@ -97,7 +96,6 @@ func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
 	}
 }
 
-// kernels names the kernels of some nodes.
 func kernels(about *status.Module, nodes []string) string {
 	var found []string
 	for i := range about.Nodes {
@@ -109,7 +107,7 @@ func kernels(about *status.Module, nodes []string) string {
 	return words.List(slices.Compact(found), mostNamed)
 }
 
-// outside are the nodes that the selector chooses and that the Module nevertheless leaves alone.
+// outside are selected nodes that the Module leaves alone.
 func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cause {
 	c := Cause{State: No}
 	for i := range nodes {
@@ -119,7 +117,7 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 		}
 		if taint := placement.Untolerated(placement.Tolerations(m), n); taint != nil {
 			if c.Message == "" {
-				c.Message = "left alone: the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there too"
+				c.Message = "skipped: the Module does not tolerate the taint " + taint.ToString() + "; add it to spec.tolerations to load there, too"
 			}
 			c.Nodes = append(c.Nodes, n.Name)
 		}
@@ -130,14 +128,14 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 	return []Cause{c}
 }
 
-// blind is what the Module's own status tells somebody who may see nothing else.
+// blind is what the Module's own status tells a user who may see nothing else.
 func blind(m *v1beta1.Module, missing []cluster.Missing) Fleet {
 	f := Fleet{Module: m.Namespace + "/" + m.Name, State: Waiting, Missing: missing}
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	n := m.Status.ModuleLoader
 	switch {
 	case c == nil || m.Status.ObservedGeneration != m.Generation:
-		f.Answer = fmt.Sprintf("Module %s has not been looked at by the operator yet: is drover-operator running?", f.Module)
+		f.Answer = fmt.Sprintf("The operator has not processed Module %s yet: is drover-operator running?", f.Module)
 		return f
 	case c.Status == metav1.ConditionTrue:
 		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"))

@@ -12,10 +12,9 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// mostNamed is how many nodes are named.
+// mostNamed is how many nodes a line names.
 const mostNamed = 5
 
-// render is what a person reads of one node.
 func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
 	var b strings.Builder
 	b.WriteString(p.Strong(t.Answer) + "\n")
@@ -35,7 +34,6 @@ func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
 	return b.String() + cluster.Tell(missing)
 }
 
-// render is what a person reads of all nodes.
 func (f *Fleet) render(p paint.Painter, m *v1beta1.Module) string {
 	var b strings.Builder
 	b.WriteString(p.Strong(f.Answer) + "\n")
@@ -99,7 +97,6 @@ func mark(p paint.Painter, s State) string {
 	return string(s)
 }
 
-// indent puts the lines after the first under it.
 func indent(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+strings.Repeat(" ", by))
 }

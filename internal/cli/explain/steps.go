@@ -60,16 +60,16 @@ func (s *subject) allowed() Step {
 		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel, Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
 			v1beta1.VersionModulePrefix, m.Namespace, m.Name, m.Spec.ModuleLoader.Container.Version)}
 	case wishes.SkipChecks:
-		return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused; the agent's checks are skipped (" + v1beta1.SkipChecksAnnotation + ")"}
+		return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused; the agent skips its checks (" + v1beta1.SkipChecksAnnotation + ")"}
 	}
-	return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused, nothing held against this build"}
+	return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused, and the build is not quarantined"}
 }
 
 func (s *subject) nodeReady() Step {
 	if s.known.Ready {
 		return Step{Name: reasons.StepNode, State: OK, Text: "yes"}
 	}
-	return Step{Name: reasons.StepNode, State: Waiting, Text: "no: images are delivered to Ready nodes only"}
+	return Step{Name: reasons.StepNode, State: Waiting, Text: "no: Drover delivers images to Ready nodes only"}
 }
 
 func (s *subject) ordered() Step {
@@ -79,13 +79,13 @@ func (s *subject) ordered() Step {
 	case order == nil && leaving:
 		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not ordered the unload yet"}
 	case order == nil:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not given the order yet: it does so together with the delivery"}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not given the order yet; it does so with the delivery"}
 	case order.State == v1beta1.NodeModuleAbsent:
 		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
 	case leaving:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order to load stands still: a node that is not meant any more keeps the module for spec.rollout.deselectGracePeriod"}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order to load stands: a deselected node keeps the module for spec.rollout.deselectGracePeriod"}
 	case s.wants.State != nil && order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order is an older one: " + order.Config.ContainerImage}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "an older order stands: " + order.Config.ContainerImage}
 	case s.entry.Attempt == nil && s.entry.Live == nil:
 		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"})
 	}
@@ -103,15 +103,15 @@ func (s *subject) delivered() Step {
 	}
 	switch c, p := s.carrier, s.scene.Deliveries(s.node.Name); {
 	case p != nil:
-		// Also where something else is the worst that the node has.
+		// Even if the node has a worse problem.
 		return Step{Name: reasons.StepDelivered, State: Failed, Reason: p.Reason, Text: p.Message}
 	case s.known.Live && s.entry.Live.Observed != nil && s.entry.Live.Observed.BuiltIn:
 		return Step{Name: reasons.StepDelivered, State: OK, Text: "not needed: the module is built into the kernel"}
 	case c == nil && !s.podsSeen:
-		return Step{Name: reasons.StepDelivered, State: Unknown, Text: "not held yet; you may not see the pods that deliver it"}
+		return Step{Name: reasons.StepDelivered, State: Unknown, Text: "the node does not hold it; you may not see the pods that deliver it"}
 	case c == nil:
 		// It waits for a slot, or for a pause to end.
-		return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and after a failure for a while"}
+		return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and for a while after a failure"}
 	default:
 		return Step{Name: reasons.StepDelivered, State: Waiting, Text: carrying(c, s.now)}
 	}
@@ -120,7 +120,7 @@ func (s *subject) delivered() Step {
 func carrying(c *corev1.Pod, now time.Time) string {
 	since, runs := delivery.RunningSince(c)
 	if runs {
-		return fmt.Sprintf("carrier pod %s has had the content ready for %s; the node's agent has not taken it", c.Name, lasting(since, now))
+		return fmt.Sprintf("carrier pod %s has offered the content for %s; the node's agent has not taken it", c.Name, lasting(since, now))
 	}
 	phase := c.Status.Phase
 	if phase == "" {
@@ -132,20 +132,20 @@ func carrying(c *corev1.Pod, now time.Time) string {
 
 func (s *subject) checks() Step {
 	if s.known.Live || s.entry.Attempt != nil && reasons.Step(s.entry.Attempt.Reason) == "" && s.entry.Attempt.State == v1beta1.AttemptFailed {
-		return Step{Name: reasons.StepChecks, State: OK, Text: "the agent had no objection"}
+		return Step{Name: reasons.StepChecks, State: OK, Text: "the agent's checks passed"}
 	}
 	return Step{Name: reasons.StepChecks, State: Waiting}
 }
 
-// trusted is about signatures and about kernels that take no module at all.
+// trusted is about signatures, and kernels that accept no modules.
 func (s *subject) trusted() Step {
 	switch live := s.entry.Live; {
 	case !s.known.Live:
 		return Step{Name: reasons.StepTrusted, State: Waiting}
 	case live.Observed != nil && strings.Contains(live.Observed.Taint, "E"):
-		return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel took it without a signature that it trusts"}
+		return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel accepted it without a trusted signature"}
 	}
-	return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel took it"}
+	return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel accepted it"}
 }
 
 func (s *subject) loaded() Step {
@@ -164,7 +164,6 @@ func (s *subject) loaded() Step {
 	return Step{Name: reasons.StepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage + ": " + alive(live, s.now)}
 }
 
-// alive is what the kernel says of a live module.
 func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
 	parts := []string{}
 	if o := live.Observed; o != nil {
@@ -177,7 +176,7 @@ func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
 			parts = append(parts, "srcversion "+o.SrcVersion)
 		}
 		if o.Adopted {
-			parts = append(parts, "was live before the agent came")
+			parts = append(parts, "live before the agent came")
 		}
 		if o.Taint != "" {
 			parts = append(parts, "taints the kernel ("+o.Taint+")")
@@ -204,23 +203,21 @@ func (s *subject) plugin() Step {
 	case s.known.PluginReady || plugin || dra:
 		return Step{Name: reasons.StepPlugin, State: OK, Text: "its pod is ready on the node"}
 	case !s.podsSeen:
-		return Step{Name: reasons.StepPlugin, State: Unknown, Text: "the node does not have the label that says so, and you may not see the pods"}
+		return Step{Name: reasons.StepPlugin, State: Unknown, Text: "the node lacks the plugin's ready label, and you may not see the pods"}
 	}
 	return Step{Name: reasons.StepPlugin, State: Waiting, Reason: v1beta1.ReasonDevicesPending,
-		Text: fmt.Sprintf("no pod of it is ready on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)}
+		Text: fmt.Sprintf("it has no ready pod on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)}
 }
 
-// repairs adds how often the kernel module went away in this boot.
 func (s *subject) repairs(steps []Step) []Step {
 	live := s.entry.Live
 	if !s.known.Live || live.Observed == nil || live.Observed.Repairs == 0 || live.Observed.LastRepair == nil {
 		return steps
 	}
-	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it went out of the kernel and was loaded again: %s in this boot, the last %s ago",
+	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in this boot, the last %s ago",
 		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.now))})
 }
 
-// retry adds when a failure is tried again.
 func (s *subject) retry(steps []Step) []Step {
 	a := s.entry.Attempt
 	if a == nil || a.State != v1beta1.AttemptFailed && a.NextRetry == nil {
@@ -235,11 +232,11 @@ func (s *subject) retry(steps []Step) []Step {
 	}
 	switch {
 	case a.NextRetry == nil:
-		text += "; the next one after a change, with the node's next boot, or with "
+		text += "; the next one after a change, at the node's next boot, or with "
 	case a.NextRetry.After(s.now):
 		text += "; the next one in " + duration.HumanDuration(a.NextRetry.Sub(s.now)) + ", or at once with "
 	default:
-		text = "at least " + text + "; it is tried again at least every 5 minutes, or at once with "
+		text = "at least " + text + "; the next one within 5 minutes, or at once with "
 	}
 	return append(steps, Step{Name: stepRetry, State: Waiting, Text: text + "`" + command("retry", s.scene.Module, s.node.Name) + "`"})
 }
@@ -252,7 +249,6 @@ func labels(set map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// short is enough of an identity to tell it from others.
 func short(id string) string {
 	const enough = 12
 	if len(id) > enough {

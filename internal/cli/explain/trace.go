@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,15 +29,15 @@ const (
 	OK      State = "ok"
 	Waiting State = "waiting"
 	Failed  State = "failed"
-	// Open: a step before it is not done.
+	// Open: an earlier step is not done.
 	Open State = "open"
 	// Unknown: the user may not see it.
 	Unknown State = "unknown"
-	// No: the Module does not belong there, which is nobody's failure.
+	// No: the Module does not belong there.
 	No State = "no"
 )
 
-// Step is one question on the way from the Module to the node's kernel, with its answer.
+// Step is one step from the Module to the node's kernel.
 type Step struct {
 	Name   string `json:"step"`
 	State  State  `json:"state"`
@@ -44,14 +45,14 @@ type Step struct {
 	Text   string `json:"text,omitempty"`
 }
 
-// Trace is how the Module stands on one node.
+// Trace is the state of the Module on one node.
 type Trace struct {
 	Module string `json:"module"`
 	Node   string `json:"node"`
-	// Answer in one sentence, with what to do next, if anything.
+	// Answer in one sentence.
 	Answer string `json:"answer"`
 	Next   string `json:"nextStep,omitempty"`
-	// State of the whole, and the reason of the closed set when it is not ok.
+	// State of the whole, and its reason if it is not ok.
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	Steps  []Step `json:"steps"`
@@ -63,24 +64,20 @@ const (
 	stepRetry   = "next try"
 )
 
-// subject is what a trace is made of.
 type subject struct {
-	scene   *facts.Scene
-	about   *status.Module
-	node    *corev1.Node
-	known   status.Node
-	entry   status.Entry
-	wants   desired.Answer
-	carrier *corev1.Pod
-	// podsSeen is false when a carrier may be there that the user may not see.
-	podsSeen bool
-	// agents are the pods of the node's agent, if somebody looked.
-	agents     []corev1.Pod
+	scene      *facts.Scene
+	about      *status.Module
+	node       *corev1.Node
+	known      status.Node
+	entry      status.Entry
+	wants      desired.Answer
+	carrier    *corev1.Pod
+	podsSeen   bool         // false when the user may not see carriers
+	agents     []corev1.Pod // the pods of the node's agent, if somebody asked
 	agentsSeen bool
 	now        time.Time
 }
 
-// trace answers every question for one node.
 func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Time) Trace {
 	scene, about := view.Scene(m), facts.Of(m)
 	s := &subject{
@@ -123,7 +120,7 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 	return t
 }
 
-// overruled replaces mere patience by what keeps the operator from changing anything, which only the Module's status tells.
+// overruled replaces mere patience by what keeps the operator from writing, as the status says.
 func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	if c == nil || !reasons.OnItsWay(p.Reason) || c.Reason != v1beta1.ReasonPeerActive && c.Reason != v1beta1.ReasonCRDIncompatible {
@@ -132,7 +129,6 @@ func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
 	return reasons.Problem{Reason: c.Reason, Message: c.Message}
 }
 
-// coming are the steps of a node that shall have the kernel module.
 func (s *subject) coming() []Step {
 	steps := []Step{s.selected(), s.tolerated(), s.mapping(), s.image(), s.allowed(), s.nodeReady(), s.ordered(), s.delivered(), s.checks()}
 	if a := s.entry.Attempt; a != nil && reasons.Step(a.Reason) == reasons.StepHolders {
@@ -145,21 +141,17 @@ func (s *subject) coming() []Step {
 	return s.retry(s.repairs(steps))
 }
 
-// leaving are the steps of a node that shall lose it.
 func (s *subject) leaving() []Step {
-	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), {Name: reasons.StepHolders, State: Waiting, Text: "nobody is known to hold it"}, s.loaded()}
+	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), {Name: reasons.StepHolders, State: Waiting, Text: "no user of the module is known"}, s.loaded()}
 	return s.retry(steps)
 }
 
-// mark makes sure that the trace says what the Module's condition says, at the step that it is about.
+// mark puts the reason of the Module's condition into the trace, at the step that it is about.
 func (t *Trace) mark(p reasons.Problem) {
 	if reasons.OnItsWay(p.Reason) && p.Message == "" {
 		return
 	}
-	name := reasons.Step(p.Reason)
-	if name == "" {
-		name = reasons.StepLoaded
-	}
+	name := cmp.Or(reasons.Step(p.Reason), reasons.StepLoaded)
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		if s.Name != name {
@@ -174,7 +166,6 @@ func (t *Trace) mark(p reasons.Problem) {
 	t.Steps = append(t.Steps, Step{Name: name, State: stateOf(p.Reason), Reason: p.Reason, Text: p.Message})
 }
 
-// stateOf says whether a reason asks for patience or for somebody.
 func stateOf(reason string) State {
 	if reasons.Patience(reason) {
 		return Waiting
@@ -182,7 +173,7 @@ func stateOf(reason string) State {
 	return Failed
 }
 
-// close leaves what waits behind the first step that is not done as merely open.
+// close turns what waits behind an unfinished step into open steps.
 func (t *Trace) close() {
 	before := true
 	for i := range t.Steps {
@@ -198,13 +189,10 @@ func (t *Trace) close() {
 }
 
 func (t *Trace) worst() State {
-	worst := Waiting
-	for _, s := range t.Steps {
-		if s.State == Failed {
-			worst = Failed
-		}
+	if slices.ContainsFunc(t.Steps, func(s Step) bool { return s.State == Failed }) {
+		return Failed
 	}
-	return worst
+	return Waiting
 }
 
 // Next is the next step of a reason, with the names filled in; node may be empty.
@@ -220,7 +208,6 @@ func command(verb string, m *v1beta1.Module, node string) string {
 	return text + " -n " + m.Namespace
 }
 
-// fine is the answer where nothing stands between the Module and the kernel.
 func (s *subject) fine(t *Trace) {
 	t.State, t.Answer = OK, fmt.Sprintf("Module %s is live on node %s.", t.Module, t.Node)
 	if s.about.Deleting || !s.about.Loads {
@@ -229,7 +216,7 @@ func (s *subject) fine(t *Trace) {
 	for _, step := range t.Steps {
 		if step.Name == reasons.StepPlugin && step.State == Waiting {
 			t.State, t.Reason, t.Next = Waiting, step.Reason, Next(step.Reason, s.scene.Module, t.Node)
-			t.Answer = fmt.Sprintf("Module %s is live on node %s, but its device plugin is not ready there: %s.", t.Module, t.Node, step.Reason)
+			t.Answer = fmt.Sprintf("Module %s is live on node %s, but its plugin is not ready there: %s.", t.Module, t.Node, step.Reason)
 		}
 	}
 }
@@ -239,12 +226,11 @@ func (s *subject) answer(module string, p reasons.Problem) string {
 	case s.about.Deleting || !s.about.Loads || !s.known.Wanted:
 		return fmt.Sprintf("Module %s is still to be taken from node %s: %s.", module, s.node.Name, p.Reason)
 	case s.known.Live:
-		return fmt.Sprintf("Module %s is live on node %s, but not as it asks for it now: %s.", module, s.node.Name, p.Reason)
+		return fmt.Sprintf("Module %s is live on node %s, but not as the Module now asks: %s.", module, s.node.Name, p.Reason)
 	}
 	return fmt.Sprintf("Module %s is not live on node %s: %s.", module, s.node.Name, p.Reason)
 }
 
-// selected and those that follow each answer one question.
 func (s *subject) selected() Step {
 	m, node := s.scene.Module, s.node
 	for key, value := range m.Spec.Selector {
@@ -269,9 +255,9 @@ func (s *subject) tolerated() Step {
 	case taint == nil && len(s.node.Spec.Taints) == 0:
 		return Step{Name: reasons.StepTolerated, State: OK, Text: "the node has no taint"}
 	case taint == nil:
-		return Step{Name: reasons.StepTolerated, State: OK, Text: "no taint of the node keeps it out"}
+		return Step{Name: reasons.StepTolerated, State: OK, Text: "the Module tolerates the node's taints"}
 	case s.entry.Pending():
-		return Step{Name: reasons.StepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later: taints never unload"}
+		return Step{Name: reasons.StepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later, and taints never unload"}
 	}
-	return Step{Name: reasons.StepTolerated, State: No, Text: "the taint " + taint.ToString() + " is not tolerated: add it to spec.tolerations to load there"}
+	return Step{Name: reasons.StepTolerated, State: No, Text: "the Module does not tolerate the taint " + taint.ToString() + "; add it to spec.tolerations to load there"}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package headersimage is `drover headers-image`: an image of a kernel's headers, from a distribution's packages.
+// Package headersimage is `drover headers-image`: an image of a kernel's headers.
 package headersimage
 
 import (
@@ -37,16 +37,15 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	cmd := &cobra.Command{
 		Use:   "headers-image PACKAGE... (--to REFERENCE | --layout FOLDER)",
 		Short: "Make an image of a kernel's headers from a distribution's packages",
-		Long: "Makes the image that a Module's build.native.headersImage names, from the packages of one kernel's headers, .deb or .rpm, as the distribution\n" +
-			"has them for download. Nothing is installed. The image is pushed with the credentials of docker or podman, or written to an OCI layout.\n" +
-			"Equal packages give an equal image.",
+		Long: "Makes the image that a Module's build.native.headersImage names, from a distribution's .deb or .rpm packages of one kernel's headers.\n" +
+			"It installs nothing, and pushes with the credentials of docker or podman, or writes an OCI layout. Equal packages give an equal image.",
 		Example: "  apt-get download linux-headers-6.1.0-44-amd64 linux-headers-6.1.0-44-common linux-kbuild-6.1\n" +
 			"  drover headers-image *.deb --to registry.example.com/headers:6.1.0-44-amd64",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.packages = args
 			if (o.to == "") == (o.layout == "") {
-				return errors.New("where to? Give either --to REFERENCE or --layout FOLDER")
+				return errors.New("give either --to REFERENCE or --layout FOLDER")
 			}
 			return o.Run(cmd.Context())
 		},
@@ -56,7 +55,7 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	return cmd
 }
 
-// Run makes the image and puts it where it shall go.
+// Run makes the image and pushes or writes it.
 func (o *Options) Run(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "drover-headers-")
 	if err != nil {

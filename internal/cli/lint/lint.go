@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lint is `drover lint`: whether the modules of an image fit a kernel, without loading them and without a cluster.
+// Package lint is `drover lint`: whether the modules of an image fit a kernel, without loading
+// them.
 package lint
 
 import (
@@ -38,14 +39,14 @@ type Options struct {
 	wish     fit.Wish
 }
 
-// Report is what was found in an image.
+// Report is what was found about an image.
 type Report struct {
-	// Module and Mapping (spec.moduleLoader.container.kernelMappings) that name the image, where a file of Modules is looked at.
+	// Module and Mapping that name the image, if a file of Modules is checked.
 	Module  string `json:"module,omitempty"`
 	Mapping *int   `json:"mapping,omitempty"`
 	Image   string `json:"image,omitempty"`
 	Kernel  string `json:"kernel"`
-	// Nodes of the cluster that have the kernel, where nobody named one.
+	// Nodes of the cluster with the kernel, if no --kernel was given.
 	Nodes []string `json:"nodes,omitempty"`
 	// Findings about the image as a whole.
 	Findings []fit.Finding `json:"findings,omitempty"`
@@ -65,12 +66,12 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "lint {IMAGE --kernel VERSION | -f FILE [--kernel VERSION]}",
 		Short: "Say whether the modules of an image fit a kernel, without loading them",
-		Long: "Looks at the modules of an image for one kernel: vermagic, symbols, dependencies, firmware and signature, by the checks that the agent makes before\n" +
-			"a load. IMAGE is a reference in a registry (with the credentials of docker or podman), an OCI layout folder, an archive as `docker save`\n" +
-			"writes it, or a folder that holds what the image would. No cluster is needed. What cannot be checked without more facts is said.\n\n" +
-			"With -f, the images that the Modules of a file name for a kernel are looked at, by their own modprobe settings; without --kernel, for the\n" +
+		Long: "Checks the modules of an image against one kernel: vermagic, symbols, dependencies, firmware and signature, as the agent does before a\n" +
+			"load. IMAGE is a reference in a registry (with the credentials of docker or podman), an OCI layout folder, an archive of `docker save`,\n" +
+			"or a folder with the image's content. No cluster is needed. The output names the checks that need more facts.\n\n" +
+			"With -f, it checks the images that the Modules of a file name for a kernel, with their own modprobe settings; without --kernel, for the\n" +
 			"kernels of all nodes that they select.\n\n" +
-			"Ends with 0 when nothing speaks against loading, with 1 when something does, and with 2 when the image could not be read.",
+			"Exit codes: 0 no check failed, 1 a check failed, 2 the image could not be read.",
 		Example: "  drover lint registry.example.com/nic:6.1.0-44-amd64 --kernel 6.1.0-44-amd64\n" +
 			"  drover lint ./out --kernel $(uname -r) --symvers /lib/modules/$(uname -r)/build/Module.symvers --kernel-tree /lib/modules/$(uname -r)\n" +
 			"  drover lint -f module.yaml",
@@ -89,21 +90,21 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 
 func (o *Options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&o.file, "filename", "f", "", "File with Modules in place of IMAGE; - is standard input. What is no Module in it is skipped")
+	flags.StringVarP(&o.file, "filename", "f", "", "File with Modules instead of IMAGE; - is standard input. Other objects are skipped")
 	flags.StringVar(&o.kernel, "kernel", "", "Kernel version, as `uname -r` prints it")
-	flags.StringVar(&o.platform, "platform", "", "Only this platform, for example linux/arm64; all of the image otherwise")
+	flags.StringVar(&o.platform, "platform", "", "Check only this platform, for example linux/arm64 (default: all of the image)")
 	flags.StringVar(&o.symvers, "symvers", "", "The kernel's Module.symvers or System.map, to check symbols")
 	flags.StringVar(&o.tree, "kernel-tree", "", "The kernel's own lib/modules/VERSION folder, to check dependencies and vermagic")
-	flags.StringSliceVar(&o.wish.Modules, "module", nil, "Only these modules and what they need; all of the image otherwise")
-	flags.StringSliceVar(&o.wish.Loading, "load-order", nil, "As modprobe.modulesLoadingOrder")
-	flags.StringVar(&o.wish.Dir, "dir-name", "/opt", "As modprobe.dirName")
-	flags.StringVar(&o.wish.Firmware, "firmware-path", "", "As modprobe.firmwarePath")
+	flags.StringSliceVar(&o.wish.Modules, "module", nil, "Check only these modules and what they need (default: all of the image)")
+	flags.StringSliceVar(&o.wish.Loading, "load-order", nil, "Same as modprobe.modulesLoadingOrder")
+	flags.StringVar(&o.wish.Dir, "dir-name", "/opt", "Same as modprobe.dirName")
+	flags.StringVar(&o.wish.Firmware, "firmware-path", "", "Same as modprobe.firmwarePath")
 	for _, name := range ofTheModule {
 		cmd.MarkFlagsMutuallyExclusive("filename", name)
 	}
 }
 
-// ofTheModule are the flags that stand for what a Module says itself.
+// ofTheModule are the flags that a Module's own settings replace.
 var ofTheModule = []string{"module", "load-order", "dir-name", "firmware-path"}
 
 // Complete checks the flags and reads what is known of the kernel.
@@ -112,16 +113,16 @@ func (o *Options) Complete(args []string) error {
 		o.image = args[0]
 	}
 	if (o.image == "") == (o.file == "") {
-		return errors.New("name an IMAGE or, with -f, a file with Modules, and not both")
+		return errors.New("give either an IMAGE or, with -f, a file with Modules")
 	}
 	if o.kernel == "" && o.file != "" {
 		if o.symvers != "" || o.tree != "" || o.platform != "" {
-			return errors.New("--symvers, --kernel-tree and --platform are about one kernel: --kernel is missing")
+			return errors.New("--symvers, --kernel-tree and --platform need one kernel: --kernel is missing")
 		}
 		return o.format.Check()
 	}
 	if o.kernel == "" || strings.ContainsAny(o.kernel, "/\\") || o.kernel == ".." {
-		return errors.New("--kernel is missing, or is no kernel version: for which kernel?")
+		return errors.New("--kernel is missing or not a kernel version: give what `uname -r` prints")
 	}
 	if err := o.format.Check(); err != nil {
 		return err
@@ -164,7 +165,6 @@ func (o *Options) Run(ctx context.Context) error {
 	return nil
 }
 
-// fill looks at the report's image.
 func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {
 	variants, err := open(ctx, r.Image, platform)
 	if err != nil {
@@ -180,7 +180,6 @@ func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {
 	return nil
 }
 
-// look examines the image of one platform.
 func look(v variant, w fit.Wish) (_ []fit.Finding, err error) {
 	w.Machine = v.machine
 	if v.image != nil {

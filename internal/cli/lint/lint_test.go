@@ -84,7 +84,7 @@ func TestImages(t *testing.T) {
 		says  []string
 	}{
 		"an OCI layout": {image: amd64(good, helper), says: []string{
-			"Nothing found speaks against loading on kernel " + kernel + "; 5 checks need more facts", "linux/amd64", "ok         nic", "dependencies  all are there", "--symvers", "nic.fw", "signature     none",
+			"No check failed for kernel " + kernel + "; 5 checks need more facts", "linux/amd64", "ok         nic", "dependencies  all are available", "--symvers", "nic.fw", "signature     none",
 		}},
 		"an archive": {
 			image: func(t *testing.T) string {
@@ -94,7 +94,7 @@ func TestImages(t *testing.T) {
 				}
 				return file
 			},
-			args: "--module nic", says: []string{"Nothing found speaks against"},
+			args: "--module nic", says: []string{"No check failed for kernel"},
 		},
 		"a registry": {
 			image: func(t *testing.T) string {
@@ -112,7 +112,7 @@ func TestImages(t *testing.T) {
 			image: amd64(synth.Module{Name: "nic", ModVersions: true, Vermagic: "5.10.0-1 SMP mod_unload modversions ", Machine: synth.MachineX86_64}),
 			says:  []string{"2 checks need more facts", "it was built for 5.10.0-1, which the kernel allows only if all symbol CRCs are equal (--symvers)"},
 		},
-		"a damaged signature": {image: amd64(damaged), then: 1, says: []string{"SignatureRejected", "cannot be read", "Next step: sign it"}},
+		"a damaged signature": {image: amd64(damaged), then: 1, says: []string{"SignatureRejected", "cannot be read", "Next step: sign the module"}},
 		"built for another kernel": {image: amd64(other), then: 1, says: []string{
 			"Module nic of the image does not fit kernel " + kernel + ": VermagicMismatch.\nNext step: build it against this kernel's headers", "5.10.0-1", "FAILED     nic",
 		}},
@@ -122,7 +122,7 @@ func TestImages(t *testing.T) {
 		},
 		"one platform only": {
 			image: layout(map[string]v1.Image{"amd64": image(t, "amd64", foreign), "arm64": image(t, "arm64", foreign)}),
-			args:  "--platform linux/arm64", says: []string{"Nothing found speaks against"},
+			args:  "--platform linux/arm64", says: []string{"No check failed for kernel"},
 		},
 		"a platform that is not there":   {image: amd64(good), args: "--platform linux/s390x", then: 2, says: []string{"not for linux/s390x, only for linux/amd64"}},
 		"without a symbol":               {image: amd64(good, helper), args: "--symvers " + symvers, then: 1, says: []string{"UnknownSymbol", "printk"}},
@@ -172,8 +172,8 @@ func TestSignaturesAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, code := clitest.Run(t, &rest.Config{}, "default", lint.NewCommand, folder, "--kernel", kernel)
-	want := regexp.MustCompile(`signature +by the key with serial number \w+ issued by "Drivers" \(sha512\): whether a node trusts it, only the node knows; ` +
-		`before that, which kernels do not look at: by the key with serial number \w+ issued by "Distribution" \(sha256\)`)
+	want := regexp.MustCompile(`signature +by the key with serial number \w+ issued by "Drivers" \(sha512\): only the node knows whether it trusts the signature; ` +
+		`kernels do not look at the one before, by the key with serial number \w+ issued by "Distribution" \(sha256\)`)
 	if code != 0 || !want.MatchString(out) {
 		t.Errorf("exit code %d, and it does not say %s:\n%s", code, want, out)
 	}

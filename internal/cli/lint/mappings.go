@@ -26,27 +26,26 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// mostNamed is how many nodes are named.
+// mostNamed is how many nodes a line names.
 const mostNamed = 5
 
-// Checks that are about an image as a whole.
+// Checks of an image as a whole.
 const (
 	checkMapping = "mapping"
 	checkImage   = "image"
 )
 
-// Reports are what was found in the images that Modules name.
+// Reports are what was found about the images that Modules name.
 type Reports struct {
 	Reports []Report `json:"reports"`
 }
 
-// target is a kernel that a Module shall fit, and the nodes that have it.
+// target is a kernel that a Module must fit, and the nodes that run it.
 type target struct {
 	kernel, platform string
 	nodes            []string
 }
 
-// runFile looks at the images of a file's Modules.
 func (o *Options) runFile(ctx context.Context) error {
 	modules, err := modulefile.Read(o.file, o.In)
 	if err != nil {
@@ -80,20 +79,17 @@ func (o *Options) runFile(ctx context.Context) error {
 	return nil
 }
 
-// nodes reads the cluster's.
-func (o *Options) nodes(ctx context.Context) ([]corev1.Node, error) {
+func (o *Options) nodes(ctx context.Context) (nodes []corev1.Node, err error) {
 	client, err := cluster.Connect(o.Flags)
-	if err != nil {
-		return nil, fmt.Errorf("without --kernel, the kernels of the cluster's nodes are looked at: %w", err)
+	if err == nil {
+		nodes, err = client.Nodes(ctx)
 	}
-	nodes, err := client.Nodes(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("without --kernel, the kernels of the cluster's nodes are looked at: %w", err)
+		return nil, fmt.Errorf("without --kernel, drover lint checks the kernels of the cluster's nodes: %w", err)
 	}
 	return nodes, nil
 }
 
-// module looks at the images of one Module.
 func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.Node) ([]Report, error) {
 	if m.Spec.ModuleLoader == nil {
 		return nil, nil // it loads nothing
@@ -129,7 +125,6 @@ func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 	return reports, nil
 }
 
-// targetsOf are the kernels and platforms of the nodes that a Module selects.
 func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 	var all []target
 	for i := range nodes {
@@ -156,7 +151,7 @@ func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 	return all
 }
 
-// wishOf is what an image is examined for under a Module's own settings, on one kernel.
+// wishOf examines an image on one kernel, under a Module's own settings.
 func (o *Options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
 	w := fit.WishOf(c)
 	w.Kernel = version
@@ -164,7 +159,7 @@ func (o *Options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
 	return w
 }
 
-// about is what an image that could not be looked at means for the Module; not known: it may as well be this computer's fault.
+// about is what an unreadable image means for the Module; not known: this computer may be at fault.
 func about(m *v1beta1.Module, want *desired.State, err error) (finding fit.Finding, known bool) {
 	var answer *transport.Error
 	var other *otherPlatformError
@@ -176,15 +171,14 @@ func about(m *v1beta1.Module, want *desired.State, err error) (finding fit.Findi
 	case !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound:
 		return fit.Finding{}, false
 	case made:
-		return fit.Finding{Check: checkImage, State: fit.Unchecked, Text: "the registry does not have it yet: it is built or signed in the cluster"}, true
+		return fit.Finding{Check: checkImage, State: fit.Unchecked, Text: "the registry does not have it yet: the cluster builds or signs it"}, true
 	}
 	return fit.Finding{Check: checkImage, State: fit.Failed, Reason: v1beta1.ReasonImageNotFound, Text: "the registry does not have it"}, true
 }
 
-// render is what a person reads.
 func (r *Reports) render(p paint.Painter) string {
 	if len(r.Reports) == 0 {
-		return "There is nothing to look at: the Modules load nothing, or select no node of the cluster.\n"
+		return "Nothing to check: the Modules load nothing, or select no node of the cluster.\n"
 	}
 	var all []string
 	for i := range r.Reports {

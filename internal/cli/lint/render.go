@@ -4,44 +4,32 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/fit"
 )
 
-// worst is the first finding that speaks against loading, or nil.
-func (r *Report) worst() *fit.Finding {
-	for i := range r.Findings {
-		if f := &r.Findings[i]; f.State == fit.Failed {
-			return f
-		}
+// all are the findings about the image as a whole, then by platform.
+func (r *Report) all() []fit.Finding {
+	all := slices.Clone(r.Findings)
+	for _, platform := range r.Platforms {
+		all = append(all, platform.Findings...)
 	}
-	for i := range r.Platforms {
-		for j := range r.Platforms[i].Findings {
-			if f := &r.Platforms[i].Findings[j]; f.State == fit.Failed {
-				return f
-			}
-		}
+	return all
+}
+
+func (r *Report) worst() *fit.Finding {
+	all := r.all()
+	if i := slices.IndexFunc(all, func(f fit.Finding) bool { return f.State == fit.Failed }); i >= 0 {
+		return &all[i]
 	}
 	return nil
 }
 
-// unchecked counts what could not be looked at.
 func (r *Report) unchecked() string {
-	n := 0
-	for _, f := range r.Findings {
-		if f.State == fit.Unchecked {
-			n++
-		}
-	}
-	for _, platform := range r.Platforms {
-		for _, f := range platform.Findings {
-			if f.State == fit.Unchecked {
-				n++
-			}
-		}
-	}
+	n := len(slices.DeleteFunc(r.all(), func(f fit.Finding) bool { return f.State != fit.Unchecked }))
 	if n == 0 {
 		return ""
 	}
@@ -63,7 +51,7 @@ func (r *Report) render(p paint.Painter) string {
 			b.WriteString("Next step: " + step + "\n")
 		}
 	} else {
-		b.WriteString(p.Strong("Nothing found speaks against loading on kernel "+r.Kernel+r.unchecked()+".") + "\n")
+		b.WriteString(p.Strong("No check failed for kernel "+r.Kernel+r.unchecked()+".") + "\n")
 	}
 	if len(r.Findings) > 0 {
 		b.WriteString("\n")

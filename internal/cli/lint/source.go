@@ -21,13 +21,12 @@ import (
 // variant is the image for one platform, or a folder that stands for an image's root.
 type variant struct {
 	platform string
-	// machine is the architecture in Go's words; empty when unknown.
-	machine string
-	image   v1.Image
-	folder  string
+	machine  string // the architecture in Go's words; empty when unknown
+	image    v1.Image
+	folder   string
 }
 
-// open finds what IMAGE means: a folder (an OCI layout, or an image's root), an archive as `docker save` writes it, or a reference.
+// open reads a folder (an OCI layout or an image's root), a `docker save` archive, or a reference.
 func open(ctx context.Context, image, platform string) ([]variant, error) {
 	info, err := os.Stat(image)
 	switch {
@@ -52,7 +51,7 @@ func open(ctx context.Context, image, platform string) ([]variant, error) {
 	return fromRegistry(ctx, image, platform)
 }
 
-// fromRegistry uses the credentials of the user's docker or podman.
+// fromRegistry uses the credentials of docker or podman.
 func fromRegistry(ctx context.Context, image, platform string) ([]variant, error) {
 	reference, err := name.ParseReference(image)
 	if err != nil {
@@ -84,7 +83,7 @@ func fromImage(image v1.Image, platform string) ([]variant, error) {
 	return only([]variant{{platform: config.OS + "/" + config.Architecture, machine: config.Architecture, image: image}}, platform)
 }
 
-// fromIndex takes the images of all platforms, of indexes within too.
+// fromIndex takes the images of all platforms, also of nested indexes.
 func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
 	manifest, err := index.IndexManifest()
 	if err != nil {
@@ -118,7 +117,6 @@ func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
 	return only(all, platform)
 }
 
-// otherPlatformError says that an image is not for a platform.
 type otherPlatformError struct {
 	platform string
 	has      []string

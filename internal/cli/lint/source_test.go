@@ -47,14 +47,14 @@ func TestSources(t *testing.T) {
 				inner := images.MultiArch(map[string]v1.Image{"amd64": nic(t, "amd64", synth.MachineX86_64), "arm64": nic(t, "arm64", synth.MachineAArch64)})
 				return saved(t, add(empty.Index, inner, nil))
 			},
-			says: []string{"linux/amd64", "linux/arm64", "Nothing found speaks against"},
+			says: []string{"linux/amd64", "linux/arm64", "No check failed for kernel"},
 		},
 		"a layout with an attestation beside the image": {
 			given: func(t *testing.T) string {
 				index := add(empty.Index, nic(t, "amd64", synth.MachineX86_64), &v1.Platform{OS: "linux", Architecture: "amd64"})
 				return saved(t, add(index, empty.Image, &v1.Platform{OS: "unknown", Architecture: "unknown"}))
 			},
-			says: []string{"linux/amd64", "Nothing found speaks against"}, not: "unknown/unknown",
+			says: []string{"linux/amd64", "No check failed for kernel"}, not: "unknown/unknown",
 		},
 		"a layout without an image for Linux": {
 			given: func(t *testing.T) string {
@@ -122,7 +122,7 @@ func TestSources(t *testing.T) {
 				}
 				return folder
 			},
-			says: []string{"Nothing found speaks against", "folder "},
+			says: []string{"No check failed for kernel", "folder "},
 		},
 	}
 	for name, tc := range cases {

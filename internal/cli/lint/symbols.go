@@ -12,8 +12,8 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// parseSymbols reads what a kernel exports: a Module.symvers (CRC, symbol, where, how) or a System.map (address, kind, symbol), which
-// knows no CRCs.
+// parseSymbols reads what a kernel exports: a Module.symvers (CRC, symbol, where, how) or a
+// System.map (address, kind, symbol), which has no CRCs.
 func parseSymbols(in io.Reader) (map[string]kmod.Symbol, error) {
 	found := map[string]kmod.Symbol{}
 	lines := bufio.NewScanner(in)

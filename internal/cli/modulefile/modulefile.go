@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package modulefile reads the Modules of a file that is meant to be applied.
+// Package modulefile reads the Modules of a file to be applied.
 package modulefile
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// Read takes all Modules of a file; - is standard input. Unknown fields are an error, as they are for the API server under kubectl.
+// Read takes all Modules of a file; - is standard input. Unknown fields are errors.
 func Read(name string, in io.Reader) ([]*v1beta1.Module, error) {
 	if name != "-" {
 		file, err := os.Open(name)

@@ -17,10 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// projectFile says what `drover new` has written into a folder.
 const projectFile = "PROJECT"
 
-// project is what is read of it.
 type project struct {
 	ProjectName string `json:"projectName"`
 	Repo        string `json:"repo"`
@@ -31,16 +29,15 @@ type project struct {
 	} `json:"resources"`
 }
 
-// addition is a text that is put before each place where a file has the anchor.
+// addition is a text to put before each occurrence of an anchor in a file.
 type addition struct{ file, anchor, text string }
 
-// newKindCommand makes `new kind`.
 func newKindCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	o := &Options{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:     "kind KIND",
-		Short:   "Add a kind to a device operator that new operator has written",
-		Long:    "Adds a kind beside those of the operator in the working directory: its type, what it becomes, a test and a sample. Needs no cluster.",
+		Short:   "Add a kind to an operator that `drover new operator` has written",
+		Long:    "Adds a kind to the operator in the working directory: its type, what it becomes, a test and a sample. Needs no cluster.",
 		Example: "  drover new kind Switch\n  make generate manifests test",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -48,12 +45,12 @@ func newKindCommand(streams genericiooptions.IOStreams) *cobra.Command {
 			return o.AddKind()
 		},
 	}
-	cmd.Flags().StringVar(&o.Plural, "plural", "", "The kind's plural in URLs (default: of English grammar)")
+	cmd.Flags().StringVar(&o.Plural, "plural", "", "The kind's plural in URLs (default: the English plural)")
 	cmd.Flags().StringVar(&o.Dir, "dir", ".", "The operator's folder")
 	return cmd
 }
 
-// AddKind writes a kind's files, and its lines into those that are there. Nothing is written unless all is well.
+// AddKind writes a kind's files and its lines in existing ones, or nothing on an error.
 func (o *Options) AddKind() error {
 	if err := o.readProject(); err != nil {
 		return err
@@ -71,7 +68,7 @@ func (o *Options) AddKind() error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(templates)) {
 		if _, err := os.Stat(filepath.Join(o.Dir, path)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s is there already: choose another kind, or remove it", path)
+			return fmt.Errorf("%s exists: choose another kind, or remove the file", path)
 		}
 		content, err := render(templates[path], data)
 		if err != nil {
@@ -90,7 +87,7 @@ func (o *Options) AddKind() error {
 			}
 		}
 		if !strings.Contains(string(content), a.anchor) {
-			errs = append(errs, fmt.Errorf("%s has no line %q, before which %q belongs: put it back", a.file, strings.TrimSpace(a.anchor), strings.TrimSpace(a.text)))
+			errs = append(errs, fmt.Errorf("%s has no line %q, before which %q belongs: restore it", a.file, strings.TrimSpace(a.anchor), strings.TrimSpace(a.text)))
 			continue
 		}
 		files[a.file] = []byte(strings.ReplaceAll(string(content), a.anchor, a.text+a.anchor))
@@ -105,11 +102,10 @@ func (o *Options) AddKind() error {
 	return nil
 }
 
-// readProject takes names from PROJECT.
 func (o *Options) readProject() error {
 	content, err := os.ReadFile(filepath.Join(o.Dir, projectFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the folder %s has no file %s: it is not that of an operator that `drover new operator` has written", o.Dir, projectFile)
+		return fmt.Errorf("the folder %s has no file %s: `drover new operator` has not written it", o.Dir, projectFile)
 	}
 	if err != nil {
 		return fmt.Errorf("read the project: %w", err)
@@ -119,7 +115,7 @@ func (o *Options) readProject() error {
 		return fmt.Errorf("read %s: %w", projectFile, err)
 	}
 	if len(p.Resources) == 0 {
-		return fmt.Errorf("%s has no resources: the group is read from the first one", projectFile)
+		return fmt.Errorf("%s has no resources: the first one must name the group", projectFile)
 	}
 	o.Name, o.Module, o.Group = p.ProjectName, p.Repo, p.Resources[0].Group
 	if o.Plural == "" {
@@ -127,13 +123,13 @@ func (o *Options) readProject() error {
 	}
 	for _, r := range p.Resources {
 		if strings.EqualFold(r.Kind, o.Kind) || r.Plural == o.Plural {
-			return fmt.Errorf("%s has the kind %s (%s) already", projectFile, r.Kind, r.Plural)
+			return fmt.Errorf("%s already has the kind %s (%s)", projectFile, r.Kind, r.Plural)
 		}
 	}
 	return o.validateNames()
 }
 
-// validateNames looks at what people may have changed in PROJECT.
+// validateNames checks what people may have changed in PROJECT.
 func (o *Options) validateNames() error {
 	if err := errors.Join(o.validateName(), o.validateGroup(), o.validateModule()); err != nil {
 		return fmt.Errorf("%s: %w", projectFile, err)
@@ -141,7 +137,6 @@ func (o *Options) validateNames() error {
 	return nil
 }
 
-// additions are a kind's lines in files that are there.
 func additions(n names) []addition {
 	return []addition{
 		{"api/v1alpha1/register.go", "\t// +drover:kinds", fmt.Sprintf("\ts.AddKnownTypes(GroupVersion, &%[1]s{}, &%[1]sList{})\n", n.Kind)},
@@ -160,7 +155,6 @@ func userRule(n names, verbs string) string {
 	return fmt.Sprintf("- apiGroups: [%s]\n  resources: [%s]\n  verbs: [%s]\n", n.Group, n.Plural, verbs)
 }
 
-// write puts files into a folder.
 func write(dir string, files map[string][]byte) error {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		at := filepath.Join(dir, path)

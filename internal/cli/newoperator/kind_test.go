@@ -51,9 +51,9 @@ func TestRefusedKinds(t *testing.T) {
 		then   []string
 	}{
 		"a folder of others":   {"Switch", func(t *testing.T, dir string) { remove(t, dir, "PROJECT") }, []string{"no file PROJECT", "drover new operator"}},
-		"a kind that is there": {"Card", nil, []string{"has the kind Card (cards) already"}},
+		"a kind that is there": {"Card", nil, []string{"already has the kind Card (cards)"}},
 		"a kind in lower case": {"switch", nil, []string{`--kind "switch"`, "upper case"}},
-		"a file that is there": {"Operator", nil, []string{"internal/operator/operator.go is there already"}},
+		"a file that is there": {"Operator", nil, []string{"internal/operator/operator.go exists"}},
 		"a line that is gone": {"Switch", func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "api", "v1alpha1", "register.go")
 			content, err := os.ReadFile(path)
@@ -63,7 +63,7 @@ func TestRefusedKinds(t *testing.T) {
 			if err := os.WriteFile(path, []byte(strings.Replace(string(content), "// +drover:kinds", "", 1)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"api/v1alpha1/register.go", "// +drover:kinds", "put it back", "&Switch{}"}},
+		}, []string{"api/v1alpha1/register.go", "// +drover:kinds", "restore it", "&Switch{}"}},
 	} {
 		t.Run(given, func(t *testing.T) {
 			dir := generated(t, "acme", "acme.example.com", "Card")

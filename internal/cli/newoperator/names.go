@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxName leaves room for what is put behind a name.
+// maxName leaves room for suffixes.
 const maxName = 40
 
 var (
@@ -24,14 +24,13 @@ var (
 	reserved = []string{"k8s.io", "kubernetes.io"}
 )
 
-// validate tells of all names that cannot be used at once.
 func (o *Options) validate() error {
 	return errors.Join(o.validateName(), o.validateGroup(), o.validateKind(), o.validateModule())
 }
 
 func (o *Options) validateName() error {
 	if problems := validation.IsDNS1123Label(o.Name); len(problems) > 0 || len(o.Name) > maxName {
-		return fmt.Errorf("NAME %q: it names a namespace and a program, so it takes at most %d lower case letters, digits and hyphens", o.Name, maxName)
+		return fmt.Errorf("NAME %q is not valid: it names a namespace and a program, and takes at most %d lower case letters, digits and hyphens", o.Name, maxName)
 	}
 	return nil
 }
@@ -39,12 +38,12 @@ func (o *Options) validateName() error {
 func (o *Options) validateGroup() error {
 	switch problems := validation.IsDNS1123Subdomain(o.Group); {
 	case o.Group == "":
-		return errors.New("--group is missing: a domain of yours, such as acme.example.com")
+		return errors.New("--group is missing: give a domain of yours, such as acme.example.com")
 	case len(problems) > 0 || !strings.Contains(o.Group, "."):
-		return fmt.Errorf("--group %q: it must be a domain with a dot, in lower case, such as acme.example.com", o.Group)
+		return fmt.Errorf("--group %q is not a domain with a dot, in lower case, such as acme.example.com", o.Group)
 	}
 	if slices.ContainsFunc(reserved, func(r string) bool { return o.Group == r || strings.HasSuffix(o.Group, "."+r) }) {
-		return fmt.Errorf("--group %q: Kubernetes keeps groups below %s for itself; take a domain of yours", o.Group, strings.Join(reserved, " and "))
+		return fmt.Errorf("--group %q is not yours: Kubernetes keeps groups below %s for itself", o.Group, strings.Join(reserved, " and "))
 	}
 	return nil
 }
@@ -52,20 +51,20 @@ func (o *Options) validateGroup() error {
 func (o *Options) validateKind() error {
 	switch problems := validation.IsDNS1035Label(o.Plural); {
 	case o.Kind == "":
-		return errors.New("--kind is missing: what users shall call the custom resource, such as Card")
+		return errors.New("--kind is missing: name the custom resource's kind, such as Card")
 	case !kindForm.MatchString(o.Kind):
-		return fmt.Errorf("--kind %q: it must begin with an upper case letter and hold letters and digits only, at most 40, such as Card", o.Kind)
+		return fmt.Errorf("--kind %q is not an upper case letter followed by at most 39 letters and digits, such as Card", o.Kind)
 	case slices.ContainsFunc([]string{"List", "Spec", "Status"}, func(end string) bool { return strings.HasSuffix(o.Kind, end) }):
-		return fmt.Errorf("--kind %q: the ends List, Spec and Status are for the types that belong to a kind", o.Kind)
+		return fmt.Errorf("--kind %q ends in List, Spec or Status, which are for the types that belong to a kind", o.Kind)
 	case len(problems) > 0:
-		return fmt.Errorf("--plural %q: %s", o.Plural, strings.Join(problems, "; "))
+		return fmt.Errorf("--plural %q is not valid: %s", o.Plural, strings.Join(problems, "; "))
 	}
 	return nil
 }
 
 func (o *Options) validateModule() error {
 	if !moduleForm.MatchString(o.Module) {
-		return fmt.Errorf("--module %q: it is no path of a Go module, such as example.com/acme-card-operator", o.Module)
+		return fmt.Errorf("--module %q is not the path of a Go module, such as example.com/acme-card-operator", o.Module)
 	}
 	return nil
 }

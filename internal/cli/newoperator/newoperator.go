@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package newoperator is `drover new operator`: a small device operator that builds and passes its tests, to start one's own from.
+// Package newoperator is `drover new operator`: a small device operator to start one's own from.
 package newoperator
 
 import (
@@ -25,15 +25,15 @@ type Options struct {
 
 	// Name, Group and Kind are the operator's and its custom resource's.
 	Name, Group, Kind string
-	// Plural of the kind as URLs have it, and the path of the Go module; empty for usual ones.
+	// Plural of the kind in URLs, and path of the Go module; empty: the usual ones.
 	Plural, Module string
-	// Dir is the folder to make; empty for Name in the working directory, or beside Drover's sources when that lies within them.
+	// Dir to make; empty: Name in the working directory, or beside Drover's sources if within them.
 	Dir string
-	// Replace is a folder with Drover's sources to build against; empty for the release that this program is of.
+	// Replace is a folder with Drover's sources to build against; empty: this program's release.
 	Replace string
 }
 
-// NewCommand makes `new` with the one thing that it makes. It needs no cluster and no time.
+// NewCommand makes `new` with its subcommands. It needs no cluster and no time.
 func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
 	o := &Options{IOStreams: streams}
 	cmd := &cobra.Command{
@@ -51,16 +51,16 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	}
 	cmd.Flags().StringVar(&o.Group, "group", "", "API group of the custom resource, such as acme.example.com")
 	cmd.Flags().StringVar(&o.Kind, "kind", "", "Kind of the custom resource, such as Card")
-	cmd.Flags().StringVar(&o.Plural, "plural", "", "The kind's plural in URLs (default: of English grammar)")
+	cmd.Flags().StringVar(&o.Plural, "plural", "", "The kind's plural in URLs (default: the English plural)")
 	cmd.Flags().StringVar(&o.Module, "module", "", "Path of the Go module (default: GROUP/NAME)")
-	cmd.Flags().StringVar(&o.Dir, "dir", "", "Folder to make (default: NAME, beside Drover's sources when called within them)")
+	cmd.Flags().StringVar(&o.Dir, "dir", "", "Folder to make (default: NAME, beside Drover's sources if called within them)")
 	cmd.Flags().StringVar(&o.Replace, "replace", "", "Folder with Drover's sources to build against, instead of a release")
 	parent := &cobra.Command{Use: "new", Short: "Write something to start from", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	parent.AddCommand(cmd, newKindCommand(streams))
 	return parent
 }
 
-// Run writes the operator. Nothing is written unless all is well.
+// Run writes the operator, or nothing on an error.
 func (o *Options) Run() error {
 	if err := o.complete(); err != nil {
 		return err
@@ -103,8 +103,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// placement is the folder in which the operator's is made: the working directory, or beside Drover's sources when it lies within them. An operator
-// is a project of its own, and its files must not become part of Drover's.
+// placement is the folder in which to make the operator's: the working directory, or beside
+// Drover's sources if it lies within them, since the operator must not become part of Drover.
 func placement() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -121,7 +121,6 @@ func placement() (string, error) {
 	}
 }
 
-// vacant returns an error unless the folder is empty or not there.
 func vacant(dir string) error {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -135,15 +134,14 @@ func vacant(dir string) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		return fmt.Errorf("%s is no folder: %w", dir, err)
+		return fmt.Errorf("%s is not a folder: %w", dir, err)
 	}
-	return fmt.Errorf("the folder %s is there already and not empty: choose another by --dir, or remove it", dir)
+	return fmt.Errorf("the folder %s exists and is not empty: choose another with --dir, or remove it", dir)
 }
 
-// release is the version of Drover to require.
 func release() (string, error) {
 	if !semantic.MatchString(version.Version) {
-		return "", fmt.Errorf("this program (%s) is no release of Drover that a Go module could require: name a folder with its sources by --replace", version.Version)
+		return "", fmt.Errorf("this program (%s) is not a release of Drover: name a folder with Drover's sources with --replace", version.Version)
 	}
 	return version.Version, nil
 }

@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 		"all at once":          {given: []string{"Acme", "--group", "acme", "--kind", "card"}, then: []string{"NAME", "--group", "--kind"}},
 		"folder in use":        {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--dir", full}, then: []string{full, "not empty", "--dir"}},
 		"sources of others":    {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--replace", full}, then: []string{"--replace", "Drover's sources"}},
-		"no release":           {given: []string{"acme", "--group", "a.example.com", "--kind", "Card"}, then: []string{"no release", "--replace"}},
+		"no release":           {given: []string{"acme", "--group", "a.example.com", "--kind", "Card"}, then: []string{"not a release of Drover", "--replace"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Format is what -o says; empty is for people.
+// Format is the value of -o; empty is for people.
 type Format struct {
 	text string
 	wide bool
 }
 
-// AddFlag adds -o; wide says whether the command has a wide table.
+// AddFlag adds -o; wide says whether it offers wide.
 func (f *Format) AddFlag(cmd *cobra.Command, wide bool) {
 	f.wide = wide
 	cmd.Flags().StringVarP(&f.text, "output", "o", "", "Output format: "+f.known())
@@ -46,13 +46,13 @@ func (f *Format) Check() error {
 	return fmt.Errorf("unknown output format %q: want %s", f.text, f.known())
 }
 
-// Wide reports whether more columns are asked for.
+// Wide reports whether the user asked for more columns.
 func (f *Format) Wide() bool { return f.text == "wide" }
 
-// Machine reports whether a program reads.
+// Machine reports whether a program reads the output.
 func (f *Format) Machine() bool { return f.text == "json" || f.text == "yaml" }
 
-// Print writes what was found: by person for people, else as it is.
+// Print writes what was found: for people by person, otherwise encoded.
 func (f *Format) Print(out io.Writer, found any, person func(io.Writer)) error {
 	var text []byte
 	var err error

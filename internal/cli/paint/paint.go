@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package paint colours words on a terminal, and nowhere else.
+// Package paint colours words on a terminal.
 package paint
 
 import (
@@ -10,21 +10,21 @@ import (
 	"golang.org/x/term"
 )
 
-// Painter colours, or returns words as they are. The zero value does not colour.
+// Painter colours words. The zero value returns them as they are.
 type Painter struct{ on bool }
 
-// For is the painter for a stream: it colours on a terminal, unless NO_COLOR is set to anything or TERM is dumb.
+// For colours on a terminal, unless NO_COLOR is set or TERM is dumb.
 func For(out io.Writer) Painter { return Painter{on: Terminal(out) && wanted(os.Getenv)} }
 
 func wanted(env func(string) string) bool { return env("NO_COLOR") == "" && env("TERM") != "dumb" }
 
-// Terminal reports whether somebody looks at the stream.
+// Terminal reports whether the stream is a terminal.
 func Terminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Good is for what is as it shall be.
+// Good is for what is as it should be.
 func (p Painter) Good(text string) string { return p.in("32", text) }
 
 // Slow is for what needs patience.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Table aligns columns. Colours would confuse the alignment, so they are put in afterwards: column state has one word, which colour colours.
+// Table aligns columns, then colours column state: escape codes would break the alignment.
 func Table(out io.Writer, state int, colour func(string) string, head []string, rows [][]string) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)

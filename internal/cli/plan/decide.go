@@ -48,23 +48,20 @@ type Step struct {
 
 // Plan is what applying a Module would do.
 type Plan struct {
-	Module string `json:"module"`
-	// Refused is why the API server would not take it.
-	Refused string `json:"refused,omitempty"`
-	// Unasked is why admission could not be tried.
-	Unasked string `json:"unasked,omitempty"`
-	// New is true when there is no such Module yet.
-	New   bool   `json:"new"`
-	Steps []Step `json:"steps,omitempty"`
-	// Rollout is in which order nodes lose what they have; nil: none does.
+	Module  string `json:"module"`
+	Refused string `json:"refused,omitempty"` // why the API server would refuse it
+	Unasked string `json:"unasked,omitempty"` // why admission could not be tried
+	New     bool   `json:"new"`               // there is no such Module yet
+	Steps   []Step `json:"steps,omitempty"`
+	// Rollout is the order in which nodes lose what they have; nil: none does.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Plugin is what happens to the device plugin or DRA driver.
 	Plugin  string            `json:"plugin,omitempty"`
 	Missing []cluster.Missing `json:"missing,omitempty"`
 }
 
-// decide compares what the Module would ask for with what stands on the nodes, by the functions by which the operator does.
-// live is nil for a new Module.
+// decide compares what the Module would ask for with what is on the nodes, by the operator's
+// functions. live is nil for a new Module.
 func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
 	scene := view.Scene(next)
 	type cause struct {
@@ -118,7 +115,7 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 	case a.Err != nil:
 		return NotCovered, a.Err.Error()
 	case want == nil && entry.Pending():
-		return Unload, "no mapping matches kernel " + version + " any more; " + after(m)
+		return Unload, "no mapping matches kernel " + version + " any longer; " + after(m)
 	case want == nil:
 		return NotCovered, "no mapping matches kernel " + version
 	}
@@ -131,7 +128,6 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 	return change(entry, want, live == nil)
 }
 
-// change is about a node that follows the Module already.
 func change(entry status.Entry, want *desired.State, isNew bool) (Action, string) {
 	have := v1beta1.ModuleConfig{}
 	if entry.Order != nil {
@@ -143,12 +139,12 @@ func change(entry status.Entry, want *desired.State, isNew bool) (Action, string
 	case len(differs) > 0:
 		return Reload, strings.Join(differs, "; ") + delivered(entry, want)
 	case entry.Order != nil && entry.Order.Delivery != nil && entry.Order.Delivery.ID != want.Delivery:
-		return Reload, "the image is delivered again, and loaded again if its content differs"
+		return Reload, "the image is delivered again and, if its content differs, loaded again"
 	case entry.Order != nil && entry.Order.State == v1beta1.NodeModuleAbsent:
-		return Load, "the order to unload is taken back"
+		return Load, "the order to unload is withdrawn"
 	}
 	if isNew {
-		return Unchanged, "it is there already, and is taken over"
+		return Unchanged, "it is already there and is taken over"
 	}
 	return Unchanged, ""
 }
@@ -186,7 +182,6 @@ func byMapping(m *v1beta1.Module, want *desired.State) string {
 	return fmt.Sprintf(" by kernelMappings[%d] (%s)", want.Mapping, cmp.Or(mapping.Regexp, mapping.Literal))
 }
 
-// delivered says whether an image has to come first.
 func delivered(entry status.Entry, want *desired.State) string {
 	if slices.ContainsFunc(entry.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == want.Delivery }) {
 		return ", held by the node"
@@ -201,7 +196,6 @@ func after(m *v1beta1.Module) string {
 	return "after " + duration.HumanDuration(rollout.Grace(m)) + " (spec.rollout.deselectGracePeriod is not set)"
 }
 
-// plugin says what happens to the device plugin or DRA driver.
 func plugin(live, next *v1beta1.Module) string {
 	had := live != nil && (live.Spec.DevicePlugin != nil || live.Spec.DRA != nil)
 	has := next.Spec.DevicePlugin != nil || next.Spec.DRA != nil
@@ -213,7 +207,7 @@ func plugin(live, next *v1beta1.Module) string {
 	case !has:
 		return "stops on all nodes"
 	case !equality.Semantic.DeepEqual(live.Spec.DevicePlugin, next.Spec.DevicePlugin) || !equality.Semantic.DeepEqual(live.Spec.DRA, next.Spec.DRA):
-		return "its pods are replaced; kernel modules are not touched for that"
+		return "its pods are replaced; kernel modules stay as they are"
 	}
-	return "stays; on nodes that reload, it leaves before and comes back after"
+	return "stays; on nodes that reload, it stops before and starts again after"
 }

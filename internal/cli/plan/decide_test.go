@@ -76,7 +76,7 @@ NOT COVERED  1: old-kernel
              no mapping matches kernel 5.10.0-32-amd64
 
 UNLOAD       1: lost-mapping
-             no mapping matches kernel 5.10.0-32-amd64 any more; after 5m (spec.rollout.deselectGracePeriod is not set)
+             no mapping matches kernel 5.10.0-32-amd64 any longer; after 5m (spec.rollout.deselectGracePeriod is not set)
 
 UNLOAD       1: deselected
              the selector no longer chooses the node; after 5m (spec.rollout.deselectGracePeriod is not set)
@@ -103,7 +103,7 @@ UNCHANGED    1: has-it
 	}
 	next.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{}
 	if got := plugin(live, next) + plugin(next, next) + plugin(next, live); got != "starts where the kernel module is ready"+
-		"stays; on nodes that reload, it leaves before and comes back after"+"stops on all nodes" {
+		"stays; on nodes that reload, it stops before and starts again after"+"stops on all nodes" {
 		t.Error(got)
 	}
 }

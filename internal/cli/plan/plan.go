@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan is `drover plan`: what applying a Module would do on which nodes, before anything happens.
+// Package plan is `drover plan`: what applying a Module would do, before anything happens.
 package plan
 
 import (
@@ -42,8 +42,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Use:   "plan -f FILE",
 		Short: "Say what applying a Module would do, before anything happens",
 		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, in which order, and which are\n" +
-			"not covered. The API server is asked by a dry run whether it would take them. Nothing is changed.\n\n" +
-			"Ends with 0 when nothing speaks against applying, with 1 when it would be refused or leaves nodes uncovered, and with 2 when that could not be found out.",
+			"not covered. A dry run asks the API server whether it would take them. Nothing is changed.\n\n" +
+			"Exit codes: 0 applying is fine, 1 it would be refused or leave nodes uncovered, 2 the command failed.",
 		Example: "  drover plan -f module.yaml\n  kustomize build . | drover plan -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,14 +54,14 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		},
 	}
 	o.format.AddFlag(cmd, false)
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "File with Modules; - is standard input. What is no Module in it is skipped")
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "File with Modules; - is standard input. Other objects are skipped")
 	return cmd
 }
 
 // Complete finds the cluster and checks the flags.
 func (o *Options) Complete() error {
 	if o.file == "" {
-		return errors.New("-f FILE is missing: which Module?")
+		return errors.New("-f FILE is missing: name a file with Modules")
 	}
 	if err := o.format.Check(); err != nil {
 		return err
@@ -100,12 +100,11 @@ func (o *Options) Run(ctx context.Context) error {
 	case !fine:
 		return exit.ErrNotReady
 	case !whole:
-		return errors.New("what it would do on nodes could not be found out")
+		return errors.New("drover plan could not find out what would happen on nodes: see the missing rights above")
 	}
 	return nil
 }
 
-// plan asks the API server and compares.
 func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bool, err error) {
 	live, err := o.client.In(m.Namespace).Module(ctx, m.Name)
 	switch {

@@ -11,7 +11,6 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// fine reports whether nothing speaks against applying the Module.
 func (p *Plan) fine() bool {
 	if p.Refused != "" {
 		return false
@@ -24,7 +23,6 @@ func (p *Plan) fine() bool {
 	return true
 }
 
-// answer is the first line.
 func (p *Plan) answer(seen bool) string {
 	kind := "changed"
 	if p.New {
@@ -34,7 +32,7 @@ func (p *Plan) answer(seen bool) string {
 	case p.Refused != "":
 		return fmt.Sprintf("Module %s (%s) would be refused.", p.Module, kind)
 	case !seen:
-		return fmt.Sprintf("Module %s (%s): you may not see what it would do on nodes.", p.Module, kind)
+		return fmt.Sprintf("Module %s (%s): you may not see what would happen on nodes.", p.Module, kind)
 	}
 	count := map[Action]int{}
 	for _, s := range p.Steps {

@@ -14,38 +14,35 @@ import (
 	"github.com/drover-project/drover/internal/words"
 )
 
-// Rollout is the order in which nodes would lose what they have, to get something else or nothing in its place.
+// Rollout is the order in which nodes would lose what they have, to get something else or nothing.
 type Rollout struct {
-	// Labels: node labels drive the Module's upgrades, so that somebody else gives the turns.
+	// Labels: node labels drive the Module's upgrades, so that somebody else gives turns.
 	Labels bool `json:"labels,omitempty"`
-	// MaxUnavailable as it is set, or as it is without spec.rollout, and Limit the nodes that it comes to.
+	// MaxUnavailable as set or by default, and Limit, the number of nodes that it allows.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	Limit          int    `json:"limit,omitempty"`
-	// Unavailable is how many of Total nodes are so already.
+	// Unavailable is how many of Total nodes are unavailable already.
 	Total       int `json:"total,omitempty"`
 	Unavailable int `json:"unavailable,omitempty"`
-	// Soak is how long a node must hold the change until it gives its place back; empty: as soon as it is live.
+	// Soak is how long a node must hold the change before it frees its place; empty: until it is live.
 	Soak string `json:"soak,omitempty"`
-	// Trial: the first step has to prove the change, and PauseOnFailure: a node that fails with it stops the rest.
-	Trial          bool `json:"trial,omitempty"`
-	PauseOnFailure bool `json:"pauseOnFailure,omitempty"`
-	// Drain is what spec.rollout.drain asks for on each node.
-	Drain v1beta1.DrainPolicy `json:"drain,omitempty"`
-	// Steps are the nodes that change together, in their order.
-	Steps [][]string `json:"steps,omitempty"`
-	// Left are nodes whose turn does not come as things stand.
-	Left []Left `json:"left,omitempty"`
+	// Trial: the first step must prove the change. PauseOnFailure: a failed node stops the rest.
+	Trial          bool                `json:"trial,omitempty"`
+	PauseOnFailure bool                `json:"pauseOnFailure,omitempty"`
+	Drain          v1beta1.DrainPolicy `json:"drain,omitempty"` // spec.rollout.drain
+	Steps          [][]string          `json:"steps,omitempty"` // nodes that change together, in order
+	Left           []Left              `json:"left,omitempty"`  // nodes that get no turn as things stand
 	// Deselected are the nodes that wait for drover.dev/confirm-deselection.
 	Deselected []string `json:"deselected,omitempty"`
 }
 
-// Left are nodes whose turn does not come, for the same cause.
+// Left are nodes that get no turn, for the same cause.
 type Left struct {
 	Why   string   `json:"why"`
 	Nodes []string `json:"nodes"`
 }
 
-// foresee asks the planner of the operator in which order nodes would change; nil: none loses anything.
+// foresee asks the operator's planner in which order nodes would change; nil: none loses anything.
 func foresee(m *v1beta1.Module, view *cluster.View, now time.Time) *Rollout {
 	if rollout.Labelled(m) {
 		return &Rollout{Labels: true}
@@ -77,7 +74,6 @@ func foresee(m *v1beta1.Module, view *cluster.View, now time.Time) *Rollout {
 	return r
 }
 
-// render is what a person reads of it.
 func (r *Rollout) render(c paint.Painter) string {
 	const margin = "             "
 	if r == nil {
@@ -90,7 +86,7 @@ func (r *Rollout) render(c paint.Painter) string {
 	}
 	fmt.Fprintf(&b, "at most %d of %d nodes unavailable (maxUnavailable %s)", r.Limit, r.Total, r.MaxUnavailable)
 	if r.Unavailable > 0 {
-		fmt.Fprintf(&b, ", %d of which are so already", r.Unavailable)
+		fmt.Fprintf(&b, ", %d already unavailable", r.Unavailable)
 	}
 	b.WriteString("\n")
 	if rules := r.rules(); rules != "" {
@@ -104,28 +100,27 @@ func (r *Rollout) render(c paint.Painter) string {
 		fmt.Fprintf(&b, "%sstep %d: %s\n", margin, i+1, words.List(step, most))
 	}
 	for _, left := range r.Left {
-		fmt.Fprintf(&b, "%snot before something changes: %s\n%s  %s\n", margin, words.List(left.Nodes, most), margin, left.Why)
+		fmt.Fprintf(&b, "%snot until something changes: %s\n%s  %s\n", margin, words.List(left.Nodes, most), margin, left.Why)
 	}
 	return b.String()
 }
 
-// rules are what a step has to keep to.
 func (r *Rollout) rules() string {
 	var all []string
 	if r.Trial {
 		all = append(all, "one node first")
 	}
 	if r.Soak != "" {
-		all = append(all, "each live for "+r.Soak+" before it gives its place to another")
+		all = append(all, "each must be live for "+r.Soak+" before its place is free")
 	}
 	if r.PauseOnFailure {
-		all = append(all, "a node that fails stops the rest")
+		all = append(all, "a failed node stops the rest")
 	}
 	switch r.Drain {
 	case v1beta1.DrainNode:
-		all = append(all, "each emptied before")
+		all = append(all, "each is emptied first")
 	case v1beta1.DrainHolders:
-		all = append(all, "pods that hold it are evicted")
+		all = append(all, "pods that use the module are evicted")
 	case v1beta1.DrainNone:
 	}
 	return strings.Join(all, "; ")

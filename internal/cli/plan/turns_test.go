@@ -55,12 +55,12 @@ func TestTurns(t *testing.T) {
 		"careful": {
 			rollout: &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 3}, Soak: &seconds, Drain: v1beta1.DrainNode},
 			says: `
-ROLLOUT      at most 3 of 5 nodes unavailable (maxUnavailable 3), 1 of which are so already
-             one node first; each live for 30s before it gives its place to another; a node that fails stops the rest; each emptied before
+ROLLOUT      at most 3 of 5 nodes unavailable (maxUnavailable 3), 1 already unavailable
+             one node first; each must be live for 30s before its place is free; a failed node stops the rest; each is emptied first
              step 1: n0
              step 2: n1, n2
              step 3: n3
-             not before something changes: n4
+             not until something changes: n4
                the node is not Ready
 `,
 			steps: [][]string{{names[0]}, names[1:3], {names[3]}},
@@ -68,18 +68,18 @@ ROLLOUT      at most 3 of 5 nodes unavailable (maxUnavailable 3), 1 of which are
 		"paused": {
 			rollout: &v1beta1.RolloutSpec{Paused: true, MaxUnavailable: &intstr.IntOrString{Type: intstr.String, StrVal: "50%"}},
 			says: `
-ROLLOUT      at most 2 of 5 nodes unavailable (maxUnavailable 50%), 1 of which are so already
-             one node first; a node that fails stops the rest
-             not before something changes: n0, n1, n2, n3, n4
+ROLLOUT      at most 2 of 5 nodes unavailable (maxUnavailable 50%), 1 already unavailable
+             one node first; a failed node stops the rest
+             not until something changes: n0, n1, n2, n3, n4
                spec.rollout.paused is set
 `,
 		},
 		"without spec.rollout": {
 			says: `
-ROLLOUT      at most 1 of 5 nodes unavailable (maxUnavailable 10%), 1 of which are so already
-             not before something changes: n0, n1, n2, n3
+ROLLOUT      at most 1 of 5 nodes unavailable (maxUnavailable 10%), 1 already unavailable
+             not until something changes: n0, n1, n2, n3
                as many nodes as may be are unavailable
-             not before something changes: n4
+             not until something changes: n4
                the node is not Ready
 `,
 		},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight is `drover preflight`: whether the Modules of the cluster are ready for a kernel, asked by a PreflightValidation.
+// Package preflight is `drover preflight`: whether the cluster's Modules are ready for a kernel.
 package preflight
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/paint"
 )
 
-// takeBack bounds how long a command that was interrupted waits for the API server.
+// takeBack bounds how long an interrupted command waits for the API server.
 const takeBack = 10 * time.Second
 
 // Options of the command.
@@ -44,16 +44,16 @@ type Options struct {
 	timeout time.Duration
 }
 
-// NewCommand makes the command. Its time is the machine's.
+// NewCommand makes the command. Its clock is the machine's.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
 	o := &Options{IOStreams: streams, Flags: flags}
 	cmd := &cobra.Command{
 		Use:   "preflight KERNEL",
 		Short: "Say whether all Modules are ready for a kernel that no node runs yet",
-		Long: "Asks the operator, by a PreflightValidation, whether each Module has an image for a kernel: one that is there is pulled and examined, one that is\n" +
-			"built or signed in the cluster is made for a try. Says on standard error what it waits for, and at the end how each Module stands. What was\n" +
-			"made for the answer is deleted, but for images that were pushed.\n\n" +
-			"Ends with 0 when all Modules are ready, with 1 when some are not or the time is over, and with 2 when it could not be asked.",
+		Long: "Asks the operator, by a PreflightValidation, whether each Module has an image for a kernel. It pulls and examines images that exist, and\n" +
+			"makes those that the cluster builds or signs as a test. It prints what it waits for on standard error, and finally each Module's result. What\n" +
+			"was made for the answer is deleted, except pushed images.\n\n" +
+			"Exit codes: 0 all Modules are ready, 1 some are not or the time is over, 2 the command failed.",
 		Example: "  drover preflight 6.1.0-44-amd64\n" +
 			"  drover preflight 6.1.0-44-amd64 -l kubernetes.io/arch=amd64,gpu=yes --push\n" +
 			"  drover preflight 6.1.0-44-amd64 --name debian-12-next -o json",
@@ -66,9 +66,9 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		},
 	}
 	o.format.AddFlag(cmd, false)
-	cmd.Flags().StringVar(&o.name, "name", "", "Keep the PreflightValidation under this name; if it is there already, wait for its answer")
-	cmd.Flags().StringToStringVarP(&o.labels, "labels", "l", nil, "Labels of a node with the kernel: only Modules that select it; all Modules otherwise")
-	cmd.Flags().BoolVar(&o.push, "push", false, "Push images that are built or signed on the way")
+	cmd.Flags().StringVar(&o.name, "name", "", "Keep the PreflightValidation under this name; if it exists, wait for its answer")
+	cmd.Flags().StringToStringVarP(&o.labels, "labels", "l", nil, "Check only Modules that select a node with these labels (default: all Modules)")
+	cmd.Flags().BoolVar(&o.push, "push", false, "Push images that are built or signed for the answer")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Minute, "How long to wait")
 	return cmd
 }
@@ -84,7 +84,7 @@ func (o *Options) Complete(args []string) error {
 	return err
 }
 
-// Run asks, waits, and says what was found.
+// Run asks, waits and prints the answer.
 func (o *Options) Run(ctx context.Context) (err error) {
 	asked := &v1beta2.PreflightValidation{
 		ObjectMeta: metav1.ObjectMeta{Name: o.name},
@@ -126,7 +126,6 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// follow watches until there is an answer or the watch ends, and returns the newest that was seen.
 func (o *Options) follow(ctx context.Context, p *v1beta2.PreflightValidation) (*v1beta2.PreflightValidation, error) {
 	w, err := o.client.WatchPreflight(ctx, p.Name)
 	if err != nil {
@@ -140,7 +139,7 @@ func (o *Options) follow(ctx context.Context, p *v1beta2.PreflightValidation) (*
 			return p, nil // an error that ends the watch; a new one says more
 		}
 		if event.Type == watch.Deleted {
-			return p, fmt.Errorf("PreflightValidation %s was deleted while it was waited for", p.Name)
+			return p, fmt.Errorf("PreflightValidation %s was deleted while drover waited for it", p.Name)
 		}
 		p = now
 		if answered(p) {
@@ -162,7 +161,7 @@ func condition(p *v1beta2.PreflightValidation) *metav1.Condition {
 	return c
 }
 
-// answered reports whether nothing is looked at any more.
+// answered reports whether no Module is being examined any longer.
 func answered(p *v1beta2.PreflightValidation) bool {
 	return condition(p) != nil && !slices.ContainsFunc(p.Status.Modules, func(m v1beta2.PreflightValidationModuleStatus) bool {
 		return m.VerificationStatus == v1beta2.VerificationInProgress
@@ -173,5 +172,5 @@ func standing(p *v1beta2.PreflightValidation) string {
 	if c := condition(p); c != nil {
 		return c.Message
 	}
-	return "the operator has not looked at it yet"
+	return "the operator has not processed it yet"
 }

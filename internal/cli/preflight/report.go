@@ -48,7 +48,6 @@ func reportOf(p *v1beta2.PreflightValidation) Report {
 	return r
 }
 
-// render is what a person reads: the sum, then each Module, with what to do about it.
 func (r *Report) render(p paint.Painter) string {
 	var b strings.Builder
 	b.WriteString(p.Strong(r.Message+".") + "\n")

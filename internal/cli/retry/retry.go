@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retry is `drover retry`: what failed is tried again at once, and what is held against a build is forgotten.
+// Package retry is `drover retry`: agents try failures again at once, and forget strikes.
 package retry
 
 import (
@@ -42,7 +42,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Use:   "retry MODULE [NODE]",
 		Short: "Try again at once, and forget what failed before",
 		Long: "Asks the agents to forget earlier failures of a Module: pauses between tries, the kernel's refusals, and quarantines of builds that took\n" +
-			"the node down. With NODE, only that node is asked, and there for all Modules.",
+			"the node down. With NODE, it asks only that node, for all Modules.",
 		Example: "  drover retry my-driver -n drivers          # on every node; a rollout that a crash stopped goes on\n" +
 			"  drover retry my-driver node-7 -n drivers   # on one node; its result decides whether the rollout goes on",
 		Args: cobra.RangeArgs(1, 2),
@@ -75,7 +75,7 @@ func (o *Options) Complete(args []string) error {
 	return nil
 }
 
-// Run sets the annotation and says how to see what comes of it.
+// Run sets the annotation and says how to follow the result.
 func (o *Options) Run(ctx context.Context) error {
 	modules := o.client.Resource(v1beta1.GroupVersion.WithResource("modules")).Namespace(o.namespace)
 	module, err := modules.Get(ctx, o.module, metav1.GetOptions{})
@@ -102,14 +102,14 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	for _, object := range objects {
 		if placement.Paused(object) {
-			_, _ = fmt.Fprintf(o.ErrOut, "Note: %s is paused. Nothing is tried until the annotation %s is taken off.\n", object.Name, v1beta1.PausedAnnotation)
+			_, _ = fmt.Fprintf(o.ErrOut, "Note: %s is paused. Nothing is tried until you remove the annotation %s.\n", object.Name, v1beta1.PausedAnnotation)
 		}
 	}
 	_, _ = fmt.Fprint(o.Out, told(o.namespace, o.module, o.node, at))
 	return nil
 }
 
-// newer is the time of now, or later: what was asked for already, by somebody whose clock is ahead, would not be obeyed again.
+// newer is now, or later: agents ignore a time that is not newer than the last request's.
 func newer(now time.Time, objects []*metav1.PartialObjectMetadata) string {
 	at := now.UTC().Truncate(time.Second)
 	for _, object := range objects {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status is `drover status`: how all Modules stand, or one Module on each node.
+// Package status is `drover status`: the state of all Modules, or of one Module on each node.
 package status
 
 import (
@@ -44,12 +44,12 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
 	cmd := &cobra.Command{
 		Use:   "status [MODULE]",
-		Short: "Show how Modules stand: loaded, failing, and the worst reason",
+		Short: "Show the state of Modules: loaded, failing, and the worst reason",
 		Long: "Without MODULE, one line per Module; with MODULE, one line per node, the worst first.\n" +
 			"On a hub, ManagedClusterModules are shown as well; with the name of one, one line per cluster.\n\n" +
-			"Ends with 0 when every Module shown is ready, with 1 when one is not, and with 2 when that could not be found out.",
+			"Exit codes: 0 every Module shown is ready, 1 one is not, 2 the command failed.",
 		Example: "  drover status -A                  # all Modules of the cluster\n" +
-			"  drover status my-driver --watch   # its nodes, again whenever something moves\n" +
+			"  drover status my-driver --watch   # its nodes, again whenever something changes\n" +
 			"  drover status -l team=storage -o json",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: complete.Module(flags),
@@ -61,9 +61,9 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		},
 	}
 	o.format.AddFlag(cmd, true)
-	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Modules of all namespaces")
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "Only Modules with these labels")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Show it again whenever something moves, until Ctrl-C")
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show the Modules of all namespaces")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "Show only Modules with these labels")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Show it again whenever something changes, until Ctrl-C")
 	return cmd
 }
 
@@ -74,9 +74,9 @@ func (o *Options) Complete(args []string) error {
 	}
 	switch {
 	case o.module != "" && (o.all || o.selector != ""):
-		return fmt.Errorf("MODULE names one Module: it does not go together with -A or -l")
+		return fmt.Errorf("give either MODULE or one of -A and -l")
 	case o.watch && o.format.Machine():
-		return fmt.Errorf("--watch is for people: it does not go together with -o json or yaml")
+		return fmt.Errorf("--watch is for people: omit -o json or yaml")
 	}
 	if err := o.format.Check(); err != nil {
 		return err
@@ -102,7 +102,6 @@ func verdict(state string, err error) error {
 	return err
 }
 
-// print reads, decides and writes to out.
 func (o *Options) print(ctx context.Context, out io.Writer) (state string, err error) {
 	p := paint.For(o.Out)
 	if o.module != "" {
@@ -150,7 +149,6 @@ func (o *Options) print(ctx context.Context, out io.Writer) (state string, err e
 	return f.state(), o.format.Print(out, f, func(out io.Writer) { f.render(out, p, o.format.Wide()) })
 }
 
-// printManaged shows the clusters of a ManagedClusterModule, where there is one of the name.
 func (o *Options) printManaged(ctx context.Context, out io.Writer, p paint.Painter, none error) (state string, err error) {
 	m, err := o.client.ManagedModule(ctx, o.module)
 	if err != nil {
@@ -163,13 +161,12 @@ func (o *Options) printManaged(ctx context.Context, out io.Writer, p paint.Paint
 	return one.State, o.format.Print(out, one, func(out io.Writer) { one.Render(out, p, o.format.Wide()) })
 }
 
-// rest is the shortest time between two pictures: a rollout changes a status many times a second.
+// rest is the shortest time between two pictures: a rollout changes the status many times a second.
 const rest = time.Second
 
-// clearScreen is what terminals understand.
 const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-// follow prints whenever a Module's status moves. On a terminal the picture stays in place.
+// follow prints whenever a Module's status changes. On a terminal the picture stays in place.
 func (o *Options) follow(ctx context.Context) error {
 	var last []byte
 	state := ""
@@ -206,7 +203,6 @@ func (o *Options) follow(ctx context.Context) error {
 	}
 }
 
-// endOf tells the user's Ctrl-C from a failure.
 func endOf(ctx context.Context, state string, err error) error {
 	if ctx.Err() != nil {
 		return verdict(state, nil)
@@ -214,7 +210,7 @@ func endOf(ctx context.Context, state string, err error) error {
 	return err
 }
 
-// moved is closed at the next change of a Module, or when the API server ends the watch, which it does every few minutes.
+// moved closes at the next change of a Module, or when the API server ends the watch.
 func (o *Options) moved(ctx context.Context) (<-chan struct{}, error) {
 	namespace := o.client.Namespace
 	if o.all {

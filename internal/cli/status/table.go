@@ -48,7 +48,7 @@ type Row struct {
 	State     string `json:"state"`
 	Loaded    int    `json:"loaded"`
 	Desired   int    `json:"desired"`
-	// Failing counts nodes that need somebody; nil: not to be seen.
+	// Failing counts nodes that need attention; nil: the user may not see nodes.
 	Failing *int   `json:"failing,omitempty"`
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
@@ -57,7 +57,7 @@ type Row struct {
 	Age     string `json:"age"`
 }
 
-// row takes the Module's own status, which the operator keeps, and counts what fails where nodes are seen.
+// row takes the Module's own status, and counts failing nodes if the user may see them.
 func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 	n := m.Status.ModuleLoader
 	r := Row{
@@ -66,7 +66,7 @@ func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 	}
 	switch c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); {
 	case c == nil || c.ObservedGeneration != m.Generation:
-		r.Reason, r.Message = "NotSeen", "the operator has not looked at this Module's newest version yet: is drover-operator running?"
+		r.Reason, r.Message = "NotSeen", "the operator has not processed this Module's newest version yet: is drover-operator running?"
 	case c.Status == metav1.ConditionTrue:
 		r.State, r.Reason, r.Message = ready, c.Reason, c.Message
 	default:
@@ -75,9 +75,11 @@ func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 			r.State = failed
 		}
 	}
-	if p := m.Status.DevicePlugin; m.Spec.DevicePlugin != nil {
-		r.Plugin = fmt.Sprintf("%d/%d", p.AvailableNumber, p.DesiredNumber)
-	} else if p := m.Status.DRA; m.Spec.DRA != nil {
+	if m.Spec.DevicePlugin != nil || m.Spec.DRA != nil {
+		p := m.Status.DevicePlugin
+		if m.Spec.DRA != nil {
+			p = m.Status.DRA
+		}
 		r.Plugin = fmt.Sprintf("%d/%d", p.AvailableNumber, p.DesiredNumber)
 	}
 	if view.Whole() {
@@ -93,7 +95,6 @@ func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 	return r
 }
 
-// State of the whole: the worst of all.
 func (f *Fleet) state() string {
 	worst := managed.Worst(f.Managed)
 	for _, r := range f.Modules {
@@ -104,7 +105,6 @@ func (f *Fleet) state() string {
 	return worst
 }
 
-// answer is the first line.
 func (f *Fleet) answer() string {
 	count := map[string]int{}
 	var worst *Row
@@ -117,9 +117,9 @@ func (f *Fleet) answer() string {
 	}
 	switch {
 	case worst == nil:
-		return "There is no Module here."
+		return "There are no Modules here."
 	case worst.State == ready:
-		return fmt.Sprintf("All well: %s.", words.Count(len(f.Modules), "Module")+" ready")
+		return fmt.Sprintf("All well: %s ready.", words.Count(len(f.Modules), "Module"))
 	}
 	parts := []string{}
 	for _, state := range []struct{ name, text string }{{failed, "failing"}, {waiting, "on the way"}, {ready, "ready"}} {
@@ -179,7 +179,6 @@ type NodeRow struct {
 	Image  string `json:"image,omitempty"`
 }
 
-// nodes are the Module's nodes, the worst first.
 func nodes(m *v1beta1.Module, view *cluster.View, now time.Time) Nodes {
 	all := Nodes{Row: row(m, view, now), Missing: view.Missing}
 	if !view.Whole() {

@@ -63,7 +63,7 @@ You may not see everything:
   get, list on nodes
     would show what; ClusterRole drover-module-viewer gives it
 `},
-		"none": {func(b *strings.Builder) { (&Fleet{}).render(b, paint.Painter{}, false) }, "\nThere is no Module here.\n"},
+		"none": {func(b *strings.Builder) { (&Fleet{}).render(b, paint.Painter{}, false) }, "\nThere are no Modules here.\n"},
 		"one Module": {func(b *strings.Builder) { nodes.render(b, paint.Painter{}, true) }, `
 Module drivers/nic: SignatureRejected, live on 7 of 10 nodes.
 Next step: sign it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version is `drover version`: of this program, and of what runs in the cluster as far as the user may see it.
+// Package version is `drover version`: of this program, and of what runs in the cluster.
 package version
 
 import (
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -21,6 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/version"
 )
 
+// partOf is on all workloads of ours.
 // partOf is on everything of ours.
 const partOf = "app.kubernetes.io/part-of=drover"
 
@@ -37,8 +39,7 @@ type Options struct {
 type Versions struct {
 	Client string `json:"client"`
 	Server []Part `json:"server,omitempty"`
-	// Unseen says why the server's part is not there.
-	Unseen string `json:"unseen,omitempty"`
+	Unseen string `json:"unseen,omitempty"` // why the server's part is missing
 }
 
 // Part is one workload of Drover.
@@ -65,7 +66,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return cmd
 }
 
-// Run reads and prints. A cluster that cannot be asked is told of, not failed for: the client's version is an answer too.
+// Run reads and prints. It needs no cluster: the client's version is an answer, too.
 func (o *Options) Run(ctx context.Context) error {
 	if err := o.format.Check(); err != nil {
 		return err
@@ -76,11 +77,11 @@ func (o *Options) Run(ctx context.Context) error {
 		v.Server = parts
 		switch {
 		case apierrors.IsForbidden(err):
-			v.Unseen = "you may not see the operator and the agents: that needs list on deployments.apps and daemonsets.apps (cluster-wide)"
+			v.Unseen = "you may not list deployments.apps and daemonsets.apps (cluster-wide), which show the operator and the agents"
 		case err != nil:
 			v.Unseen = err.Error()
 		case len(parts) == 0:
-			v.Unseen = "nothing of Drover runs in this cluster (no workload with the label " + partOf + ")"
+			v.Unseen = "no workload has the label " + partOf
 		}
 	}
 	return o.format.Print(o.Out, v, v.render)
@@ -92,7 +93,7 @@ func (v *Versions) render(out io.Writer) {
 		_, _ = fmt.Fprintf(out, "Server: %s, %s, %d of %d ready\n", p.Name, p.Image, p.Ready, p.Desired)
 	}
 	if v.Unseen != "" {
-		_, _ = fmt.Fprintln(out, "Server: not known:", v.Unseen)
+		_, _ = fmt.Fprintln(out, "Server: unknown:", v.Unseen)
 	}
 }
 
@@ -106,29 +107,26 @@ func (o *Options) server(ctx context.Context) ([]Part, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	var parts []Part
+	add := func(of metav1.ObjectMeta, template corev1.PodTemplateSpec, ready, desired int32) {
+		var images []string
+		for i := range template.Spec.Containers {
+			images = append(images, template.Spec.Containers[i].Image)
+		}
+		parts = append(parts, Part{Name: of.Namespace + "/" + of.Name, Image: strings.Join(images, " "), Ready: ready, Desired: desired})
+	}
 	deployments, err := apps.Deployments("").List(ctx, metav1.ListOptions{LabelSelector: partOf})
 	if err != nil {
 		return nil, fmt.Errorf("list Deployments: %w", err)
 	}
-	for i := range deployments.Items {
-		d := &deployments.Items[i]
-		p := Part{Name: d.Namespace + "/" + d.Name, Ready: d.Status.ReadyReplicas, Desired: d.Status.Replicas}
-		for _, c := range d.Spec.Template.Spec.Containers {
-			p.Image = strings.TrimPrefix(p.Image+" "+c.Image, " ")
-		}
-		parts = append(parts, p)
+	for _, d := range deployments.Items {
+		add(d.ObjectMeta, d.Spec.Template, d.Status.ReadyReplicas, d.Status.Replicas)
 	}
 	sets, err := apps.DaemonSets("").List(ctx, metav1.ListOptions{LabelSelector: partOf})
 	if err != nil {
 		return parts, fmt.Errorf("list DaemonSets: %w", err)
 	}
-	for i := range sets.Items {
-		d := &sets.Items[i]
-		p := Part{Name: d.Namespace + "/" + d.Name, Ready: d.Status.NumberReady, Desired: d.Status.DesiredNumberScheduled}
-		for _, c := range d.Spec.Template.Spec.Containers {
-			p.Image = strings.TrimPrefix(p.Image+" "+c.Image, " ")
-		}
-		parts = append(parts, p)
+	for _, d := range sets.Items {
+		add(d.ObjectMeta, d.Spec.Template, d.Status.NumberReady, d.Status.DesiredNumberScheduled)
 	}
 	return parts, nil
 }

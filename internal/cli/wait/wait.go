@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait is `drover wait`: until a Module is ready, or gone, or a condition of it is as asked. It says on the way what
-// is waited for, and at the end what stands in the way.
+// Package wait is `drover wait`: until a Module is ready, gone, or has a condition. Meanwhile it
+// says what it waits for, and in the end what is in the way.
 package wait
 
 import (
@@ -38,21 +38,20 @@ type Options struct {
 	goal    goal
 }
 
-// goal is what is waited for: that the Module is gone, or that a condition has a status.
 type goal struct {
 	gone      bool
 	condition string
 	status    metav1.ConditionStatus
 }
 
-// NewCommand makes the command. Its time is the machine's.
+// NewCommand makes the command. Its clock is the machine's.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
 	o := &Options{IOStreams: streams, Flags: flags}
 	cmd := &cobra.Command{
 		Use:   "wait MODULE",
 		Short: "Wait until a Module is ready",
-		Long: "Waits until the newest version of a Module is ready, or gone, or a condition of it is as asked, and says on standard error what it waits for.\n\n" +
-			"Ends with 0 when it is so, with 1 when the time is over, and with 2 when it cannot be waited for.",
+		Long: "Waits until the newest version of a Module is ready, gone, or has a condition, and prints what it waits for on standard error.\n\n" +
+			"Exit codes: 0 the Module is so, 1 the time is over, 2 the command failed.",
 		Example: "  drover wait my-driver -n drivers --timeout 10m\n" +
 			"  drover wait my-driver --for=condition=Loaded\n" +
 			"  drover wait my-driver --for=deleted",
@@ -70,7 +69,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return cmd
 }
 
-// Complete finds the cluster and reads what is waited for.
+// Complete finds the cluster and reads the goal.
 func (o *Options) Complete(args []string) error {
 	o.module = args[0]
 	var err error
@@ -126,7 +125,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 }
 
-// follow watches until the goal is reached, or the watch ends. m is the newest that was seen.
+// follow watches until the goal is reached, or the watch ends. m becomes the newest object.
 func (o *Options) follow(ctx context.Context, m **v1beta1.Module) (bool, error) {
 	w, err := o.client.WatchModules(ctx, o.client.Namespace, metav1.ListOptions{FieldSelector: "metadata.name=" + o.module})
 	if err != nil {
@@ -144,7 +143,7 @@ func (o *Options) follow(ctx context.Context, m **v1beta1.Module) (bool, error) 
 		case event.Type == watch.Deleted && o.goal.gone, event.Type != watch.Deleted && o.goal.reached(now):
 			return true, nil
 		case event.Type == watch.Deleted:
-			return false, fmt.Errorf("it was waited for, and Module %s in namespace %s was deleted", o.module, o.client.Namespace)
+			return false, fmt.Errorf("drover waited for Module %s in namespace %s, which was deleted", o.module, o.client.Namespace)
 		}
 		if text := standing(now); text != said {
 			_, _ = fmt.Fprintln(o.ErrOut, "waiting:", text)
@@ -162,11 +161,10 @@ func (g goal) reached(m *v1beta1.Module) bool {
 	return c != nil && c.Status == g.status && c.ObservedGeneration == m.Generation
 }
 
-// standing is how the Module stands now, in one line.
 func standing(m *v1beta1.Module) string {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	if c == nil || c.ObservedGeneration != m.Generation {
-		return "the operator has not looked at the newest version yet"
+		return "the operator has not processed the newest version yet"
 	}
 	text, _, _ := strings.Cut(c.Message, "\n")
 	return c.Reason + ": " + text
@@ -184,9 +182,8 @@ func (o *Options) done(m *v1beta1.Module) error {
 	return nil
 }
 
-// late says what stands in the way.
 func (o *Options) late(m *v1beta1.Module) error {
-	_, _ = fmt.Fprintf(o.Out, "Module %s/%s is not as waited for (%s) after %s: %s\n", m.Namespace, m.Name, o.until, o.timeout, standing(m))
+	_, _ = fmt.Fprintf(o.Out, "Module %s/%s has not reached %q after %s: %s\n", m.Namespace, m.Name, o.until, o.timeout, standing(m))
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil && reasons.Next(c.Reason) != "" {
 		_, _ = fmt.Fprintln(o.Out, "Next step:", reasons.Next(c.Reason))
 	}

@@ -197,6 +197,6 @@ func TestImageThatCannotBeNamed(t *testing.T) {
 	s.change(t, func(m *v1beta1.Module) {
 		m.Spec.ModuleLoader.Container.ContainerImage = "example.com/nic:$KERNEL_RHEL_RELEASE"
 	})
-	s.awaitMessage(t, v1beta1.ConditionReady, "The image for 1 kernel (6.1.0-56-amd64) cannot be named: "+
+	s.awaitMessage(t, v1beta1.ConditionReady, "Drover cannot name the image for 1 kernel (6.1.0-56-amd64): "+
 		"spec.moduleLoader.container.containerImage: variable KERNEL_RHEL_RELEASE: kernel 6.1.0-56-amd64 is not a RHEL kernel; nodes: "+s.nodes[0])
 }

@@ -37,10 +37,10 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 		}
 	}
 	available(metav1.ConditionFalse, v1beta1.ReasonBuilding,
-		"0 of 1 image there; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is to be made")
+		"0 of 1 image available; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is to be made")
 
 	s.tell(t, v1beta1.ProblemImages, map[string]reasons.Problem{v1beta1.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
-	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image there; BuildInputMissing for "+kernelVersion+" (): ConfigMap d is missing")
+	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image available; BuildInputMissing for "+kernelVersion+" (): ConfigMap d is missing")
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing)
 	s.tell(t, v1beta1.ProblemImages, nil)
 
@@ -74,7 +74,7 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 		}
 	}
 	stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1")
-	available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "0 of 1 image there; BuildFailed for "+kernelVersion+" (): m.c:3:1: error: expected ';'")
+	available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "0 of 1 image available; BuildFailed for "+kernelVersion+" (): m.c:3:1: error: expected ';'")
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonBuildFailed)
 	s.awaitEvent(t, corev1.EventTypeWarning, v1beta1.ConditionImagesAvailable, v1beta1.ReasonBuildFailed)
 

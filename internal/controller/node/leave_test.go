@@ -82,8 +82,8 @@ func TestModuleThatCannotLeaveSaysWhy(t *testing.T) {
 	// Its node has rebooted since: nothing is live there, and yet the order stands.
 	s.boot(t, silent, "boot-2")
 
-	s.awaitMessage(t, v1beta1.ConditionReady, fmt.Sprintf("The Module is being deleted and is still to be taken from 4 nodes, for at most 10m; InUse on %s: used by process 7; "+
-		"Paused on %s; NodeNotReady on %s; AgentMissing on %s: the order to unload has had no answer for more than 2 minutes", busy, paused, away, silent))
+	s.awaitMessage(t, v1beta1.ConditionReady, fmt.Sprintf("The Module is being deleted and must still leave 4 nodes within 10m; InUse on %s: used by process 7; "+
+		"Paused on %s; NodeNotReady on %s; AgentMissing on %s: the agent has not answered the order to unload for more than 2 minutes", busy, paused, away, silent))
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInUse)
 }
 
