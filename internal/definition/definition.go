@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package definition says whether a cluster's CustomResourceDefinitions are those of this version: the operator must not write by another, and the
-// command line tool tells why nothing is written.
+// Package definition says whether a cluster's CustomResourceDefinitions are those of this version.
+// The operator must not write by others, and the command line tool says why nothing is written.
 package definition
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
-// lists must be maps by namespace and name: in an atomic one, each Module's entry would replace all others.
+// lists must be maps by namespace and name: in an atomic one, one Module's entry would replace all.
 var lists = []string{"spec.modules", "status.modules", "status.attempts"}
 
 // Kind of a CustomResourceDefinition.
@@ -28,9 +28,9 @@ var Modules = "modules." + v1beta1.GroupVersion.Group
 // Names of the CustomResourceDefinitions whose objects the operator writes.
 var Names = []string{Modules, "nodemodulesconfigs." + v1beta1.GroupVersion.Group, preflights + "." + v1beta2.GroupVersion.Group}
 
-// Problem is what a user is told of definitions that are not ours; faults name them, and what each of them lacks.
+// Problem tells a user of definitions that are not ours; faults name them, and what each lacks.
 func Problem(faults ...string) string {
-	return "the cluster's CustomResourceDefinitions are not those of this version (" + strings.Join(faults, "; ") + "): Drover changes nothing until config/crd is applied again"
+	return "the cluster's CustomResourceDefinitions do not match this version of Drover (" + strings.Join(faults, "; ") + "): Drover changes nothing until you apply config/crd again"
 }
 
 // Misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
@@ -55,10 +55,9 @@ func Misfit(crd *unstructured.Unstructured) string {
 	case 1:
 		return "the field " + missing[0] + " is missing"
 	}
-	return fmt.Sprintf("%d fields are missing, one is %s", len(missing), missing[0])
+	return fmt.Sprintf("%d fields are missing, such as %s", len(missing), missing[0])
 }
 
-// versionOf is the version in which we write a kind.
 func versionOf(plural string) string {
 	if plural == preflights {
 		return v1beta2.GroupVersion.Version
@@ -66,7 +65,6 @@ func versionOf(plural string) string {
 	return v1beta1.GroupVersion.Version
 }
 
-// served is the schema of our version, or nil.
 func served(crd *unstructured.Unstructured, ours string) map[string]any {
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil {
@@ -86,7 +84,7 @@ func served(crd *unstructured.Unstructured, ours string) map[string]any {
 	return nil
 }
 
-// at follows a path through properties, and through the items of lists.
+// at follows a path through properties and the items of lists; nil: it ends.
 func at(schema map[string]any, path string) map[string]any {
 	for _, name := range strings.Split(path, ".") {
 		if items, ok := schema["items"].(map[string]any); ok {

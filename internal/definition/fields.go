@@ -11,8 +11,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
-// An API server whose definition lacks a field drops it without a word: an order to unload would read as one to load, and a check
-// of readyWhen would be asked by nobody. So every field that our types have must be served.
+// An API server drops fields that its definition lacks without a word: an order to unload would
+// become one to load. So every field that our types have must be served.
 var fields = map[string][]string{
 	"nodemodulesconfigs": fieldsOf(reflect.TypeFor[v1beta1.NodeModulesConfig]()),
 	"modules":            fieldsOf(reflect.TypeFor[v1beta1.Module]()),
@@ -22,7 +22,7 @@ var fields = map[string][]string{
 // preflights is the only kind of ours that is written in v1beta2.
 const preflights = "preflightvalidations"
 
-// fieldsOf are the paths of a type's fields, as far as the types are ours; those of Kubernetes are whole or not there.
+// fieldsOf are the paths of a type's fields, as far as the types are ours.
 func fieldsOf(object reflect.Type) []string {
 	ours, found := object.PkgPath(), []string{}
 	var visit func(t reflect.Type, prefix string)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard closes the gate while it would do harm to write: while another operator for the same kinds is at work, and
-// while the cluster's definition of these kinds is not ours.
+// Package guard closes the gate while a write could do harm: while KMM's operator runs, and while
+// the cluster's CustomResourceDefinitions are not ours.
 //
-// Reads: the Lease that KMM's operator holds, its pod and what that may do, our CustomResourceDefinitions. Writes nothing.
+// Reads: KMM's Lease, its pod and the pod's rights, our CustomResourceDefinitions. Writes nothing.
 package guard
 
 import (
@@ -32,7 +32,7 @@ import (
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 
-// interval is how often KMM's Lease is looked at while none holds us back.
+// interval is the longest time between two looks at KMM's Lease.
 const interval = time.Minute
 
 // Controller keeps the gate.
@@ -40,11 +40,10 @@ type Controller struct {
 	live  client.Client
 	gate  *gate.Gate
 	clock clock.PassiveClock
-	// seen are KMM's Leases by namespace. Only one look is taken at a time.
-	seen map[string]sight
+	seen  map[string]sight // KMM's Leases by namespace. Only one look is taken at a time.
 }
 
-// New makes the controller. live has no cache: it reads from the API server and asks it who may do what. A nil clock is the time of day.
+// New makes the controller. live has no cache. A nil clock is the time of day.
 func New(live client.Client, g *gate.Gate, now clock.PassiveClock) *Controller {
 	if now == nil {
 		now = clock.RealClock{}
@@ -52,7 +51,7 @@ func New(live client.Client, g *gate.Gate, now clock.PassiveClock) *Controller {
 	return &Controller{live: live, gate: g, clock: now}
 }
 
-// SetupWithManager registers the controller. It runs in every process, not in the leader only: who becomes the leader must
+// SetupWithManager registers the controller in every process, the leader or not: a new leader must
 // know at once.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	crd := &metav1.PartialObjectMetadata{}
@@ -74,13 +73,13 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// Reconcile looks at all of it.
+// Reconcile checks all of it.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	again, err := c.Check(ctx)
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// Check sets the gate and says when to look again. It is to be called once before any controller starts.
+// Check sets the gate and says when to look again. Call it once before any controller starts.
 func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
 	problem, again, err := c.peer(ctx)
 	if err != nil {
@@ -102,7 +101,7 @@ func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
 	return min(again, interval), nil
 }
 
-// definitions is about CRDs that somebody else installed. One that is missing or leaving is another matter, and not this one's.
+// definitions is about CRDs that somebody else installed, not about missing ones.
 func (c *Controller) definitions(ctx context.Context) (*reasons.Problem, error) {
 	var faults []string
 	for _, name := range definition.Names {
@@ -123,8 +122,5 @@ func (c *Controller) definitions(ctx context.Context) (*reasons.Problem, error) 
 	if len(faults) == 0 {
 		return nil, nil
 	}
-	return &reasons.Problem{
-		Reason:  v1beta1.ReasonCRDIncompatible,
-		Message: definition.Problem(faults...),
-	}, nil
+	return &reasons.Problem{Reason: v1beta1.ReasonCRDIncompatible, Message: definition.Problem(faults...)}, nil
 }

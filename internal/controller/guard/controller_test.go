@@ -44,8 +44,8 @@ func TestDefinitionsOfSomebodyElse(t *testing.T) {
 			}
 			delete(spec, "readyWhen")
 		}, "spec.moduleLoader.container.readyWhen"},
-		"a whole branch is gone":                          {modules, "properties.spec.properties.rollout", remove, "fields are missing, one is spec.rollout"},
-		"a preflight cannot say of what Module it speaks": {preflights, "properties.status.properties.modules", remove, "fields are missing, one is status.modules"},
+		"a whole branch is gone":                          {modules, "properties.spec.properties.rollout", remove, "fields are missing, such as spec.rollout"},
+		"a preflight cannot say of what Module it speaks": {preflights, "properties.status.properties.modules", remove, "fields are missing, such as status.modules"},
 		"a Module has no conditions":                      {modules, "properties.status.properties.conditions", remove, "status.conditions is missing"},
 	}
 	if got, message := reason(t, time.Now()); got != "" {

@@ -27,12 +27,11 @@ import (
 // PeerLease is the name of the Lease that KMM's operator holds, in whatever namespace it runs.
 const PeerLease = "kmm.sigs.x-k8s.io"
 
-const (
-	// partOf is the label, and ours the value, of pods that are Drover's own: the operator's Lease can have the same name.
-	partOf, ours = "app.kubernetes.io/part-of", "drover"
-	// longestHostname is where Linux, and so the kubelet, cuts a pod's name to make its host name.
-	longestHostname = 63
-)
+// partOf is the label, and ours its value, of Drover's own pods, whose Lease can have that name.
+const partOf, ours = "app.kubernetes.io/part-of", "drover"
+
+// longestHostname is where the kubelet cuts a pod's name to make its host name.
+const longestHostname = 63
 
 // sight is a Lease as it was when it was last seen to change, by our clock.
 type sight struct {
@@ -40,8 +39,8 @@ type sight struct {
 	at   time.Time
 }
 
-// peer is about KMM's operator while it is at work, and when to look again then. Times in a Lease are its holder's, so that they say nothing: as for
-// all who compete for a Lease, its holder is alive while the Lease changes within its duration by our own clock.
+// peer says whether KMM's operator is running, and when to look again. A Lease's times are its
+// holder's: the holder lives while the Lease changes within its duration by our own clock.
 func (c *Controller) peer(ctx context.Context) (*reasons.Problem, time.Duration, error) {
 	var leases coordinationv1.LeaseList
 	if err := c.live.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: PeerLease}); err != nil {
@@ -67,18 +66,15 @@ func (c *Controller) peer(ctx context.Context) (*reasons.Problem, time.Duration,
 			return nil, 0, err
 		}
 		if writes {
-			return &reasons.Problem{
-				Reason: v1beta1.ReasonPeerActive,
-				Message: fmt.Sprintf("KMM's operator is at work in the namespace %s (Lease %s): Drover watches and changes nothing until it stops",
-					namespace, PeerLease),
-			}, left, nil
+			return &reasons.Problem{Reason: v1beta1.ReasonPeerActive, Message: fmt.Sprintf(
+				"KMM's operator is running in namespace %s (Lease %s): Drover changes nothing until it stops", namespace, PeerLease)}, left, nil
 		}
 	}
 	return nil, interval, nil
 }
 
-// writes reports whether the holder of a Lease is a pod that may order kernel modules. Whoever may edit one namespace can write such a Lease there, and
-// run a pod with any of its ServiceAccounts, but cannot give one of these a right to objects of the cluster.
+// writes reports whether a Lease's holder is a pod that may order kernel modules. Editors of one
+// namespace can forge the Lease and run a pod, but cannot give it rights to objects of the cluster.
 func (c *Controller) writes(ctx context.Context, namespace, holder string) (bool, error) {
 	pod, err := c.holder(ctx, namespace, holder)
 	if err != nil || pod == nil || pod.Labels[partOf] == ours || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -112,7 +108,7 @@ func (c *Controller) holder(ctx context.Context, namespace, identity string) (*c
 	if err = client.IgnoreNotFound(err); err != nil {
 		return nil, fmt.Errorf("get pod %s/%s: %w", namespace, host, err)
 	}
-	// What was cut off at the end takes dashes and dots along.
+	// Dashes and dots at the cut go, too.
 	if len(host) < longestHostname-1 {
 		return nil, nil
 	}

@@ -19,20 +19,19 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// retryAfter is when something that is in the way is looked at again. What is known to change is watched.
+// retryAfter is when a problem is looked at again that no watch shows.
 const retryAfter = time.Minute
 
-// act writes what is not right, and returns the KMM Module if it is what is asked for. First come the Dockerfiles that the Module names; those that
-// it does not name any more go a pass later, when everybody has seen it.
+// act writes what differs, and returns the KMM Module once it is what is asked for. New Dockerfiles
+// come first; unused ones go a pass later, when everybody has seen the change.
 func (c *Controller) act(ctx context.Context, want *translation, have *world) (*v1beta1.Module, *problem, error) {
 	switch {
 	case have.module == nil:
 	case !have.ours:
 		return nil, taken("Module", have.module.Name), nil
 	case have.module.DeletionTimestamp != nil:
-		return nil, &problem{
-			reason: v1alpha1.ReasonTerminating, message: fmt.Sprintf("The Module %s of %s is being deleted", have.module.Name, v1beta1.GroupVersion.Group),
-		}, nil
+		return nil, &problem{reason: v1alpha1.ReasonTerminating, message: fmt.Sprintf(
+			"The Module %s of %s is being deleted; Drover creates it again afterwards", have.module.Name, v1beta1.GroupVersion.Group)}, nil
 	}
 	for _, dockerfile := range want.dockerfiles {
 		if p, err := c.create(ctx, dockerfile, have); p != nil || err != nil {
@@ -57,13 +56,11 @@ func (c *Controller) act(ctx context.Context, want *translation, have *world) (*
 }
 
 func taken(kind, name string) *problem {
-	return &problem{
-		reason:  v1alpha1.ReasonNameTaken,
-		message: fmt.Sprintf("%s %s does not belong to this Module, and is left alone: delete or rename one of them", kind, name),
-	}
+	return &problem{reason: v1alpha1.ReasonNameTaken,
+		message: fmt.Sprintf("The %s %s exists and does not belong to this Module: delete or rename one of them", kind, name)}
 }
 
-// create makes a ConfigMap that is not there. As it is immutable and its name follows from its content, there is nothing else that could be wrong.
+// create makes a missing ConfigMap. It is immutable, and its name follows from its content.
 func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, have *world) (*problem, error) {
 	if slices.ContainsFunc(have.dockerfiles, func(o *metav1.PartialObjectMetadata) bool { return o.Name == dockerfile.Name }) {
 		return nil, nil
@@ -72,7 +69,7 @@ func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, h
 	if !apierrors.IsAlreadyExists(err) {
 		return refused(err, "ConfigMap "+dockerfile.Name)
 	}
-	// The cache has not shown it yet, or it is somebody else's.
+	// The cache has not shown it yet, or somebody else made it.
 	other := &metav1.PartialObjectMetadata{}
 	other.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(dockerfile), other); err != nil {
@@ -84,7 +81,7 @@ func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, h
 	return nil, nil
 }
 
-// apply writes the KMM Module. One that is not there is written without force: should somebody else have made one meanwhile, theirs stays.
+// apply writes the KMM Module; a new one without force, so that one made meanwhile stays.
 func (c *Controller) apply(ctx context.Context, want, have *v1beta1.Module) (*problem, error) {
 	config, err := kube.Convert[kmmac.ModuleApplyConfiguration](want)
 	if err != nil {
@@ -99,7 +96,7 @@ func (c *Controller) apply(ctx context.Context, want, have *v1beta1.Module) (*pr
 	return refused(c.client.Apply(ctx, config, options...), "Module "+want.Name+" of "+v1beta1.GroupVersion.Group)
 }
 
-// refused turns the answer of an API server that does not want an object into a problem: it will not want it the next time either.
+// refused turns an API server's refusal, which it would repeat, into a problem.
 func refused(err error, what string) (*problem, error) {
 	switch {
 	case err == nil:
@@ -110,8 +107,8 @@ func refused(err error, what string) (*problem, error) {
 	return nil, fmt.Errorf("write %s: %w", what, err)
 }
 
-// settled is true when the Module has all that is asked for and was last written for the same wish. Fields that nobody asked for are the API
-// server's defaults or other writers': rollout, say, which only the KMM Module has.
+// settled is true when the Module has all that is asked for and was last written for the same wish.
+// Other fields are the API server's or other writers', such as rollout.
 func settled(want, have *v1beta1.Module) (bool, error) {
 	if have == nil {
 		return false, nil

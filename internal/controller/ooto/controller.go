@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ooto serves Modules of ooto.sigs.k8s.io: each becomes a Module of kmm.sigs.x-k8s.io that it owns, which does the work, and whose status it
-// shows under its own names.
+// Package ooto serves Modules of ooto.sigs.k8s.io: each becomes a Module of kmm.sigs.x-k8s.io that
+// it owns, which does the work, and whose status it shows.
 //
-// Reads: its Modules, KMM Modules, which ConfigMaps there are. Writes: KMM Modules and ConfigMaps with Dockerfiles, both its own only, and the status
-// of its Modules. What is of a wanted name and not its own is never touched. Deletion is left to owner references.
+// Reads: its Modules, KMM Modules, the names of ConfigMaps. Writes: the status of its Modules, and
+// KMM Modules and ConfigMaps with Dockerfiles that it owns. Owner references do the deletion.
 package ooto
 
 import (
@@ -43,10 +43,9 @@ const workers = 2
 type Options struct {
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
-	// Recorder tells of changes of conditions that the KMM Module does not have.
+	// Recorder emits events about conditions that the KMM Module does not have.
 	Recorder kube.Recorder
-	// Clock is the time of day unless set.
-	Clock clock.PassiveClock
+	Clock    clock.PassiveClock // the time of day unless set
 }
 
 // Controller translates Modules.
@@ -56,7 +55,7 @@ type Controller struct {
 	options Options
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+// New makes the controller. c's cache shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -64,7 +63,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, options: o}
 }
 
-// Reconcile makes the KMM Module what one Module asks for, and the Module's status what is seen of it.
+// Reconcile makes the KMM Module what one Module asks for, and reports on it.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.options.Gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
@@ -96,14 +95,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, c.report(ctx, m, statusOf(m, child, want.ignored, p, c.options.Clock.Now()))
 }
 
-// world is what there is of a Module.
 type world struct {
-	// module is the KMM Module of the name, whoever it belongs to; nil: there is none.
-	module *v1beta1.Module
-	// ours is true when it belongs to the Module.
-	ours bool
-	// dockerfiles are the ConfigMaps that belong to the Module.
-	dockerfiles []*metav1.PartialObjectMetadata
+	module      *v1beta1.Module                 // the KMM Module of that name, whoever owns it, or nil
+	ours        bool                            // true when the Module owns it
+	dockerfiles []*metav1.PartialObjectMetadata // the ConfigMaps that the Module owns
 }
 
 func (c *Controller) observe(ctx context.Context, m *v1alpha1.Module) (*world, error) {
@@ -129,7 +124,6 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Module) (*world, e
 	return w, nil
 }
 
-// report writes the status, if it has changed.
 func (c *Controller) report(ctx context.Context, m *v1alpha1.Module, s *v1alpha1.ModuleStatus) error {
 	if equality.Semantic.DeepEqual(&m.Status, s) {
 		return nil
@@ -145,12 +139,12 @@ func (c *Controller) report(ctx context.Context, m *v1alpha1.Module, s *v1alpha1
 	case err != nil:
 		return fmt.Errorf("of Module %s: %w", client.ObjectKeyFromObject(m), err)
 	}
-	// The first one is the KMM Module's, and so are its events.
+	// The first condition, with its events, is the KMM Module's.
 	c.options.Recorder.Changed(m, m.Status.Conditions, s.Conditions[1:])
 	return nil
 }
 
-// SetupWithManager registers the controller and its watches. A KMM Module has the name of the Module that it belongs to, or that it is in the way of.
+// SetupWithManager registers the controller and its watches. The KMM Module has the Module's name.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.Module{}, handler.OnlyControllerOwner())
 	err := ctrl.NewControllerManagedBy(mgr).

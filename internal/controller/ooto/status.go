@@ -14,14 +14,13 @@ import (
 	"github.com/drover-project/drover/api/ooto/v1alpha1"
 )
 
-// problem is why the KMM Module is not what is asked for.
 type problem struct {
 	reason  string
 	message string
 }
 
-// statusOf is what was seen. child is the KMM Module, if it is this Module's and has what is asked for. Of the status before, only times are taken,
-// of what has not changed since.
+// statusOf is what was seen. child is the KMM Module, if it has what is asked for. The status
+// before only gives the transition times.
 func statusOf(m *v1alpha1.Module, child *v1beta1.Module, ignored []string, p *problem, now time.Time) *v1alpha1.ModuleStatus {
 	s := &v1alpha1.ModuleStatus{ObservedGeneration: m.Generation, DriverContainer: &v1alpha1.NodeCounts{}}
 	if m.Spec.DevicePlugin != nil {
@@ -48,7 +47,7 @@ func counts(s v1beta1.DaemonSetStatus) v1alpha1.NodeCounts {
 	return v1alpha1.NodeCounts{DesiredNumberScheduled: s.DesiredNumber, NumberReady: s.AvailableNumber, NumberAvailable: s.AvailableNumber}
 }
 
-// ready is the KMM Module's, as soon as it is about what is asked for now.
+// ready is the KMM Module's condition, once that is about what is asked for now.
 func ready(child *v1beta1.Module, p *problem) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNoStatus}
 	switch {
@@ -62,7 +61,7 @@ func ready(child *v1beta1.Module, p *problem) metav1.Condition {
 			return c
 		}
 	}
-	c.Message = "The Module of " + v1beta1.GroupVersion.Group + " has not been looked at yet"
+	c.Message = "The operator has not processed the Module of " + v1beta1.GroupVersion.Group + " yet"
 	return c
 }
 
@@ -72,7 +71,7 @@ func translated(m *v1alpha1.Module, p *problem) metav1.Condition {
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionTranslated, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTranslated,
-		Message: fmt.Sprintf("The Module %s of %s is what this one asks for", m.Name, v1beta1.GroupVersion.Group),
+		Message: fmt.Sprintf("The Module %s of %s matches this one", m.Name, v1beta1.GroupVersion.Group),
 	}
 }
 
@@ -80,10 +79,10 @@ func allUsed(ignored []string) metav1.Condition {
 	if len(ignored) > 0 {
 		return metav1.Condition{
 			Type: v1alpha1.ConditionAllFieldsUsed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFieldIgnored,
-			Message: "There is no driver pod, so nothing is done with " + strings.Join(ignored, ", "),
+			Message: "There is no driver pod, so Drover ignores " + strings.Join(ignored, ", "),
 		}
 	}
 	return metav1.Condition{
-		Type: v1alpha1.ConditionAllFieldsUsed, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllFieldsUsed, Message: "Every field that is set has a meaning",
+		Type: v1alpha1.ConditionAllFieldsUsed, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllFieldsUsed, Message: "Drover uses every field that is set",
 	}
 }

@@ -27,22 +27,16 @@ const (
 	dockerfileKey = "dockerfile"
 	hashDigits    = 16
 	maxName       = 253
-
-	ignoredVolumes = "spec.driverContainer.volumes"
-	ignoredMounts  = "spec.driverContainer.container.volumeMounts"
-	ignoredContext = "spec.driverContainer.container.securityContext"
 )
 
-// translation is what a Module becomes.
 type translation struct {
 	module *v1beta1.Module
-	// dockerfiles are the Dockerfiles that some mapping builds from, one ConfigMap for each text.
+	// dockerfiles are one ConfigMap for each Dockerfile that a mapping builds from.
 	dockerfiles []*corev1.ConfigMap
-	// ignored are the fields that are set and have no meaning.
-	ignored []string
+	ignored     []string // the fields that are set and have no meaning here
 }
 
-// translate is pure. Nothing of m is in what it returns.
+// translate is pure, and shares nothing of m.
 func translate(m *v1alpha1.Module) (*translation, error) {
 	m = m.DeepCopy()
 	t := &translation{ignored: ignored(m)}
@@ -77,18 +71,18 @@ func objectMeta(m *v1alpha1.Module, name string) metav1.ObjectMeta {
 	}
 }
 
-// ignored are fields of a pod that there is not. Empty is unset.
+// ignored are fields of a driver pod, which does not exist here. Empty is unset.
 func ignored(m *v1alpha1.Module) []string {
 	var paths []string
 	driver := &m.Spec.DriverContainer
 	if driver.Container.SecurityContext != nil {
-		paths = append(paths, ignoredContext)
+		paths = append(paths, "spec.driverContainer.container.securityContext")
 	}
 	if len(driver.Container.VolumeMounts) > 0 {
-		paths = append(paths, ignoredMounts)
+		paths = append(paths, "spec.driverContainer.container.volumeMounts")
 	}
 	if len(driver.Volumes) > 0 {
-		paths = append(paths, ignoredVolumes)
+		paths = append(paths, "spec.driverContainer.volumes")
 	}
 	return paths
 }
@@ -107,7 +101,7 @@ func devicePlugin(p *v1alpha1.DevicePluginSpec) *v1beta1.DevicePluginSpec {
 	}
 }
 
-// repoSecrets are all Secrets for registries. Those that are named for one image come first: the first that knows a registry is used.
+// repoSecrets are all registry Secrets, those for one image first: the first that fits is used.
 func repoSecrets(d *v1alpha1.DriverContainerSpec) []corev1.LocalObjectReference {
 	var all []corev1.LocalObjectReference
 	add := func(name string) {
@@ -143,7 +137,7 @@ func (t *translation) container(m *v1alpha1.Module) v1beta1.ModuleLoaderContaine
 	return to
 }
 
-// mapping has all of its build in itself. In the KMM Module, a build of the container's would make every mapping build.
+// mapping holds its whole build: one in the KMM Module's container would make every mapping build.
 func (t *translation) mapping(m *v1alpha1.Module, from *v1alpha1.KernelMapping) v1beta1.KernelMapping {
 	common := &m.Spec.DriverContainer.Container
 	to := v1beta1.KernelMapping{Literal: from.Literal, Regexp: from.Regexp, ContainerImage: from.ContainerImage}
@@ -169,7 +163,8 @@ func (t *translation) mapping(m *v1alpha1.Module, from *v1alpha1.KernelMapping) 
 	return to
 }
 
-// mergeBuild puts a mapping's settings over the container's: arguments by name, and all else as a whole.
+// mergeBuild puts a mapping's settings over the container's: arguments by name, the rest as a
+// whole.
 func mergeBuild(common, own *v1alpha1.Build) *v1alpha1.Build {
 	if common == nil {
 		return own
@@ -201,7 +196,8 @@ func (t *translation) build(m *v1alpha1.Module, from *v1alpha1.Build, image stri
 	return to
 }
 
-// dockerfile is the name of the ConfigMap that holds a text. The text is in the name: another text is another ConfigMap, and nodes get another image.
+// dockerfile is the name of the ConfigMap that holds a text. It depends on the text, so that
+// another text gives nodes another image.
 func (t *translation) dockerfile(m *v1alpha1.Module, text string) string {
 	suffix := "-dockerfile-" + digest(text)
 	config := &corev1.ConfigMap{
@@ -218,7 +214,7 @@ func (t *translation) dockerfile(m *v1alpha1.Module, text string) string {
 
 var containerImage = regexp.MustCompile(`\$\{CONTAINER_IMAGE\}|\$CONTAINER_IMAGE\b`)
 
-// named puts the mapping's image where a name refers to it: what KMM calls so may be the signed one.
+// named puts the mapping's image in place of a reference to it.
 func named(name, image string) string { return containerImage.ReplaceAllLiteralString(name, image) }
 
 func digest(text string) string {

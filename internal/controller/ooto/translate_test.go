@@ -260,7 +260,7 @@ func TestTranslate(t *testing.T) {
 				d.Container.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 			},
 			then:    func(s *v1beta1.ModuleSpec) { s.ModuleLoader.ServiceAccountName = "some-sa" },
-			ignored: []string{ignoredContext, ignoredMounts, ignoredVolumes},
+			ignored: []string{"spec.driverContainer.container.securityContext", "spec.driverContainer.container.volumeMounts", "spec.driverContainer.volumes"},
 		},
 		"empty lists of a driver pod are not set": {
 			given: func(m *v1alpha1.Module) {

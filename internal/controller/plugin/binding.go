@@ -18,11 +18,10 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// WorkloadRole is the ClusterRole that lets a plugin's ServiceAccount use OpenShift's SecurityContextConstraints of that name. It, and the right
-// to bind it, come with config/openshift; on other clusters namespaces are labelled, and nothing is bound.
+// WorkloadRole is the ClusterRole that lets a plugin's ServiceAccount use OpenShift's
+// SecurityContextConstraints. It, and the right to bind it, come with config/openshift.
 const WorkloadRole = "drover-workload"
 
-// binding lets a Module's own ServiceAccount use a role, in its namespace.
 func binding(account *corev1.ServiceAccount, role string) *rbacv1.RoleBinding {
 	meta := account.ObjectMeta.DeepCopy()
 	return &rbacv1.RoleBinding{
@@ -33,7 +32,7 @@ func binding(account *corev1.ServiceAccount, role string) *rbacv1.RoleBinding {
 	}
 }
 
-// bind makes the binding. A ServiceAccount that the Module names is its owner's matter.
+// bind makes the binding, but for a ServiceAccount that the Module names.
 func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *corev1.ServiceAccount) error {
 	if c.role == "" || account == nil {
 		return nil
@@ -57,14 +56,13 @@ func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *
 	if err != nil {
 		return fmt.Errorf("convert the RoleBinding: %w", err)
 	}
-	// Bindings are read past the cache, which would have to see those of everybody.
+	// Bindings are read past the cache, which would have to hold everybody's.
 	if err := c.client.Apply(ctx, config, kube.OwnerPlugin, client.ForceOwnership, client.DisableReadYourWritesConsistency); err != nil {
 		return fmt.Errorf("apply RoleBinding %s: %w", want.Name, err)
 	}
 	return nil
 }
 
-// unbind takes the binding of a ServiceAccount that goes.
 func (c *Controller) unbind(ctx context.Context, account *corev1.ServiceAccount) error {
 	if c.role == "" {
 		return nil

@@ -21,10 +21,10 @@ import (
 
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=deviceclasses,verbs=get;list;watch;create;update;delete
 
-// DeviceClasses are what a Module's DRA driver offers its devices by. They belong to the cluster, not to the Module's
-// namespace, and whoever may write a Module need not have any right to them: nothing is overwritten or deleted that was
-// not made here, for this very Module. That is why they are created and updated, and not applied: an apply takes over what
-// somebody else has created since the last look.
+// DeviceClasses are a Module's. They belong to the cluster, and the Module's author need not have
+// any right to them: only classes that were made here for this Module are changed. So they are
+// created and updated, not applied, since an apply takes over what somebody else has created
+// meanwhile.
 func DeviceClasses(module *v1beta1.Module) []*resourcev1.DeviceClass {
 	if module.Spec.DRA == nil {
 		return nil
@@ -40,7 +40,6 @@ func DeviceClasses(module *v1beta1.Module) []*resourcev1.DeviceClass {
 	return classes
 }
 
-// classLabels are on every DeviceClass of a Module.
 func classLabels(module *v1beta1.Module) map[string]string {
 	return map[string]string{
 		v1beta1.ModuleNameLabel:      module.Name,
@@ -49,14 +48,13 @@ func classLabels(module *v1beta1.Module) map[string]string {
 	}
 }
 
-// ownsClass is true for a DeviceClass that was made here for the Module. Labels alone do not show it: those of another
-// operator of the same API are the same.
+// ownsClass is true for a DeviceClass that was made here for the Module. Labels alone do not show
+// it: KMM uses the same.
 func ownsClass(module *v1beta1.Module, class *resourcev1.DeviceClass) bool {
 	return class.Labels[v1beta1.ModuleNameLabel] == module.Name && class.Labels[v1beta1.ModuleNamespaceLabel] == module.Namespace &&
 		kube.WrittenBy(class, kube.OwnerPlugin)
 }
 
-// classes are the Module's own.
 func (c *Controller) classes(ctx context.Context, module *v1beta1.Module) ([]*resourcev1.DeviceClass, error) {
 	if !c.dra {
 		return nil, nil
@@ -77,8 +75,8 @@ func (c *Controller) classes(ctx context.Context, module *v1beta1.Module) ([]*re
 	return own, nil
 }
 
-// ensureClasses makes the Module's DeviceClasses what they shall be, and deletes those that nobody asks for any more. It
-// returns the names that somebody else has.
+// ensureClasses creates, updates and deletes the Module's DeviceClasses, and returns the names that
+// somebody else has taken.
 func (c *Controller) ensureClasses(ctx context.Context, module *v1beta1.Module, have []*resourcev1.DeviceClass) (taken []string, err error) {
 	want := DeviceClasses(module)
 	var errs []error
@@ -110,14 +108,14 @@ func (c *Controller) ensureClass(ctx context.Context, want, current *resourcev1.
 	next := current.DeepCopy()
 	maps.Copy(next.Labels, want.Labels)
 	next.Spec.Selectors, next.Spec.Config = want.Spec.Selectors, want.Spec.Config
-	// As it was read, or not at all: it may have become somebody else's since.
+	// A conflict is an error: somebody else may have taken the class over.
 	if err := c.client.Update(ctx, next, kube.OwnerPlugin); err != nil {
 		return fmt.Errorf("update DeviceClass %s: %w", want.Name, err)
 	}
 	return nil
 }
 
-// sameClass compares what a Module says of a DeviceClass; parameters of drivers are compared by what they mean.
+// sameClass compares drivers' parameters by meaning.
 func sameClass(want, got *resourcev1.DeviceClass) (bool, error) {
 	for key, value := range want.Labels {
 		if got.Labels[key] != value {

@@ -135,7 +135,7 @@ func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
 	change(t, admin, m, func() { m.Spec.DRA.DeviceClasses = m.Spec.DRA.DeviceClasses[1:] })
 	eventually(t, "the conflict is about fewer", func(ctx context.Context) (bool, error) {
 		p, err := told(ctx, admin, m)
-		return strings.HasSuffix(p.Message, strings.Join(names[1:], ", ")), err
+		return strings.HasPrefix(p.Message, "DeviceClasses "+strings.Join(names[1:], ", ")+" exist "), err
 	})
 	if err := admin.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)

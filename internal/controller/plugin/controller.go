@@ -2,9 +2,10 @@
 
 // Package plugin runs the device plugins and DRA drivers of Modules.
 //
-// Reads: Module, DaemonSet, ServiceAccount, DeviceClass, NodeModulesConfig and the plugins' pods. Writes: one DaemonSet per Module that asks for
-// one, a ServiceAccount when the Module names none, with a RoleBinding on OpenShift, and the DeviceClasses of a DRA driver; what keeps it from that, in the Module's status;
-// and it ends plugin pods that outlived the kernel module they were started on. Changing a device plugin touches nothing of the kernel module.
+// Reads: Module, DaemonSet, ServiceAccount, DeviceClass, NodeModulesConfig and the plugins' pods.
+// Writes, for each Module: a DaemonSet, a ServiceAccount if the Module names none, its RoleBinding
+// on OpenShift, and DeviceClasses; what keeps it from that, in the Module's status. It ends plugin
+// pods that outlived the kernel module they started on.
 package plugin
 
 import (
@@ -46,14 +47,14 @@ type Controller struct {
 	gate       *gate.Gate
 }
 
-// have is what stands in the cluster for one Module's workloads, in whatever role.
+// have is what exists for one Module, in whatever role.
 type have struct {
 	daemonSets []*appsv1.DaemonSet
 	accounts   []*corev1.ServiceAccount
 	classes    []*resourcev1.DeviceClass
 }
 
-// Reconcile makes one Module's workload what it shall be.
+// Reconcile makes one Module's workload what it should be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
@@ -82,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return c.serve(ctx, module, now)
 }
 
-// serve makes what the Module asks for. A DeviceClass that is somebody else's keeps back nothing but itself.
+// serve makes what the Module asks for. A DeviceClass of somebody else keeps back only itself.
 func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	account := ServiceAccount(module)
 	daemonSet, err := DaemonSet(module, c.agentImage)
@@ -107,7 +108,7 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 	return result, errors.Join(c.report(ctx, module, problem), c.prune(ctx, module, now, account, daemonSet))
 }
 
-// ensure applies what is not right. account is nil when the Module names one.
+// ensure applies what differs. account is nil when the Module names one.
 func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
 	if account != nil && find(now.accounts, account.Name) == nil {
 		if err := c.mayTake(ctx, module, account.Name, &corev1.ServiceAccount{}); err != nil {
@@ -125,14 +126,12 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		return err
 	}
 	current := find(now.daemonSets, daemonSet.Name)
-	if current != nil {
-		if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
-			return err
-		}
-	} else {
+	if current == nil {
 		if err := c.mayTake(ctx, module, daemonSet.Name, &appsv1.DaemonSet{}); err != nil {
 			return err
 		}
+	} else if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
+		return err
 	}
 	config, err := kube.Convert[appsapply.DaemonSetApplyConfiguration](daemonSet)
 	if err != nil {
@@ -145,9 +144,9 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 	return nil
 }
 
-// stays is true when the object is right, or would be but for the image of the container that waits. That image is new
-// with every release, and a change of it alone is not worth the restart of every device plugin of the cluster: the next
-// change that has to be made brings it along.
+// stays is true when the object is right but for the image of the waiting container. That image
+// changes with every release, which is not worth a restart of every plugin of the cluster: the next
+// change brings it along.
 func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonSet) (bool, error) {
 	if right, err := right(want, current); right || err != nil {
 		return right, err
@@ -163,8 +162,7 @@ func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonS
 	return right(older, current)
 }
 
-// right is true when the object has all that is asked for, and was last written for the same wish. Fields that nobody
-// asked for belong to the API server's defaults or to other writers.
+// right is true when the object has all that is asked for, and was last written for the same wish.
 func right(want, got *appsv1.DaemonSet) (bool, error) {
 	if want.Annotations[driverAnnotation] != got.Annotations[driverAnnotation] {
 		return false, nil
@@ -176,15 +174,14 @@ func right(want, got *appsv1.DaemonSet) (bool, error) {
 	return kube.Settled(wish, got)
 }
 
-// foreignError: an object of our name is somebody else's.
 type foreignError struct{ what string }
 
 func (e foreignError) Error() string {
-	return e.what + " exists and does not belong to this Module; delete or rename it"
+	return e.what + " exists and does not belong to this Module: delete or rename it"
 }
 
-// mayTake refuses to take over an object that was not made for the Module. It asks the API server: the cache holds only
-// objects with our labels.
+// mayTake refuses to take over an object that was not made for the Module. It asks the API server:
+// the cache holds only objects with our labels.
 func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name string, object client.Object) error {
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: module.Namespace, Name: name}, object)
 	switch {
@@ -202,7 +199,6 @@ func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 	return nil
 }
 
-// prune deletes what was made for this Module besides the wanted ones.
 func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
 	err := kube.Prune(ctx, c.client, now.daemonSets, func(ds *appsv1.DaemonSet) bool {
 		return daemonSet != nil && (ds.Name == daemonSet.Name || serves(ds, module))
@@ -225,7 +221,7 @@ func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *hav
 	return nil
 }
 
-// removeAll leaves nothing of the Module's. First go the DeviceClasses, so that nobody gets a device any more.
+// removeAll deletes all that is the Module's. DeviceClasses go first, so that nobody gets a device.
 func (c *Controller) removeAll(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	if err := kube.Prune(ctx, c.client, now.classes, func(*resourcev1.DeviceClass) bool { return false }); err != nil {
 		return reconcile.Result{}, fmt.Errorf("prune DeviceClasses: %w", err)
@@ -251,7 +247,7 @@ func find[T client.Object](objects []T, name string) T {
 	return none
 }
 
-// refused reports what only a person can mend, and is tried again with the usual back-off.
+// refused reports what only a person can fix, and returns the error for another try.
 func (c *Controller) refused(ctx context.Context, module *v1beta1.Module, what string, err error) (reconcile.Result, error) {
 	if problem := problemOf(what, err); problem != nil {
 		err = errors.Join(err, c.report(ctx, module, problem))
@@ -259,15 +255,16 @@ func (c *Controller) refused(ctx context.Context, module *v1beta1.Module, what s
 	return reconcile.Result{}, err
 }
 
-// conflict is about DeviceClasses that are somebody else's; nil: all is well. Nothing tells of their end: classes of others
-// are not watched, so they are looked at again from time to time.
+// conflict is about DeviceClasses that are somebody else's; nil: all is well. They are not watched,
+// but looked at again from time to time.
 func conflict(taken []string) (reconcile.Result, *reasons.Problem) {
 	if len(taken) == 0 {
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{RequeueAfter: conflictDelay}, &reasons.Problem{
-		Reason:  v1beta1.ReasonDeviceClassConflict,
-		Message: "not made for this Module, and left as they are: DeviceClasses " + strings.Join(taken, ", "),
+		Reason: v1beta1.ReasonDeviceClassConflict, Message: fmt.Sprintf(
+			"DeviceClasses %s exist and do not belong to this Module: choose other names in spec.dra.deviceClasses, or delete them",
+			strings.Join(taken, ", ")),
 	}
 }
 

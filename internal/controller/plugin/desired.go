@@ -28,7 +28,7 @@ const (
 	hashDigits = 8
 )
 
-// Name is the name of a Module's DaemonSet in a role, and of its ServiceAccount when the Module names none.
+// Name is the name of a Module's DaemonSet in a role, and of its own ServiceAccount.
 func Name(module, role string) string {
 	suffix := "-" + role
 	if len(module)+len(suffix) <= maxName {
@@ -40,10 +40,7 @@ func Name(module, role string) string {
 
 // labelsFor are on every object made for a Module in a role, and select its pods.
 func labelsFor(module *v1beta1.Module, role string) map[string]string {
-	return map[string]string{
-		v1beta1.RoleLabel:       role,
-		v1beta1.ModuleNameLabel: module.Name,
-	}
+	return map[string]string{v1beta1.RoleLabel: role, v1beta1.ModuleNameLabel: module.Name}
 }
 
 func objectMeta(module *v1beta1.Module, role string) metav1.ObjectMeta {
@@ -62,7 +59,7 @@ const (
 	partOf      = "drover"
 )
 
-// ServiceAccount is the account of a Module that names none, or nil when it names one, or asks for no workload.
+// ServiceAccount is made for a Module that names none; nil: it names one, or has no workload.
 func ServiceAccount(module *v1beta1.Module) *corev1.ServiceAccount {
 	w := workloadOf(module)
 	if w == nil || w.account != "" {
@@ -74,8 +71,8 @@ func ServiceAccount(module *v1beta1.Module) *corev1.ServiceAccount {
 	}
 }
 
-// DaemonSet is what runs a Module's device plugin or DRA driver, or nil when it asks for neither. agentImage holds the
-// program of the init container that waits for the kernel module.
+// DaemonSet runs a Module's device plugin or DRA driver; nil: it asks for neither. agentImage holds
+// the program that waits for the kernel module.
 func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, error) {
 	w := workloadOf(module)
 	if w == nil {
@@ -131,8 +128,8 @@ func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodS
 	return spec
 }
 
-// nodeSelector is the ready label: the labels of nodes say where the kernel module is live. Without a moduleLoader the
-// driver is expected in the kernel, so the Module's own selector applies.
+// nodeSelector is the ready label. Without a moduleLoader the driver is expected in the kernel, so
+// that the Module's own selector applies.
 func nodeSelector(module *v1beta1.Module) map[string]string {
 	if module.Spec.ModuleLoader == nil {
 		return module.Spec.Selector
@@ -142,8 +139,8 @@ func nodeSelector(module *v1beta1.Module) map[string]string {
 	return labels
 }
 
-// initContainers are ours, which waits until the kernel itself says that the module is live, then the user's. A label
-// can be older than a reboot; the pod cannot be.
+// initContainers are ours, which waits until the kernel has the module, then the user's. A label
+// can be older than a reboot.
 func initContainers(module *v1beta1.Module, w *workload, agentImage string) []corev1.Container {
 	var containers []corev1.Container
 	if loader := module.Spec.ModuleLoader; loader != nil && loader.Container.Modprobe.ModuleName != "" {
@@ -155,7 +152,6 @@ func initContainers(module *v1beta1.Module, w *workload, agentImage string) []co
 	return containers
 }
 
-// waitImage is the image of our init container, or empty when there is none.
 func waitImage(daemonSet *appsv1.DaemonSet) string {
 	containers := daemonSet.Spec.Template.Spec.InitContainers
 	for i := range containers {
@@ -191,8 +187,7 @@ func waitContainer(loader *v1beta1.ModuleLoaderContainerSpec, agentImage string)
 	}
 }
 
-// container is a user's container. An unset securityContext means privileged, as upstream has it; one that is set is
-// taken as it is.
+// container is a user's. An unset securityContext means privileged, as upstream.
 func container(name string, user *v1beta1.WorkloadContainer, ours ...corev1.VolumeMount) corev1.Container {
 	securityContext := user.SecurityContext
 	if securityContext == nil {

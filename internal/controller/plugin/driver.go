@@ -17,7 +17,7 @@ import (
 // RoleDRA is the value of the role label on everything made for a DRA driver.
 const RoleDRA = "dra"
 
-// Where the kubelet looks for drivers, and the container runtime for what they describe.
+// Directories of the kubelet, and of CDI files for the container runtime.
 const (
 	pluginsDir  = "/var/lib/kubelet/plugins/"
 	registryDir = "/var/lib/kubelet/plugins_registry/"
@@ -25,19 +25,17 @@ const (
 )
 
 const (
-	// healthPort is where a driver with a network of its own answers for its health; as upstream.
-	healthPort = 51515
-	// healthService is the gRPC health service that the kubelet asks for; as upstream.
+	// healthPort and healthService are upstream's.
+	healthPort    = 51515
 	healthService = "liveness"
-	// firstHostPort and hostPorts are the range for drivers that share the node's network: below the ports that the kernel
-	// chooses by itself and those of Services.
+	// Ports of drivers on the node's network: below the kernel's ephemeral ones and Services'.
 	firstHostPort = 20000
 	hostPorts     = 10000
 )
 
-// driver is the workload of a DRA driver. Its pods have a network of their own unless the Module asks for the node's: two
-// drivers with one fixed health port could not be on one node otherwise. With the node's network, the port is the
-// Module's own, and the driver learns it as HEALTHCHECK_PORT.
+// driver is the workload of a DRA driver. Its pods have a network of their own unless the Module
+// asks for the node's: then the health port is the Module's own, told as HEALTHCHECK_PORT, for two
+// drivers on one node could not share one.
 func driver(module *v1beta1.Module, d *v1beta1.DRASpec) *workload {
 	port := int32(healthPort)
 	if d.HostNetwork {
@@ -50,7 +48,7 @@ func driver(module *v1beta1.Module, d *v1beta1.DRASpec) *workload {
 		liveness: &corev1.Probe{
 			ProbeHandler:        corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: port, Service: ptr.To(healthService)}},
 			InitialDelaySeconds: 30, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3,
-			SuccessThreshold: 1, // the default, in words: a number that is left out never equals what the API server makes of it
+			SuccessThreshold: 1, // the default: unset, it would differ from what the API server stores
 		},
 	}
 	w.mount("kubelet-plugins", pluginsDir, corev1.HostPathDirectoryOrCreate)
@@ -71,14 +69,13 @@ func field(path string) *corev1.EnvVarSource {
 	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
 }
 
-// hostPort is a Module's port in the node's network: the same for ever, and of two Modules rarely the same.
+// hostPort is a Module's port in the node's network: stable, and rarely shared.
 func hostPort(module *v1beta1.Module) int32 {
 	sum := sha256.Sum256([]byte(module.Namespace + "/" + module.Name))
 	return firstHostPort + int32(binary.BigEndian.Uint16(sum[:])%hostPorts)
 }
 
-// withOurs puts our variables before the user's. One that the user sets is the user's: the API server refuses a name that
-// is there twice.
+// withOurs puts our variables before the user's, which win: a name may occur only once.
 func withOurs(ours, users []corev1.EnvVar) []corev1.EnvVar {
 	all := slices.DeleteFunc(slices.Clone(ours), func(e corev1.EnvVar) bool {
 		return slices.ContainsFunc(users, func(u corev1.EnvVar) bool { return u.Name == e.Name })

@@ -18,15 +18,14 @@ import (
 
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
 
-// driverAnnotation on a DRA driver's DaemonSet is the name of the driver: what stays to be known of it when the Module
-// does not ask for it any more.
+// driverAnnotation on a DRA driver's DaemonSet names the driver, in case the Module no longer does.
 const driverAnnotation = "drover.dev/dra-driver"
 
-// keepDriver takes out of have the DRA drivers that cannot go yet, with their ServiceAccounts, and reports whether there
-// are any. Without its driver, a pod that has a device cannot end.
+// keepDriver takes out of have the DRA drivers that cannot go yet, with their ServiceAccounts, and
+// reports whether it waits for any. A pod that has a device cannot end without its driver.
 //
-// Of a Module that is being deleted and has a kernel module, the DaemonSet goes after the Module: its pods leave node by
-// node with the ready label, which the orders for the nodes see to.
+// The DaemonSet of a deleted Module with a kernel module goes after the Module: its pods leave node
+// by node with the ready label.
 func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now *have) (bool, error) {
 	leaves := module.DeletionTimestamp != nil && module.Spec.ModuleLoader != nil
 	waits := false
@@ -51,8 +50,8 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 	return waits, nil
 }
 
-// held reports whether pods have devices of a driver. That none has, only the API server itself can say: the cache may not
-// show the newest claim.
+// held reports whether pods have devices of a driver. The API server is asked as well: the cache
+// may lack the newest claim.
 func (c *Controller) held(ctx context.Context, driver string) (bool, error) {
 	if !c.dra {
 		return false, nil

@@ -20,19 +20,18 @@ import (
 	"github.com/drover-project/drover/internal/kube"
 )
 
-// What is made for a Module has no owner reference to it. The garbage collector deletes dependents of a Module that is
-// deleted in the foreground while our finalizer still holds it, and a driver, or its ServiceAccount, would go under the
-// claims that only it can unprepare. A Module that is deleted with "orphan" would leave them behind. So an annotation
-// names the Module, and this controller deletes them: those of a Module that is gone, too ([Controller.orphans]).
+// Objects have no owner reference to their Module. In a foreground deletion the garbage collector
+// would delete a driver, or its ServiceAccount, under claims that only it can unprepare; an
+// orphaning one would leave it behind. An annotation names the Module instead, and this controller
+// deletes them, also those of a Module that is gone ([Controller.orphans]).
 
-// made reports whether an object was made for a Module of that name. One that has the annotation of an earlier Module of the
-// name is the next one's; an owner reference is what earlier releases and KMM made.
+// made reports whether an object was made for a Module of that name, by the annotation, whatever
+// UID it has, or by the owner reference of an earlier release or of KMM.
 func made(object client.Object, name string, uid types.UID) bool {
 	_, annotated := object.GetAnnotations()[kube.ModuleAnnotation]
 	return annotated && object.GetLabels()[v1beta1.ModuleNameLabel] == name || uid != "" && kube.MadeFor(object, uid)
 }
 
-// list reads the DaemonSets and ServiceAccounts that were made for a Module, whatever their names.
 func (c *Controller) list(ctx context.Context, key types.NamespacedName, uid types.UID) (*have, error) {
 	selector, roles := client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}, client.HasLabels{v1beta1.RoleLabel}
 	var daemonSets appsv1.DaemonSetList
@@ -57,7 +56,7 @@ func (c *Controller) list(ctx context.Context, key types.NamespacedName, uid typ
 	return now, nil
 }
 
-// observe finds what was made for this Module, and frees it from the garbage collector where an earlier release made it.
+// observe finds what was made for this Module, and adopts what an earlier release made.
 func (c *Controller) observe(ctx context.Context, module *v1beta1.Module) (*have, error) {
 	now, err := c.list(ctx, client.ObjectKeyFromObject(module), module.UID)
 	if err != nil {
@@ -77,7 +76,7 @@ func (c *Controller) observe(ctx context.Context, module *v1beta1.Module) (*have
 	return now, err
 }
 
-// adopt puts the annotation in place of an owner reference, or of the annotation of an earlier Module.
+// adopt replaces an owner reference, or an earlier Module's annotation, by our annotation.
 func (c *Controller) adopt(ctx context.Context, module *v1beta1.Module, object client.Object, options ...client.PatchOption) error {
 	isModule := func(r metav1.OwnerReference) bool {
 		group, err := schema.ParseGroupVersion(r.APIVersion)
@@ -105,7 +104,6 @@ func (c *Controller) adopt(ctx context.Context, module *v1beta1.Module, object c
 	return nil
 }
 
-// orphans deletes what was made for a Module that is gone.
 func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) error {
 	now, err := c.list(ctx, key, "")
 	if err != nil {
@@ -118,7 +116,7 @@ func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) erro
 	if len(now.daemonSets)+len(now.accounts)+len(now.classes) == 0 {
 		return nil
 	}
-	// The cache may only lack it.
+	// The cache may lack it.
 	switch err := c.live.Get(ctx, key, &v1beta1.Module{}); {
 	case err == nil:
 		return nil

@@ -13,15 +13,13 @@ import (
 )
 
 const (
-	// DevVolume is the host's /dev in our init container, where a Module asks for a device node; a Module's own volumes may
-	// not use the name.
+	// DevVolume is the host's /dev in our init container; a Module's volumes may not use the name.
 	DevVolume = "drover-host-dev"
 	// devDir is where our init container sees the host's /dev.
 	devDir = "/host/dev"
 )
 
-// waitFor is the command line of our init container: it waits for what the node's agent looks at, too, since a label can
-// be older than a reboot.
+// waitFor is the command line of our init container, which checks what the node's agent checks.
 func waitFor(loader *v1beta1.ModuleLoaderContainerSpec) (args []string, mounts []corev1.VolumeMount) {
 	args = []string{"wait", "--module", loader.Modprobe.ModuleName}
 	for i := range loader.ReadyWhen {
@@ -36,10 +34,9 @@ func waitFor(loader *v1beta1.ModuleLoaderContainerSpec) (args []string, mounts [
 	return args, mounts
 }
 
-// ofNetwork is true for what each network namespace has its own of: a pod sees its own there, not the node's.
+// ofNetwork is true for paths of which each network namespace, and so the pod, has its own.
 func ofNetwork(path string) bool { return slices.Contains(strings.Split(path, "/"), "net") }
 
-// devVolumes is the host's /dev if a container mounts it.
 func devVolumes(containers []corev1.Container) []corev1.Volume {
 	for i := range containers {
 		if containers[i].Name == waitName && len(containers[i].VolumeMounts) > 0 {
@@ -52,7 +49,6 @@ func devVolumes(containers []corev1.Container) []corev1.Volume {
 	return nil
 }
 
-// readiness is the command of readyWhen, or nil.
 func readiness(module *v1beta1.Module) *corev1.Probe {
 	if module.Spec.ModuleLoader == nil {
 		return nil

@@ -33,15 +33,16 @@ import (
 const (
 	// podNodeIndex is the index of pods with our waiting container by node.
 	podNodeIndex = "drover.dev/waiting-pod-node"
-	// restartDelay leaves others the time to do it: the ready label took the pod away, or the kubelet runs it anew after a boot.
+	// restartDelay gives others time: the ready label, or the kubelet after a boot, may end the pod.
 	restartDelay = 3 * time.Second
 )
 
-// restarter ends, once, plugin pods that were started on another instance of the kernel module than the one that is live: the kernel module was
-// loaded anew after their waiting container had found it. The DaemonSet then starts a new pod. Mostly the ready label, which goes for the time of
-// a reload, has done that; it can be back before anybody has looked.
+// restarter ends plugin pods that found an older instance of the kernel module than the live one;
+// the DaemonSet then starts new ones. Mostly the ready label has done that, but after a quick
+// reload it may be back before anybody has looked.
 //
-// Both times are of the node's own clock. Should that be set back after a load, every pod looks too old: so each load ends a node's pod once.
+// Both times are by the node's clock. If that is set back, every pod looks too old, so each load
+// ends a node's pod only once.
 type restarter struct {
 	client client.Client
 	gate   *gate.Gate
@@ -77,7 +78,6 @@ func (r *restarter) Reconcile(ctx context.Context, request reconcile.Request) (r
 	return reconcile.Result{}, nil
 }
 
-// restart ends a pod if it shall be.
 func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConfig, pod *corev1.Pod) error {
 	module := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.ModuleNameLabel]}
 	began := loadOf(config, module)
@@ -95,7 +95,7 @@ func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConf
 	return nil
 }
 
-// loadOf is when the load of a Module's live kernel module began; nil: nothing is live, or nothing was loaded.
+// loadOf is when the load of a live kernel module began; nil: nothing is live, or was loaded.
 func loadOf(config *v1beta1.NodeModulesConfig, module types.NamespacedName) *metav1.Time {
 	for i := range config.Status.Modules {
 		if s := &config.Status.Modules[i]; s.Namespace == module.Namespace && s.Name == module.Name && s.Observed != nil {
@@ -105,8 +105,8 @@ func loadOf(config *v1beta1.NodeModulesConfig, module types.NamespacedName) *met
 	return nil
 }
 
-// outlived reports whether a pod's waiting container had ended before a load began. Times are cut to the second: in the same second, it ended
-// after.
+// outlived reports whether a pod's waiting container had ended before a load began. Times are cut
+// to the second; in the same second, it ended afterwards.
 func outlived(pod *corev1.Pod, began *metav1.Time) bool {
 	if pod.DeletionTimestamp != nil {
 		return false
@@ -115,7 +115,6 @@ func outlived(pod *corev1.Pod, began *metav1.Time) bool {
 	return ended != nil && ended.Before(began)
 }
 
-// waited is when a pod's waiting container found the kernel module; nil: it has not.
 func waited(pod *corev1.Pod) *metav1.Time {
 	for i := range pod.Status.InitContainerStatuses {
 		s := &pod.Status.InitContainerStatuses[i]
@@ -126,7 +125,7 @@ func waited(pod *corev1.Pod) *metav1.Time {
 	return nil
 }
 
-// ours reports whether the Module's DaemonSet made the pod: whoever may create pods chooses their labels.
+// ours reports whether the Module's DaemonSet made the pod: pods' labels prove nothing.
 func (r *restarter) ours(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (bool, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || owner.Kind != "DaemonSet" {
@@ -171,7 +170,6 @@ func (r *restarter) forget(node string) {
 	delete(r.done, node)
 }
 
-// setup registers the restarter, its watches and an index.
 func (r *restarter) setup(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podNodeIndex, waitingPodNode); err != nil {
 		return fmt.Errorf("index plugin pods: %w", err)
@@ -188,7 +186,7 @@ func (r *restarter) setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// later queues the nodes of objects that are new, or have changed in what matters, after a pause.
+// later queues the nodes of new and changed objects after a pause.
 func later(changed func(before, now client.Object) bool, nodes func(client.Object) []string) handler.Funcs {
 	add := func(q queue, o client.Object) {
 		for _, node := range nodes(o) {
@@ -206,7 +204,6 @@ func later(changed func(before, now client.Object) bool, nodes func(client.Objec
 	}
 }
 
-// loaded reports whether something was loaded anew between two states of a NodeModulesConfig.
 func loaded(before, now client.Object) bool {
 	older, okOlder := before.(*v1beta1.NodeModulesConfig)
 	newer, okNewer := now.(*v1beta1.NodeModulesConfig)
@@ -216,14 +213,12 @@ func loaded(before, now client.Object) bool {
 	})
 }
 
-// waitEnded reports whether a pod's waiting container ended between two states of it.
 func waitEnded(before, now client.Object) bool {
 	older, okOlder := before.(*corev1.Pod)
 	newer, okNewer := now.(*corev1.Pod)
 	return okOlder && okNewer && !waited(older).Equal(waited(newer))
 }
 
-// waitingPodNode is the node of a pod with our waiting container.
 func waitingPodNode(object client.Object) []string {
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" || pod.Labels[v1beta1.ModuleNameLabel] == "" ||

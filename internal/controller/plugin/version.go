@@ -14,8 +14,8 @@ import (
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// versionLabels select, where node labels drive a Module's upgrades, the nodes that may have the plugin of its version, and tell the DaemonSets
-// of its versions apart; otherwise empty.
+// versionLabels select, where node labels drive a Module's upgrades, the nodes for the plugin of
+// its version, and distinguish the DaemonSets of its versions; otherwise empty.
 func versionLabels(module *v1beta1.Module) map[string]string {
 	if !rollout.Labelled(module) {
 		return nil
@@ -23,8 +23,8 @@ func versionLabels(module *v1beta1.Module) map[string]string {
 	return map[string]string{v1beta1.VersionScheduleLabel(module.Namespace, module.Name): module.Spec.ModuleLoader.Container.Version}
 }
 
-// versioned makes a DaemonSet that of the Module's version, if that counts: each version has its own, so that nodes keep the plugin that fits
-// their kernel module until their label changes.
+// versioned gives each version its own DaemonSet where node labels drive upgrades, so that nodes
+// keep the plugin that fits their kernel module until their label changes.
 func versioned(ds *appsv1.DaemonSet, module *v1beta1.Module, role string) {
 	labels := versionLabels(module)
 	if len(labels) == 0 {
@@ -47,7 +47,7 @@ func vacated(ds *appsv1.DaemonSet) bool {
 	return ds.Status.ObservedGeneration >= ds.Generation && ds.Status.DesiredNumberScheduled == 0
 }
 
-// setChanged also lets through that a DaemonSet has no node any more.
+// setChanged also lets through that a DaemonSet has lost its last node.
 func setChanged(e event.UpdateEvent) bool {
 	before, okBefore := e.ObjectOld.(*appsv1.DaemonSet)
 	now, okNow := e.ObjectNew.(*appsv1.DaemonSet)

@@ -34,10 +34,9 @@ import (
 
 const (
 	workers = 4
-	// conflictDelay is how often DeviceClasses of others are looked at that have a wanted name.
+	// conflictDelay is how often DeviceClasses of others with a wanted name are looked at.
 	conflictDelay = 30 * time.Second
-
-	// claimDelay is how often the claims are looked at that keep a driver whose Module does not ask for it any more.
+	// claimDelay is how often claims are looked at that keep a driver.
 	claimDelay = 5 * time.Second
 
 	unsupported = "spec.dra: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
@@ -46,17 +45,15 @@ const (
 
 // Options of the controller.
 type Options struct {
-	// AgentImage holds the program of the init container that waits for the kernel module.
+	// AgentImage holds the program that waits for the kernel module.
 	AgentImage string
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
-	// DRA: the API server serves what DRA drivers need.
-	DRA bool
-	// Role is the ClusterRole that the ServiceAccounts made for Modules are bound to; empty: none.
-	Role string
+	DRA  bool   // the API server serves what DRA drivers need
+	Role string // the ClusterRole to bind Modules' own ServiceAccounts to; empty: none
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+// New makes the controller. c's cache shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, agentImage: o.AgentImage, dra: o.DRA, role: o.Role, gate: o.Gate}
 }
@@ -82,21 +79,19 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return r.setup(mgr)
 }
 
-// moduleOfClass is the Module that a DeviceClass says it was made for.
 func moduleOfClass(_ context.Context, class client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{
 		Namespace: class.GetLabels()[v1beta1.ModuleNamespaceLabel], Name: class.GetLabels()[v1beta1.ModuleNameLabel],
 	}}}
 }
 
-// moduleOfObject is the Module, in the same namespace, that an object says it was made for. The operator's cache holds no others.
 func moduleOfObject(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{
 		Namespace: object.GetNamespace(), Name: object.GetLabels()[v1beta1.ModuleNameLabel],
 	}}}
 }
 
-// specChanged lets through what is not a mere status.
+// specChanged lets through all but changes of a mere status.
 func specChanged(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
@@ -107,14 +102,11 @@ func specChanged(e event.UpdateEvent) bool {
 		len(before.GetOwnerReferences()) != len(now.GetOwnerReferences())
 }
 
-// problemOf is what an error means to the Module's author, or nil for a failure that passes by itself.
+// problemOf is what an error means to the Module's author; nil: it passes by itself.
 func problemOf(what string, err error) *reasons.Problem {
 	var foreign foreignError
 	if !errors.As(err, &foreign) && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
 		return nil
 	}
-	return &reasons.Problem{
-		Reason:  v1beta1.ReasonDevicesPending,
-		Message: fmt.Sprintf("%s cannot be made: %s", what, err),
-	}
+	return &reasons.Problem{Reason: v1beta1.ReasonDevicesPending, Message: fmt.Sprintf("Drover cannot create or update %s: %s", what, err)}
 }

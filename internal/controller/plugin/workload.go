@@ -13,25 +13,22 @@ const (
 	// RoleDevicePlugin is the value of the role label on everything made for a device plugin.
 	RoleDevicePlugin = "device-plugin"
 
-	// SocketVolume is the volume that every device plugin pod has; a Module's own volumes may not use the name.
+	// SocketVolume is in every device plugin pod; a Module's volumes may not use the name.
 	SocketVolume = "kubelet-device-plugins"
-	// socketDir is where the kubelet listens for device plugins and finds theirs.
+	// socketDir is where the kubelet and device plugins meet.
 	socketDir = "/var/lib/kubelet/device-plugins"
 )
 
-// workload is what device plugins and DRA drivers differ in. The rest of their DaemonSets is one.
+// workload is what differs between device plugins and DRA drivers.
 type workload struct {
-	// role is the value of the role label and the name of the main container; names of objects end in it.
+	// role is the value of the role label, the main container's name, and the end of objects' names.
 	role string
 	// main and init are the user's containers; init may be nil.
-	main, init *v1beta1.WorkloadContainer
-	// account is the ServiceAccount that the user names, or empty.
-	account   string
-	automount *bool
-	// pullSecrets are the user's, besides those of the Module.
-	pullSecrets []corev1.LocalObjectReference
-	// volumes are the user's.
-	volumes []corev1.Volume
+	main, init  *v1beta1.WorkloadContainer
+	account     string // the ServiceAccount that the user names; empty: none
+	automount   *bool
+	pullSecrets []corev1.LocalObjectReference // the user's, besides the Module's
+	volumes     []corev1.Volume               // the user's
 
 	// ownVolumes, mounts and env come before the user's; init containers get none of them.
 	ownVolumes []corev1.Volume
@@ -42,7 +39,6 @@ type workload struct {
 	hostNetwork bool
 }
 
-// workloadOf is what a Module asks for, or nil.
 func workloadOf(module *v1beta1.Module) *workload {
 	if p := module.Spec.DevicePlugin; p != nil {
 		return devicePlugin(p)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package startup takes startup taints off nodes: those with which a node is registered so that nothing lands there before
-// its drivers work.
+// Package startup takes startup taints off nodes whose drivers work.
 //
 // Reads: Node, Module, NodeModulesConfig. Writes: Node.spec.taints, of which it only takes away.
 package startup
@@ -40,10 +39,10 @@ type Controller struct {
 	gate   *gate.Gate
 }
 
-// New makes the controller. c reads from a cache. While closed is, nothing is written.
+// New makes the controller. c reads from a cache.
 func New(c client.Client, closed *gate.Gate) *Controller { return &Controller{client: c, gate: closed} }
 
-// Reconcile takes off one node the startup taints that nobody waits behind any more, with at most one write.
+// Reconcile takes finished startup taints off one node, with at most one write.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
@@ -73,7 +72,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	log.FromContext(ctx).Info("Taking off startup taints", "node", node.Name, "keys", done)
 	err = c.client.Patch(ctx, node, client.RawPatch(types.JSONPatchType, patch), kube.OwnerStartup)
 	if apierrors.IsInvalid(err) {
-		// Somebody changed the taints meanwhile, which is an event.
+		// Somebody changed the taints meanwhile; that event comes back here.
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, ignoreNotFound("take off startup taints", err)
@@ -103,8 +102,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// taintedNodes are the nodes with a Module's startup taint. That a Module waits no longer, because it goes or has another
-// key, concerns the nodes with the old one: update events map both forms.
+// taintedNodes are the nodes with a Module's startup taint. Update events map both the old and the
+// new Module.
 func (c *Controller) taintedNodes(ctx context.Context, object client.Object) []reconcile.Request {
 	module, ok := object.(*v1beta1.Module)
 	if !ok || module.Spec.StartupTaint == "" {
@@ -112,7 +111,7 @@ func (c *Controller) taintedNodes(ctx context.Context, object client.Object) []r
 	}
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		// A handler has nobody to return to. The cache fails only when the process ends.
+		// A handler cannot return an error. The cache fails only when the process ends.
 		log.FromContext(ctx).Error(err, "List the nodes of a startup taint")
 		return nil
 	}
@@ -125,7 +124,7 @@ func (c *Controller) taintedNodes(ctx context.Context, object client.Object) []r
 	return requests
 }
 
-// nodeChanged lets through what is read of a Node: labels say where plugins are ready.
+// nodeChanged lets through what is read of a Node: its labels show which plugins are ready.
 func nodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	now, okNow := e.ObjectNew.(*corev1.Node)

@@ -14,8 +14,8 @@ import (
 	"github.com/drover-project/drover/internal/status"
 )
 
-// finished are the startup taints of a node that some Module names, and whose Modules are all ready there, in order. A taint
-// that no Module of the node names is somebody else's.
+// finished are a node's startup taints whose Modules are all ready there, in order. A taint that no
+// Module of the node names is somebody else's.
 func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1beta1.Module) []string {
 	waits := map[string]bool{}
 	for i := range modules {
@@ -39,8 +39,8 @@ func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1
 	return done
 }
 
-// ready is true where the Module's kernel module is ready and, if there is one, its device plugin or DRA driver. The labels
-// of plugins are kept by the controller of nodes.
+// ready is true where the kernel module and, if there is one, the plugin are ready. The node
+// controller keeps the plugins' labels.
 func ready(m *v1beta1.Module, node *corev1.Node, entry status.Entry) bool {
 	has := func(label string) bool {
 		_, ok := node.Labels[label]
@@ -55,8 +55,8 @@ func hasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// withoutTaints is a JSON patch that takes away the taints with these keys, whatever their effect, and nothing else: each
-// removal first tests that this very taint is still in that place, and that it is still this node. nil: there is none.
+// withoutTaints is a JSON patch that removes the taints with these keys, whatever their effect.
+// Each removal first tests that the same node still has this very taint there. nil: there is none.
 func withoutTaints(node *corev1.Node, keys []string) ([]byte, error) {
 	type operation struct {
 		Op    string `json:"op"`
