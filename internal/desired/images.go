@@ -47,7 +47,8 @@ func (d *Module) With(images Images) *Fleet {
 	return &Fleet{module: d, images: images, known: map[platform]Answer{}}
 }
 
-// On is what is wanted of a node. For an image that is made in the cluster, what it is made from is part of the delivery's identity.
+// On is what is wanted of a node. The input of an image made in the cluster is part of its
+// identity.
 func (f *Fleet) On(node *corev1.NodeSystemInfo) Answer {
 	a := f.module.On(node.KernelVersion, node.Architecture)
 	if a.State == nil || !f.images.Makes || !f.module.declared.Makes() {
@@ -92,7 +93,7 @@ func (f *Fleet) made(state *State, node *corev1.NodeSystemInfo) Answer {
 	return a
 }
 
-// Missing is why the image that a node needs is not made, or nil. A node that holds the delivery needs none.
+// Missing is why the image that a node needs is not made; nil: it is, or the node holds it.
 func (a *Answer) Missing(holds func(delivery string) bool) *reasons.Problem {
 	if a.Image == nil || a.Image.Problem == nil || a.State == nil || holds(a.State.Delivery) {
 		return nil

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package desired tells what a Module wants of nodes: which image by which mapping, whether that is there, and each node's part of the rollout. It is
-// pure, and the only code that answers these questions: for the controller that gives orders, for the status, and for `drover plan`, `explain` and
-// `lint`, so that none of them can tell of another state than the one that nodes are brought to.
+// Package desired says what a Module wants of nodes: which image by which mapping, whether it is
+// made, and each node's part of the rollout. It is pure, and the one answer for orders, for the
+// status, and for the command line tool.
 package desired
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/pipeline"
 )
 
-// Module is one generation of a Module, compiled. What it wants is computed once per kernel: nodes are many, kernels few. It is not safe for
-// concurrent use.
+// Module is one compiled generation of a Module. It computes what it wants once per kernel, and is
+// not safe for concurrent use.
 type Module struct {
 	module   *v1beta1.Module
 	mapper   *kernel.Mapper
@@ -37,13 +37,13 @@ type State struct {
 	Mapping int
 	// Delivery is the identity of what the image has to bring.
 	Delivery string
-	// Pull is the reference to pull in place of the one that Config names: an image that was made in the cluster, by its digest. Empty: Config's.
+	// Pull is an image made in the cluster, by digest; empty: Config's image.
 	Pull string
 }
 
 // Answer is what a Module wants of a node. It is shared: nobody may change what it points to.
 type Answer struct {
-	// State is nil where nothing is wanted: the Module loads nothing, no mapping matches the kernel, or Err.
+	// State is nil if the Module loads nothing, no mapping matches the kernel, or there is an Err.
 	State *State
 	// Err is why it cannot be told what is wanted. A node keeps what it has then.
 	Err error
@@ -94,7 +94,8 @@ func (d *Module) resolve(version, arch string) Answer {
 	return Answer{State: &State{Config: resolved.Config, Mapping: resolved.Mapping, Delivery: id}}
 }
 
-// Memory holds every Module's current generation. The zero value is ready to use. It is safe for concurrent use; what it returns is not.
+// Memory holds every Module's current generation. It is safe for concurrent use; its results are
+// not.
 type Memory struct {
 	mu    sync.Mutex
 	known map[types.NamespacedName]*Module

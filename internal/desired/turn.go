@@ -8,8 +8,8 @@ import (
 	"github.com/drover-project/drover/internal/rollout"
 )
 
-// Part is a node's part of the rollout of m, of which a is wanted there; false: it has none. Of the facts, Config, Delivery and Unknown are the
-// answer's; all others are the caller's.
+// Part is a node's part of the rollout of m, of which a is wanted there; false: it has none. Of the
+// facts, Config, Delivery and Unknown are the answer's; all others are the caller's.
 func Part(m *v1beta1.Module, a *Answer, f rollout.Facts) (rollout.Node, bool) {
 	follows := f.Order != nil || f.Live != nil
 	switch wanted := placement.Wanted(m, f.Node, follows); {

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// Forecast is how a rollout goes from here when every node does as it is told, every image comes and nobody changes anything.
+// Forecast is how a rollout goes on if every node obeys, every image comes and nothing else
+// changes.
 type Forecast struct {
 	// Limit is how many of Total nodes may be unavailable, and Unavailable how many are now.
 	Total, Limit, Unavailable int
-	// Steps are the nodes that change together, in their order; first loads, which wait for no turn, are not among them.
+	// Steps are the nodes that change together, in order, without first loads.
 	Steps [][]string
 	// Left are nodes that shall change and whose turn does not come as things stand.
 	Left []Left
 	// Halt is why no node is begun with; zero: nothing.
 	Halt Halt
-	// Mass are the nodes that are no longer selected, when they are too many and nobody has confirmed that.
+	// Mass are deselected nodes that are too many to go without a confirmation.
 	Mass []string
 }
 
@@ -28,8 +29,8 @@ type Left struct {
 	Why  string
 }
 
-// Foresee plays the rollout by asking [Make] again and again, so that it cannot foresee another order than the one that is followed. Nodes
-// that may yet be selected again leave when nothing else is to be done.
+// Foresee plays the rollout by asking [Make] again and again, and so foresees the order that is
+// followed. Nodes that may yet be selected again leave when nothing else is left.
 func Foresee(nodes []Node, policy Policy, now time.Time) *Forecast {
 	first := Make(nodes, policy, now)
 	f := &Forecast{Total: first.Total, Limit: first.Limit, Unavailable: first.Unavailable, Halt: first.Halt, Mass: first.Mass}
@@ -55,7 +56,7 @@ type game struct {
 	step []string
 }
 
-// follow does what a plan says, but for letting time go by. It reports whether anything was left to do.
+// follow does what a plan says now. It reports whether there was anything to do.
 func (g *game) follow(p *Plan) bool {
 	moved := false
 	for i := range g.nodes {
@@ -90,7 +91,7 @@ func (g *game) end(steps [][]string) [][]string {
 	return steps
 }
 
-// pass lets time go by until what was begun is done, or has been for long enough. It reports whether anything changed by that.
+// pass lets time go by until what was begun is done, or has soaked, and reports whether it helped.
 func (g *game) pass(p *Plan) bool {
 	before := len(g.nodes)
 	g.nodes = slices.DeleteFunc(g.nodes, func(n Node) bool { return n.Stage == Going && n.Ready })
@@ -136,7 +137,7 @@ func why(n *Node, p *Plan) string {
 	case n.Paused:
 		return "paused by annotation"
 	case n.Stage == Leaving && len(p.Mass) > 0:
-		return "more nodes than may be unavailable are no longer selected, and nobody has confirmed that"
+		return "more nodes than may be unavailable are deselected, and nobody has confirmed that"
 	case n.Stage == Behind && p.Halt == HaltPaused:
 		return "spec.rollout.paused is set"
 	case n.Stage == Behind && p.Halt == HaltFailed:
@@ -146,5 +147,5 @@ func why(n *Node, p *Plan) string {
 	case n.Stage == Behind && !n.Serving && !n.Stuck:
 		return "its earlier order is still being carried out"
 	}
-	return "as many nodes as may be are unavailable"
+	return "no more nodes may be unavailable"
 }

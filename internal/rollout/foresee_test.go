@@ -61,7 +61,7 @@ func TestForeseen(t *testing.T) {
 			nodes:  []rollout.Node{with(behind("a"), func(n *rollout.Node) { n.Ready = false }), behind("b")},
 			policy: rollout.Policy{MaxUnavailable: intstr.FromInt32(1)},
 			then: rollout.Forecast{Total: 2, Limit: 1, Unavailable: 1, Left: []rollout.Left{
-				{Node: "a", Why: "the node is not Ready"}, {Node: "b", Why: "as many nodes as may be are unavailable"},
+				{Node: "a", Why: "the node is not Ready"}, {Node: "b", Why: "no more nodes may be unavailable"},
 			}},
 		},
 		"paused": {
@@ -75,8 +75,8 @@ func TestForeseen(t *testing.T) {
 		"too many leave": {
 			nodes: []rollout.Node{leaving("a"), leaving("b"), behind("c")}, policy: rollout.Policy{MaxUnavailable: intstr.FromInt32(1)},
 			then: rollout.Forecast{Total: 3, Limit: 1, Steps: [][]string{{"c"}}, Mass: []string{"a", "b"}, Left: []rollout.Left{
-				{Node: "a", Why: "more nodes than may be unavailable are no longer selected, and nobody has confirmed that"},
-				{Node: "b", Why: "more nodes than may be unavailable are no longer selected, and nobody has confirmed that"},
+				{Node: "a", Why: "more nodes than may be unavailable are deselected, and nobody has confirmed that"},
+				{Node: "b", Why: "more nodes than may be unavailable are deselected, and nobody has confirmed that"},
 			}},
 		},
 		"who reboots sets the pace": {

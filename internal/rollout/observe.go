@@ -44,7 +44,7 @@ func Observe(f *Facts) Node {
 		n.Failed = f.failed()
 		n.Rests = f.rests()
 		if n.Failed == "" && f.done() {
-			// The API cuts times to the second, so that this is when it was live at the latest: a node soaks for no less than asked.
+			// The API cuts times to the second: round up, so that a node soaks no less than asked.
 			n.Since = f.Live.LastTransitionTime.Add(time.Second)
 			n.Load = Load{Boot: f.Live.BootID, At: f.Live.LastTransitionTime.Unix()}
 		}
@@ -70,7 +70,7 @@ func (f *Facts) stage() Stage {
 	case f.Config == nil:
 		return Leaving
 	case !ordered, f.Order.Delivery == nil:
-		// Nothing is ordered, it is on its way out already, or another operator's: then our agent has loaded nothing for it.
+		// Nothing is ordered, it is on its way out, or another operator's: our agent loaded nothing.
 		return Fresh
 	case f.Order.State == v1beta1.NodeModuleDraining:
 		return Given // its turn has come: devices are given back before the order
@@ -118,7 +118,7 @@ func (f *Facts) rests() bool {
 	return f.serving() && f.Attempt != nil && f.Attempt.Reason == v1beta1.ReasonRebootRequired
 }
 
-// stuck: nothing is live, and the order that the node has comes to nothing: its image is not there, or it failed.
+// stuck: nothing is live, and nothing comes of the order: its image is not there, or it failed.
 func (f *Facts) stuck() bool {
 	if f.Live != nil {
 		return false

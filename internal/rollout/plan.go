@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout chooses which nodes may be changed now. It is pure: the nodes as their NodeModulesConfigs show them, a
-// policy and the time in, an answer out. It remembers nothing, so that an operator that starts in the middle of a rollout
-// answers as the one before would have, but for the times at which it saw changes live: [Sightings].
+// Package rollout chooses which nodes may change now. It is pure: nodes as their NodeModulesConfigs
+// show them, a policy and the time in, an answer out. A restarted operator gives the same answers,
+// except for the times at which it saw changes live: [Sightings].
 //
 //	behind ──► delivered ahead ──► given the order ──► live ──► live for the soak time
 //	  │                                 └── takes one of maxUnavailable's places ──┘
 //	  └── waits: for a place, for the first node's proof, for the image, or as long as the rollout is paused
 //
-// Only nodes that have something to lose wait here. A first load takes nothing away and waits for its image alone.
+// Only nodes that have something to lose wait here. A first load waits for its image alone.
 package rollout
 
 import (
@@ -21,7 +21,7 @@ import (
 type Stage int
 
 const (
-	// Fresh nodes lose nothing by an order: they have none that could be carried out, or one that leaves them as they are.
+	// Fresh nodes lose nothing by an order.
 	Fresh Stage = iota
 	// Behind nodes have an earlier order.
 	Behind
@@ -41,13 +41,13 @@ type Node struct {
 	Ready bool
 	// Serving: the kernel module is live in this boot, whatever build.
 	Serving bool
-	// Stuck: nothing is live and nothing will be under the order that the node has. It has nothing to lose either.
+	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
 	Stuck bool
-	// Since is when what is rolled out became live; zero: it is not. It is the node's time until [Sightings] date it.
+	// Since is when the change became live, by the node's clock until [Sightings] date it; or zero.
 	Since time.Time
 	// Load tells the load that made it live from others.
 	Load Load
-	// Build tells what is rolled out to the node from what is rolled out to others, such as to those with another kernel.
+	// Build distinguishes what nodes get, for example by their kernels.
 	Build string
 	// Rests until the next boot: the order waits for it, and what is live stays.
 	Rests bool
@@ -57,7 +57,7 @@ type Node struct {
 	Held bool
 	// Begun: the node is being made ready for its turn, and keeps it.
 	Begun bool
-	// Passed is when the node passed its turn, as it could not be made ready in time; zero: it did not. It comes after all others.
+	// Passed is when the node missed its turn, to come last; zero: it did not.
 	Passed time.Time
 	// Late: the image does not come. Others have precedence.
 	Late bool
@@ -67,7 +67,7 @@ type Node struct {
 	Later bool
 }
 
-// Load is one load on one node: the boot and, by the node's clock, the second. It is compared for equality alone.
+// Load is one load on one node, by boot and the node's second. It is only compared for equality.
 type Load struct {
 	Boot string
 	At   int64
@@ -81,7 +81,7 @@ type Plan struct {
 	Hold map[string]bool
 	// Deliver are the nodes to bring the image to ahead of their turn.
 	Deliver map[string]bool
-	// Total are the Module's nodes, Limit how many of them may be unavailable, and Unavailable how many are.
+	// Total are the Module's nodes, Limit may be unavailable, and Unavailable are.
 	Total, Limit, Unavailable int
 	// Done nodes have what is rolled out, Underway ones have the order for it, Waiting ones do not.
 	Done, Underway, Waiting int
@@ -94,9 +94,9 @@ type Plan struct {
 	Trial bool
 	// Halt is why no further node is begun with; zero: nothing.
 	Halt Halt
-	// Mass are the nodes that are no longer selected, when they are too many and nobody has confirmed that.
+	// Mass are deselected nodes that are too many to go without a confirmation.
 	Mass []string
-	// Confirmation is one that does not count for Mass, for it is not of the last hour; zero: there is none.
+	// Confirmation is one for Mass that is not from the last hour; zero: there is none.
 	Confirmation time.Time
 	// Again is when the answer changes without an event; zero: never.
 	Again time.Time
@@ -140,13 +140,13 @@ type maker struct {
 	*Plan
 	policy Policy
 	now    time.Time
-	// line are the nodes that can be begun with, and leaving those that can be told to unload, of which sure lose nothing.
+	// line are nodes that can begin, leaving those that can unload, of which sure lose nothing.
 	line, leaving []*Node
-	// waiting are the builds that nodes wait for, proven those that a node has held for long enough, and trying those that one may yet prove.
+	// waiting are builds that nodes wait for, proven those that have soaked, trying those on trial.
 	waiting, proven, trying map[string]bool
 }
 
-// order puts nodes that were begun with before the others, and those whose image does not come, or that have passed their turn, behind them.
+// order puts nodes that have begun first, and those without an image, or that missed a turn, last.
 func order(n *Node) int {
 	if n.Begun {
 		return -1
@@ -203,7 +203,7 @@ func (m *maker) given(n *Node) {
 	}
 }
 
-// soaked reports whether a node has had the change for long enough. When it will have is when to ask again.
+// soaked reports whether a node has held the change for long enough, and notes when it will have.
 func (m *maker) soaked(n *Node) bool {
 	at := n.Since.Add(m.policy.Soak)
 	if m.policy.Soak <= 0 || !m.now.Before(at) {
@@ -281,7 +281,7 @@ func (m *maker) halt() {
 	}
 }
 
-// unproven reports whether nodes wait for a first one that proves a build. What other nodes hold, which have another kernel, proves nothing of it.
+// unproven reports whether nodes wait for a first one that proves their build.
 func (m *maker) unproven(build string) bool { return m.policy.Trial && !m.proven[build] }
 
 // reload begins with the next nodes, all of which must have the image by then. The first node of a
@@ -322,8 +322,8 @@ func (m *maker) reload() {
 	m.begin(step)
 }
 
-// begin gives the nodes of a step their order once all of them hold the image, but for those to which it does not come. Those that have
-// nothing to lose need not wait for it.
+// begin gives the nodes of a step their order once all of them hold the image. It does not wait for
+// nodes to which the image does not come, or that have nothing to lose.
 func (m *maker) begin(step []*Node) {
 	whole := true
 	for _, n := range step {

@@ -11,12 +11,11 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// confirmation is how long a confirmed deselection stays so: long enough to be carried out, and over before the next one.
+// confirmation is how long a confirmed deselection counts.
 const confirmation = time.Hour
 
-// DeselectGracePeriod is how long a node must be without the selector's labels, or its kernel without a mapping, until
-// the kernel module is unloaded there, unless the Module says otherwise: labels flap in real clusters, and every node
-// loses them at once when whoever puts them there restarts.
+// DeselectGracePeriod is how long a node must lack the selector's labels, or its kernel a mapping,
+// before the kernel module is unloaded there, by default: labels flap when their writer restarts.
 const DeselectGracePeriod = 5 * time.Minute
 
 // Policy says how a Module's changes reach its nodes.
@@ -33,12 +32,12 @@ type Policy struct {
 	Confirmed time.Time
 }
 
-// Labelled reports whether node labels drive the Module's upgrades: somebody else plans then, and nothing here applies.
+// Labelled reports whether node labels drive the Module's upgrades, so that nothing here applies.
 func Labelled(m *v1beta1.Module) bool {
 	return m.Spec.Rollout == nil && m.Spec.ModuleLoader != nil && m.Spec.ModuleLoader.Container.Version != ""
 }
 
-// PolicyOf is a Module's policy. Without spec.rollout only the number of nodes at a time is bounded.
+// PolicyOf is a Module's policy. Without spec.rollout it only bounds the nodes at a time.
 func PolicyOf(m *v1beta1.Module) Policy {
 	p := Policy{MaxUnavailable: intstr.FromString("10%"), Confirmed: ConfirmedBy(m)}
 	r := m.Spec.Rollout
@@ -56,7 +55,7 @@ func PolicyOf(m *v1beta1.Module) Policy {
 	return p
 }
 
-// ConfirmedBy is when the annotation of an object says that many may be deselected; zero: it does not.
+// ConfirmedBy is when an object's annotation confirmed a mass deselection; zero: it did not.
 func ConfirmedBy(o metav1.Object) time.Time {
 	at, err := time.Parse(time.RFC3339, o.GetAnnotations()[v1beta1.ConfirmDeselectionAnnotation])
 	if err != nil {
@@ -73,7 +72,7 @@ func Grace(m *v1beta1.Module) time.Duration {
 	return DeselectGracePeriod
 }
 
-// limit is how many of so many nodes may be unavailable. What admission would refuse counts as the least.
+// limit is how many of so many nodes may be unavailable; an invalid value counts as the least.
 func (p Policy) limit(total int) int {
 	n, err := intstr.GetScaledValueFromIntOrPercent(&p.MaxUnavailable, total, false)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sightings are since when this process has seen live what nodes report as live, by its own clock: the soak time is measured by them, as a
-// node's clock says nothing about ours. They are lost with the process. The zero value has seen nothing.
+// Sightings are since when this process has seen changes live, by its own clock, which measures the
+// soak time: a node's clock may differ. The zero value has seen nothing.
 type Sightings struct {
 	mu   sync.Mutex
 	seen map[types.NamespacedName]map[string]sighting
@@ -21,12 +21,12 @@ type sighting struct {
 	at   time.Time
 }
 
-// before is when what a new process finds live became so, where no node waits for it to have soaked.
+// before is when what a new process finds live became so, if no node waits for it.
 var before = time.Unix(0, 0)
 
-// Date replaces the times at which nodes say that the change became live with those at which it was first seen. A process that sees a Module
-// for the first time begins all soak times anew, but where no node waits for its turn: nothing is gained there, and the status would say for
-// that time that the fleet is unavailable.
+// Date replaces the nodes' times at which the change became live by those at which it was first
+// seen. For a new Module, a process begins all soak times anew, unless no node waits for its turn:
+// the status would report an unavailable fleet for nothing.
 func (s *Sightings) Date(module types.NamespacedName, nodes []Node, policy Policy, now time.Time) {
 	if policy.Soak <= 0 {
 		s.Forget(module)

@@ -78,7 +78,7 @@ ROLLOUT      at most 2 of 5 nodes unavailable (maxUnavailable 50%), 1 already un
 			says: `
 ROLLOUT      at most 1 of 5 nodes unavailable (maxUnavailable 10%), 1 already unavailable
              not until something changes: n0, n1, n2, n3
-               as many nodes as may be are unavailable
+               no more nodes may be unavailable
              not until something changes: n4
                the node is not Ready
 `,
