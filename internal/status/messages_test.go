@@ -9,37 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/desired"
 	"github.com/drover-project/drover/internal/reasons"
 	"github.com/drover-project/drover/internal/rollout"
 	"github.com/drover-project/drover/internal/status"
 )
-
-func hold(names ...string) map[string]bool {
-	held := map[string]bool{}
-	for _, name := range names {
-		held[name] = true
-	}
-	return held
-}
-
-// old has the build that the Module asked for before.
-func old(_ int, n *status.Node) { n.Live, n.Usable = true, true }
-
-// some have the new build, and the others the old one.
-func some(done int) func(int, *status.Node) {
-	return func(i int, n *status.Node) {
-		old(i, n)
-		n.Available = i < done
-	}
-}
-
-// withImage asks for an image that is built in the cluster.
-func withImage(kernel string, p *reasons.Problem) func(int, *status.Node) {
-	return func(_ int, n *status.Node) {
-		n.Kernel, n.Image = kernel, &desired.Image{Kernel: kernel, Architecture: "amd64", Problem: p}
-	}
-}
 
 // TestMessages holds every message of a Module's conditions.
 func TestMessages(t *testing.T) {
