@@ -10,39 +10,25 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/kube/process"
 )
 
 // NamespaceVariable is the environment variable with the namespaces in which the operator works,
 // with commas between; unset or empty: all.
 const NamespaceVariable = "WATCH_NAMESPACE"
-
-// gracePeriod is how long a pass may go on after a signal.
-const gracePeriod = 10 * time.Second
 
 // Program is an operator's process.
 type Program struct {
@@ -79,11 +65,7 @@ type Options struct {
 // Main is the main function of an operator. It returns when the process is told to end, and exits
 // with status 1 and a message on an error.
 func Main(p Program) {
-	err := p.main(ctrl.SetupSignalHandler(), os.Args[1:])
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
-		os.Exit(1)
-	}
+	process.Main(p.Name, p.main)
 }
 
 func (p Program) main(ctx context.Context, args []string) error {
@@ -91,11 +73,9 @@ func (p Program) main(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	klog.SetLogger(options.Log)
-	ctrl.SetLogger(options.Log)
-	cluster, err := ctrl.GetConfig()
+	cluster, err := process.Cluster(options.Log)
 	if err != nil {
-		return fmt.Errorf("find the cluster: %w", err)
+		return err
 	}
 	return p.Run(ctx, cluster, options)
 }
@@ -105,9 +85,6 @@ func (p Program) main(ctx context.Context, args []string) error {
 func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options, error) {
 	o := &Options{}
 	set := flag.NewFlagSet(p.Name, flag.ContinueOnError)
-	ctrlconfig.RegisterFlags(set)
-	logging := textlogger.NewConfig()
-	logging.AddFlags(set)
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address that serves metrics; 0: none")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, to those whom the API server lets get /metrics")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0: none")
@@ -115,14 +92,10 @@ func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options
 	if p.Flags != nil {
 		p.Flags(set)
 	}
-	if err := set.Parse(args); err != nil {
-		return nil, fmt.Errorf("parse flags: %w", err)
-	}
-	if set.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
-	}
-	o.Log = textlogger.NewLogger(logging)
 	var err error
+	if o.Log, err = process.Parse(set, args); err != nil {
+		return nil, err
+	}
 	if o.Namespaces, err = namespaces(getenv(NamespaceVariable)); err != nil {
 		return nil, err
 	}
@@ -173,16 +146,10 @@ func (p Program) Run(ctx context.Context, cluster *rest.Config, o *Options) erro
 
 // NewManager makes the manager that [Program.Run] starts.
 func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range append([]func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme}, p.AddToScheme...) {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("register the kinds: %w", err)
-		}
+	scheme, err := process.Scheme(append([]func(*runtime.Scheme) error{apiextensionsv1.AddToScheme}, p.AddToScheme...)...)
+	if err != nil {
+		return nil, err
 	}
-	clients := rest.CopyConfig(cluster)
-	clients.UserAgent = version.UserAgent(p.Name)
-	clients.QPS = -1 // the API server limits requests itself
-	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
 	metrics := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
 	if o.MetricsSecure {
 		metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
@@ -197,37 +164,15 @@ func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, err
 	if p.Cache != nil {
 		p.Cache(&cached)
 	}
-	mgr, err := ctrl.NewManager(clients, ctrl.Options{
-		Scheme: scheme,
-		Cache:  cached,
-		// Reads wait until the cache has our own writes: nothing is written twice.
-		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
-		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
-			c, err := client.New(config, options)
-			if err != nil {
-				return nil, fmt.Errorf("make the client: %w", err)
-			}
-			return kube.Patient(c), nil
-		},
-		// Tests run several managers in a process.
-		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)},
-		Logger:                        o.Log,
-		Metrics:                       metrics,
-		HealthProbeBindAddress:        o.ProbeAddress,
-		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              p.Name,
-		LeaderElectionReleaseOnCancel: true, // the process ends with the manager
-		GracefulShutdownTimeout:       ptr.To(gracePeriod),
+	return process.NewManager(process.Clients(cluster, p.Name), ctrl.Options{
+		Scheme:                 scheme,
+		Cache:                  cached,
+		Logger:                 o.Log,
+		Metrics:                metrics,
+		HealthProbeBindAddress: o.ProbeAddress,
+		LeaderElection:         o.LeaderElect,
+		LeaderElectionID:       p.Name,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("make the manager: %w", err)
-	}
-	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
-		if err := add("ping", healthz.Ping); err != nil {
-			return nil, fmt.Errorf("add %s: %w", name, err)
-		}
-	}
-	return mgr, nil
 }
 
 // Gauge is a metric with one series per object.

@@ -5,22 +5,14 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"os"
 
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
-
+	"github.com/drover-project/drover/internal/kube/process"
 	"github.com/drover-project/drover/internal/operator"
 )
 
 func main() {
-	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		_, _ = fmt.Fprintln(os.Stderr, operator.Name+":", err)
-		os.Exit(1)
-	}
+	process.Main(operator.Name, run)
 }
 
 func run(ctx context.Context, args []string) error {
@@ -28,17 +20,15 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	klog.SetLogger(options.Log)
-	ctrl.SetLogger(options.Log)
 	for _, note := range options.Notes {
 		options.Log.Info(note)
 	}
 	if _, err := operator.LimitMemory(os.Getenv); err != nil {
 		return err
 	}
-	config, err := ctrl.GetConfig()
+	config, err := process.Cluster(options.Log)
 	if err != nil {
-		return fmt.Errorf("find the cluster: %w", err)
+		return err
 	}
 	mgr, err := operator.NewManager(config, options)
 	if err != nil {

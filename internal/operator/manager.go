@@ -7,12 +7,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
@@ -20,11 +18,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -33,25 +27,18 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	ootov1alpha1 "github.com/drover-project/drover/api/ooto/v1alpha1"
 	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/kube/process"
 )
-
-// gracePeriod is how long controllers may finish their passes after a signal.
-const gracePeriod = 10 * time.Second
 
 // Controller is one of the operator's controllers.
 type Controller interface {
 	SetupWithManager(ctrl.Manager) error
 }
 
-// NewManager makes the manager that runs the controllers. Its clients differ from base in the operator's user agent, and have no limit on
-// the client's side; the API server's own priority and fairness knows better what it can bear. It sets o.DRA: the cache asks for each of its
-// kinds at once, and ends the process for one that the API server does not serve.
+// NewManager makes the manager that runs the controllers. It sets o.DRA: the cache asks for each of its kinds at once,
+// and ends the process for one that the API server does not serve.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
-	clients := kube.Hasty(base)
-	clients.UserAgent = version.UserAgent(o.Called())
-	clients.QPS = -1
-	clients.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+	clients := kube.Hasty(process.Clients(base, o.Called()))
 	scheme, err := newScheme(o.Mode)
 	if err != nil {
 		return nil, err
@@ -64,45 +51,22 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(clients, ctrl.Options{
-		Scheme:         scheme,
-		Cache:          cached,
-		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
-		// Reads wait until the cache has seen our own writes. Every controller relies on it: what it has just written
-		// is never written again.
-		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
-		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
-			c, err := client.New(config, options)
-			if err != nil {
-				return nil, fmt.Errorf("make the client: %w", err)
-			}
-			return kube.Patient(c), nil
-		},
-		// Names are apart by themselves: they are constants, one per controller. Tests run several managers in a process.
-		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)},
-		Logger:                        o.Log,
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
-		HealthProbeBindAddress:        o.ProbeAddress,
-		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              cmp.Or(o.LeaderElectionID, o.Called()),
-		LeaderElectionNamespace:       o.Namespace,
-		LeaderElectionReleaseOnCancel: true, // the process ends with the manager
-		GracefulShutdownTimeout:       ptr.To(gracePeriod),
+	return process.NewManager(clients, ctrl.Options{
+		Scheme:                  scheme,
+		Cache:                   cached,
+		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
+		Logger:                  o.Log,
+		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
+		HealthProbeBindAddress:  o.ProbeAddress,
+		LeaderElection:          o.LeaderElect,
+		LeaderElectionID:        cmp.Or(o.LeaderElectionID, o.Called()),
+		LeaderElectionNamespace: o.Namespace,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("make the manager: %w", err)
-	}
-	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
-		if err := add("ping", healthz.Ping); err != nil {
-			return nil, fmt.Errorf("add %s: %w", name, err)
-		}
-	}
-	return mgr, nil
 }
 
 // newScheme knows the kinds that an operator of a mode works with.
 func newScheme(mode Mode) (*runtime.Scheme, error) {
-	adds := []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme, v1alpha1.AddToScheme, ootov1alpha1.AddToScheme}
+	adds := []func(*runtime.Scheme) error{v1beta1.AddToScheme, v1beta2.AddToScheme, v1alpha1.AddToScheme, ootov1alpha1.AddToScheme}
 	switch mode {
 	case ModeHub:
 		adds = append(adds, hubv1beta1.AddToScheme, clusterv1.Install, workv1.Install)
@@ -110,13 +74,7 @@ func newScheme(mode Mode) (*runtime.Scheme, error) {
 		adds = append(adds, clusterv1alpha1.Install)
 	case ModeCluster:
 	}
-	scheme := runtime.NewScheme()
-	for _, add := range adds {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("register kinds: %w", err)
-		}
-	}
-	return scheme, nil
+	return process.Scheme(adds...)
 }
 
 // cache says what is kept in memory. It sets o.DRA.

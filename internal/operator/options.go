@@ -17,8 +17,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2/textlogger"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/internal/controller/module"
@@ -27,6 +25,7 @@ import (
 	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/kube/process"
 	"github.com/drover-project/drover/internal/pipeline"
 )
 
@@ -106,9 +105,6 @@ func ParseFlags(args []string) (*Options, error) {
 	o := &Options{}
 	var mode, delivers, controllers, config, requests, limits string
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
-	ctrlconfig.RegisterFlags(set)
-	logging := textlogger.NewConfig()
-	logging.AddFlags(set)
 	set.StringVar(&mode, "mode", string(defaultMode(os.Getenv)), "what the operator does: cluster (images and nodes of this cluster), hub (images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
 	set.StringVar(&o.Namespace, "namespace", envOr(namespaceVariable, defaultNamespace),
 		"namespace of the operator; default from $"+namespaceVariable)
@@ -130,13 +126,10 @@ func ParseFlags(args []string) (*Options, error) {
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
 	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
 	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is mounted; flags win")
-	if err := set.Parse(args); err != nil {
-		return nil, fmt.Errorf("parse flags: %w", err)
+	var err error
+	if o.Log, err = process.Parse(set, args); err != nil {
+		return nil, err
 	}
-	if set.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
-	}
-	o.Log = textlogger.NewLogger(logging)
 	o.Controllers = strings.Split(controllers, ",")
 	if config != "" {
 		given := map[string]bool{}
@@ -145,7 +138,6 @@ func ParseFlags(args []string) (*Options, error) {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
 	}
-	var err error
 	if o.Mode, err = parseMode(mode); err != nil {
 		return nil, fmt.Errorf("--mode: %w", err)
 	}
