@@ -131,11 +131,11 @@ func TestSignedModulesAreSignedAgain(t *testing.T) {
 	if err := signature.Verify(last, certificates[0]); err == nil {
 		t.Error("the vendor's key verifies the owner's signature")
 	}
-	first, err := signature.Strip(last)
+	first, _, err := signature.Split(last)
 	if err != nil || signature.Verify(first, certificates[0]) != nil {
 		t.Errorf("the vendor's signature is not below the owner's: %v", err)
 	}
-	content, err := signature.Strip(first)
+	content, _, err := signature.Split(first)
 	if err != nil || !bytes.Equal(content, plain) {
 		t.Errorf("without signatures it is not what was compiled: %d bytes of %d, %v", len(content), len(plain), err)
 	}

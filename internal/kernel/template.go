@@ -86,12 +86,6 @@ func Substitute(template string, values map[string]string) (string, error) {
 	return parsed.render(func(name string) string { return values[name] })
 }
 
-// CheckTemplate tells whether template is well formed and uses known variables only.
-func CheckTemplate(template string) error {
-	_, err := parseTemplate(template)
-	return err
-}
-
 // segment is literal text followed by a variable; the last segment of a template may have no variable.
 type segment struct{ text, variable string }
 

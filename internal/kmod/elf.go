@@ -199,13 +199,3 @@ func parseBuildID(note []byte, order binary.ByteOrder) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("%w: no GNU build ID in its section", ErrMalformed)
 }
-
-// ParseBuildID reads a GNU build ID, in hex, from the raw content of an ELF note as the kernel shows it in
-// /sys/module/<name>/notes/.note.gnu.build-id. order is the machine's byte order.
-func ParseBuildID(note []byte, order binary.ByteOrder) (string, error) {
-	id, err := parseBuildID(note, order)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", id), nil
-}

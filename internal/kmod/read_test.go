@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"runtime"
 	"strings"
@@ -217,21 +216,6 @@ func TestReadFileErrors(t *testing.T) {
 	}
 	if _, err := kmod.ReadFile(fsys, "a.ko"); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestParseBuildID(t *testing.T) {
-	id := "00112233445566778899aabbccddeeff00112233"
-	raw, err := hex.DecodeString("04000000" + "14000000" + "03000000" + "474e5500" + id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := kmod.ParseBuildID(raw, binary.LittleEndian)
-	if err != nil || got != id {
-		t.Errorf("got %q, error %v", got, err)
-	}
-	if got, err := kmod.ParseBuildID(raw, binary.BigEndian); err == nil {
-		t.Errorf("the wrong byte order gives %q", got)
 	}
 }
 

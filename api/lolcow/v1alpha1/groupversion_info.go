@@ -6,8 +6,6 @@
 //
 // +kubebuilder:object:generate=true
 // +groupName=my.domain
-// +kubebuilder:ac:generate=true
-// +kubebuilder:ac:output:package=applyconfiguration
 package v1alpha1
 
 import (
@@ -18,9 +16,6 @@ import (
 
 // GroupVersion is the API group and version of all types in this package.
 var GroupVersion = schema.GroupVersion{Group: "my.domain", Version: "v1alpha1"}
-
-// SchemeGroupVersion is GroupVersion under the name that generated code uses.
-var SchemeGroupVersion = GroupVersion
 
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {

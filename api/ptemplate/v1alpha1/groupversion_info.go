@@ -5,8 +5,6 @@
 //
 // +kubebuilder:object:generate=true
 // +groupName=pt.example.com
-// +kubebuilder:ac:generate=true
-// +kubebuilder:ac:output:package=applyconfiguration
 package v1alpha1
 
 import (
@@ -17,9 +15,6 @@ import (
 
 // GroupVersion is the API group and version of all types in this package.
 var GroupVersion = schema.GroupVersion{Group: "pt.example.com", Version: "v1alpha1"}
-
-// SchemeGroupVersion is GroupVersion under the name that generated code uses.
-var SchemeGroupVersion = GroupVersion
 
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {

@@ -4,8 +4,8 @@
 // no host and loads nothing.
 //
 // A wrong "hopeless" would keep a driver from a healthy node for ever, so there are two kinds of answers. Certain ones
-// follow from rules that every kernel has. The others rest on facts that a node does not show in full (which keyrings
-// count, which symbols are exported, their CRCs): they are for explaining a refusal, and for not trying again after one.
+// follow from rules that every kernel has. The others rest on facts that a node does not show in full (which symbols
+// are exported, their CRCs): they are for explaining a refusal, and for not trying again after one.
 package check
 
 import (
@@ -27,12 +27,6 @@ type Kernel struct {
 	Vermagic string
 	// ModulesDisabled: kernel.modules_disabled is 1.
 	ModulesDisabled bool
-	// SignatureEnforced: /sys/module/module/parameters/sig_enforce is Y.
-	SignatureEnforced bool
-	// Lockdown is the chosen word in /sys/kernel/security/lockdown: none, integrity or confidentiality.
-	Lockdown string
-	// Keys are those in any keyring (see ParseKeys). Nil: unknown; empty: there is none.
-	Keys []Key
 	// Symbols finds a symbol of the kernel or of a live module, with its CRC if that is known. Nil: unknown.
 	Symbols func(name string) (symbol kmod.Symbol, found bool)
 }

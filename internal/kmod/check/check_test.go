@@ -21,7 +21,7 @@ const (
 )
 
 func kernel() check.Kernel {
-	return check.Kernel{Release: release, Machine: synth.MachineX86_64, Vermagic: vermagic, Lockdown: "none"}
+	return check.Kernel{Release: release, Machine: synth.MachineX86_64, Vermagic: vermagic}
 }
 
 // with changes a kernel that otherwise fits.

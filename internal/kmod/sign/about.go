@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"fmt"
 	"time"
 )
 
@@ -30,16 +29,4 @@ func Describe(certificate *x509.Certificate) About {
 		Subject: certificate.Subject.String(), Fingerprint: hex.EncodeToString(fingerprint[:]), KeyID: hex.EncodeToString(certificate.SubjectKeyId),
 		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
 	}
-}
-
-// Warning says that the certificate is not valid at a time; empty if it is. That keeps nobody from signing, and kernels do not look at the
-// dates of the keys in their keyrings. But firmware may, and whoever rotates keys wants to know.
-func (a About) Warning(now time.Time) string {
-	switch {
-	case now.After(a.NotAfter):
-		return fmt.Sprintf("the certificate of %s expired on %s", a.Subject, a.NotAfter.UTC().Format(time.DateOnly))
-	case now.Before(a.NotBefore):
-		return fmt.Sprintf("the certificate of %s is not valid before %s", a.Subject, a.NotBefore.UTC().Format(time.DateOnly))
-	}
-	return ""
 }

@@ -207,7 +207,7 @@ func TestOpenSSLsOwnSignaturesAndKeys(t *testing.T) {
 	for name, arguments := range map[string]string{"rsa": "rsa:2048", "ec": "ec -pkeyopt ec_paramgen_curve:P-256"} {
 		f.run("openssl", strings.Fields("req -x509 -new -nodes -utf8 -sha256 -days 36500 -batch -subj /O=Example/CN="+name+
 			" -outform DER -out cert -keyout key -newkey "+arguments)...)
-		key, err := sign.ReadKey(os.DirFS(f.dir), os.DirFS(f.dir))
+		key, err := sign.ParseKey(f.read("key"), f.read("cert"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 )
 
 // Key is a private key and its certificate. The key itself may be elsewhere, in a KMS or behind PKCS#11: all that is asked of it is the
@@ -70,42 +69,4 @@ func publicDigest(key crypto.PublicKey) string {
 		return "unknown"
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(der))
-}
-
-// Names of the files that the Secrets of a Module's keySecret and certSecret hold.
-const (
-	KeyFile         = "key"
-	CertificateFile = "cert"
-)
-
-// maxFile bounds a key or certificate, in bytes. A Secret holds at most 1 MiB.
-const maxFile = 1 << 20
-
-// ReadKey reads a key and its certificate from the folders that their Secrets are mounted to.
-func ReadKey(key, certificate fs.FS) (Key, error) {
-	k, err := readFile(key, KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the Secret with the key: %w", err)
-	}
-	c, err := readFile(certificate, CertificateFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the Secret with the certificate: %w", err)
-	}
-	return ParseKey(k, c)
-}
-
-func readFile(dir fs.FS, name string) (_ []byte, err error) {
-	file, err := dir.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
-	}
-	defer func() { _ = file.Close() }() // only read from
-	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if len(content) > maxFile {
-		return nil, fmt.Errorf("%s is longer than %d bytes", name, maxFile)
-	}
-	return content, nil
 }

@@ -184,11 +184,7 @@ func TestVerifyTellsWhoseAndWhat(t *testing.T) {
 // golden is a key of the test's own, made by openssl.
 func golden(t *testing.T) sign.Key {
 	t.Helper()
-	key, err := sign.ReadKey(os.DirFS("testdata"), os.DirFS("testdata"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must(sign.ParseKey(must(os.ReadFile("testdata/key")), must(os.ReadFile("testdata/cert"))))
 }
 
 // The files were written by sign-file, so that these bytes also hold where there is none.

@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"encoding/asn1"
 	"fmt"
-	"strings"
 
 	_ "crypto/sha256" // the hashes below
 	_ "crypto/sha512" // the hashes below
@@ -42,18 +41,6 @@ var hashings = []hashing{
 		name: "sha512", hash: crypto.SHA512, digest: asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 3},
 		ecdsa: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 4}, rsa: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 13},
 	},
-}
-
-// ParseHash finds a hash by sign-file's name for it: sha256, sha384 or sha512.
-func ParseHash(name string) (crypto.Hash, error) {
-	var known []string
-	for _, h := range hashings {
-		if h.name == name {
-			return h.hash, nil
-		}
-		known = append(known, h.name)
-	}
-	return 0, fmt.Errorf("hash %q is none of %s", name, strings.Join(known, ", "))
 }
 
 // hashName is sign-file's name of a digest algorithm, or its object identifier if it is none of ours.

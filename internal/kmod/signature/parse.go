@@ -9,12 +9,6 @@ import (
 	"fmt"
 )
 
-// signedMessage is what a SignedData message says.
-type signedMessage struct {
-	certificates bool
-	signers      []signerInfo
-}
-
 // signerInfo is one signer's part of a message. What is not read yet is a part of the input.
 type signerInfo struct {
 	Signer
@@ -27,7 +21,7 @@ type signerInfo struct {
 
 // parsePKCS7 reads the signers of a SignedData message (RFC 5652, section 5.1). Every element is a part of the input, so
 // the work is bounded by its length.
-func parsePKCS7(message []byte) (*signedMessage, error) {
+func parsePKCS7(message []byte) ([]signerInfo, error) {
 	content, err := sequence(message) // ContentInfo
 	if err != nil {
 		return nil, err
@@ -52,21 +46,16 @@ func parsePKCS7(message []byte) (*signedMessage, error) {
 			return nil, err
 		}
 	}
-	s := &signedMessage{}
 	for _, tag := range []int{0, 1} { // certificates, revocation lists
-		if body, rest, err := element(data, asn1.ClassContextSpecific, tag); err == nil {
+		if _, rest, err := element(data, asn1.ClassContextSpecific, tag); err == nil {
 			data = rest
-			s.certificates = s.certificates || tag == 0 && len(body) > 0
 		}
 	}
 	infos, _, err := element(data, asn1.ClassUniversal, asn1.TagSet)
 	if err != nil {
 		return nil, err
 	}
-	if s.signers, err = signers(infos); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return signers(infos)
 }
 
 // maxSigners bounds the signers of one signature; modules have one.

@@ -101,7 +101,7 @@ func TestParse(t *testing.T) {
 		"subject key identifier": {given: synth.SignOptions{BySubjectKeyID: true},
 			want: signature.Signature{Signers: []signature.Signer{{KeyID: "ab01", Hash: "sha256"}}}},
 		"with certificate": {name: pkix.Name{CommonName: "k"}, given: synth.SignOptions{WithCertificate: true},
-			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "k", Hash: "sha256"}}, Certificates: true}},
+			want: signature.Signature{Signers: []signature.Signer{{Serial: serial, Issuer: "k", Hash: "sha256"}}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

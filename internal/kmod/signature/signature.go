@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signature knows the signatures at the end of kernel modules, in both directions: it lists, verifies and strips what is there, and
+// Package signature knows the signatures at the end of kernel modules, in both directions: it lists and verifies what is there, and
 // writes what the kernel's scripts/sign-file would write. It is the only place that knows the format:
 //
 //	module | PKCS#7 message | struct module_signature (12 bytes) | "~Module signature appended~\n"
@@ -22,9 +22,6 @@ import (
 type Signature struct {
 	// Signers say whose keys made the signature; the kernel asks for one that it trusts. Empty with a Problem.
 	Signers []Signer
-	// Certificates is true when the signature brings certificates along. The signer's key may then be trusted by way of
-	// one of them, although no keyring has it.
-	Certificates bool
 	// Problem says why a signature cannot be read; empty when it can.
 	Problem string
 }
@@ -124,12 +121,12 @@ func Parse(module []byte) *Signature {
 	if err != nil {
 		return &Signature{Problem: err.Error()}
 	}
-	parsed, err := parsePKCS7(message)
+	signers, err := parsePKCS7(message)
 	if err != nil {
 		return &Signature{Problem: err.Error()}
 	}
-	s := &Signature{Certificates: parsed.certificates}
-	for _, info := range parsed.signers {
+	s := &Signature{}
+	for _, info := range signers {
 		s.Signers = append(s.Signers, info.Signer)
 	}
 	return s
@@ -147,24 +144,4 @@ func List(module []byte) []Signature {
 		module = content
 	}
 	return all
-}
-
-// Strip returns the module without its last signature, as a part of the input. Without a readable one it fails; Trim takes all off.
-func Strip(module []byte) ([]byte, error) {
-	content, _, err := Split(module)
-	return content, err
-}
-
-// Trim returns the module without any signature, as a part of the input. It fails at one whose length cannot be known.
-func Trim(module []byte) ([]byte, error) {
-	for {
-		content, err := Strip(module)
-		if errors.Is(err, ErrUnsigned) {
-			return module, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		module = content
-	}
 }

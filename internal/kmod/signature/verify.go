@@ -29,12 +29,12 @@ func Verify(module []byte, certificate *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	parsed, err := parsePKCS7(message)
+	signers, err := parsePKCS7(message)
 	if err != nil {
 		return err
 	}
 	var others []string
-	for _, signer := range parsed.signers {
+	for _, signer := range signers {
 		if signer.is(certificate) {
 			return signer.verify(content, certificate.PublicKey)
 		}
@@ -45,11 +45,11 @@ func Verify(module []byte, certificate *x509.Certificate) error {
 
 // Value is the bare signature in a PKCS#7 message, of the first signer if there are several.
 func Value(message []byte) ([]byte, error) {
-	parsed, err := parsePKCS7(message)
+	signers, err := parsePKCS7(message)
 	if err != nil {
 		return nil, err
 	}
-	return parsed.signers[0].value, nil
+	return signers[0].value, nil
 }
 
 // is tells whether the signer names a certificate. Of the issuer, the name that the kernel shows is compared.

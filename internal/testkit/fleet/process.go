@@ -58,9 +58,6 @@ func StartProcess(binary, log string, args []string, env ...string) (*Process, e
 	return p, nil
 }
 
-// PID of the process.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
 // Running says whether it has not ended.
 func (p *Process) Running() bool {
 	select {

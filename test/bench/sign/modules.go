@@ -53,7 +53,7 @@ func newBench(ctx context.Context, work, program string, bits int) (*bench, erro
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	b := &bench{
-		program: program, key: filepath.Join(dir, sign.KeyFile), certificate: filepath.Join(dir, sign.CertificateFile),
+		program: program, key: filepath.Join(dir, "key"), certificate: filepath.Join(dir, "cert"),
 		ourDir: filepath.Join(dir, "ours"), theirDir: filepath.Join(dir, "theirs"),
 	}
 	if err := errors.Join(os.Mkdir(b.ourDir, 0o755), os.Mkdir(b.theirDir, 0o755)); err != nil {
@@ -63,7 +63,12 @@ func newBench(ctx context.Context, work, program string, bits int) (*bench, erro
 	if output, err := exec.CommandContext(ctx, "openssl", append(args, "-keyout", b.key, "-out", b.certificate)...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make a key: %w: %s", err, output)
 	}
-	b.ourKey, err = sign.ReadKey(os.DirFS(dir), os.DirFS(dir))
+	key, keyErr := os.ReadFile(b.key)
+	certificate, certificateErr := os.ReadFile(b.certificate)
+	if err := errors.Join(keyErr, certificateErr); err != nil {
+		return nil, fmt.Errorf("read the key: %w", err)
+	}
+	b.ourKey, err = sign.ParseKey(key, certificate)
 	return b, err
 }
 

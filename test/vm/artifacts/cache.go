@@ -55,9 +55,6 @@ func Open(dir string) (*Cache, error) {
 	return &Cache{dir: dir, repo: repo}, nil
 }
 
-// Dir is the cache's folder, absolute.
-func (c *Cache) Dir() string { return c.dir }
-
 // Repository is the root folder of the checkout this cache works for.
 func (c *Cache) Repository() string { return c.repo }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -27,12 +26,6 @@ func (c *Cache) SignFile(ctx context.Context) (string, error) {
 		return "", errors.Join(errors.New("the package of the kernel's build tools holds no single sign-file"), err)
 	}
 	return programs[0], nil
-}
-
-// CanFetch tells whether this machine can be asked for Debian packages at all.
-func CanFetch() bool {
-	_, err := exec.LookPath("apt-get")
-	return err == nil
 }
 
 // fetchBuildTools unpacks the linux-kbuild package that the newest headers depend on.

@@ -102,22 +102,8 @@ func (n *Node) SetKernelArgs(args ...string) { n.config.KernelArgs = args }
 // boot on: Config.UEFI.
 func (n *Node) SetUEFI(variables []byte) { n.config.UEFI = variables }
 
-// SetFile writes a file into the guest from the next boot on.
-func (n *Node) SetFile(path string, file artifacts.File) {
-	files := map[string]artifacts.File{path: file}
-	for name, other := range n.config.Files {
-		if name != path {
-			files[name] = other
-		}
-	}
-	n.config.Files = files
-}
-
 // Name is the node's name.
 func (n *Node) Name() string { return n.config.Name }
-
-// KubeletPort is the kubelet's port on the host's 127.0.0.1.
-func (n *Node) KubeletPort() int { return n.config.KubeletPort }
 
 // Kernel is the kernel of the current or, with the power off, the next boot.
 func (n *Node) Kernel() artifacts.Kernel { return n.images.Kernels[n.config.Kernel] }

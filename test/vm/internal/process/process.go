@@ -58,9 +58,6 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 // Done is closed when the process has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err is how the process ended: nil for exit code 0. Only valid after Done.
-func (c *Child) Err() error { return c.err }
-
 // PID is the process's ID.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
