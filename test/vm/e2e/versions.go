@@ -17,11 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/drover-project/drover/internal/testkit/devcluster"
-	"github.com/drover-project/drover/test/vm/artifacts"
 )
 
 // releases of Kubernetes whose kubelets have no image volumes unless they are switched on, the oldest and the newest that Drover knows.
@@ -88,46 +84,4 @@ func followed(from io.Reader, to io.Writer) (result map[string]any, err error) {
 		err = errors.Join(err, json.Unmarshal([]byte(text), &result))
 	}
 	return result, errors.Join(err, lines.Err())
-}
-
-// kubeletIsOfRelease notes the kubelet's version, as it says itself, and checks that it and the API server are of the release that is asked for.
-func (s *suite) kubeletIsOfRelease(ctx context.Context) error {
-	found := &corev1.Node{}
-	if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName(artifacts.Linux61)}, found); err != nil {
-		return err
-	}
-	server, err := s.core.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	kubelet, asked := found.Status.NodeInfo.KubeletVersion, "v"+os.Getenv(devcluster.VersionVariable)+"."
-	s.extra["kubelet"] = kubelet
-	for name, version := range map[string]string{"kubelet": kubelet, "API server": server.GitVersion} {
-		if !strings.HasPrefix(version, asked) {
-			return fmt.Errorf("the %s is of %s, not of %s", name, version, asked)
-		}
-	}
-	return nil
-}
-
-// loadWithoutImageVolumes: nothing says how images are delivered; the operator finds out that these nodes lack image volumes.
-func (s *suite) loadWithoutImageVolumes(ctx context.Context) error {
-	if err := s.namespace(ctx, restricted, "restricted"); err != nil {
-		return err
-	}
-	if s.breaks == "mode" {
-		if err := s.deliveryMode(ctx, "imageVolume"); err != nil {
-			return err
-		}
-	}
-	image, err := s.pushCopyable(ctx)
-	if err != nil {
-		return err
-	}
-	return s.copied(ctx, image)
-}
-
-// goesAgain: the module of the step before leaves the kernel with its Module.
-func (s *suite) goesAgain(ctx context.Context) error {
-	return s.loadsAndGoes(ctx, copiedModule, sample)
 }
