@@ -30,8 +30,9 @@ import (
 const (
 	// Restricted is the namespace of Modules, under that Pod Security.
 	Restricted = "e2e-restricted"
-	Sample     = "drover_sample"
-	sampleTag  = "kmods/drover-sample:1.0-"
+	// Sample is the name of our own kernel module.
+	Sample    = "drover_sample"
+	sampleTag = "kmods/drover-sample:1.0-"
 )
 
 var (
