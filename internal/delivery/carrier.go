@@ -176,7 +176,7 @@ func exportContainer(r *Request) corev1.Container {
 		ImagePullPolicy: corev1.PullIfNotPresent,
 		Args:            exportArgs(r.Config),
 		Resources:       resources(),
-		SecurityContext: restricted(),
+		SecurityContext: Restricted(),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: imageVolume, MountPath: imageDir, ReadOnly: true},
 			{Name: outVolume, MountPath: outDir},
@@ -216,7 +216,7 @@ func copyContainer(r *Request) corev1.Container {
 		Command:         []string{"/bin/sh", "-c"},
 		Args:            args,
 		Resources:       resources(),
-		SecurityContext: restricted(),
+		SecurityContext: Restricted(),
 		VolumeMounts:    []corev1.VolumeMount{{Name: imageVolume, MountPath: imageDir}},
 	}
 }
@@ -235,8 +235,8 @@ func emptyDir() corev1.VolumeSource {
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(sizeLimit)}}
 }
 
-// restricted names no user on purpose: our images name theirs, and OpenShift's ranges refuse a fixed one.
-func restricted() *corev1.SecurityContext {
+// Restricted is what Pod Security calls so. It names no user on purpose: our images name theirs, and OpenShift's ranges refuse a fixed one.
+func Restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: ptr.To(false),
 		ReadOnlyRootFilesystem:   ptr.To(true),

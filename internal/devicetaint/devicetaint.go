@@ -10,8 +10,6 @@ package devicetaint
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -128,13 +126,12 @@ func (r *Rules) taint(ctx context.Context, module types.NamespacedName, driver, 
 }
 
 func (r *Rules) rule(module types.NamespacedName, driver, node, pool string) *unstructured.Unstructured {
-	sum := sha256.Sum256([]byte(module.String() + " " + driver + " " + node + " " + pool))
 	rule := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"deviceSelector": map[string]any{"driver": driver, "pool": pool},
 		"taint":          map[string]any{"key": Key, "effect": string(resourcev1.DeviceTaintEffectNoSchedule)},
 	}}}
 	rule.SetGroupVersionKind(r.kind)
-	rule.SetName("drover-" + hex.EncodeToString(sum[:])[:digits])
+	rule.SetName("drover-" + kube.Digest(module.String()+" "+driver+" "+node+" "+pool, digits))
 	rule.SetLabels(labels(module))
 	rule.SetAnnotations(map[string]string{nodeAnnotation: node})
 	return rule

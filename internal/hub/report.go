@@ -5,13 +5,13 @@ package hub
 import (
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Bounds of what is believed of a cluster's report.
@@ -86,13 +86,5 @@ func (r *Report) bound() {
 // cut makes a text one short line without characters that steer a terminal.
 func cut(text string) string {
 	steers := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), steers), " ")
-	if len(text) <= maxMessage {
-		return text
-	}
-	text = text[:maxMessage]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return text + "…"
+	return words.Cut(strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), steers), " "), maxMessage)
 }

@@ -40,3 +40,11 @@ func patchFinalizer(ctx context.Context, c client.Client, object client.Object, 
 	}
 	return nil
 }
+
+// UnlessGone is err with what was tried, or nil where the object does not exist.
+func UnlessGone(what string, err error) error {
+	if client.IgnoreNotFound(err) == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -67,9 +67,15 @@ func HubOwner(name string) client.FieldOwner { return ownerOf("drover-hub/", nam
 
 // ownerOf puts a digest in place of a name that is too long for the API server.
 func ownerOf(prefix, name string) client.FieldOwner {
-	if len(prefix)+len(name) <= maxOwner {
-		return client.FieldOwner(prefix + name)
+	if len(prefix)+len(name) > maxOwner {
+		name = Digest(name, ownerDigits)
 	}
-	sum := sha256.Sum256([]byte(name))
-	return client.FieldOwner(prefix + hex.EncodeToString(sum[:])[:ownerDigits])
+	return client.FieldOwner(prefix + name)
+}
+
+// Digest is the first digits of a text's SHA-256, in hex, for a name that would be too long or not
+// allowed.
+func Digest(text string, digits int) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:digits]
 }

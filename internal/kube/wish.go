@@ -3,8 +3,6 @@
 package kube
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -30,8 +28,7 @@ func Hash(wish any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode %T: %w", wish, err)
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:hashDigits], nil
+	return Digest(string(text), hashDigits), nil
 }
 
 // Wish is what a typed object asks for, as server-side apply takes it: what is set, without status,

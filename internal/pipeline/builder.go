@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Part is what a builder adds to the pod of a Job.
@@ -54,26 +55,22 @@ func BuilderOf(spec *v1alpha1.ModuleImageSpec) Builder {
 // maxWords bounds what a condition says of a log.
 const maxWords = 1024
 
-// telling are the lines of a log that say why: those that one of the words is in, and the last one.
-func telling(log string, words ...string) string {
+// telling are the lines of a log that say why: those that one of the signs is in, and the last one.
+func telling(log string, signs ...string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	var kept []string
 	for i, line := range lines {
 		line = strings.TrimSpace(line)
 		keep := i == len(lines)-1
-		for _, word := range words {
-			keep = keep || strings.Contains(strings.ToLower(line), word)
+		for _, sign := range signs {
+			keep = keep || strings.Contains(strings.ToLower(line), sign)
 		}
 		if keep && line != "" {
 			kept = append(kept, line)
 		}
 	}
-	text := strings.Join(kept, "\n")
-	if len(text) > maxWords {
-		// The first error is the cause of the others.
-		text = strings.ToValidUTF8(text[:maxWords], "") + "…"
-	}
-	return text
+	// The first error is the cause of the others.
+	return words.Cut(strings.Join(kept, "\n"), maxWords)
 }
 
 // arguments of a build as an environment.

@@ -312,7 +312,7 @@ func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount
 	return corev1.Container{
 		Name: called, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: slices.Concat([]string{called}, args, []string{"--state", stateDir}),
-		Env:  append(proxies(), goMemory(&resources)), VolumeMounts: mounts, Resources: resources, SecurityContext: restricted(),
+		Env:  append(proxies(), goMemory(&resources)), VolumeMounts: mounts, Resources: resources, SecurityContext: delivery.Restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }
@@ -368,14 +368,4 @@ func proxies() []corev1.EnvVar {
 		env = append(env, corev1.EnvVar{Name: key, ValueFrom: from}, corev1.EnvVar{Name: strings.ToLower(key), ValueFrom: from})
 	}
 	return env
-}
-
-func restricted() *corev1.SecurityContext {
-	return &corev1.SecurityContext{
-		AllowPrivilegeEscalation: ptr.To(false),
-		ReadOnlyRootFilesystem:   ptr.To(true),
-		RunAsNonRoot:             ptr.To(true),
-		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-	}
 }

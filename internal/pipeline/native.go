@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/internal/delivery"
 )
 
 // native compiles in a container of the user's toolchain, that Pod Security "restricted" admits.
@@ -64,7 +65,7 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	compile := corev1.Container{
 		Name: StepBuild, Image: n.ToolchainImage, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: buildDir,
 		Command: []string{"/bin/sh", "-c", nativeScript, "build", "-R"}, Args: n.Command,
-		Env: slices.Concat(processors(&resources), env, proxies()), VolumeMounts: mounts, Resources: resources, SecurityContext: restricted(),
+		Env: slices.Concat(processors(&resources), env, proxies()), VolumeMounts: mounts, Resources: resources, SecurityContext: delivery.Restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 	// A toolchain's wrappers may write beside themselves; nothing of that outlives the container.

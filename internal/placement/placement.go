@@ -6,7 +6,6 @@ package placement
 
 import (
 	"slices"
-
 	"time"
 
 	"github.com/go-logr/logr"
@@ -140,8 +139,8 @@ func DeadAt(node *corev1.Node) (time.Time, bool) {
 
 // Ready reports whether the node's Ready condition is True.
 func Ready(node *corev1.Node) bool {
-	c := readyCondition(node)
-	return c != nil && c.Status == corev1.ConditionTrue
+	_, dead := DeadAt(node)
+	return !dead
 }
 
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {

@@ -36,3 +36,11 @@ func Clip(text string, most int) string {
 	head := most / 3
 	return strings.ToValidUTF8(text[:head], "") + "…" + strings.ToValidUTF8(text[len(text)-(most-head):], "")
 }
+
+// Cut is text, or what fits of it into a number of bytes, and "…".
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

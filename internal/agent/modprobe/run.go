@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/drover-project/drover/internal/agent/kcall"
+	"github.com/drover-project/drover/internal/words"
 )
 
 // Error is modprobe's failure.
@@ -72,8 +73,8 @@ var (
 	isUsed = regexp.MustCompile(`Module (\S+) is in use`)
 )
 
-// words of modprobe's own for an errno.
-var words = map[string]string{
+// ownWords are modprobe's own for an errno.
+var ownWords = map[string]string{
 	"Module already in kernel":                                   "EEXIST",
 	"Unknown symbol in module, or unknown parameter (see dmesg)": "ENOENT",
 }
@@ -112,7 +113,7 @@ func complaints(said string) string {
 
 // errnoOf turns the C library's words into the errno's name. Go's differ in the first letter only.
 func errnoOf(text string) string {
-	if name, ok := words[text]; ok {
+	if name, ok := ownWords[text]; ok {
 		return name
 	}
 	const last = 133 // EHWPOISON, the highest of Linux
@@ -130,11 +131,7 @@ const (
 )
 
 func clip(text string) string {
-	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
-	if len(text) > maxClip {
-		text = strings.ToValidUTF8(text[:maxClip], "") + "…"
-	}
-	return text
+	return words.Cut(strings.ToValidUTF8(strings.TrimSpace(text), "?"), maxClip)
 }
 
 // limited keeps the beginning of what is written to it.

@@ -105,7 +105,7 @@ func Render(out io.Writer, p paint.Painter, rows []Row, wide bool) {
 	}
 	var lines [][]string
 	for _, r := range rows {
-		cells := []string{r.Name, r.State, of(r.ReadyClusters, r.Clusters), of(r.Loaded, r.Desired), orDash(r.Wave), r.Reason, r.Age}
+		cells := []string{r.Name, r.State, of(r.ReadyClusters, r.Clusters), of(r.Loaded, r.Desired), cmp.Or(r.Wave, "-"), r.Reason, r.Age}
 		if wide {
 			cells = append(cells, r.Message)
 		}
@@ -170,7 +170,7 @@ func (o *One) Render(out io.Writer, p paint.Painter, wide bool) {
 	for _, c := range o.Of {
 		cells := []string{c.Name, c.State, of(c.Loaded, c.Desired), c.Reason}
 		if wide {
-			cells = append(cells, orDash(c.Message))
+			cells = append(cells, cmp.Or(c.Message, "-"))
 		}
 		lines = append(lines, cells)
 	}
@@ -232,13 +232,6 @@ func (o *One) Explain(out io.Writer, p paint.Painter) {
 }
 
 func of(a, b int) string { return fmt.Sprintf("%d/%d", a, b) }
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
 
 func paintState(p paint.Painter) func(string) string {
 	return func(state string) string {

@@ -146,7 +146,7 @@ func (f *Fleet) render(out io.Writer, p paint.Painter, wide bool) {
 		for _, r := range f.Modules {
 			cells := []string{r.Namespace, r.Name, r.State, fmt.Sprintf("%d/%d", r.Loaded, r.Desired), number(r.Failing), r.Reason, r.Age}
 			if wide {
-				cells = append(cells, orDash(r.Plugin), strings.ReplaceAll(r.Message, "\n", " "))
+				cells = append(cells, cmp.Or(r.Plugin, "-"), strings.ReplaceAll(r.Message, "\n", " "))
 			}
 			rows = append(rows, cells)
 		}
@@ -227,9 +227,9 @@ func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
 		}
 		var rows [][]string
 		for _, r := range n.Nodes {
-			cells := []string{r.Node, r.State, r.Reason, r.Kernel, orDash(short(r.Build)), orDash(r.For)}
+			cells := []string{r.Node, r.State, r.Reason, r.Kernel, cmp.Or(short(r.Build), "-"), cmp.Or(r.For, "-")}
 			if wide {
-				cells = append(cells, orDash(r.Image))
+				cells = append(cells, cmp.Or(r.Image, "-"))
 			}
 			rows = append(rows, cells)
 		}
@@ -255,13 +255,6 @@ func number(n *int) string {
 		return "?"
 	}
 	return fmt.Sprint(*n)
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 func short(id string) string {

@@ -43,7 +43,7 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	node := &corev1.Node{}
 	if err := l.client.Get(ctx, request.NamespacedName, node); err != nil {
-		return reconcile.Result{}, ignoreNotFound("get Node", err)
+		return reconcile.Result{}, kube.UnlessGone("get Node", err)
 	}
 	nmc := &v1beta1.NodeModulesConfig{}
 	if err := l.client.Get(ctx, request.NamespacedName, nmc, client.DisableReadYourWritesConsistency); apierrors.IsNotFound(err) {
@@ -61,14 +61,7 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	log.FromContext(ctx).V(2).Info("Patching labels", "patch", string(patch))
 	if err := l.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), kube.OwnerNode); err != nil {
-		return reconcile.Result{}, ignoreNotFound("patch the labels of a Node", err)
+		return reconcile.Result{}, kube.UnlessGone("patch the labels of a Node", err)
 	}
 	return reconcile.Result{}, nil
-}
-
-func ignoreNotFound(what string, err error) error {
-	if client.IgnoreNotFound(err) == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }

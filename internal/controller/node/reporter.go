@@ -40,7 +40,7 @@ type reporter struct {
 func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	module := &v1beta1.Module{}
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
-		if err = ignoreNotFound("get Module", err); err == nil {
+		if err = kube.UnlessGone("get Module", err); err == nil {
 			r.desired.Forget(request.NamespacedName)
 			r.told.forget(request.NamespacedName)
 			r.seen.Forget(request.NamespacedName)
@@ -70,7 +70,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 		if p := r.gate.Closed(); p != nil && p.Reason == v1beta1.ReasonCRDIncompatible {
 			err = r.unsaid(ctx, module, &after, p)
 		}
-		return result, ignoreNotFound("write status", err)
+		return result, kube.UnlessGone("write status", err)
 	}
 	r.told.forget(request.NamespacedName)
 	r.recorder.Changed(module, before.Conditions, status.Told(after.Conditions))

@@ -4,8 +4,6 @@ package ooto
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"regexp"
 	"slices"
 	"strings"
@@ -199,7 +197,7 @@ func (t *translation) build(m *v1alpha1.Module, from *v1alpha1.Build, image stri
 // dockerfile is the name of the ConfigMap that holds a text. It depends on the text, so that
 // another text gives nodes another image.
 func (t *translation) dockerfile(m *v1alpha1.Module, text string) string {
-	suffix := "-dockerfile-" + digest(text)
+	suffix := "-dockerfile-" + kube.Digest(text, hashDigits)
 	config := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: objectMeta(m, m.Name[:min(len(m.Name), maxName-len(suffix))]+suffix),
@@ -216,8 +214,3 @@ var containerImage = regexp.MustCompile(`\$\{CONTAINER_IMAGE\}|\$CONTAINER_IMAGE
 
 // named puts the mapping's image in place of a reference to it.
 func named(name, image string) string { return containerImage.ReplaceAllLiteralString(name, image) }
-
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])[:hashDigits]
-}

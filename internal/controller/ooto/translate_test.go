@@ -144,7 +144,7 @@ func translatedSimple(change func(*v1beta1.ModuleSpec)) v1beta1.ModuleSpec {
 
 func TestTranslate(t *testing.T) {
 	dockerfile := func(text string) *corev1.LocalObjectReference {
-		return &corev1.LocalObjectReference{Name: "my-nic-dockerfile-" + digest(text)}
+		return &corev1.LocalObjectReference{Name: "my-nic-dockerfile-" + kube.Digest(text, hashDigits)}
 	}
 	cases := map[string]struct {
 		given   func(*v1alpha1.Module)

@@ -3,8 +3,6 @@
 package plugin
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 
@@ -34,8 +32,7 @@ func Name(module, role string) string {
 	if len(module)+len(suffix) <= maxName {
 		return module + suffix
 	}
-	sum := sha256.Sum256([]byte(module))
-	return module[:maxName-len(suffix)-hashDigits-1] + "-" + hex.EncodeToString(sum[:])[:hashDigits] + suffix
+	return module[:maxName-len(suffix)-hashDigits-1] + "-" + kube.Digest(module, hashDigits) + suffix
 }
 
 // labelsFor are on every object made for a Module in a role, and select its pods.

@@ -3,14 +3,13 @@
 package plugin
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/rollout"
 )
 
@@ -30,8 +29,7 @@ func versioned(ds *appsv1.DaemonSet, module *v1beta1.Module, role string) {
 	if len(labels) == 0 {
 		return
 	}
-	sum := sha256.Sum256([]byte(module.Spec.ModuleLoader.Container.Version))
-	ds.Name = Name(module.Name+"-"+hex.EncodeToString(sum[:])[:hashDigits], role)
+	ds.Name = Name(module.Name+"-"+kube.Digest(module.Spec.ModuleLoader.Container.Version, hashDigits), role)
 	for _, of := range []map[string]string{ds.Labels, ds.Spec.Selector.MatchLabels, ds.Spec.Template.Labels} {
 		maps.Copy(of, labels)
 	}

@@ -49,7 +49,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	node := &corev1.Node{}
 	if err := c.client.Get(ctx, request.NamespacedName, node); err != nil {
-		return reconcile.Result{}, ignoreNotFound("get Node", err)
+		return reconcile.Result{}, kube.UnlessGone("get Node", err)
 	}
 	if len(node.Spec.Taints) == 0 {
 		return reconcile.Result{}, nil
@@ -75,14 +75,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		// Somebody changed the taints meanwhile; that event comes back here.
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, ignoreNotFound("take off startup taints", err)
-}
-
-func ignoreNotFound(what string, err error) error {
-	if client.IgnoreNotFound(err) == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
+	return reconcile.Result{}, kube.UnlessGone("take off startup taints", err)
 }
 
 // SetupWithManager registers the controller and its watches.
