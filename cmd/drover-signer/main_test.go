@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -117,7 +119,8 @@ func TestSignedModulesAreSignedAgain(t *testing.T) {
 		key, cert, certificate := secrets(t, who)
 		certificates = append(certificates, certificate)
 		r := step(t, "sign", "--layout", layout, "--key", key, "--cert", cert, "--file", "/opt/lib/modules/*/extra/*.ko")
-		if r.Signed != 1 || r.Signer.Subject != "CN="+who || r.Signer.NotAfter.Unix() != 2_000_000_000 {
+		if r.Signed != 1 || r.Signer.Subject != "CN="+who || r.Signer.NotAfter.Unix() != 2_000_000_000 ||
+			len(r.Signer.Fingerprint) != hex.EncodedLen(sha256.Size) {
 			t.Errorf("result %+v", r)
 		}
 		last = inLayout(t, layout, name)

@@ -12,8 +12,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// maxWindow bounds the dictionary that a compressed file may make us allocate, in bytes. The kernel's own build uses
-// 2 MiB for xz and zstd's default levels at most 8 MiB.
+// maxWindow bounds the dictionary that a compressed file may allocate, in bytes. The kernel's own build
+// uses 2 MiB for xz, and zstd's default levels at most 8 MiB.
 const maxWindow = 64 << 20
 
 // Compression is how a module's file is compressed.
@@ -37,7 +37,7 @@ var magics = []struct {
 	{"\x28\xb5\x2f\xfd", Zstd, openZstd},
 }
 
-// CompressionOf tells by the first bytes of a file, never by its name, how it is compressed.
+// CompressionOf tells how a file is compressed by its first bytes, never by its name.
 func CompressionOf(content []byte) Compression {
 	for _, m := range magics {
 		if bytes.HasPrefix(content, []byte(m.magic)) {
@@ -47,17 +47,11 @@ func CompressionOf(content []byte) Compression {
 	return Plain
 }
 
-// Decompress returns the content of a module file, decompressed if its first bytes say gzip, xz or zstd, and otherwise
-// as it is. The result has at most MaxSize bytes.
-func Decompress(content []byte) ([]byte, error) {
-	return decompress(content, MaxSize)
-}
+// Decompress returns the content of a module file: gzip, xz and zstd by their first bytes, anything
+// else as it is. The result has at most MaxSize bytes.
+func Decompress(content []byte) ([]byte, error) { return unpack(content, MaxSize, io.ReadAll) }
 
-func decompress(content []byte, limit int64) ([]byte, error) {
-	return unpack(content, limit, io.ReadAll)
-}
-
-// unpack has read take what a content decompresses to.
+// unpack decompresses a content by read.
 func unpack(content []byte, limit int64, read func(io.Reader) ([]byte, error)) ([]byte, error) {
 	for _, m := range magics {
 		if !bytes.HasPrefix(content, []byte(m.magic)) {

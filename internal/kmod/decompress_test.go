@@ -39,10 +39,10 @@ func TestDecompressIsBounded(t *testing.T) {
 		}
 	}
 	for name, content := range map[string][]byte{"plain": zeros, "gzip": gz.Bytes(), "xz": x.Bytes(), "zstd": zst.Bytes()} {
-		if got, err := decompress(content, 1<<20); err != nil || !bytes.Equal(got, zeros) {
+		if got, err := unpack(content, 1<<20, io.ReadAll); err != nil || !bytes.Equal(got, zeros) {
 			t.Errorf("%s: %d bytes, error %v", name, len(got), err)
 		}
-		if got, err := decompress(content, 1<<20-1); !errors.Is(err, ErrTooLarge) {
+		if got, err := unpack(content, 1<<20-1, io.ReadAll); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s over the limit: %d bytes, error %v", name, len(got), err)
 		}
 	}
@@ -112,11 +112,11 @@ func TestATruncatedFileIsMalformed(t *testing.T) {
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := decompress(out.Bytes(), 1<<20); err != nil || !bytes.Equal(got, content) {
+			if got, err := unpack(out.Bytes(), 1<<20, io.ReadAll); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("whole: %d bytes, error %v", len(got), err)
 			}
 			for cut := 100; cut < out.Len(); cut += out.Len() / 50 {
-				if got, err := decompress(out.Bytes()[:cut], 1<<20); !errors.Is(err, ErrMalformed) {
+				if got, err := unpack(out.Bytes()[:cut], 1<<20, io.ReadAll); !errors.Is(err, ErrMalformed) {
 					t.Errorf("cut to %d of %d bytes: %d bytes, error %v", cut, out.Len(), len(got), err)
 				}
 			}

@@ -9,23 +9,23 @@ import (
 	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
-// Details are an Info and what else the kernel looks at when it loads a module: its symbols and its signature. They cost
-// a walk over the whole symbol table, so they are read for modules about to be loaded, not for whole trees.
+// Details are an Info and what else the kernel looks at when it loads a module: symbols and signature.
+// They cost a walk over the whole symbol table.
 type Details struct {
 	Info *Info
 	// Imports are the symbols that others must export, in the file's order.
 	Imports []Symbol
 	// Exports are the symbols that the module gives to others, in the file's order.
 	Exports []Symbol
-	// Signature is the appended one; nil when there is none (Info.Signed is false). With several it is the last one, which kernels look at.
+	// Signature is the last one, which kernels look at; nil when there is none (Info.Signed is false).
 	Signature *signature.Signature
-	// Earlier are the signatures below it, the later first.
+	// Earlier are the signatures before it, the last first.
 	Earlier []signature.Signature
 }
 
 // ReadDetails reads everything about a module from the content of its file, which may be compressed.
-// Any input is safe: what is malformed is an error that wraps ErrMalformed or ErrTooLarge, except for a malformed
-// signature, which is told in Signature.Problem: kernels that ignore signatures load such a file.
+// Any input is safe: errors wrap ErrMalformed or ErrTooLarge. Signature.Problem tells of a malformed
+// signature: kernels that ignore signatures load such a file.
 func ReadDetails(content []byte) (*Details, error) {
 	raw, err := Decompress(content)
 	if err != nil {

@@ -14,8 +14,8 @@ const elfRelocatable = 1
 // maxSections bounds the section table; -ffunction-sections builds have a few ten thousand.
 const maxSections = 1 << 17
 
-// elfFile is as much of an ELF file as facts about a module need. It reads untrusted input: nothing is allocated by
-// sizes that the file names, and every offset is checked against the file. (debug/elf does not promise that.)
+// elfFile is as much of an ELF file as facts about a module need. Its input is not trusted: sizes that
+// the file names allocate nothing, and every offset is checked. (debug/elf does not promise that.)
 type elfFile struct {
 	data     []byte
 	order    binary.ByteOrder
@@ -23,17 +23,6 @@ type elfFile struct {
 	kind     uint16
 	machine  uint16
 	sections map[string][]byte
-}
-
-// section returns a section's content by its name.
-func (f *elfFile) section(name string) ([]byte, bool) {
-	content, ok := f.sections[name]
-	return content, ok
-}
-
-func (f *elfFile) has(name string) bool {
-	_, ok := f.sections[name]
-	return ok
 }
 
 type sectionHeader struct {
@@ -166,9 +155,9 @@ func (f *elfFile) readSections(headers []sectionHeader, names int) error {
 	return nil
 }
 
-// wanted are the sections that facts come from; of others nothing is kept.
+// wanted are the sections that facts come from.
 var wanted = map[string]bool{
-	".modinfo": true, ".note.gnu.build-id": true, "__versions": true, "__version_ext_crcs": true,
+	".modinfo": true, ".note.gnu.build-id": true, sectionCRCs: true, sectionExtCRCs: true,
 }
 
 // slice returns data[offset:offset+size] if it lies within the file.
@@ -180,7 +169,7 @@ func (f *elfFile) slice(offset, size uint64) ([]byte, bool) {
 	return f.data[offset : offset+size], true
 }
 
-// parseBuildID reads an ELF note section and returns the GNU build ID in it. The kernel shows the same section's bytes as
+// parseBuildID reads the GNU build ID of an ELF note section, whose bytes the kernel shows as
 // /sys/module/<name>/notes/.note.gnu.build-id.
 func parseBuildID(note []byte, order binary.ByteOrder) ([]byte, error) {
 	const typeBuildID = 3

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kmod reads kernel modules and decides what must be loaded for one: the facts in a .ko file, an index of a
-// lib/modules tree, and the load order over an image's and the host's tree. It is pure: files come through fs.FS, and
-// nothing is ever loaded here.
+// Package kmod reads kernel modules and decides what must be loaded for one: the facts in a .ko file,
+// an index of a lib/modules tree, and the load order over an image's and the host's tree. It is pure:
+// files come through fs.FS, and it loads nothing.
 package kmod
 
 import (
@@ -41,9 +41,10 @@ type Info struct {
 	InTree bool
 	// Machine is the ELF machine (EM_X86_64 is 62, EM_AARCH64 183).
 	Machine uint16
-	// HasCRCs is true when the file carries symbol CRCs (CONFIG_MODVERSIONS); the kernel then ignores the release in vermagic.
+	// HasCRCs is true when the file carries symbol CRCs (CONFIG_MODVERSIONS); the kernel then ignores
+	// the release in vermagic.
 	HasCRCs bool
-	// Signed is true when a signature is appended. It says nothing about whose.
+	// Signed is true when anybody's signature is appended.
 	Signed bool
 }
 
@@ -60,7 +61,8 @@ type Param struct {
 // NormalizeName makes a module's name comparable: the kernel and its tools treat "-" and "_" alike.
 func NormalizeName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Bounds of what a .modinfo section may hold. The kernel's largest modules have a few thousand aliases, less than a megabyte.
+// Bounds of a .modinfo section. The kernel's largest modules have a few thousand aliases, less than a
+// megabyte.
 const (
 	maxModinfo        = 4 << 20
 	maxModinfoEntries = 1 << 17
@@ -80,7 +82,7 @@ func (info *Info) parseModinfo(section []byte) error {
 		if len(raw) == 0 {
 			continue // padding
 		}
-		entry := string(raw) // its own memory: what is kept of it keeps nothing else alive
+		entry := string(raw) // a copy, which keeps nothing else alive
 		if entries++; entries > maxModinfoEntries || len(entry) > maxModinfoEntry {
 			return fmt.Errorf("%w: .modinfo is out of bounds", ErrMalformed)
 		}
@@ -90,7 +92,7 @@ func (info *Info) parseModinfo(section []byte) error {
 		}
 		if key == "softdep" {
 			if softdeps++; softdeps > 1 {
-				continue // of several (btrfs, ksmbd), modprobe takes the first, whatever it says
+				continue // of several (btrfs, ksmbd), modprobe takes the first
 			}
 		}
 		info.set(key, value, &params)
@@ -136,8 +138,8 @@ func (info *Info) set(key, value string, params *paramList) {
 	}
 }
 
-// addSoftdep reads "pre: a b post: c", what MODULE_SOFTDEP takes. As in modprobe, names before the first of these words
-// mean nothing: modules of the kernel (cifs) have such entries.
+// addSoftdep reads "pre: a b post: c", MODULE_SOFTDEP's argument. As in modprobe, names before the
+// first of these words (cifs has some) mean nothing.
 func (info *Info) addSoftdep(value string) {
 	var into *[]string
 	for word := range strings.FieldsSeq(value) {
@@ -186,11 +188,11 @@ func ParseVermagic(s string) Vermagic {
 	return v
 }
 
-// CompatibleVermagic tells whether the kernel would accept a module with vermagic module while running has the vermagic
-// of the running kernel (that of any module it was built with). As in the kernel's same_magic, strings must be equal;
-// with symbol CRCs (hasCRCs, Info.HasCRCs) the release in front is left out of the comparison.
+// CompatibleVermagic reports whether a kernel accepts a module's vermagic; running is that of any
+// module built with the kernel. As in the kernel's same_magic, strings must be equal; with symbol CRCs
+// (hasCRCs, Info.HasCRCs) the release in front is not compared.
 func CompatibleVermagic(module, running string, hasCRCs bool) bool {
-	// Trailing blanks are an artefact of how the string is put together, and of who trimmed it on the way here.
+	// Trailing blanks are an artefact of how the string is made and trimmed.
 	module, running = strings.TrimRight(module, " "), strings.TrimRight(running, " ")
 	if hasCRCs {
 		_, module, _ = strings.Cut(module, " ")

@@ -37,19 +37,17 @@ func Read(content []byte) (*Info, error) {
 	if file.kind != elfRelocatable {
 		return nil, fmt.Errorf("%w: ELF type %d is not a relocatable object", ErrMalformed, file.kind)
 	}
-	info := &Info{
-		Machine: file.machine,
-		HasCRCs: file.has("__versions") || file.has("__version_ext_crcs"),
-		Signed:  signature.Signed(raw),
-	}
-	modinfo, ok := file.section(".modinfo")
+	_, crcs := file.sections[sectionCRCs]
+	_, extended := file.sections[sectionExtCRCs]
+	info := &Info{Machine: file.machine, HasCRCs: crcs || extended, Signed: signature.Signed(raw)}
+	modinfo, ok := file.sections[".modinfo"]
 	if !ok {
 		return nil, fmt.Errorf("%w: no .modinfo section", ErrMalformed)
 	}
 	if err := info.parseModinfo(modinfo); err != nil {
 		return nil, err
 	}
-	if note, ok := file.section(".note.gnu.build-id"); ok {
+	if note, ok := file.sections[".note.gnu.build-id"]; ok {
 		id, err := parseBuildID(note, file.order)
 		if err != nil {
 			return nil, err

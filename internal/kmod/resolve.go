@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Want says what shall be in the kernel.
+// Want says what must be in the kernel.
 type Want struct {
 	// Modules to load, by name.
 	Modules []string
-	// LoadOrder is modprobe.modulesLoadingOrder: from the topmost module to the deepest. Each entry is treated as
-	// depending on the next, for modules whose files do not say so.
+	// LoadOrder is modprobe.modulesLoadingOrder, from the topmost module to the deepest. Each entry
+	// depends on the next, even where the modules' files do not say so.
 	LoadOrder []string
-	// Live are modules in the kernel. A dependency that is in neither tree and is one of them is satisfied.
+	// Live are modules in the kernel. They satisfy dependencies that are in neither tree.
 	Live map[string]bool
 }
 
@@ -45,20 +45,14 @@ type Step struct {
 }
 
 // MissingDependencyError says that a module needs another that is nowhere.
-type MissingDependencyError struct {
-	// Module needs Needs.
-	Module, Needs string
-}
+type MissingDependencyError struct{ Module, Needs string }
 
 func (e *MissingDependencyError) Error() string {
 	return fmt.Sprintf("module %s needs %s, which is neither in the image, nor on the host, nor built into the kernel", e.Module, e.Needs)
 }
 
-// NotFoundError says that a module that was asked for is nowhere.
-type NotFoundError struct {
-	// Module that was asked for.
-	Module string
-}
+// NotFoundError says that a wanted module is nowhere.
+type NotFoundError struct{ Module string }
 
 func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("module %s is neither in the image, nor on the host, nor built into the kernel", e.Module)
@@ -74,14 +68,15 @@ func (e *CycleError) Error() string {
 	return "dependency cycle: " + strings.Join(append(slices.Clone(e.Modules), e.Modules[0]), " needs ")
 }
 
-// maxVisits bounds the work that optional dependencies which fail again and again can make.
+// maxVisits bounds the work of optional dependencies that fail again and again.
 const maxVisits = 20_000
 
-var errTooManyVisits = errors.New("dependencies are too entangled to resolve")
+var errTooManyVisits = errors.New("the dependencies are too entangled to resolve: check the soft dependencies of the modules in the image")
 
-// Resolve returns the modules to load for want, in order, each once: a module's dependencies first, then its optional
-// ones ("pre" soft dependencies), then itself, then its "post" soft dependencies. What is built in is left out; so is an
-// optional dependency that is missing, or cannot be satisfied. Where both trees have a module, the image's is taken.
+// Resolve returns the modules to load for want, in order, each once: a module's dependencies, its
+// optional ones ("pre" soft dependencies), itself, its "post" soft dependencies. It leaves out built-in
+// modules and optional dependencies that are missing or cannot be satisfied. Where both trees have a
+// module, it takes the image's.
 //
 // Errors: *NotFoundError for a wanted module, *MissingDependencyError, *CycleError, and what reading a file gives.
 func Resolve(want Want, image, host *Tree) ([]Step, error) {
@@ -102,9 +97,9 @@ const (
 
 type resolver struct {
 	image, host *Tree
-	order       map[string]string // what LoadOrder makes a module depend on
+	order       map[string]string // LoadOrder: the module that each depends on
 	live        map[string]bool
-	// missing, when set, is told of a dependency that is in neither tree, and it is then no error.
+	// missing, when set, is told of a dependency that is in neither tree, instead of an error.
 	missing func(name string)
 
 	state  map[string]visitState
@@ -112,7 +107,7 @@ type resolver struct {
 	chain  []string // active modules, outermost first
 	steps  []Step
 	visits int
-	soft   int // above zero: on the way through a soft dependency
+	soft   int // above zero: within a soft dependency
 }
 
 func newResolver(want Want, image, host *Tree) *resolver {
@@ -170,8 +165,9 @@ func (r *resolver) visit(name, by string) error {
 	return r.optional(step.Info.SoftdepPost, name)
 }
 
-// builtin tells whether the kernel has the module compiled in. Only the node knows; an image's index is of the kernel that the image was
-// built with, and is believed where there is nothing else to ask, about dependencies whose files the image does not have.
+// builtin reports whether the kernel has the module compiled in. Only the node knows. Without a node,
+// an image's index, which is of the kernel that the image was built with, counts for dependencies whose
+// files the image lacks.
 func (r *resolver) builtin(name, by string) bool {
 	if r.host != nil || by == "" {
 		return r.host.Builtin(name)
@@ -180,7 +176,7 @@ func (r *resolver) builtin(name, by string) bool {
 	return !inImage && r.image.Builtin(name)
 }
 
-// require makes a module that was optional so far a required one, with all that it needs itself.
+// require makes an optional module, and all that it needs, a required one.
 func (r *resolver) require(name string) {
 	for i := range r.steps {
 		if s := &r.steps[i]; s.Name == name && s.Optional {
@@ -192,7 +188,7 @@ func (r *resolver) require(name string) {
 	}
 }
 
-// find returns a module's step, the image's first; nil without an error when it is missing and that is allowed.
+// find returns a module's step, from the image or else the host; nil when it may be missing.
 func (r *resolver) find(name, by string) (*Step, error) {
 	step := &Step{Name: name, From: Image}
 	tree := r.image
@@ -231,14 +227,14 @@ func (r *resolver) leave(step Step) {
 	r.steps = append(r.steps, step)
 }
 
-// optional visits soft dependencies. One that cannot be satisfied leaves nothing behind, not even its own dependencies.
+// optional visits soft dependencies. One that cannot be satisfied leaves nothing behind.
 func (r *resolver) optional(names []string, by string) error {
 	r.soft++
 	defer func() { r.soft-- }()
 	for _, name := range names {
 		for _, module := range r.lookup(name) {
 			if r.state[module] != unvisited {
-				continue // loaded already, or waiting for us: then it cannot come first
+				continue // loaded, or it waits for us: then it cannot come first
 			}
 			steps, chain, log := len(r.steps), len(r.chain), len(r.log)
 			err := r.visit(module, by)
@@ -256,9 +252,9 @@ func (r *resolver) optional(names []string, by string) error {
 	return nil
 }
 
-// lookup returns the modules that the name in a soft dependency stands for: the module of that name, or else those that
-// have it as an alias. (A name that is built in and has aliases stands for these: crc32 is a library in the kernel and
-// an algorithm in modules.)
+// lookup returns the modules that the name in a soft dependency stands for: the module of that name,
+// or else those that have it as an alias. (A built-in name with aliases stands for these: crc32 is a
+// library in the kernel and an algorithm in modules.)
 func (r *resolver) lookup(name string) []string {
 	_, inImage := r.image.Path(name)
 	_, onHost := r.host.Path(name)
@@ -281,8 +277,8 @@ type Files struct {
 	Missing []string
 }
 
-// Closure returns the files of an image's tree that loading want takes: the wanted modules, what they depend on within
-// the image, and the index files. The wanted modules themselves must be there (*NotFoundError).
+// Closure returns the files of an image's tree that loading want needs: the wanted modules, which must
+// be there (*NotFoundError), what they depend on within the image, and the index files.
 func Closure(want Want, image *Tree) (Files, error) {
 	r := newResolver(want, image, nil)
 	files := Files{Indexes: image.Indexes()}

@@ -14,13 +14,13 @@ type Symbol struct {
 	// CRC is the checksum of the symbol's C type (CONFIG_MODVERSIONS); it means something only with HasCRC.
 	CRC    uint32
 	HasCRC bool
-	// Optional, of an import: the module loads without it. So it is with weak references, and with module_layout,
+	// Optional, of an import: the module loads without it. So do weak references, and module_layout,
 	// which only the CRC table names.
 	Optional bool
 }
 
-// Bounds of what symbol tables may hold. The largest modules of distributions have some 100,000 symbols in all, import
-// some 2,000, and names are at most 512 bytes (KSYM_NAME_LEN).
+// Bounds of symbol tables. The largest modules of distributions have some 100,000 symbols and import
+// some 2,000; names have at most 512 bytes (KSYM_NAME_LEN).
 const (
 	maxSymbols       = 1 << 21
 	maxLinkedSymbols = 1 << 16
@@ -131,7 +131,7 @@ func (f *elfFile) symtab(headers []sectionHeader, table sectionHeader, crcs []Sy
 	return imports, exports, nil
 }
 
-// linkersOwn are undefined names that toolchains leave behind and the kernel resolves by itself or ignores.
+// linkersOwn are undefined names of toolchains that the kernel resolves by itself or ignores.
 var linkersOwn = map[string]bool{"_GLOBAL_OFFSET_TABLE_": true, ".TOC.": true}
 
 func (f *elfFile) symbol(raw []byte) elfSymbol {
@@ -157,7 +157,7 @@ func symbolName(names []byte, at uint32) ([]byte, error) {
 	return names[at:][:end], nil
 }
 
-// exportCRC is what a __crc_ symbol stands for: before Linux 5.19 its value, since then 4 bytes in its section.
+// exportCRC reads a __crc_ symbol: before Linux 5.19 its value, since then 4 bytes in its section.
 func (f *elfFile) exportCRC(headers []sectionHeader, symbol elfSymbol) (uint32, bool) {
 	if symbol.section == indexAbsolute {
 		return uint32(symbol.value), true
@@ -173,7 +173,8 @@ func (f *elfFile) exportCRC(headers []sectionHeader, symbol elfSymbol) (uint32, 
 	return f.order.Uint32(content[symbol.value:]), true
 }
 
-// versions reads the CRCs of imported symbols. As in the kernel, the extended table (Linux 6.14) goes before the old one.
+// versions reads the CRCs of imported symbols. As in the kernel, the extended table (Linux 6.14)
+// precedes the old one.
 func (f *elfFile) versions(headers []sectionHeader, names int) ([]Symbol, error) {
 	crcs, extended := f.find(headers, names, sectionExtCRCs)
 	if extended {
@@ -221,7 +222,7 @@ func (f *elfFile) extendedVersions(crcs, names []byte) ([]Symbol, error) {
 	return symbols, nil
 }
 
-// find returns the content of the first section of a name, whatever wanted says. Headers and names are those of headers().
+// find returns the content of the first section of a name. Headers and names are those of headers().
 func (f *elfFile) find(headers []sectionHeader, names int, section string) ([]byte, bool) {
 	table, ok := f.slice(headers[names].offset, headers[names].size)
 	if !ok {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ const (
 	maxIndexSize = 64 << 20
 )
 
-// Tree is an index of one lib/modules/<kernel> directory: which module is in which file. Making it walks directories and
+// Tree is an index of one lib/modules/<kernel> directory: which module is in which file. Making it
 // opens no module; facts about a module are read when asked for, and kept. A nil *Tree is an empty one.
 // It is safe for concurrent use.
 type Tree struct {
@@ -39,14 +40,14 @@ type readResult struct {
 	err  error
 }
 
-// NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS). Symbolic links are never followed, whether
-// they name directories ("host", "build", "source") or files. When several files hold one name, depmod's
-// search order decides as distributions configure it: updates, extra, everything else, weak-updates; within one of these
-// the lexically first path. A directory that does not exist is an error that wraps fs.ErrNotExist.
+// NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS), and follows no symbolic
+// link. When several files hold one name, depmod's search order decides as distributions configure it:
+// updates, extra, everything else, weak-updates; within one of these the lexically first path. A
+// directory that does not exist is an error that wraps fs.ErrNotExist.
 func NewTree(fsys fs.FS) (*Tree, error) { return walk(fsys, false) }
 
-// NewHostTree is NewTree for a node's own directory, whose links to modules are followed as depmod does: RHEL's weak-updates, and what packages
-// put into extra, lead to a module that was built for another kernel and fits this one. A link that leads nowhere is none.
+// NewHostTree is NewTree for a node's own directory. As depmod, it follows links to modules: those in
+// RHEL's weak-updates and extra lead to modules that were built for another kernel and fit this one.
 func NewHostTree(fsys fs.FS) (*Tree, error) { return walk(fsys, true) }
 
 func walk(fsys fs.FS, links bool) (*Tree, error) {
@@ -81,8 +82,8 @@ func leadsToModule(fsys fs.FS, file string, entry fs.DirEntry) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// NewIndexedTree is NewHostTree without walking: the files are those of depmod's modules.dep, so that no directory is walked, which takes
-// longer than all else at a boot. It knows what modprobe knows; a module that was put there since is not found. Without
+// NewIndexedTree is NewHostTree with the files of depmod's modules.dep, since walking takes longer than
+// all else at a boot. As modprobe, it does not find a module that was added after depmod ran. Without
 // modules.dep it is NewHostTree.
 func NewIndexedTree(fsys fs.FS) (*Tree, error) {
 	entries, err := fs.ReadDir(fsys, ".")
@@ -122,8 +123,8 @@ func (t *Tree) add(file string) {
 	}
 }
 
-// ModuleName returns the normalised name of the module in a file, or false when the file's name is not a module's
-// (.ko, .ko.gz, .ko.xz, .ko.zst).
+// ModuleName returns the normalised name of the module in a file, or false when the file's name is not
+// a module's (.ko, .ko.gz, .ko.xz, .ko.zst).
 func ModuleName(file string) (string, bool) {
 	base := path.Base(file)
 	for _, suffix := range [...]string{".gz", ".xz", ".zst"} {
@@ -194,7 +195,7 @@ func (t *Tree) Path(module string) (string, bool) {
 	return file, ok
 }
 
-// Builtin tells whether modules.builtin names the module: it is part of the kernel and cannot be loaded.
+// Builtin reports whether modules.builtin names the module: it is part of the kernel.
 func (t *Tree) Builtin(module string) bool {
 	return t != nil && t.builtin[NormalizeName(module)]
 }
@@ -204,12 +205,7 @@ func (t *Tree) Names() []string {
 	if t == nil {
 		return nil
 	}
-	names := make([]string, 0, len(t.files))
-	for name := range t.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(t.files))
 }
 
 // Indexes returns the tree's index files ("modules.dep", "modules.builtin.bin", …), sorted.
@@ -233,14 +229,14 @@ func (t *Tree) Info(module string) (*Info, error) {
 	if !ok {
 		result.info, result.err = ReadFile(t.fsys, file)
 		if result.err == nil || errors.Is(result.err, ErrMalformed) || errors.Is(result.err, ErrTooLarge) {
-			t.infos[file] = result // an I/O error may pass, what the content says does not
+			t.infos[file] = result // an I/O error may pass, the content stays
 		}
 	}
 	return result.info, result.err
 }
 
-// alias returns the modules that modules.alias gives for an exact name, in its order. Aliases with wildcards are left
-// out; they are for devices, while dependencies name exact ones ("crypto-crc32c").
+// alias returns the modules that modules.alias gives for an exact name, in its order, without the
+// wildcards of devices: dependencies name exact aliases ("crypto-crc32c").
 func (t *Tree) alias(name string) []string {
 	if t == nil {
 		return nil
@@ -249,7 +245,7 @@ func (t *Tree) alias(name string) []string {
 	defer t.mu.Unlock()
 	if t.aliases == nil {
 		t.aliases = map[string][]string{}
-		// Without a readable index there are no aliases; they only ever name optional dependencies.
+		// Without a readable index there are no aliases, which only name optional dependencies.
 		if content, err := t.index("modules.alias"); err == nil {
 			t.aliases = parseAliases(content)
 		}

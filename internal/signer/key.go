@@ -3,7 +3,9 @@
 package signer
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +15,12 @@ import (
 	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
-// Describe says what others may know of a certificate.
+// Describe says what others may know about a certificate.
 func Describe(certificate *x509.Certificate) *result.Signer {
-	about := sign.Describe(certificate)
-	return &result.Signer{Fingerprint: about.Fingerprint, Subject: about.Subject, NotAfter: about.NotAfter.UTC()}
+	fingerprint := sha256.Sum256(certificate.Raw)
+	return &result.Signer{
+		Fingerprint: hex.EncodeToString(fingerprint[:]), Subject: certificate.Subject.String(), NotAfter: certificate.NotAfter.UTC(),
+	}
 }
 
 // readSigner reads a certificate, in PEM or DER; nil without a file.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check foretells, from facts alone, what the kernel will say to modules that are about to be loaded. It touches
-// no host and loads nothing.
+// Package check predicts, from facts alone, what the kernel will say to modules that are about to be
+// loaded. It touches no host and loads nothing.
 //
-// A wrong "hopeless" would keep a driver from a healthy node for ever, so there are two kinds of answers. Certain ones
-// follow from rules that every kernel has. The others rest on facts that a node does not show in full (which symbols
-// are exported, their CRCs): they are for explaining a refusal, and for not trying again after one.
+// A wrong "hopeless" would keep a driver from a healthy node for ever, so answers are of two kinds.
+// Certain ones follow from rules that every kernel has. The others rest on facts that a node does not
+// show in full (which symbols are exported, their CRCs): they explain a refusal.
 package check
 
 import (
@@ -22,12 +22,12 @@ type Kernel struct {
 	Release string
 	// Machine is its ELF machine (EM_X86_64 is 62, EM_AARCH64 183).
 	Machine uint16
-	// Vermagic is that of a module built with the running kernel: best one that is live, its file known by the build ID,
-	// since a package upgrade can replace the files below lib/modules/<Release> under a kernel that keeps running.
+	// Vermagic is that of a module built with the running kernel, best one that is live: a package
+	// upgrade can replace the files below lib/modules/<Release> under a kernel that keeps running.
 	Vermagic string
 	// ModulesDisabled: kernel.modules_disabled is 1.
 	ModulesDisabled bool
-	// Symbols finds a symbol of the kernel or of a live module, with its CRC if that is known. Nil: unknown.
+	// Symbols finds a symbol of the kernel or of a live module, with its CRC if known. Nil: unknown.
 	Symbols func(name string) (symbol kmod.Symbol, found bool)
 }
 
@@ -51,7 +51,7 @@ type Finding struct {
 	Certain bool
 }
 
-// Check returns what speaks against loading modules, in load order: those still to be loaded, without live ones. What an
+// Check returns what speaks against loading modules that are not live yet, in load order. What an
 // earlier module exports counts for later ones as if the kernel had it. No finding is no promise.
 //
 // Dependencies that exist nowhere are kmod.Resolve's to find. With modprobe's --force there is nothing to check.
@@ -62,8 +62,8 @@ func Check(k Kernel, modules []Module) []Finding {
 	if k.ModulesDisabled {
 		return []Finding{{
 			Module: modules[0].Name, Reason: v1beta1.ReasonModulesDisabled, Certain: true,
-			Message: fmt.Sprintf("Module %s cannot be loaded: kernel.modules_disabled is 1 and would have to be 0, which only a reboot brings; "+
-				"take the setting out of the node's sysctl configuration and reboot it.", modules[0].Name),
+			Message: fmt.Sprintf("Module %s cannot be loaded: kernel.modules_disabled is 1 and would have to be 0, which only a reboot can bring; "+
+				"remove the setting from the node's sysctl configuration and reboot the node.", modules[0].Name),
 		}}
 	}
 	c := checker{Kernel: k, modules: modules, exports: map[string]export{}}
@@ -80,7 +80,7 @@ func Check(k Kernel, modules []Module) []Finding {
 type checker struct {
 	Kernel
 	modules []Module
-	exports map[string]export // of the modules before the one that is looked at
+	exports map[string]export // of the modules before the one that is checked
 }
 
 // export is a symbol and the module that exports it.
@@ -133,7 +133,7 @@ func (c *checker) machine(m Module) *Finding {
 	}
 	return &Finding{
 		Reason: v1beta1.ReasonVermagicMismatch, Certain: true,
-		Message: fmt.Sprintf("Module %s was built for the architecture %s (ELF machine %d), the node has %s (%d); "+
+		Message: fmt.Sprintf("Module %s was built for the architecture %s (ELF machine %d), and the node is %s (%d); "+
 			"map this node's kernel to an image built for its architecture.", m.Name, machineName(theirs), theirs, machineName(c.Machine), c.Machine),
 	}
 }

@@ -44,9 +44,9 @@ func (c *checker) missing(at int) *Finding {
 	if len(names) == 0 {
 		return nil
 	}
-	step := fmt.Sprintf("build it against kernel %s, or put what exports them into the image and into modulesLoadingOrder", c.Release)
+	step := fmt.Sprintf("build it against kernel %s, or add the modules that export them to the image and to modulesLoadingOrder", c.Release)
 	if later := exporter(c.modules[at+1:], lacking); later != "" {
-		step = fmt.Sprintf("module %s exports some of them but is loaded later: name it after %s in modulesLoadingOrder", later, m.Name)
+		step = fmt.Sprintf("module %s exports some of them but is loaded later: put it after %s in modulesLoadingOrder", later, m.Name)
 	}
 	return &Finding{
 		Reason: v1beta1.ReasonUnknownSymbol,
@@ -87,7 +87,7 @@ func (c *checker) crcs(m Module) *Finding {
 	return &Finding{
 		Reason: v1beta1.ReasonUnknownSymbol,
 		Message: fmt.Sprintf("Module %s was built with other CRCs of %s than kernel %s and the modules before it export: %s; "+
-			"build it against that kernel's Module.symvers, together with the modules that it depends on.",
+			"build it, and the modules that it depends on, against that kernel's Module.symvers.",
 			m.Name, words.Count(len(differing), "symbol"), c.Release, words.List(differing, mostNamed)),
 	}
 }

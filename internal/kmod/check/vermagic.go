@@ -11,14 +11,14 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// vermagic compares as the kernel's same_magic does (kernel/module/version.c): the whole strings, or with symbol CRCs,
-// on a kernel that has them, everything but the release.
+// vermagic compares as the kernel's same_magic does (kernel/module/version.c): the whole strings, or
+// with symbol CRCs, on a kernel that has them, everything but the release.
 func (c *checker) vermagic(m Module) *Finding {
 	info := m.Details.Info
 	rebuild := fmt.Sprintf("build it against the headers of kernel %s", c.Release)
 	f := &Finding{Reason: v1beta1.ReasonVermagicMismatch}
 	if info.Vermagic == "" {
-		f.Message = fmt.Sprintf("Module %s has no vermagic, the running kernel %s asks for one unless CONFIG_MODULE_FORCE_LOAD is set; %s and do not strip .modinfo.",
+		f.Message = fmt.Sprintf("Module %s has no vermagic, and kernel %s needs one unless it has CONFIG_MODULE_FORCE_LOAD; %s, and do not strip .modinfo.",
 			m.Name, c.Release, rebuild)
 		return f
 	}
@@ -27,7 +27,7 @@ func (c *checker) vermagic(m Module) *Finding {
 		if info.HasCRCs || c.Release == "" || theirs.Release == c.Release {
 			return nil
 		}
-		f.Message = fmt.Sprintf("Module %s was built for kernel release %s, the node runs %s, and without symbol CRCs (CONFIG_MODVERSIONS) both must be equal; %s.",
+		f.Message = fmt.Sprintf("Module %s was built for kernel %s, and the node runs %s; without symbol CRCs (CONFIG_MODVERSIONS) both must be equal; %s.",
 			m.Name, theirs.Release, c.Release, rebuild)
 		return f
 	}
@@ -35,7 +35,7 @@ func (c *checker) vermagic(m Module) *Finding {
 	if kmod.CompatibleVermagic(info.Vermagic, c.Vermagic, crcs) {
 		return nil
 	}
-	// A sample of another kernel than the one that runs proves nothing.
+	// A sample of a kernel that does not run proves nothing.
 	f.Certain = ours.Release == c.Release
 	f.Message = fmt.Sprintf("Module %s was built for another kernel: its vermagic is %q, that of the running kernel's own modules %q (%s); %s.",
 		m.Name, strings.TrimRight(info.Vermagic, " "), strings.TrimRight(c.Vermagic, " "), differences(theirs, ours, crcs), rebuild)
@@ -61,12 +61,11 @@ func differences(theirs, ours kmod.Vermagic, crcs bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// without returns what of all is not in these.
 func without(all, these []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(these, s) })
 }
 
-// versions finds modules without the table of symbol CRCs that the kernel looks into. Kernels with
+// versions finds modules without the table of symbol CRCs that the kernel reads. Kernels with
 // CONFIG_MODULE_FORCE_LOAD load them all the same.
 func (c *checker) versions(m Module) *Finding {
 	if !c.modversions() || m.Details.Info.HasCRCs {
@@ -74,7 +73,7 @@ func (c *checker) versions(m Module) *Finding {
 	}
 	return &Finding{
 		Reason: v1beta1.ReasonVermagicMismatch,
-		Message: fmt.Sprintf("Module %s has no symbol CRCs, the running kernel %s compares them (CONFIG_MODVERSIONS); "+
+		Message: fmt.Sprintf("Module %s has no symbol CRCs, and kernel %s compares them (CONFIG_MODVERSIONS); "+
 			"build it with the Module.symvers of that kernel, and do not strip __versions.", m.Name, c.Release),
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// compress writes a module and its trailer as the module's file was: plain or compressed. Settings are those that the kernel's own decompressors take, which
-// newer modprobes leave the work to: xz with CRC32 and one dictionary of 1 MiB, zstd with a window of at most 8 MiB. One goroutine each, and no
-// name or time in the header, so that the output depends on nothing else.
+// compress writes a module and its trailer as the module's file was: plain or compressed. The
+// settings suit the kernel's own decompressors, which newer modprobes use: xz with CRC32 and a
+// dictionary of 1 MiB, zstd with a window of at most 8 MiB. One goroutine, and no name or time in the
+// header: the output depends on the input alone.
 func compress(method kmod.Compression, to io.Writer, module, trailer []byte) error {
 	w, err := compressor(method, to)
 	if err != nil {
@@ -46,7 +47,6 @@ func compressor(method kmod.Compression, out io.Writer) (io.WriteCloser, error) 
 	}
 }
 
-// plain leaves what is written as it is.
 type plain struct{ io.Writer }
 
 // Close implements io.Closer.

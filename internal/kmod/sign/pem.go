@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// ParseKey reads a key and its certificate, each as PEM or DER. Of the key: PKCS#8, PKCS#1 (RSA) or SEC 1 (EC), not encrypted; with PEM the
-// first block that is a key counts, so that what else openssl wrote to the file may stay there. Of the certificate: X.509; with PEM the first.
-// sign-file takes all of these but a key in DER.
+// ParseKey reads a key and its X.509 certificate, each as PEM or DER. The key is PKCS#8, PKCS#1 (RSA)
+// or SEC 1 (EC), not encrypted. With PEM the first block of the kind counts: what else openssl wrote
+// to the file may stay there.
 func ParseKey(key, certificate []byte) (Key, error) {
 	k, err := parsePrivate(key)
 	if err != nil {
@@ -40,7 +40,7 @@ func ParseCertificate(content []byte) (*x509.Certificate, error) {
 			break
 		}
 	}
-	// What openssl trusts a certificate for stands behind it, and does not matter here.
+	// Behind the certificate may be what openssl trusts it for, which does not matter here.
 	var first asn1.RawValue
 	if _, err := asn1.Unmarshal(content, &first); err != nil {
 		return nil, fmt.Errorf("read the certificate: %w", err)
@@ -52,7 +52,7 @@ func ParseCertificate(content []byte) (*x509.Certificate, error) {
 	return certificate, nil
 }
 
-// isDER tells whether content starts with a whole sequence, as every key and certificate in DER does.
+// isDER reports whether content starts with a whole sequence, as keys and certificates in DER do.
 func isDER(content []byte) bool {
 	var first asn1.RawValue
 	_, err := asn1.Unmarshal(content, &first)
@@ -77,7 +77,7 @@ func parsePrivate(content []byte) (crypto.Signer, error) {
 	}
 }
 
-// found says what there is instead, never its content.
+// found names what there is instead, never its content.
 func found(content []byte) string {
 	var kinds []string
 	for rest := content; ; {
@@ -114,12 +114,13 @@ func parsePrivateDER(der []byte) (crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, errors.New("the key is none that signs")
+		return nil, errors.New("the key is not one that can sign")
 	}
 	return signer, nil
 }
 
-// isEncrypted recognises PKCS#8's EncryptedPrivateKeyInfo: an algorithm and an octet string, where a plain key has a version first.
+// isEncrypted recognises PKCS#8's EncryptedPrivateKeyInfo: an algorithm and an octet string, where a
+// plain key begins with a version.
 func isEncrypted(der []byte) bool {
 	var encrypted struct {
 		Algorithm struct {

@@ -19,15 +19,15 @@ var (
 	oidDigest     = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
 )
 
-// A hashing is a hash and what it is called.
+// hashing is a hash and its names.
 type hashing struct {
 	name string
 	hash crypto.Hash
-	// digest stands for the hash, ecdsa and rsa for a signature over it. (sign-file calls the latter just RSA.)
+	// digest names the hash; ecdsa and rsa name a signature over it. (sign-file just says RSA.)
 	digest, ecdsa, rsa asn1.ObjectIdentifier
 }
 
-// hashings that kernels take and sign-file makes. SHA-1 is not among them: it is broken, and newer kernels refuse it.
+// hashings that kernels take and sign-file makes. Newer kernels refuse SHA-1, which is broken.
 var hashings = []hashing{
 	{
 		name: "sha256", hash: crypto.SHA256, digest: asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1},
@@ -43,7 +43,7 @@ var hashings = []hashing{
 	},
 }
 
-// hashName is sign-file's name of a digest algorithm, or its object identifier if it is none of ours.
+// hashName is sign-file's name of a digest algorithm, or else its object identifier.
 func hashName(oid string) string {
 	for _, h := range hashings {
 		if h.digest.String() == oid {
@@ -59,5 +59,5 @@ func hashingOf(hash crypto.Hash) (hashing, error) {
 			return h, nil
 		}
 	}
-	return hashing{}, fmt.Errorf("%w: hash %v is none that modules are signed with", errSignature, hash)
+	return hashing{}, fmt.Errorf("%w: modules are not signed with hash %v", errSignature, hash)
 }

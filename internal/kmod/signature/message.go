@@ -12,17 +12,17 @@ import (
 	"fmt"
 )
 
-// Options are what sign-file lets choose, and one thing that other tools do.
+// Options are the choices that sign-file has, and one of other tools.
 type Options struct {
 	// Hash is SHA-256, SHA-384 or SHA-512; SHA-256 if unset.
 	Hash crypto.Hash
 	// BySubjectKeyID names the signer by that (`sign-file -k`); default is issuer and serial number.
 	BySubjectKeyID bool
-	// WithCertificate puts the certificate into the message, as openssl does unless told otherwise. Only tests want it.
+	// WithCertificate puts the certificate into the message, as openssl does by default. For tests.
 	WithCertificate bool
 }
 
-// Digest of a module, to be signed; and the hash that it was made with, to tell the key's owner.
+// Digest returns the digest of a module, to be signed, and the hash that made it.
 func (o Options) Digest(module []byte) (digest []byte, hash crypto.Hash, err error) {
 	h, err := o.hashing()
 	if err != nil {
@@ -71,7 +71,8 @@ type issuerAndSerial struct {
 	Serial asn1.RawValue
 }
 
-// Message wraps the signature over a module's digest into the PKCS#7 message that sign-file would make: detached, without attributes.
+// Message wraps the signature over a module's digest into the PKCS#7 message that sign-file would
+// make: detached, without attributes.
 func Message(certificate *x509.Certificate, value []byte, o Options) ([]byte, error) {
 	h, err := o.hashing()
 	if err != nil {
@@ -96,7 +97,7 @@ func Message(certificate *x509.Certificate, value []byte, o Options) ([]byte, er
 	return marshal(contentInfo{Type: oidSignedData, Content: data})
 }
 
-// algorithmFor is how a signature by a key is called.
+// algorithmFor names the signatures that a key makes.
 func algorithmFor(key crypto.PublicKey, h hashing) (algorithmIdentifier, error) {
 	switch key.(type) {
 	case *rsa.PublicKey:
@@ -104,7 +105,7 @@ func algorithmFor(key crypto.PublicKey, h hashing) (algorithmIdentifier, error) 
 	case *ecdsa.PublicKey:
 		return algorithmIdentifier{Algorithm: h.ecdsa}, nil
 	}
-	return algorithmIdentifier{}, fmt.Errorf("%w: kernels take RSA and ECDSA keys, and this one is of type %T", errSignature, key)
+	return algorithmIdentifier{}, fmt.Errorf("%w: kernels take RSA and ECDSA keys only, and this one is of type %T", errSignature, key)
 }
 
 func signerID(certificate *x509.Certificate, o Options) ([]byte, error) {

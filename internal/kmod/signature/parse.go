@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// signerInfo is one signer's part of a message. What is not read yet is a part of the input.
+// signerInfo is one signer's part of a message.
 type signerInfo struct {
 	Signer
 	// digest and algorithm are object identifiers.
@@ -19,8 +19,7 @@ type signerInfo struct {
 	value      []byte
 }
 
-// parsePKCS7 reads the signers of a SignedData message (RFC 5652, section 5.1). Every element is a part of the input, so
-// the work is bounded by its length.
+// parsePKCS7 reads the signers of a SignedData message (RFC 5652, section 5.1).
 func parsePKCS7(message []byte) ([]signerInfo, error) {
 	content, err := sequence(message) // ContentInfo
 	if err != nil {
@@ -31,7 +30,7 @@ func parsePKCS7(message []byte) ([]signerInfo, error) {
 		return nil, err
 	}
 	if !bytes.Equal(kind, []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02")) { // 1.2.840.113549.1.7.2
-		return nil, fmt.Errorf("%w is no PKCS#7 signed data", errSignature)
+		return nil, fmt.Errorf("%w is not PKCS#7 signed data", errSignature)
 	}
 	explicit, _, err := element(content, asn1.ClassContextSpecific, 0)
 	if err != nil {
@@ -55,13 +54,13 @@ func parsePKCS7(message []byte) ([]signerInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return signers(infos)
+	return parseSigners(infos)
 }
 
 // maxSigners bounds the signers of one signature; modules have one.
 const maxSigners = 16
 
-func signers(infos []byte) ([]signerInfo, error) {
+func parseSigners(infos []byte) ([]signerInfo, error) {
 	var all []signerInfo
 	for len(infos) > 0 {
 		if len(all) == maxSigners {
@@ -84,8 +83,8 @@ func signers(infos []byte) ([]signerInfo, error) {
 	return all, nil
 }
 
-// parseSigner reads the body of a SignerInfo: version, who signed, digest algorithm, signed attributes (sign-file makes none), signature
-// algorithm, signature.
+// parseSigner reads the body of a SignerInfo: version, who signed, digest algorithm, signed attributes
+// (sign-file makes none), signature algorithm, signature.
 func parseSigner(info []byte) (s signerInfo, err error) {
 	if _, info, err = element(info, asn1.ClassUniversal, asn1.TagInteger); err != nil {
 		return s, err
@@ -128,7 +127,8 @@ func parseID(info []byte) (s Signer, rest []byte, err error) {
 	return Signer{Serial: hex.EncodeToString(serial), Issuer: name}, rest, err
 }
 
-// algorithm returns the object identifier of an AlgorithmIdentifier, as text, and what follows. Parameters are not looked at.
+// algorithm returns the object identifier of an AlgorithmIdentifier, without its parameters, and what
+// follows.
 func algorithm(der []byte) (oid string, rest []byte, err error) {
 	body, rest, err := element(der, asn1.ClassUniversal, asn1.TagSequence)
 	if err != nil {
@@ -146,7 +146,8 @@ func sequence(der []byte) ([]byte, error) {
 	return body, err
 }
 
-// element returns the body of the first element of der, which must have the given class and tag, and what follows it.
+// element returns the body of der's first element, which must have the given class and tag, and the
+// rest.
 func element(der []byte, class, tag int) (body, rest []byte, err error) {
 	var raw asn1.RawValue
 	rest, err = asn1.Unmarshal(der, &raw)

@@ -137,7 +137,7 @@ func TestParseProblem(t *testing.T) {
 		"longer than the file":  {given: patch(good, info+8, "\xff\xff\xff\xff"), says: "longer"},
 		"out of bounds":         {given: synth.AppendSignature(file, make([]byte, 1<<20)), says: "limit"},
 		"size too small":        {given: patch(good, info+8, "\x00\x00\x00\x10"), says: "malformed"},
-		"not signed data":       {given: bytes.Replace(good, signedData, []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"), 1), says: "no PKCS#7"},
+		"not signed data":       {given: bytes.Replace(good, signedData, []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"), 1), says: "is not PKCS#7"},
 		"cut short":             {given: synth.AppendSignature(file, good[len(file):info-8]), says: "malformed"},
 		"length without an end": {given: synth.AppendSignature(file, []byte("\x30\x80\x06\x09\x00\x00")), says: "malformed"},
 		"no signers": {given: synth.AppendSignature(file, append(append([]byte("\x30\x18\x06\x09"), signedData...),

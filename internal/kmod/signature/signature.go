@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signature knows the signatures at the end of kernel modules, in both directions: it lists and verifies what is there, and
-// writes what the kernel's scripts/sign-file would write. It is the only place that knows the format:
+// Package signature knows the signatures at the end of kernel modules: it lists, verifies and takes off
+// what is there, and writes what the kernel's scripts/sign-file would write. It alone knows the format:
 //
 //	module | PKCS#7 message | struct module_signature (12 bytes) | "~Module signature appended~\n"
 //
-// A module that is signed again has a second signature behind the first, which signs the first as well. Kernels look at the last one only.
+// A module that is signed again has a second signature behind the first, which signs the first as
+// well. Kernels look at the last one only.
 //
-// All input is plain, that is, decompressed, and may be hostile: what is malformed is said, and the work is bounded by the input's length.
+// All input is decompressed and may be hostile: the work is bounded by the input's length.
 package signature
 
 import (
@@ -18,23 +19,23 @@ import (
 	"slices"
 )
 
-// Signature is what a signature at a module's end says about itself. See Verify for whether it is true.
+// Signature is what a signature at a module's end says about itself. Verify tells whether it is true.
 type Signature struct {
-	// Signers say whose keys made the signature; the kernel asks for one that it trusts. Empty with a Problem.
+	// Signers say whose keys made the signature; the kernel must trust one. Empty with a Problem.
 	Signers []Signer
 	// Problem says why a signature cannot be read; empty when it can.
 	Problem string
 }
 
-// Signer names a certificate, in one of the two ways that PKCS#7 has.
+// Signer names a certificate in one of PKCS#7's two ways.
 type Signer struct {
-	// KeyID is the certificate's subject key identifier in hex (what `sign-file -k` writes); empty with the other way.
+	// KeyID is the certificate's subject key identifier in hex, as `sign-file -k` writes; or else empty.
 	KeyID string
 	// Serial is the certificate's serial number in hex, all its bytes; empty with a KeyID.
 	Serial string
-	// Issuer is the issuer's name in the form in which the kernel shows names of keys; empty with a KeyID.
+	// Issuer is the issuer's name as the kernel shows names of keys; empty with a KeyID.
 	Issuer string
-	// Hash is what the module was digested with, as sign-file calls it ("sha256"), or its object identifier.
+	// Hash is sign-file's name of the digest ("sha256"), or its object identifier.
 	Hash string
 }
 
@@ -49,8 +50,8 @@ func (s Signer) String() string {
 // mark ends a signed module.
 const mark = "~Module signature appended~\n"
 
-// struct module_signature: algorithm, hash, type of identifier, lengths of signer and key identifier, 3 bytes of padding, length of the
-// message (big-endian). Everything but the type and the length is zero for PKCS#7.
+// struct module_signature: algorithm, hash, type of identifier, lengths of signer and key identifier,
+// 3 bytes of padding, length of the message (big-endian). For PKCS#7 all but type and length are zero.
 const (
 	infoSize  = 12
 	typeAt    = 2
@@ -72,11 +73,11 @@ var (
 	errSignature = errors.New("signature")
 )
 
-// Signed tells whether a module ends in a signature, readable or not.
+// Signed reports whether a module ends in a signature, readable or not.
 func Signed(module []byte) bool { return bytes.HasSuffix(module, []byte(mark)) }
 
-// Split parts a module from its last signature's PKCS#7 message, by the rules of the kernel's mod_check_sig. Both are parts of the input.
-// The error of an unsigned module wraps ErrUnsigned.
+// Split separates a module from its last signature's PKCS#7 message, by the rules of the kernel's
+// mod_check_sig. Both are parts of the input. The error of an unsigned module wraps ErrUnsigned.
 func Split(module []byte) (content, message []byte, err error) {
 	body, ok := bytes.CutSuffix(module, []byte(mark))
 	if !ok {
@@ -105,7 +106,8 @@ func Split(module []byte) (content, message []byte, err error) {
 	return slices.Clip(body[:at]), slices.Clip(body[at:]), nil
 }
 
-// Trailer is what has to be appended to a module for a PKCS#7 message: the message, the kernel's description of it, and the mark.
+// Trailer is what signs a module when it is appended: a PKCS#7 message, the kernel's description of
+// it, and the mark.
 func Trailer(message []byte) []byte {
 	info := [infoSize]byte{typeAt: typePKCS7}
 	binary.BigEndian.PutUint32(info[sizeAt:], uint32(len(message)))
@@ -132,7 +134,7 @@ func Parse(module []byte) *Signature {
 	return s
 }
 
-// List reads all signatures of a module, the last one, which is the kernel's, first. It ends at one that cannot be read.
+// List reads all signatures of a module, the last one first. It ends at one that cannot be read.
 func List(module []byte) []Signature {
 	var all []Signature
 	for s := Parse(module); s != nil && len(all) < maxListed; s = Parse(module) {

@@ -16,14 +16,15 @@ import (
 )
 
 var (
-	// ErrOtherSigner is wrapped when a signature is by others than the certificate's owner.
+	// ErrOtherSigner is wrapped when the certificate's owner did not make the signature.
 	ErrOtherSigner = errors.New("signed by another key")
-	// ErrInvalid is wrapped when a signature names the certificate, but is not one by its key over this module.
+	// ErrInvalid is wrapped when a signature names the certificate and its key did not sign this module.
 	ErrInvalid = errors.New("the signature does not fit the module")
 )
 
-// Verify checks that the last signature of a module is by the owner of a certificate, which needs no chain and may be expired: kernels look at
-// neither. The error wraps ErrUnsigned, ErrOtherSigner or ErrInvalid, or says why the signature cannot be read.
+// Verify checks that the owner of a certificate made the last signature of a module. As in kernels,
+// the certificate needs no chain and may be expired. The error wraps ErrUnsigned, ErrOtherSigner or
+// ErrInvalid, or says why the signature cannot be read.
 func Verify(module []byte, certificate *x509.Certificate) error {
 	content, message, err := Split(module)
 	if err != nil {
@@ -43,7 +44,7 @@ func Verify(module []byte, certificate *x509.Certificate) error {
 	return fmt.Errorf("%w: %v", ErrOtherSigner, others)
 }
 
-// Value is the bare signature in a PKCS#7 message, of the first signer if there are several.
+// Value is the bare signature in a PKCS#7 message, by the first signer if there are several.
 func Value(message []byte) ([]byte, error) {
 	signers, err := parsePKCS7(message)
 	if err != nil {
@@ -52,7 +53,7 @@ func Value(message []byte) ([]byte, error) {
 	return signers[0].value, nil
 }
 
-// is tells whether the signer names a certificate. Of the issuer, the name that the kernel shows is compared.
+// is reports whether the signer names a certificate. The kernel's names of the issuers are compared.
 func (s signerInfo) is(certificate *x509.Certificate) bool {
 	if s.KeyID != "" {
 		return s.KeyID == hex.EncodeToString(certificate.SubjectKeyId)
@@ -68,7 +69,7 @@ func (s signerInfo) is(certificate *x509.Certificate) bool {
 func (s signerInfo) verify(content []byte, key crypto.PublicKey) error {
 	at := slices.IndexFunc(hashings, func(h hashing) bool { return h.digest.String() == s.digest })
 	if at < 0 {
-		return fmt.Errorf("%w: hash %s is none that modules are signed with", errSignature, s.digest)
+		return fmt.Errorf("%w: modules are not signed with hash %s", errSignature, s.digest)
 	}
 	h := hashings[at]
 	digest, _, err := Options{Hash: h.hash}.Digest(content)
@@ -96,12 +97,13 @@ func (s signerInfo) verify(content []byte, key crypto.PublicKey) error {
 			return ErrInvalid
 		}
 	default:
-		return fmt.Errorf("%w: kernels take RSA and ECDSA keys, and this one is of type %T", errSignature, key)
+		return fmt.Errorf("%w: kernels take RSA and ECDSA keys only, and this one is of type %T", errSignature, key)
 	}
 	return nil
 }
 
-// signedDigest is the digest that was signed where there are attributes: theirs. One of them must be the module's (RFC 5652, section 5.4).
+// signedDigest is the digest that was signed where there are attributes: that of the attributes. One
+// of these must be the module's digest (RFC 5652, section 5.4).
 func (s signerInfo) signedDigest(h hashing, module []byte) ([]byte, error) {
 	found := false
 	for rest := s.attributes; len(rest) > 0; {
@@ -126,12 +128,12 @@ func (s signerInfo) signedDigest(h hashing, module []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
 		}
 		if found || len(attribute.Values) != 1 || !bytes.Equal(attribute.Values[0], module) {
-			return nil, fmt.Errorf("%w: it is another module's", ErrInvalid)
+			return nil, fmt.Errorf("%w: it belongs to another module", ErrInvalid)
 		}
 		found = true
 	}
 	if !found {
-		return nil, fmt.Errorf("%w: its attributes have no digest", ErrInvalid)
+		return nil, fmt.Errorf("%w: its attributes lack the digest", ErrInvalid)
 	}
 	set, err := marshal(asn1.RawValue{Class: asn1.ClassUniversal, Tag: asn1.TagSet, IsCompound: true, Bytes: s.attributes})
 	if err != nil {
