@@ -12,8 +12,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// maxWindow bounds the dictionary that a compressed file may allocate, in bytes. The kernel's own build
-// uses 2 MiB for xz, and zstd's default levels at most 8 MiB.
+// maxWindow bounds the dictionary that a compressed file may allocate, in bytes. The kernel's own
+// build uses 2 MiB for xz, and zstd's default levels at most 8 MiB.
 const maxWindow = 64 << 20
 
 // Compression is how a module's file is compressed.

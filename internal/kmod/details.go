@@ -9,8 +9,8 @@ import (
 	"github.com/drover-project/drover/internal/kmod/signature"
 )
 
-// Details are an Info and what else the kernel looks at when it loads a module: symbols and signature.
-// They cost a walk over the whole symbol table.
+// Details are an Info and what else the kernel looks at when it loads a module: symbols and
+// signature. They cost a walk over the whole symbol table.
 type Details struct {
 	Info *Info
 	// Imports are the symbols that others must export, in the file's order.
@@ -23,9 +23,9 @@ type Details struct {
 	Earlier []signature.Signature
 }
 
-// ReadDetails reads everything about a module from the content of its file, which may be compressed.
-// Any input is safe: errors wrap ErrMalformed or ErrTooLarge. Signature.Problem tells of a malformed
-// signature: kernels that ignore signatures load such a file.
+// ReadDetails reads everything about a module from the content of its file, which may be
+// compressed. Any input is safe: errors wrap ErrMalformed or ErrTooLarge. Signature.Problem tells
+// of a malformed signature: kernels that ignore signatures load such a file.
 func ReadDetails(content []byte) (*Details, error) {
 	raw, err := Decompress(content)
 	if err != nil {

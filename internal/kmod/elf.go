@@ -14,8 +14,9 @@ const elfRelocatable = 1
 // maxSections bounds the section table; -ffunction-sections builds have a few ten thousand.
 const maxSections = 1 << 17
 
-// elfFile is as much of an ELF file as facts about a module need. Its input is not trusted: sizes that
-// the file names allocate nothing, and every offset is checked. (debug/elf does not promise that.)
+// elfFile is as much of an ELF file as facts about a module need. Its input is not trusted: sizes
+// that the file names allocate nothing, and every offset is checked. (debug/elf does not promise
+// that.)
 type elfFile struct {
 	data     []byte
 	order    binary.ByteOrder

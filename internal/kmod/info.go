@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kmod reads kernel modules and decides what must be loaded for one: the facts in a .ko file,
-// an index of a lib/modules tree, and the load order over an image's and the host's tree. It is pure:
-// files come through fs.FS, and it loads nothing.
+// Package kmod reads kernel modules and decides what must be loaded for one: the facts in a .ko
+// file, an index of a lib/modules tree, and the load order over an image's and the host's tree. It
+// is pure: files come through fs.FS, and it loads nothing.
 package kmod
 
 import (
@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Info are the facts that a .ko file gives about itself. Names of modules are normalised (see NormalizeName).
+// Info are the facts that a .ko file gives about itself. Names of modules are normalised (see
+// NormalizeName).
 type Info struct {
 	// Name is the module's name; empty for files of kernels before 4.x, which do not carry it.
 	Name string
@@ -27,7 +28,8 @@ type Info struct {
 	License string
 	// Depends are the modules whose symbols this one uses, in the file's order.
 	Depends []string
-	// SoftdepPre and SoftdepPost are modules, or aliases of modules, to load before and after if they exist.
+	// SoftdepPre and SoftdepPost are modules, or aliases of modules, to load before and after if
+	// they exist.
 	SoftdepPre, SoftdepPost []string
 	// Aliases are device and other aliases as written.
 	Aliases []string
@@ -41,8 +43,8 @@ type Info struct {
 	InTree bool
 	// Machine is the ELF machine (EM_X86_64 is 62, EM_AARCH64 183).
 	Machine uint16
-	// HasCRCs is true when the file carries symbol CRCs (CONFIG_MODVERSIONS); the kernel then ignores
-	// the release in vermagic.
+	// HasCRCs is true when the file carries symbol CRCs (CONFIG_MODVERSIONS); the kernel then
+	// ignores the release in vermagic.
 	HasCRCs bool
 	// Signed is true when anybody's signature is appended.
 	Signed bool
@@ -61,8 +63,8 @@ type Param struct {
 // NormalizeName makes a module's name comparable: the kernel and its tools treat "-" and "_" alike.
 func NormalizeName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Bounds of a .modinfo section. The kernel's largest modules have a few thousand aliases, less than a
-// megabyte.
+// Bounds of a .modinfo section. The kernel's largest modules have a few thousand aliases, less than
+// a megabyte.
 const (
 	maxModinfo        = 4 << 20
 	maxModinfoEntries = 1 << 17
@@ -174,7 +176,8 @@ func (p *paramList) at(name string) *Param {
 type Vermagic struct {
 	// Release is the kernel release, "6.1.0-18-amd64".
 	Release string
-	// Flags are the build options that the kernel compares, "SMP", "preempt", "mod_unload", "modversions".
+	// Flags are the build options that the kernel compares, "SMP", "preempt", "mod_unload",
+	// "modversions".
 	Flags []string
 }
 
@@ -189,8 +192,8 @@ func ParseVermagic(s string) Vermagic {
 }
 
 // CompatibleVermagic reports whether a kernel accepts a module's vermagic; running is that of any
-// module built with the kernel. As in the kernel's same_magic, strings must be equal; with symbol CRCs
-// (hasCRCs, Info.HasCRCs) the release in front is not compared.
+// module built with the kernel. As in the kernel's same_magic, strings must be equal; with symbol
+// CRCs (hasCRCs, Info.HasCRCs) the release in front is not compared.
 func CompatibleVermagic(module, running string, hasCRCs bool) bool {
 	// Trailing blanks are an artefact of how the string is made and trimmed.
 	module, running = strings.TrimRight(module, " "), strings.TrimRight(running, " ")

@@ -9,12 +9,13 @@ import (
 	"io/fs"
 )
 
-// large is the size in bytes from which files are held outside of the heap, where a file that nobody
-// needs would lie beside the next one until the garbage is collected. Most modules are smaller.
+// large is the size in bytes from which files are held outside of the heap, where a file that
+// nobody needs would lie beside the next one until the garbage is collected. Most modules are
+// smaller.
 const large = 1 << 20
 
-// Content is the content of a module's file, decompressed. It takes no more memory than its bytes, the
-// compressed file's while that is read, and a few MiB.
+// Content is the content of a module's file, decompressed. It takes no more memory than its bytes,
+// the compressed file's while that is read, and a few MiB.
 type Content struct {
 	// Raw is the module. Keep nothing of it after Release.
 	Raw []byte
@@ -75,8 +76,8 @@ func load(fsys fs.FS, path string) (_ *Content, err error) {
 // memory is outside of the heap where possible.
 type memory struct{ mapped []byte }
 
-// read takes all there is, at most one byte more than MaxSize. What is known to be small goes to the
-// heap; size is 0 if it is not known.
+// read takes all there is, at most one byte more than MaxSize. What is known to be small goes to
+// the heap; size is 0 if it is not known.
 func (m *memory) read(from io.Reader, size int64) ([]byte, error) {
 	if size > 0 && size < large || m.reserve(MaxSize+1) != nil {
 		return onHeap(from, size)

@@ -74,11 +74,12 @@ const maxVisits = 20_000
 var errTooManyVisits = errors.New("the dependencies are too entangled to resolve: check the soft dependencies of the modules in the image")
 
 // Resolve returns the modules to load for want, in order, each once: a module's dependencies, its
-// optional ones ("pre" soft dependencies), itself, its "post" soft dependencies. It leaves out built-in
-// modules and optional dependencies that are missing or cannot be satisfied. Where both trees have a
-// module, it takes the image's.
+// optional ones ("pre" soft dependencies), itself, its "post" soft dependencies. It leaves out
+// built-in modules and optional dependencies that are missing or cannot be satisfied. Where both
+// trees have a module, it takes the image's.
 //
-// Errors: *NotFoundError for a wanted module, *MissingDependencyError, *CycleError, and what reading a file gives.
+// Errors: *NotFoundError for a wanted module, *MissingDependencyError, *CycleError, and what
+// reading a file gives.
 func Resolve(want Want, image, host *Tree) ([]Step, error) {
 	r := newResolver(want, image, host)
 	if err := r.wanted(want.Modules); err != nil {
@@ -165,9 +166,9 @@ func (r *resolver) visit(name, by string) error {
 	return r.optional(step.Info.SoftdepPost, name)
 }
 
-// builtin reports whether the kernel has the module compiled in. Only the node knows. Without a node,
-// an image's index, which is of the kernel that the image was built with, counts for dependencies whose
-// files the image lacks.
+// builtin reports whether the kernel has the module compiled in. Only the node knows. Without a
+// node, an image's index, which is of the kernel that the image was built with, counts for
+// dependencies whose files the image lacks.
 func (r *resolver) builtin(name, by string) bool {
 	if r.host != nil || by == "" {
 		return r.host.Builtin(name)
@@ -252,9 +253,9 @@ func (r *resolver) optional(names []string, by string) error {
 	return nil
 }
 
-// lookup returns the modules that the name in a soft dependency stands for: the module of that name,
-// or else those that have it as an alias. (A built-in name with aliases stands for these: crc32 is a
-// library in the kernel and an algorithm in modules.)
+// lookup returns the modules that the name in a soft dependency stands for: the module of that
+// name, or else those that have it as an alias. (A built-in name with aliases stands for these:
+// crc32 is a library in the kernel and an algorithm in modules.)
 func (r *resolver) lookup(name string) []string {
 	_, inImage := r.image.Path(name)
 	_, onHost := r.host.Path(name)
@@ -277,8 +278,8 @@ type Files struct {
 	Missing []string
 }
 
-// Closure returns the files of an image's tree that loading want needs: the wanted modules, which must
-// be there (*NotFoundError), what they depend on within the image, and the index files.
+// Closure returns the files of an image's tree that loading want needs: the wanted modules, which
+// must be there (*NotFoundError), what they depend on within the image, and the index files.
 func Closure(want Want, image *Tree) (Files, error) {
 	r := newResolver(want, image, nil)
 	files := Files{Indexes: image.Indexes()}

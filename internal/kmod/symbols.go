@@ -11,16 +11,17 @@ import (
 // Symbol is a name that one module, or the kernel, gives to others.
 type Symbol struct {
 	Name string
-	// CRC is the checksum of the symbol's C type (CONFIG_MODVERSIONS); it means something only with HasCRC.
+	// CRC is the checksum of the symbol's C type (CONFIG_MODVERSIONS); it means something only with
+	// HasCRC.
 	CRC    uint32
 	HasCRC bool
-	// Optional, of an import: the module loads without it. So do weak references, and module_layout,
-	// which only the CRC table names.
+	// Optional, of an import: the module loads without it. So do weak references, and
+	// module_layout, which only the CRC table names.
 	Optional bool
 }
 
-// Bounds of symbol tables. The largest modules of distributions have some 100,000 symbols and import
-// some 2,000; names have at most 512 bytes (KSYM_NAME_LEN).
+// Bounds of symbol tables. The largest modules of distributions have some 100,000 symbols and
+// import some 2,000; names have at most 512 bytes (KSYM_NAME_LEN).
 const (
 	maxSymbols       = 1 << 21
 	maxLinkedSymbols = 1 << 16
@@ -222,7 +223,8 @@ func (f *elfFile) extendedVersions(crcs, names []byte) ([]Symbol, error) {
 	return symbols, nil
 }
 
-// find returns the content of the first section of a name. Headers and names are those of headers().
+// find returns the content of the first section of a name. Headers and names are those of
+// headers().
 func (f *elfFile) find(headers []sectionHeader, names int, section string) ([]byte, bool) {
 	table, ok := f.slice(headers[names].offset, headers[names].size)
 	if !ok {

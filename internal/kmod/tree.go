@@ -15,15 +15,16 @@ import (
 	"sync"
 )
 
-// Bounds of a lib/modules/<kernel> directory. Distributions ship about 5,000 modules and 2 MiB of index.
+// Bounds of a lib/modules/<kernel> directory. Distributions ship about 5,000 modules and 2 MiB of
+// index.
 const (
 	maxTreeFiles = 100_000
 	maxIndexSize = 64 << 20
 )
 
 // Tree is an index of one lib/modules/<kernel> directory: which module is in which file. Making it
-// opens no module; facts about a module are read when asked for, and kept. A nil *Tree is an empty one.
-// It is safe for concurrent use.
+// opens no module; facts about a module are read when asked for, and kept. A nil *Tree is an empty
+// one. It is safe for concurrent use.
 type Tree struct {
 	fsys    fs.FS
 	files   map[string]string // normalised name → path
@@ -40,14 +41,15 @@ type readResult struct {
 	err  error
 }
 
-// NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS), and follows no symbolic
-// link. When several files hold one name, depmod's search order decides as distributions configure it:
-// updates, extra, everything else, weak-updates; within one of these the lexically first path. A
-// directory that does not exist is an error that wraps fs.ErrNotExist.
+// NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS), and follows no
+// symbolic link. When several files hold one name, depmod's search order decides as distributions
+// configure it: updates, extra, everything else, weak-updates; within one of these the lexically
+// first path. A directory that does not exist is an error that wraps fs.ErrNotExist.
 func NewTree(fsys fs.FS) (*Tree, error) { return walk(fsys, false) }
 
-// NewHostTree is NewTree for a node's own directory. As depmod, it follows links to modules: those in
-// RHEL's weak-updates and extra lead to modules that were built for another kernel and fit this one.
+// NewHostTree is NewTree for a node's own directory. As depmod, it follows links to modules: those
+// in RHEL's weak-updates and extra lead to modules that were built for another kernel and fit this
+// one.
 func NewHostTree(fsys fs.FS) (*Tree, error) { return walk(fsys, true) }
 
 func walk(fsys fs.FS, links bool) (*Tree, error) {
@@ -82,9 +84,9 @@ func leadsToModule(fsys fs.FS, file string, entry fs.DirEntry) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// NewIndexedTree is NewHostTree with the files of depmod's modules.dep, since walking takes longer than
-// all else at a boot. As modprobe, it does not find a module that was added after depmod ran. Without
-// modules.dep it is NewHostTree.
+// NewIndexedTree is NewHostTree with the files of depmod's modules.dep, since walking takes longer
+// than all else at a boot. As modprobe, it does not find a module that was added after depmod ran.
+// Without modules.dep it is NewHostTree.
 func NewIndexedTree(fsys fs.FS) (*Tree, error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
@@ -123,8 +125,8 @@ func (t *Tree) add(file string) {
 	}
 }
 
-// ModuleName returns the normalised name of the module in a file, or false when the file's name is not
-// a module's (.ko, .ko.gz, .ko.xz, .ko.zst).
+// ModuleName returns the normalised name of the module in a file, or false when the file's name is
+// not a module's (.ko, .ko.gz, .ko.xz, .ko.zst).
 func ModuleName(file string) (string, bool) {
 	base := path.Base(file)
 	for _, suffix := range [...]string{".gz", ".xz", ".zst"} {
@@ -151,7 +153,8 @@ func rank(file string) int {
 	return 2
 }
 
-// isIndex recognises the index files of depmod and of the kernel's build, in all their forms (.bin, .modinfo).
+// isIndex recognises the index files of depmod and of the kernel's build, in all their forms (.bin,
+// .modinfo).
 func isIndex(file string) bool {
 	rest, ok := strings.CutPrefix(file, "modules.")
 	if !ok || strings.Contains(file, "/") {
@@ -216,8 +219,8 @@ func (t *Tree) Indexes() []string {
 	return slices.Clone(t.indexes)
 }
 
-// Info returns the facts about a module of the tree; they are read once. The result is shared: do not change it.
-// A module that is not there is an error that wraps fs.ErrNotExist.
+// Info returns the facts about a module of the tree; they are read once. The result is shared: do
+// not change it. A module that is not there is an error that wraps fs.ErrNotExist.
 func (t *Tree) Info(module string) (*Info, error) {
 	file, ok := t.Path(module)
 	if !ok {

@@ -11,9 +11,9 @@ import (
 
 var errXZ = errors.New("xz: damaged or unsupported container")
 
-// checkXZ walks the blocks of an xz stream without decoding them and refuses a dictionary larger than
-// maxDict bytes: the decoder would allocate whatever a block asks for, up to 4 GiB.
-// Layout: https://tukaani.org/xz/xz-file-format.txt, sections 2.1 and 3.1.
+// checkXZ walks the blocks of an xz stream without decoding them and refuses a dictionary larger
+// than maxDict bytes: the decoder would allocate whatever a block asks for, up to 4 GiB. Layout:
+// https://tukaani.org/xz/xz-file-format.txt, sections 2.1 and 3.1.
 func checkXZ(content []byte, maxDict uint64) error {
 	const streamHeader = 12
 	if len(content) < streamHeader {
@@ -54,8 +54,8 @@ func checkXZ(content []byte, maxDict uint64) error {
 	}
 }
 
-// xzDictionary reads a block header (after its size byte, without its CRC), which must name the LZMA2
-// filter alone, and returns its dictionary size in bytes.
+// xzDictionary reads a block header (after its size byte, without its CRC), which must name the
+// LZMA2 filter alone, and returns its dictionary size in bytes.
 func xzDictionary(header []byte) (uint64, error) {
 	reader := bytes.NewReader(header)
 	flags, err := reader.ReadByte()

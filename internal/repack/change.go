@@ -31,10 +31,11 @@ type changedFile struct {
 	size   int64
 }
 
-// bound to the content: wrong for the new one, and the kernel would refuse the file for it.
+// contentBound attributes do not fit the new content: the kernel would refuse the file.
 var contentBound = []string{xattrPrefix + "security.ima", xattrPrefix + "security.evm"}
 
-// change reads the wanted files out of their layers and keeps those that have a new content, in local files, sorted by path.
+// change reads the wanted files out of their layers and keeps those with a new content in local
+// files, sorted by path.
 func (o Options) change(ctx context.Context, layers []v1.Layer, found []wanted, spent *budget) ([]changedFile, error) {
 	byLayer := map[int][]wanted{}
 	for _, one := range found {
@@ -52,7 +53,8 @@ func (o Options) change(ctx context.Context, layers []v1.Layer, found []wanted, 
 	return changed, nil
 }
 
-// changeIn takes the wanted files out of one layer first, and changes them when the layer has been read and is what its digest says.
+// changeIn takes the wanted files out of one layer, and changes them once the layer has been read
+// to its end and matches its digest.
 func (o Options) changeIn(ctx context.Context, layer v1.Layer, found []wanted, spent *budget) (changed []changedFile, err error) {
 	work, err := os.MkdirTemp(o.Dir, "content-")
 	if err != nil {
@@ -86,7 +88,7 @@ func (o Options) changeIn(ctx context.Context, layer v1.Layer, found []wanted, s
 	for n, one := range found {
 		from, ok := entries[one.entry]
 		if !ok {
-			return nil, fmt.Errorf("%w: %s is a hard link to /%s, which is no file of the same layer", ErrRefused, one.path, one.entry)
+			return nil, fmt.Errorf("%w: %s is a hard link to /%s, which is not a file of the same layer", ErrRefused, one.path, one.entry)
 		}
 		to := changedFile{header: header{path: one.path, attr: from.header.attr}, local: path.Join(work, "new-"+strconv.Itoa(n))}
 		isNew, err := o.changeOne(ctx, from.local, &to)
@@ -107,7 +109,7 @@ func (o Options) take(h *tar.Header, content io.Reader, local string, spent *bud
 	spent.wanted += h.Size
 	switch {
 	case h.Size > o.Limits.File:
-		return fmt.Errorf("%w: /%s has %d bytes, limit %d", ErrRefused, h.Name, h.Size, o.Limits.File)
+		return fmt.Errorf("%w: /%s has %d bytes, more than %d", ErrRefused, h.Name, h.Size, o.Limits.File)
 	case spent.wanted > o.Limits.Changed:
 		return fmt.Errorf("%w: the wanted files have more than %d bytes together", ErrRefused, o.Limits.Changed)
 	}

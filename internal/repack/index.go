@@ -3,7 +3,6 @@
 package repack
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,13 +13,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Index changes files of the images in an index that are for wanted platforms, of all for Linux without one. All others stay as they are.
+// Index changes files of the images in an index that are for the given platforms, without any of
+// all for Linux.
 func Index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, o Options) (v1.ImageIndex, Report, error) {
-	result, report, err := o.index(ctx, index, platforms, 0)
-	if err != nil {
-		return nil, Report{}, err
-	}
-	return result, report, nil
+	return o.index(ctx, index, platforms, 0)
 }
 
 const (
@@ -34,7 +30,7 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 		return nil, Report{}, fmt.Errorf("read the index: %w", err)
 	}
 	if depth > deepest || len(manifest.Manifests) > mostKids {
-		return nil, Report{}, fmt.Errorf("%w: an index of %d images, %d deep", ErrRefused, len(manifest.Manifests), depth)
+		return nil, Report{}, fmt.Errorf("%w: an index has %d images at depth %d", ErrRefused, len(manifest.Manifests), depth)
 	}
 	r := &rewritten{base: index, manifest: manifest.DeepCopy(), children: map[v1.Hash]partial.Describable{}}
 	report := Report{}
@@ -81,10 +77,11 @@ func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor
 	if err != nil {
 		return nil, Report{}, fmt.Errorf("read the manifest: %w", err)
 	}
-	return o.image(ctx, image)
+	return Image(ctx, image, o)
 }
 
-// wants leaves out what is no image for a node: attestations, for example, which name themselves "unknown".
+// wants leaves out what is not an image for a node, such as attestations, whose platform is
+// "unknown".
 func wants(d v1.Descriptor, platforms []v1.Platform) bool {
 	if d.MediaType.IsIndex() {
 		return true
@@ -108,7 +105,7 @@ func name(d v1.Descriptor) string {
 	return d.Digest.String()
 }
 
-// rewritten is an index of which some images are others. Order, platforms and annotations stay.
+// rewritten is an index with some images replaced. Order, platforms and annotations stay.
 type rewritten struct {
 	base     v1.ImageIndex
 	manifest *v1.IndexManifest
@@ -140,18 +137,14 @@ func (r *rewritten) RawManifest() ([]byte, error) {
 
 // Digest implements v1.ImageIndex.
 func (r *rewritten) Digest() (v1.Hash, error) {
-	raw, err := r.RawManifest()
-	if err != nil {
-		return v1.Hash{}, err
-	}
-	digest, _, err := v1.SHA256(bytes.NewReader(raw))
+	digest, err := partial.Digest(r)
 	return digest, wrap("digest of the index", err)
 }
 
 // Size implements v1.ImageIndex.
 func (r *rewritten) Size() (int64, error) {
-	raw, err := r.RawManifest()
-	return int64(len(raw)), err
+	size, err := partial.Size(r)
+	return size, wrap("size of the index", err)
 }
 
 // MediaType implements v1.ImageIndex.

@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -29,8 +30,8 @@ type contents struct {
 	files   []changedFile
 }
 
-// withFolders adds the folders that the files are in, as far as the image has entries for them: some runtimes would make the missing ones
-// themselves, with permissions of their own, and that in the place of the image's.
+// withFolders adds the files' folders that the image has entries for: some runtimes would replace
+// them by folders with permissions of their own.
 func (v *view) withFolders(files []changedFile) contents {
 	attr := map[string]*attributes{}
 	for _, one := range files {
@@ -64,7 +65,7 @@ func (o Options) extend(image v1.Image, c contents) (v1.Image, v1.Layer, error) 
 		return nil, nil, err
 	}
 	result, err := mutate.Append(image, mutate.Addendum{
-		Layer: layer, MediaType: layer.kind, History: v1.History{CreatedBy: o.Comment, Created: v1.Time{Time: epoch}},
+		Layer: layer, History: v1.History{CreatedBy: o.Comment, Created: v1.Time{Time: epoch}},
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("append the layer: %w", err)
@@ -133,7 +134,7 @@ type layer struct {
 }
 
 // newLayer packs what write writes into a file in dir.
-func newLayer(dir string, kind types.MediaType, write func(*tar.Writer) error) (_ *layer, err error) {
+func newLayer(dir string, kind types.MediaType, write func(*tar.Writer) error) (_ v1.Layer, err error) {
 	out, err := os.CreateTemp(dir, "layer-*.tar.gz")
 	if err != nil {
 		return nil, fmt.Errorf("make a layer: %w", err)
@@ -152,46 +153,28 @@ func newLayer(dir string, kind types.MediaType, write func(*tar.Writer) error) (
 	if err != nil {
 		return nil, fmt.Errorf("make a layer: %w", err)
 	}
-	return &layer{file: out.Name(), kind: kind, digest: sum(digest), diffID: sum(diffID), size: info.Size()}, nil
+	made, err := partial.CompressedToLayer(&layer{file: out.Name(), kind: kind, digest: sum(digest), diffID: sum(diffID), size: info.Size()})
+	return made, wrap("make a layer", err)
 }
 
 func sum(h hash.Hash) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(h.Sum(nil))}
 }
 
-// Digest implements v1.Layer.
+// Digest implements partial.CompressedLayer.
 func (l *layer) Digest() (v1.Hash, error) { return l.digest, nil }
 
-// DiffID implements v1.Layer.
+// DiffID implements partial.WithDiffID.
 func (l *layer) DiffID() (v1.Hash, error) { return l.diffID, nil }
 
-// Size implements v1.Layer.
+// Size implements partial.CompressedLayer.
 func (l *layer) Size() (int64, error) { return l.size, nil }
 
-// MediaType implements v1.Layer.
+// MediaType implements partial.CompressedLayer.
 func (l *layer) MediaType() (types.MediaType, error) { return l.kind, nil }
 
-// Compressed implements v1.Layer.
+// Compressed implements partial.CompressedLayer.
 func (l *layer) Compressed() (io.ReadCloser, error) {
 	content, err := os.Open(l.file)
-	if err != nil {
-		return nil, fmt.Errorf("open the layer: %w", err)
-	}
-	return content, nil
-}
-
-// Uncompressed implements v1.Layer.
-func (l *layer) Uncompressed() (io.ReadCloser, error) {
-	content, err := l.Compressed()
-	if err != nil {
-		return nil, err
-	}
-	unpacked, err := gzip.NewReader(content)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("unpack the layer: %w", err), content.Close())
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{unpacked, content}, nil
+	return content, wrap("open the layer", err)
 }

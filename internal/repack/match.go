@@ -5,12 +5,13 @@ package repack
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 )
 
-// pattern is an absolute path by its parts, each a name or a pattern of names.
+// pattern is an absolute path, each of whose parts is a name or a pattern of names.
 type pattern struct {
 	text  string
 	parts []string
@@ -27,7 +28,7 @@ func parsePatterns(texts []string) ([]pattern, error) {
 		}
 		clean := strings.TrimPrefix(path.Clean(text), "/")
 		if clean == "" {
-			return nil, fmt.Errorf("%w: %q names the root", ErrPattern, text)
+			return nil, fmt.Errorf("%w: %q is the root", ErrPattern, text)
 		}
 		// Shells negate by "!", this library by "^".
 		parts := strings.Split(strings.ReplaceAll(clean, "[!", "[^"), "/")
@@ -52,12 +53,12 @@ type place struct {
 // wanted is a file to be changed.
 type wanted struct {
 	path string
-	// layer and entry where its content is: another name in the same layer if it is a hard link.
+	// layer and entry hold its content. A hard link's entry is another name in the same layer.
 	layer int
 	entry string
 }
 
-// match finds the files that the patterns name, each once, sorted, and the patterns that name none.
+// match finds the files that the patterns name, once and sorted, and the patterns that name none.
 func (v *view) match(patterns []pattern, limit int) (found []wanted, unmatched []string, err error) {
 	byPath := map[string]wanted{}
 	for _, p := range patterns {
@@ -76,17 +77,16 @@ func (v *view) match(patterns []pattern, limit int) (found []wanted, unmatched [
 			byPath[want.path] = want
 		}
 		if len(byPath) > limit {
-			return nil, nil, fmt.Errorf("%w: more than %d files are wanted", ErrRefused, limit)
+			return nil, nil, fmt.Errorf("%w: the patterns name more than %d files", ErrRefused, limit)
 		}
 	}
-	for _, one := range byPath {
-		found = append(found, one)
+	for _, name := range slices.Sorted(maps.Keys(byPath)) {
+		found = append(found, byPath[name])
 	}
-	slices.SortFunc(found, func(a, b wanted) int { return strings.Compare(a.path, b.path) })
 	return found, unmatched, nil
 }
 
-// wantedAt is where the content of a file comes from. Folders are no files: glob has left them out.
+// wantedAt is where the content of a file comes from. glob has left out folders.
 func wantedAt(at place) (wanted, error) {
 	want := wanted{path: "/" + at.path, layer: int(at.node.layer), entry: at.path}
 	switch at.node.kind {
@@ -99,7 +99,8 @@ func wantedAt(at place) (wanted, error) {
 	return wanted{}, fmt.Errorf("%w: %s is a device or a pipe", ErrRefused, want.path)
 }
 
-// glob expands a pattern as a shell does in a container of this image: names with a leading dot are named with it, links are followed.
+// glob expands a pattern as a shell in a container of this image: a leading dot must be written,
+// links are followed.
 func (v *view) glob(p pattern) ([]place, error) {
 	at := []place{{node: &v.root}}
 	for depth, part := range p.parts {
@@ -124,7 +125,6 @@ func (v *view) glob(p pattern) ([]place, error) {
 	return at, nil
 }
 
-// named are the children that a part of a pattern names.
 func (n *node) named(part string) []string {
 	if !isPattern(part) {
 		return []string{part}
@@ -141,7 +141,7 @@ func (n *node) named(part string) []string {
 	return names
 }
 
-// resolve follows a path to what it means in the image, and never out of it. Its node is nil when there is nothing.
+// resolve follows a path within the image, never out of it. The node is nil when there is nothing.
 func (v *view) resolve(name string) (place, error) {
 	const most = 40 // as the kernel
 	var hops int

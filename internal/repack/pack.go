@@ -19,8 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// New makes an image for Linux on arch of files, names in source by absolute path in the image, and nothing else. All belong to root and have no
-// time, so that the same contents give the same digest. Its layer is written to dir, which must stay for as long as the image is used.
+// New makes an image for Linux on arch that holds nothing but files: names in source, by absolute
+// path in the image. All belong to root and have no time, so that equal contents give equal
+// digests. The layer is a file in dir, which must stay for as long as the image is used.
 func New(dir, arch string, source fs.FS, files map[string]string) (v1.Image, v1.Layer, error) {
 	one, err := newLayer(dir, types.OCILayer, func(archive *tar.Writer) error { return writeFiles(archive, source, files) })
 	if err != nil {
@@ -31,7 +32,7 @@ func New(dir, arch string, source fs.FS, files map[string]string) (v1.Image, v1.
 	if err != nil {
 		return nil, nil, fmt.Errorf("set the image's configuration: %w", err)
 	}
-	image, err = mutate.Append(image, mutate.Addendum{Layer: one, MediaType: one.kind})
+	image, err = mutate.AppendLayers(image, one)
 	if err != nil {
 		return nil, nil, fmt.Errorf("append the layer: %w", err)
 	}
@@ -76,10 +77,10 @@ func writeFile(archive *tar.Writer, h *tar.Header, source fs.FS, name string) (e
 	defer func() { err = errors.Join(err, wrap("close", content.Close())) }()
 	info, err := content.Stat()
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", name, err)
+		return fmt.Errorf("stat %s: %w", name, err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: %s is no regular file", ErrRefused, name)
+		return fmt.Errorf("%w: %s is not a regular file", ErrRefused, name)
 	}
 	h.Size = info.Size()
 	if err := archive.WriteHeader(h); err != nil {
@@ -91,12 +92,12 @@ func writeFile(archive *tar.Writer, h *tar.Header, source fs.FS, name string) (e
 	return nil
 }
 
-// Find finds the files in a folder that patterns name. A pattern without a slash names files in all folders, one with a slash goes from the
-// top. Links that lead to files inside are followed.
+// Find finds the files in a folder that patterns name. A pattern without a slash names files in all
+// folders, one with a slash goes from the top.
 func Find(source fs.FS, patterns []string) ([]string, error) {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") {
-			return nil, fmt.Errorf("%w: %q is no pattern of files below a folder", ErrPattern, p)
+			return nil, fmt.Errorf("%w: %q is not a pattern of files below the folder", ErrPattern, p)
 		}
 	}
 	var found []string
@@ -117,7 +118,7 @@ func Find(source fs.FS, patterns []string) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for files: %w", err)
+		return nil, fmt.Errorf("find the files: %w", err)
 	}
 	return found, nil
 }

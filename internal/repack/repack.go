@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repack changes files inside a container image without unpacking it: the image gets one added layer that holds the changed files
-// and, so that no runtime gives them other permissions, the entries of the folders that they are in.
+// Package repack changes files inside a container image without unpacking it: one added layer holds
+// the changed files and, so that no runtime gives them other permissions, their folders' entries.
 //
-// Layers are streamed, from a registry as from a disk, and never held in memory. Each is read once to learn what the image looks like as a
-// whole, and those that hold wanted files are read a second time. Everything in an image is somebody else's input: what would lead outside,
-// what different runtimes would read differently and what is out of all proportion is refused, by name, if a wanted file depends on it.
+// Layers are streamed and never held in memory. Each is read once to learn what the image looks
+// like, and those that hold wanted files are read a second time. Everything in an image is somebody
+// else's input: what leads outside, what runtimes read differently and what is out of all
+// proportion is refused, by name, if a wanted file depends on it.
 //
-// The same image, patterns and changes give the same digest. An image in which nothing changes is returned as it was.
+// The same image, patterns and changes give the same digest. An image in which nothing changes is
+// returned as it was.
 package repack
 
 import (
@@ -21,8 +23,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Change writes the new content of a file. Path is the file's own, with all links resolved. A file that it did not change stays where it is, and what
-// was written is forgotten.
+// Change writes the new content of a file. Path has all links resolved. If it changed nothing, the
+// file stays as it is.
 type Change func(path string, from *os.File, to io.Writer) (changed bool, err error)
 
 // ErrRefused marks images that are malformed or hostile.
@@ -56,7 +58,7 @@ type Options struct {
 	// Patterns are absolute paths, in which *, ? and [a-z] stand for parts of one name, as in a shell.
 	Patterns []string
 	Change   Change
-	// Dir is a folder for what is made. It must stay for as long as the resulting image is used.
+	// Dir is a folder for layers. It must stay for as long as the resulting image is used.
 	Dir string
 	// Comment stands in the image's history.
 	Comment string
@@ -65,25 +67,17 @@ type Options struct {
 
 // Report says what was found.
 type Report struct {
-	// Files that the patterns name, with links resolved, sorted. Changed are those of them that have a new content.
+	// Files that the patterns name, with links resolved, sorted; Changed are those with a new content.
 	Files   []string
 	Changed []string
-	// Unmatched are the patterns that name no file in any image that was looked at.
+	// Unmatched are the patterns that name no file in any of the images.
 	Unmatched []string
-	// Added are the layers that were made.
+	// Added are the new layers.
 	Added []v1.Layer
 }
 
 // Image changes files of one image.
 func Image(ctx context.Context, image v1.Image, o Options) (v1.Image, Report, error) {
-	result, report, err := o.image(ctx, image)
-	if err != nil {
-		return nil, Report{}, err
-	}
-	return result, report, nil
-}
-
-func (o Options) image(ctx context.Context, image v1.Image) (v1.Image, Report, error) {
 	patterns, err := parsePatterns(o.Patterns)
 	if err != nil {
 		return nil, Report{}, err
@@ -130,7 +124,7 @@ func (o Options) layers(image v1.Image) ([]v1.Layer, error) {
 		return nil, fmt.Errorf("read the image's manifest: %w", err)
 	}
 	if len(layers) > o.Limits.Layers {
-		return nil, fmt.Errorf("%w: %d layers, limit %d", ErrRefused, len(layers), o.Limits.Layers)
+		return nil, fmt.Errorf("%w: it has %d layers, more than %d", ErrRefused, len(layers), o.Limits.Layers)
 	}
 	for _, layer := range layers {
 		kind, err := layer.MediaType()

@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -89,7 +90,11 @@ func packed(t testing.TB, raw []byte) v1.Layer {
 		}
 		return d
 	}
-	return &layer{file: file, kind: types.OCILayer, digest: hash(content), diffID: hash(raw), size: int64(len(content))}
+	one, err := partial.CompressedToLayer(&layer{file: file, kind: types.OCILayer, digest: hash(content), diffID: hash(raw), size: int64(len(content))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one
 }
 
 func imageOf(t testing.TB, layers ...[]entry) v1.Image {

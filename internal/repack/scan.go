@@ -17,7 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow bounds the dictionary that a compressed layer may make us allocate.
+// maxWindow bounds the dictionary that a compressed layer may allocate, in bytes.
 const maxWindow = 64 << 20
 
 // budget counts what an image costs, over all that is read of it.
@@ -46,7 +46,7 @@ func (b *budget) entry(h *tar.Header) error {
 	return nil
 }
 
-// look reads the entries of all layers, the highest first, and lets their content pass by.
+// look reads the entries of all layers, the highest first, without their content.
 func look(ctx context.Context, layers []v1.Layer, spent *budget) (*view, error) {
 	seen := newView()
 	for at := len(layers) - 1; at >= 0; at-- {
@@ -63,7 +63,7 @@ func look(ctx context.Context, layers []v1.Layer, spent *budget) (*view, error) 
 	return seen, nil
 }
 
-// scan visits the entries of a layer. It reads the layer to its end, for only there is it known to have the content that its digest says.
+// scan visits the entries of a layer. It reads to the layer's end, where the digest is verified.
 func scan(ctx context.Context, layer v1.Layer, spent *budget, visit func(*tar.Header, io.Reader) error) (err error) {
 	packed, err := layer.Compressed()
 	if err != nil {
@@ -101,7 +101,7 @@ func scan(ctx context.Context, layer v1.Layer, spent *budget, visit func(*tar.He
 	return nil
 }
 
-// malformed says that a layer cannot be read. Errors of the connection keep their own names below it.
+// malformed marks errors of a layer's content; errors of the connection stay as they are.
 func malformed(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) ||
 		errors.Is(err, zstd.ErrMagicMismatch) || errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrCRCMismatch) {
@@ -117,7 +117,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// decompress goes by the first bytes, as runtimes do, and not by what the manifest says.
+// decompress goes by the first bytes, as runtimes do, not by the manifest.
 func decompress(packed *bufio.Reader) (io.Reader, func(), error) {
 	start, err := packed.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -17,15 +17,16 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Unpack writes the content of an image into a folder, as a container would see it. Nothing is written outside of the folder, whatever the layers
-// say. All files can be read by every user, and are the caller's; devices and attributes beside the right to execute are left out.
+// Unpack writes the content of an image into a folder, as a container would see it, and nothing
+// outside of the folder. Every user can read the files, which are the caller's; devices and
+// attributes other than the right to execute are left out.
 func Unpack(ctx context.Context, image v1.Image, dir string, limits Limits) (err error) {
 	layers, err := image.Layers()
 	if err != nil {
 		return fmt.Errorf("read the image's manifest: %w", err)
 	}
 	if len(layers) > limits.Layers {
-		return fmt.Errorf("%w: more than %d layers", ErrRefused, limits.Layers)
+		return fmt.Errorf("%w: it has %d layers, more than %d", ErrRefused, len(layers), limits.Layers)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -50,9 +51,9 @@ func Unpack(ctx context.Context, image v1.Image, dir string, limits Limits) (err
 
 // unpacker lays one layer over those below it.
 type unpacker struct {
-	// root keeps everything inside: no name, and no link on the way, leads out of it.
+	// root: no name, and no link on the way, leads out of it.
 	root *os.Root
-	// fresh are the paths that this layer has brought: its whiteouts are about those below it.
+	// fresh are the paths of this layer: its whiteouts only hide what lower layers brought.
 	fresh map[string]bool
 }
 
@@ -84,7 +85,7 @@ func (u *unpacker) add(h *tar.Header, content io.Reader) error {
 	return refused(err)
 }
 
-// hide takes away what lower layers brought to a place, and leaves what this one brings.
+// hide removes what lower layers brought to a path, not what this one brings.
 func (u *unpacker) hide(name string) error {
 	if u.fresh[name] {
 		return u.clear(name)
@@ -116,7 +117,7 @@ func (u *unpacker) clear(dir string) error {
 	return nil
 }
 
-// place puts an entry where it belongs, in the place of what is there.
+// place writes an entry, in place of what is there.
 func (u *unpacker) place(name string, h *tar.Header, content io.Reader) error {
 	for at := name; at != "."; at = path.Dir(at) {
 		u.fresh[at] = true
@@ -137,7 +138,7 @@ func (u *unpacker) place(name string, h *tar.Header, content io.Reader) error {
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
 		return u.file(name, h, content)
 	case tar.TypeSymlink:
-		// It may name what it likes: nothing here follows it out of the folder.
+		// It may name anything: nothing here follows it out of the folder.
 		return refused(u.root.Symlink(h.Linkname, name))
 	case tar.TypeLink:
 		target, err := entryPath(h.Linkname)
@@ -149,7 +150,7 @@ func (u *unpacker) place(name string, h *tar.Header, content io.Reader) error {
 	return nil // devices, pipes
 }
 
-// file writes a regular file. Its time is kept, for make goes by it.
+// file writes a regular file. It keeps the time, which make goes by.
 func (u *unpacker) file(name string, h *tar.Header, content io.Reader) (err error) {
 	mode := fs.FileMode(0o644)
 	if h.Mode&0o111 != 0 {
@@ -171,7 +172,7 @@ func (u *unpacker) file(name string, h *tar.Header, content io.Reader) (err erro
 	return refused(u.root.Chtimes(name, h.ModTime, h.ModTime))
 }
 
-// refused says that an entry cannot be written. It is the image's fault, unless the disk is at fault.
+// refused marks an entry that cannot be written as the image's fault, unless it is the disk's.
 func refused(err error) error {
 	if err == nil {
 		return nil

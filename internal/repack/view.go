@@ -20,14 +20,15 @@ const (
 	gone  // a whiteout
 )
 
-// node is what is under one name when all layers lie on each other.
+// node is what has one name when all layers lie on each other.
 type node struct {
 	kind kind
 	// explicit: the folder has an entry of its own, with attributes.
 	explicit bool
-	// unclear: runtimes read the layers differently here, for entries lie below what is a link in another layer.
+	// unclear: runtimes read the layers differently here, because entries lie below what is a link
+	// in another layer.
 	unclear bool
-	// layer that brings it, the highest that does.
+	// layer is the highest that brings it.
 	layer int32
 	// opaque hides what layers below this one bring into the folder.
 	opaque   int32
@@ -36,7 +37,7 @@ type node struct {
 	children map[string]*node
 }
 
-// attributes are what an entry has beside its name and content, without times.
+// attributes are those of an entry, without times.
 type attributes struct {
 	mode         int64
 	uid, gid     int
@@ -64,7 +65,8 @@ func attributesOf(h *tar.Header) *attributes {
 	return a
 }
 
-// view is the image as a container sees it. Layers are added from the highest to the lowest, so that what is there already hides what comes.
+// view is the image as a container sees it. Layers are added from the highest to the lowest: what
+// is there hides what comes.
 type view struct {
 	root node
 }
@@ -73,14 +75,14 @@ func newView() *view {
 	return &view{root: node{kind: folder}}
 }
 
-// entryPath makes an entry's name the path that it has in the image, without a leading slash; "" is the root.
+// entryPath is the path of an entry in the image, without a leading slash; "" is the root.
 func entryPath(name string) (string, error) {
 	const longest = 4096
 	if len(name) > longest {
-		return "", fmt.Errorf("%w: a name of %d bytes", ErrRefused, len(name))
+		return "", fmt.Errorf("%w: a name has %d bytes", ErrRefused, len(name))
 	}
 	if strings.ContainsRune(name, 0) {
-		return "", fmt.Errorf("%w: a name with a zero byte", ErrRefused)
+		return "", fmt.Errorf("%w: a name has a zero byte", ErrRefused)
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
@@ -98,7 +100,7 @@ func (v *view) add(layer int32, h *tar.Header) error {
 	}
 	if name == "" {
 		if h.Typeflag != tar.TypeDir {
-			return fmt.Errorf("%w: the root is no folder", ErrRefused)
+			return fmt.Errorf("%w: the root is not a folder", ErrRefused)
 		}
 		return nil
 	}
@@ -127,7 +129,8 @@ func (v *view) add(layer int32, h *tar.Header) error {
 	return nil
 }
 
-// descend finds the folder for entries of a layer, and makes it; hidden when higher layers hide what is in it.
+// descend finds or makes the folder for a layer's entries; hidden when higher layers hide its
+// content.
 func (v *view) descend(layer int32, dir string) (parent *node, hidden bool) {
 	at := &v.root
 	if dir == "" {
@@ -183,7 +186,7 @@ func (n *node) put(name string, child *node) {
 	n.children[strings.Clone(name)] = child
 }
 
-// hide is what a whiteout of a layer does to a name in the folder n.
+// hide applies a layer's whiteout to a name in the folder n.
 func (n *node) hide(layer int32, name string) {
 	switch there := n.children[name]; {
 	case there == nil:
@@ -193,7 +196,8 @@ func (n *node) hide(layer int32, name string) {
 	}
 }
 
-// place puts an entry into the folder n, below what higher layers have put there. Of two in one layer the later counts, as in every runtime.
+// place puts an entry into the folder n, below what higher layers have put there. Of two in one
+// layer the later counts, as in every runtime.
 func (n *node) place(name string, one *node) {
 	there := n.children[name]
 	switch {
@@ -209,7 +213,7 @@ func (n *node) place(name string, one *node) {
 		}
 		n.put(name, one)
 	case there.kind == folder:
-		// A higher layer puts files where this one has none of a folder: below the link, or in its place?
+		// A higher layer puts files where this one has no folder: below the link, or in its place?
 		there.unclear = there.unclear || !there.explicit
 		there.opaque = max(there.opaque, one.layer)
 	}

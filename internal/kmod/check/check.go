@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check predicts, from facts alone, what the kernel will say to modules that are about to be
-// loaded. It touches no host and loads nothing.
+// Package check predicts, from facts alone, what the kernel will say to modules that are about to
+// be loaded. It touches no host and loads nothing.
 //
 // A wrong "hopeless" would keep a driver from a healthy node for ever, so answers are of two kinds.
-// Certain ones follow from rules that every kernel has. The others rest on facts that a node does not
-// show in full (which symbols are exported, their CRCs): they explain a refusal.
+// Certain ones follow from rules that every kernel has. The others rest on facts that a node does
+// not show in full (which symbols are exported, their CRCs): they explain a refusal.
 package check
 
 import (
@@ -54,7 +54,8 @@ type Finding struct {
 // Check returns what speaks against loading modules that are not live yet, in load order. What an
 // earlier module exports counts for later ones as if the kernel had it. No finding is no promise.
 //
-// Dependencies that exist nowhere are kmod.Resolve's to find. With modprobe's --force there is nothing to check.
+// Dependencies that exist nowhere are kmod.Resolve's to find. With modprobe's --force there is
+// nothing to check.
 func Check(k Kernel, modules []Module) []Finding {
 	if len(modules) == 0 {
 		return nil

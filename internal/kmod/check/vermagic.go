@@ -11,8 +11,8 @@ import (
 	"github.com/drover-project/drover/internal/kmod"
 )
 
-// vermagic compares as the kernel's same_magic does (kernel/module/version.c): the whole strings, or
-// with symbol CRCs, on a kernel that has them, everything but the release.
+// vermagic compares as the kernel's same_magic does (kernel/module/version.c): the whole strings,
+// or with symbol CRCs, on a kernel that has them, everything but the release.
 func (c *checker) vermagic(m Module) *Finding {
 	info := m.Details.Info
 	rebuild := fmt.Sprintf("build it against the headers of kernel %s", c.Release)

@@ -15,8 +15,8 @@ import (
 
 // compress writes a module and its trailer as the module's file was: plain or compressed. The
 // settings suit the kernel's own decompressors, which newer modprobes use: xz with CRC32 and a
-// dictionary of 1 MiB, zstd with a window of at most 8 MiB. One goroutine, and no name or time in the
-// header: the output depends on the input alone.
+// dictionary of 1 MiB, zstd with a window of at most 8 MiB. One goroutine, and no name or time in
+// the header: the output depends on the input alone.
 func compress(method kmod.Compression, to io.Writer, module, trailer []byte) error {
 	w, err := compressor(method, to)
 	if err != nil {

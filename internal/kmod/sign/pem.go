@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// ParseKey reads a key and its X.509 certificate, each as PEM or DER. The key is PKCS#8, PKCS#1 (RSA)
-// or SEC 1 (EC), not encrypted. With PEM the first block of the kind counts: what else openssl wrote
-// to the file may stay there.
+// ParseKey reads a key and its X.509 certificate, each as PEM or DER. The key is PKCS#8, PKCS#1
+// (RSA) or SEC 1 (EC), not encrypted. With PEM the first block of the kind counts: what else
+// openssl wrote to the file may stay there.
 func ParseKey(key, certificate []byte) (Key, error) {
 	k, err := parsePrivate(key)
 	if err != nil {
@@ -119,8 +119,8 @@ func parsePrivateDER(der []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// isEncrypted recognises PKCS#8's EncryptedPrivateKeyInfo: an algorithm and an octet string, where a
-// plain key begins with a version.
+// isEncrypted recognises PKCS#8's EncryptedPrivateKeyInfo: an algorithm and an octet string, where
+// a plain key begins with a version.
 func isEncrypted(der []byte) bool {
 	var encrypted struct {
 		Algorithm struct {

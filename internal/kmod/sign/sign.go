@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sign signs kernel modules as the kernel's scripts/sign-file does, with keys that need not
-// be files, and also modules that are compressed. With RSA the result is sign-file's to the byte; with
-// ECDSA only the signature's value differs: sign-file makes it at random, we derive it (RFC 6979).
+// be files, and also modules that are compressed. With RSA the result is sign-file's to the byte;
+// with ECDSA only the signature's value differs: sign-file makes it at random, we derive it (RFC
+// 6979).
 //
-// It signs a relocatable ELF object with a .modinfo section, plain or in one gzip, xz or zstd stream.
-// Anything else is an error with the file's name (ErrNotModule): nobody should find out at load time
-// that a file could not be signed.
+// It signs a relocatable ELF object with a .modinfo section, plain or in one gzip, xz or zstd
+// stream. Anything else is an error with the file's name (ErrNotModule): nobody should find out at
+// load time that a file could not be signed.
 //
 // A module that others have signed gets a second signature behind the first, as with sign-file;
 // kernels look at the last one. Signing twice is signing once.

@@ -16,9 +16,9 @@ const (
 	oidEmail        = "\x2a\x86\x48\x86\xf7\x0d\x01\x09\x01"
 )
 
-// keyName is the kernel's name of a key (crypto/asymmetric_keys/x509_cert_parser.c) from an X.501 name:
-// the common name, with the organization in front unless both start alike; else the organization;
-// else the e-mail address.
+// keyName is the kernel's name of a key (crypto/asymmetric_keys/x509_cert_parser.c) from an X.501
+// name: the common name, with the organization in front unless both start alike; else the
+// organization; else the e-mail address.
 func keyName(name []byte) (string, error) {
 	parts := map[string]string{}
 	for len(name) > 0 {

@@ -83,8 +83,8 @@ func parseSigners(infos []byte) ([]signerInfo, error) {
 	return all, nil
 }
 
-// parseSigner reads the body of a SignerInfo: version, who signed, digest algorithm, signed attributes
-// (sign-file makes none), signature algorithm, signature.
+// parseSigner reads the body of a SignerInfo: version, who signed, digest algorithm, signed
+// attributes (sign-file makes none), signature algorithm, signature.
 func parseSigner(info []byte) (s signerInfo, err error) {
 	if _, info, err = element(info, asn1.ClassUniversal, asn1.TagInteger); err != nil {
 		return s, err
@@ -127,8 +127,8 @@ func parseID(info []byte) (s Signer, rest []byte, err error) {
 	return Signer{Serial: hex.EncodeToString(serial), Issuer: name}, rest, err
 }
 
-// algorithm returns the object identifier of an AlgorithmIdentifier, without its parameters, and what
-// follows.
+// algorithm returns the object identifier of an AlgorithmIdentifier, without its parameters, and
+// what follows.
 func algorithm(der []byte) (oid string, rest []byte, err error) {
 	body, rest, err := element(der, asn1.ClassUniversal, asn1.TagSequence)
 	if err != nil {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signature knows the signatures at the end of kernel modules: it lists, verifies and takes off
-// what is there, and writes what the kernel's scripts/sign-file would write. It alone knows the format:
+// Package signature knows the signatures at the end of kernel modules: it lists, verifies and takes
+// off what is there, and writes what the kernel's scripts/sign-file would write. It alone knows the
+// format:
 //
 //	module | PKCS#7 message | struct module_signature (12 bytes) | "~Module signature appended~\n"
 //
@@ -19,7 +20,8 @@ import (
 	"slices"
 )
 
-// Signature is what a signature at a module's end says about itself. Verify tells whether it is true.
+// Signature is what a signature at a module's end says about itself. Verify tells whether it is
+// true.
 type Signature struct {
 	// Signers say whose keys made the signature; the kernel must trust one. Empty with a Problem.
 	Signers []Signer
@@ -29,7 +31,8 @@ type Signature struct {
 
 // Signer names a certificate in one of PKCS#7's two ways.
 type Signer struct {
-	// KeyID is the certificate's subject key identifier in hex, as `sign-file -k` writes; or else empty.
+	// KeyID is the certificate's subject key identifier in hex, as `sign-file -k` writes; or else
+	// empty.
 	KeyID string
 	// Serial is the certificate's serial number in hex, all its bytes; empty with a KeyID.
 	Serial string
@@ -50,8 +53,9 @@ func (s Signer) String() string {
 // mark ends a signed module.
 const mark = "~Module signature appended~\n"
 
-// struct module_signature: algorithm, hash, type of identifier, lengths of signer and key identifier,
-// 3 bytes of padding, length of the message (big-endian). For PKCS#7 all but type and length are zero.
+// struct module_signature: algorithm, hash, type of identifier, lengths of signer and key
+// identifier, 3 bytes of padding, length of the message (big-endian). For PKCS#7 all but type and
+// length are zero.
 const (
 	infoSize  = 12
 	typeAt    = 2
@@ -60,7 +64,8 @@ const (
 )
 
 const (
-	// maxMessage bounds a PKCS#7 message, in bytes. RSA ones have some 500, with certificates a few thousand.
+	// maxMessage bounds a PKCS#7 message, in bytes. RSA ones have some 500, with certificates a few
+	// thousand.
 	maxMessage = 256 << 10
 	// maxListed bounds how many signatures of one module are listed.
 	maxListed = 16

@@ -18,7 +18,8 @@ import (
 var (
 	// ErrOtherSigner is wrapped when the certificate's owner did not make the signature.
 	ErrOtherSigner = errors.New("signed by another key")
-	// ErrInvalid is wrapped when a signature names the certificate and its key did not sign this module.
+	// ErrInvalid is wrapped when a signature names the certificate and its key did not sign this
+	// module.
 	ErrInvalid = errors.New("the signature does not fit the module")
 )
 
@@ -53,7 +54,8 @@ func Value(message []byte) ([]byte, error) {
 	return signers[0].value, nil
 }
 
-// is reports whether the signer names a certificate. The kernel's names of the issuers are compared.
+// is reports whether the signer names a certificate. The kernel's names of the issuers are
+// compared.
 func (s signerInfo) is(certificate *x509.Certificate) bool {
 	if s.KeyID != "" {
 		return s.KeyID == hex.EncodeToString(certificate.SubjectKeyId)
@@ -102,8 +104,8 @@ func (s signerInfo) verify(content []byte, key crypto.PublicKey) error {
 	return nil
 }
 
-// signedDigest is the digest that was signed where there are attributes: that of the attributes. One
-// of these must be the module's digest (RFC 5652, section 5.4).
+// signedDigest is the digest that was signed where there are attributes: that of the attributes.
+// One of these must be the module's digest (RFC 5652, section 5.4).
 func (s signerInfo) signedDigest(h hashing, module []byte) ([]byte, error) {
 	found := false
 	for rest := s.attributes; len(rest) > 0; {

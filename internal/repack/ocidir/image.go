@@ -4,53 +4,66 @@ package ocidir
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is an image of a layout. Its layers may come from elsewhere.
+// document is the manifest of an image or an index.
+type document struct {
+	from *Layout
+	desc v1.Descriptor
+	raw  []byte
+}
+
+// RawManifest implements v1.Image and v1.ImageIndex.
+func (d *document) RawManifest() ([]byte, error) { return d.raw, nil }
+
+// MediaType implements v1.Image and v1.ImageIndex.
+func (d *document) MediaType() (types.MediaType, error) { return d.desc.MediaType, nil }
+
+// Size implements v1.Image and v1.ImageIndex.
+func (d *document) Size() (int64, error) { return int64(len(d.raw)), nil }
+
+// Digest implements v1.Image and v1.ImageIndex.
+func (d *document) Digest() (v1.Hash, error) { return d.desc.Digest, nil }
+
+// document reads the manifest that a descriptor names into what it is.
+func (l *Layout) document(d v1.Descriptor, into any) (document, error) {
+	raw, err := l.read(d)
+	if err != nil {
+		return document{}, err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return document{}, fmt.Errorf("%w: manifest %s: %w", ErrLayout, d.Digest, err)
+	}
+	return document{from: l, desc: d, raw: raw}, nil
+}
+
+// image is an image of a layout.
 type image struct {
-	from     *Layout
-	desc     v1.Descriptor
-	raw      []byte
+	document
 	manifest *v1.Manifest
 	config   []byte
 }
 
-func (l *Layout) image(d v1.Descriptor) (*image, error) {
-	i := &image{from: l, desc: d, manifest: &v1.Manifest{}}
-	var err error
-	if i.raw, err = l.document(d); err != nil {
+func (l *Layout) image(d v1.Descriptor) (_ v1.Image, err error) {
+	i := &image{manifest: &v1.Manifest{}}
+	if i.document, err = l.document(d, i.manifest); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(i.raw, i.manifest); err != nil {
-		return nil, fmt.Errorf("%w: manifest: %w", ErrLayout, err)
-	}
-	if i.config, err = l.document(i.manifest.Config); err != nil {
+	if i.config, err = l.read(i.manifest.Config); err != nil {
 		return nil, err
 	}
 	return i, nil
 }
 
-// RawManifest implements v1.Image.
-func (i *image) RawManifest() ([]byte, error) { return i.raw, nil }
-
 // Manifest implements v1.Image.
 func (i *image) Manifest() (*v1.Manifest, error) { return i.manifest.DeepCopy(), nil }
-
-// MediaType implements v1.Image.
-func (i *image) MediaType() (types.MediaType, error) { return i.desc.MediaType, nil }
-
-// Size implements v1.Image.
-func (i *image) Size() (int64, error) { return int64(len(i.raw)), nil }
-
-// Digest implements v1.Image.
-func (i *image) Digest() (v1.Hash, error) { return i.desc.Digest, nil }
 
 // ConfigName implements v1.Image.
 func (i *image) ConfigName() (v1.Hash, error) { return i.manifest.Config.Digest, nil }
@@ -60,8 +73,8 @@ func (i *image) RawConfigFile() ([]byte, error) { return i.config, nil }
 
 // ConfigFile implements v1.Image.
 func (i *image) ConfigFile() (*v1.ConfigFile, error) {
-	config := &v1.ConfigFile{}
-	if err := json.Unmarshal(i.config, config); err != nil {
+	config, err := partial.ConfigFile(i)
+	if err != nil {
 		return nil, fmt.Errorf("%w: configuration: %w", ErrLayout, err)
 	}
 	return config, nil
@@ -89,12 +102,11 @@ func (i *image) LayerByDigest(digest v1.Hash) (v1.Layer, error) {
 		}
 		return config, nil
 	}
-	for _, d := range i.manifest.Layers {
-		if d.Digest == digest {
-			return i.from.layer(d)
-		}
+	d, err := find(i.manifest.Layers, digest)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: it has no layer %s", ErrLayout, digest)
+	return i.from.layer(d)
 }
 
 // LayerByDiffID implements v1.Image.
@@ -108,42 +120,24 @@ func (i *image) LayerByDiffID(id v1.Hash) (v1.Layer, error) {
 
 // index is an index of a layout.
 type index struct {
-	from     *Layout
-	desc     v1.Descriptor
-	raw      []byte
+	document
 	manifest *v1.IndexManifest
 }
 
-func (l *Layout) index(d v1.Descriptor) (*index, error) {
-	raw, err := l.document(d)
-	if err != nil {
+func (l *Layout) index(d v1.Descriptor) (_ v1.ImageIndex, err error) {
+	i := &index{manifest: &v1.IndexManifest{}}
+	if i.document, err = l.document(d, i.manifest); err != nil {
 		return nil, err
-	}
-	i := &index{from: l, desc: d, raw: raw, manifest: &v1.IndexManifest{}}
-	if err := json.Unmarshal(raw, i.manifest); err != nil {
-		return nil, fmt.Errorf("%w: index: %w", ErrLayout, err)
 	}
 	return i, nil
 }
 
-// RawManifest implements v1.ImageIndex.
-func (i *index) RawManifest() ([]byte, error) { return i.raw, nil }
-
 // IndexManifest implements v1.ImageIndex.
 func (i *index) IndexManifest() (*v1.IndexManifest, error) { return i.manifest.DeepCopy(), nil }
 
-// MediaType implements v1.ImageIndex.
-func (i *index) MediaType() (types.MediaType, error) { return i.desc.MediaType, nil }
-
-// Size implements v1.ImageIndex.
-func (i *index) Size() (int64, error) { return int64(len(i.raw)), nil }
-
-// Digest implements v1.ImageIndex.
-func (i *index) Digest() (v1.Hash, error) { return i.desc.Digest, nil }
-
 // Image implements v1.ImageIndex.
 func (i *index) Image(digest v1.Hash) (v1.Image, error) {
-	d, err := i.child(digest)
+	d, err := find(i.manifest.Manifests, digest)
 	if err != nil {
 		return nil, err
 	}
@@ -152,23 +146,22 @@ func (i *index) Image(digest v1.Hash) (v1.Image, error) {
 
 // ImageIndex implements v1.ImageIndex.
 func (i *index) ImageIndex(digest v1.Hash) (v1.ImageIndex, error) {
-	d, err := i.child(digest)
+	d, err := find(i.manifest.Manifests, digest)
 	if err != nil {
 		return nil, err
 	}
 	return i.from.index(d)
 }
 
-func (i *index) child(digest v1.Hash) (v1.Descriptor, error) {
-	for _, d := range i.manifest.Manifests {
-		if d.Digest == digest {
-			return d, nil
-		}
+func find(all []v1.Descriptor, digest v1.Hash) (v1.Descriptor, error) {
+	at := slices.IndexFunc(all, func(d v1.Descriptor) bool { return d.Digest == digest })
+	if at < 0 {
+		return v1.Descriptor{}, fmt.Errorf("%w: the manifest does not name %s", ErrLayout, digest)
 	}
-	return v1.Descriptor{}, fmt.Errorf("%w: the index has no %s", ErrLayout, digest)
+	return all[at], nil
 }
 
-// blob is a layer that is read from the first source that has it.
+// blob is a layer.
 type blob struct {
 	desc v1.Descriptor
 	from *Layout
@@ -187,12 +180,4 @@ func (b *blob) MediaType() (types.MediaType, error) { return b.desc.MediaType, n
 func (b *blob) Descriptor() (*v1.Descriptor, error) { return b.desc.DeepCopy(), nil }
 
 // Compressed implements partial.CompressedLayer.
-func (b *blob) Compressed() (io.ReadCloser, error) {
-	for _, l := range b.from.withFallbacks() {
-		content, err := l.open(b.desc)
-		if !errors.Is(err, errAbsent) {
-			return content, err
-		}
-	}
-	return nil, fmt.Errorf("%w: the layer %s is missing", ErrLayout, b.desc.Digest)
-}
+func (b *blob) Compressed() (io.ReadCloser, error) { return b.from.open(b.desc) }

@@ -2,13 +2,11 @@
 
 // Package ocidir reads and writes OCI image layouts in folders that others have written to.
 //
-// A layout comes from somebody's build, and is read next to secrets. So no link in it is followed and nothing but regular files is opened, every
-// blob is compared with its digest, and documents are bounded. A layout may be sparse: layers that a further layout holds are not written
-// again.
+// A layout comes from somebody's build and is read next to secrets. So no link in it is followed,
+// only regular files are opened, every blob is compared with its digest, and documents are bounded.
 package ocidir
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
@@ -27,28 +26,25 @@ import (
 // ErrLayout marks layouts that are malformed or hostile.
 var ErrLayout = errors.New("image layout refused")
 
-var errAbsent = errors.New("absent")
-
-// maxDocument bounds manifests, indexes and configurations: what registries take at most.
+// maxDocument bounds manifests, indexes and configurations, as registries do.
 const maxDocument = 4 << 20
 
 // Layout is an OCI image layout.
 type Layout struct {
-	root      *os.Root
-	fallbacks []*Layout
-	wrap      func(v1.Layer) v1.Layer
+	root *os.Root
+	wrap func(v1.Layer) v1.Layer
 }
 
-// Open opens a layout. Layers that it does not hold are taken from the fallbacks.
-func Open(dir string, fallbacks ...*Layout) (*Layout, error) {
+// Open opens a layout.
+func Open(dir string) (*Layout, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the layout: %w", err)
 	}
-	return &Layout{root: root, fallbacks: fallbacks}, nil
+	return &Layout{root: root}, nil
 }
 
-// Close closes the layout, and not its fallbacks.
+// Close closes the layout.
 func (l *Layout) Close() error {
 	if err := l.root.Close(); err != nil {
 		return fmt.Errorf("close the layout: %w", err)
@@ -56,10 +52,8 @@ func (l *Layout) Close() error {
 	return nil
 }
 
-// Wrap makes all layers of the layout's images what wrap makes of them.
+// Wrap replaces the layers of the layout's images by what wrap makes of them.
 func (l *Layout) Wrap(wrap func(v1.Layer) v1.Layer) { l.wrap = wrap }
-
-func (l *Layout) withFallbacks() []*Layout { return append([]*Layout{l}, l.fallbacks...) }
 
 // Top is the one image of the layout, or its one index.
 func (l *Layout) Top() (v1.Image, v1.ImageIndex, error) {
@@ -76,41 +70,35 @@ func (l *Layout) Top() (v1.Image, v1.ImageIndex, error) {
 		return nil, nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
 	}
 	if len(top.Manifests) != 1 {
-		return nil, nil, fmt.Errorf("%w: it holds %d images, and not one", ErrLayout, len(top.Manifests))
+		return nil, nil, fmt.Errorf("%w: it holds %d images instead of one", ErrLayout, len(top.Manifests))
 	}
 	switch d := top.Manifests[0]; {
 	case d.MediaType.IsImage():
-		one, err := l.image(d)
-		if err != nil {
-			return nil, nil, err
-		}
-		return one, nil, nil
+		image, err := l.image(d)
+		return image, nil, err
 	case d.MediaType.IsIndex():
-		all, err := l.index(d)
-		if err != nil {
-			return nil, nil, err
-		}
-		return nil, all, nil
+		index, err := l.index(d)
+		return nil, index, err
 	default:
-		return nil, nil, fmt.Errorf("%w: %q is the type of no image", ErrLayout, d.MediaType)
+		return nil, nil, fmt.Errorf("%w: media type %q is not an image's", ErrLayout, d.MediaType)
 	}
 }
 
-// file opens a regular file, by no link.
+// file opens a regular file, never by a link.
 func (l *Layout) file(name string) (*os.File, int64, error) {
 	before, err := l.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, errAbsent
+		return nil, 0, fmt.Errorf("%w: %s is missing", ErrLayout, name)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("look at it: %w", err)
+		return nil, 0, fmt.Errorf("stat: %w", err)
 	}
 	if !before.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%w: %s is no regular file", ErrLayout, name)
+		return nil, 0, fmt.Errorf("%w: %s is not a regular file", ErrLayout, name)
 	}
 	file, err := l.root.Open(name)
 	if err != nil {
-		return nil, 0, fmt.Errorf("open it: %w", err)
+		return nil, 0, fmt.Errorf("open: %w", err)
 	}
 	after, err := file.Stat()
 	if err == nil && !os.SameFile(before, after) {
@@ -125,24 +113,21 @@ func (l *Layout) file(name string) (*os.File, int64, error) {
 func blobPath(d v1.Hash) (string, error) {
 	decoded, err := hex.DecodeString(d.Hex)
 	if err != nil || d.Algorithm != "sha256" || len(decoded) != sha256.Size {
-		return "", fmt.Errorf("%w: the digest %s is none of SHA-256", ErrLayout, d)
+		return "", fmt.Errorf("%w: digest %s is not a SHA-256", ErrLayout, d)
 	}
 	return path.Join("blobs", d.Algorithm, d.Hex), nil
 }
 
-// open opens a blob. Reading it fails at the end, if not before, unless it is what its descriptor says.
+// open opens a blob. Reading it fails, at the end if not before, unless it is what its descriptor
+// says.
 func (l *Layout) open(d v1.Descriptor) (io.ReadCloser, error) {
 	name, err := blobPath(d.Digest)
 	if err != nil {
 		return nil, err
 	}
 	for _, folder := range []string{"blobs", "blobs/sha256"} {
-		info, err := l.root.Lstat(folder)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, errAbsent
-		}
-		if err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("%w: %s is no folder", ErrLayout, folder)
+		if info, err := l.root.Lstat(folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("%w: %s is not a folder", ErrLayout, folder)
 		}
 	}
 	file, size, err := l.file(name)
@@ -150,24 +135,18 @@ func (l *Layout) open(d v1.Descriptor) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if size != d.Size {
-		return nil, errors.Join(fmt.Errorf("%w: %s has %d bytes, and not %d", ErrLayout, name, size, d.Size), file.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %s has %d bytes instead of %d", ErrLayout, name, size, d.Size), file.Close())
 	}
 	return &checked{file: file, digest: d.Digest, left: size, sum: sha256.New()}, nil
 }
 
-// document reads a small blob, which must be here or in a fallback.
-func (l *Layout) document(d v1.Descriptor) ([]byte, error) {
-	for _, at := range l.withFallbacks() {
-		content, err := at.open(d)
-		if errors.Is(err, errAbsent) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		return readAll(content, d.Size)
+// read reads a small blob.
+func (l *Layout) read(d v1.Descriptor) ([]byte, error) {
+	content, err := l.open(d)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %s is missing", ErrLayout, d.Digest)
+	return readAll(content, d.Size)
 }
 
 func readAll(from io.ReadCloser, size int64) (_ []byte, err error) {
@@ -182,7 +161,7 @@ func readAll(from io.ReadCloser, size int64) (_ []byte, err error) {
 	return raw, nil
 }
 
-// layer is a layer of an image of the layout, from here or from a fallback.
+// layer is a layer of an image of the layout.
 func (l *Layout) layer(d v1.Descriptor) (v1.Layer, error) {
 	layer, err := partial.CompressedToLayer(&blob{desc: d, from: l})
 	if err != nil {
@@ -210,18 +189,10 @@ func (c *checked) Read(into []byte) (int, error) {
 		return 0, fmt.Errorf("%w: %s grows while it is read", ErrLayout, c.digest)
 	}
 	c.sum.Write(into[:n])
-	if errors.Is(err, io.EOF) && (c.left != 0 || !bytes.Equal(c.sum.Sum(nil), decoded(c.digest))) {
-		return n, fmt.Errorf("%w: a blob is not what its digest %s says", ErrLayout, c.digest)
+	if errors.Is(err, io.EOF) && (c.left != 0 || hex.EncodeToString(c.sum.Sum(nil)) != strings.ToLower(c.digest.Hex)) {
+		return n, fmt.Errorf("%w: a blob does not match its digest %s", ErrLayout, c.digest)
 	}
 	return n, err //nolint:wrapcheck // readers pass io.EOF on as it is
-}
-
-func decoded(h v1.Hash) []byte {
-	raw, err := hex.DecodeString(h.Hex)
-	if err != nil {
-		return nil
-	}
-	return raw
 }
 
 // Close implements io.Closer.

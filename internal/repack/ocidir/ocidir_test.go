@@ -20,9 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-func opened(t *testing.T, dir string, fallbacks ...*Layout) *Layout {
+func opened(t *testing.T, dir string) *Layout {
 	t.Helper()
-	l, err := Open(dir, fallbacks...)
+	l, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,28 +124,6 @@ func TestAnImageTakesThePlaceOfAnother(t *testing.T) {
 	}
 	if err := validate.Image(got); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLayersComeFromFallbacks(t *testing.T) {
-	image, layers := given(t)
-	whole, sparse := t.TempDir(), t.TempDir()
-	if err := errors.Join(Write(whole, image, layers), Write(sparse, image, layers[:1])); err != nil {
-		t.Fatal(err)
-	}
-	got, _, err := opened(t, sparse, opened(t, whole)).Top()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate.Image(got); err != nil {
-		t.Error(err)
-	}
-	alone, _, err := opened(t, sparse).Top()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := read(alone); !errors.Is(err, ErrLayout) {
-		t.Errorf("missing layers: %v", err)
 	}
 }
 

@@ -18,8 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Write writes a layout that holds an image or an index (v1.Image or v1.ImageIndex), with the given layers. What the folder holds of another
-// layout stays, except for its index.json: so an image can be put in the place of the one that it was made from.
+// Write writes a layout of an image or an index (v1.Image or v1.ImageIndex), with the given layers.
+// Of another layout in the folder all but its index.json stays: an image can take the place of the
+// one that it was made from.
 func Write(dir string, top partial.Describable, layers []v1.Layer) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the layout: %w", err)
@@ -57,7 +58,7 @@ func Write(dir string, top partial.Describable, layers []v1.Layer) (err error) {
 		w.file("index.json", bytes.NewReader(raw)))
 }
 
-// writer writes into a folder that others have written to, and through no link of theirs.
+// writer writes into a folder that others have written to, never through a link of theirs.
 type writer struct{ *os.Root }
 
 func (w writer) folder(name string) error {
@@ -65,7 +66,7 @@ func (w writer) folder(name string) error {
 		return fmt.Errorf("make the layout: %w", err)
 	}
 	if info, err := w.Lstat(name); err != nil || !info.IsDir() {
-		return fmt.Errorf("%w: %s is no folder", ErrLayout, name)
+		return fmt.Errorf("%w: %s is not a folder", ErrLayout, name)
 	}
 	return nil
 }
@@ -92,7 +93,7 @@ func (w writer) documents(top partial.Describable) error {
 	case v1.Image:
 		return w.image(one)
 	}
-	return fmt.Errorf("write the layout: %T is no image", top)
+	return fmt.Errorf("write the layout: %T is not an image", top)
 }
 
 func (w writer) index(index v1.ImageIndex) error {
@@ -108,25 +109,28 @@ func (w writer) index(index v1.ImageIndex) error {
 		return fmt.Errorf("read the index: %w", err)
 	}
 	for _, d := range manifest.Manifests {
-		if d.MediaType.IsIndex() {
-			child, err := index.ImageIndex(d.Digest)
-			if err != nil {
-				return fmt.Errorf("read the index: %w", err)
-			}
-			if err := w.index(child); err != nil {
-				return err
-			}
-			continue
-		}
-		child, err := index.Image(d.Digest)
+		child, err := Child(index, d)
 		if err != nil {
-			return fmt.Errorf("read the index: %w", err)
+			return err
 		}
-		if err := w.image(child); err != nil {
+		if err := w.documents(child); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Child is the image or index (v1.Image or v1.ImageIndex) that a descriptor of an index names.
+func Child(index v1.ImageIndex, d v1.Descriptor) (child partial.Describable, err error) {
+	if d.MediaType.IsIndex() {
+		child, err = index.ImageIndex(d.Digest)
+	} else {
+		child, err = index.Image(d.Digest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the index: %w", err)
+	}
+	return child, nil
 }
 
 func (w writer) image(image v1.Image) error {
