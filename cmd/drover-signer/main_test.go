@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/drover-project/drover/internal/kmod/signature"
@@ -83,9 +84,13 @@ func inLayout(t *testing.T, dir, name string) []byte {
 		t.Fatal(err)
 	}
 	defer func() { _ = layout.Close() }()
-	image, _, err := layout.Top()
+	top, err := layout.Top()
 	if err != nil {
 		t.Fatal(err)
+	}
+	image, ok := top.(v1.Image)
+	if !ok {
+		t.Fatalf("not an image: %T", top)
 	}
 	flat := mutate.Extract(image)
 	defer func() { _ = flat.Close() }()

@@ -18,75 +18,45 @@ import (
 	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
-// CheckCommand looks whether the image is there.
+// CheckCommand asks the registry whether it has the image.
 func CheckCommand() *cobra.Command {
 	var (
-		c                        common
-		registry                 Registry
-		image, hash, certificate string
-		merged                   string
+		registry                         Registry
+		image, hash, certificate, merged string
 	)
-	cmd := &cobra.Command{
-		Use: "check", Short: "Say whether an image is in its registry: Current, Outdated, Prebuilt or Missing", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.run(cmd, func(ctx context.Context, r *result.Result) error {
-				var err error
-				if r.Signer, err = readSigner(certificate); err != nil {
-					return err
-				}
-				if err := registry.merge(merged); err != nil {
-					return err
-				}
-				if err := look(ctx, &registry, image, hash, r); err != nil {
-					return err
-				}
-				if c.state == "" || r.State != result.StateCurrent && r.State != result.StatePrebuilt {
-					return nil
-				}
-				if err := os.WriteFile(c.done(), nil, 0o644); err != nil {
-					return fmt.Errorf("tell the other steps: %w", err)
-				}
+	cmd := command("check", "Say whether an image is in its registry: Current, Outdated, Prebuilt or Missing",
+		func(ctx context.Context, c *common, r *result.Result) (err error) {
+			if r.Signer, err = readSigner(certificate); err != nil {
+				return err
+			}
+			if err := registry.merge(merged); err != nil {
+				return err
+			}
+			reference, options, err := registry.connect(ctx, image)
+			if err != nil {
+				return err
+			}
+			if r.State, r.Digest, err = find(reference, hash, r.Signer, options); err != nil {
+				return fmt.Errorf("look for %s: %w", image, err)
+			}
+			if c.state == "" || r.State != result.StateCurrent && r.State != result.StatePrebuilt {
 				return nil
-			})
-		},
-	}
-	c.addFlags(cmd)
+			}
+			if err := os.WriteFile(c.done(), nil, 0o644); err != nil {
+				return fmt.Errorf("tell the other steps: %w", err)
+			}
+			return nil
+		})
 	registry.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&image, "image", "", "the image's reference")
 	cmd.Flags().StringVar(&hash, "hash", "", "hash of the image's inputs")
-	cmd.Flags().StringVar(&certificate, "cert", "", "file with the certificate that the image shall be signed with; without it, any will do")
-	cmd.Flags().StringVar(&merged, "merge-auth", "", "file into which all credentials are put, for a builder that takes one file only")
+	cmd.Flags().StringVar(&certificate, "cert", "", "file with the certificate that must have signed the image (default: any)")
+	cmd.Flags().StringVar(&merged, "merge-auth", "", "file to write all credentials to, for a builder that takes one file only")
 	require(cmd, "image", "hash")
 	return cmd
 }
 
-func require(cmd *cobra.Command, names ...string) {
-	for _, one := range names {
-		if err := cmd.MarkFlagRequired(one); err != nil {
-			panic(err) // a flag that was not added
-		}
-	}
-}
-
-// look fills in the state of the image in its registry.
-func look(ctx context.Context, registry *Registry, image, hash string, r *result.Result) error {
-	reference, err := registry.reference(image)
-	if err != nil {
-		return err
-	}
-	options, err := registry.options(ctx)
-	if err != nil {
-		return err
-	}
-	state, digest, err := find(reference, hash, r.Signer, options)
-	if err != nil {
-		return fmt.Errorf("look for %s: %w", image, err)
-	}
-	r.State, r.Digest = state, digest
-	return nil
-}
-
-// find reads the image's annotations: of the index if it is one.
+// find reads the annotations of the image, or of its index.
 func find(reference name.Reference, hash string, signer *result.Signer, options []remote.Option) (result.State, string, error) {
 	found, err := remote.Get(reference, options...)
 	var answered *transport.Error

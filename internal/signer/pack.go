@@ -10,96 +10,75 @@ import (
 	"path"
 	"runtime"
 
-	"github.com/spf13/cobra"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/spf13/cobra"
 
 	"github.com/drover-project/drover/internal/pipeline/result"
 	"github.com/drover-project/drover/internal/repack"
 	"github.com/drover-project/drover/internal/repack/ocidir"
 )
 
-// PackOptions say what image to make of compiled files.
-type PackOptions struct {
-	// Artifacts is the folder that holds them.
-	Artifacts string
-	// Files are patterns below it.
-	Files []string
-	// Kernel that they are for.
-	Kernel string
-	// Arch is Go's name of the processor.
-	Arch string
-	// DirName is where the image holds lib/modules.
-	DirName string
-	// Layout is the folder of the OCI layout.
-	Layout string
+// packing says what image to make of which compiled files.
+type packing struct {
+	root      string
+	artifacts []string
+	kernel    string
+	arch      string
+	dirName   string
+	layout    string
 }
 
 // PackCommand makes an image of compiled files.
 func PackCommand() *cobra.Command {
-	var c common
-	var o PackOptions
-	cmd := &cobra.Command{
-		Use: "pack", Short: "Make an image of compiled kernel modules, as an OCI layout", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.run(cmd, func(_ context.Context, r *result.Result) error {
-				if r.Skipped = c.isDone(); r.Skipped {
-					return nil
-				}
-				return o.pack(r)
-			})
-		},
-	}
-	c.addFlags(cmd)
-	cmd.Flags().StringVar(&o.Artifacts, "root", "", "folder with what was compiled")
-	cmd.Flags().StringArrayVar(&o.Files, "artifact", []string{"*.ko"}, "files below it, as patterns: without a slash in all folders; may be repeated")
-	cmd.Flags().StringVar(&o.Kernel, "kernel", "", "version of the kernel")
-	cmd.Flags().StringVar(&o.Arch, "arch", runtime.GOARCH, "processor")
-	cmd.Flags().StringVar(&o.DirName, "dir-name", "/opt", "folder in the image that holds lib/modules")
-	cmd.Flags().StringVar(&o.Layout, "layout", "", "folder of the OCI layout")
+	var p packing
+	cmd := command("pack", "Make an image of compiled kernel modules, as an OCI layout",
+		unlessDone(func(_ context.Context, r *result.Result) error { return p.pack(r) }))
+	cmd.Flags().StringVar(&p.root, "root", "", "folder with the compiled files")
+	cmd.Flags().StringArrayVar(&p.artifacts, "artifact", []string{"*.ko"},
+		"pattern of files below --root: with a slash from the top, without one in every folder; may be repeated")
+	cmd.Flags().StringVar(&p.kernel, "kernel", "", "version of the kernel")
+	cmd.Flags().StringVar(&p.arch, "arch", runtime.GOARCH, "architecture")
+	cmd.Flags().StringVar(&p.dirName, "dir-name", "/opt", "folder in the image that holds lib/modules")
+	cmd.Flags().StringVar(&p.layout, "layout", "", "folder of the OCI layout")
 	require(cmd, "root", "kernel", "layout")
 	return cmd
 }
 
-func (o PackOptions) pack(r *result.Result) (err error) {
-	if o.Kernel != path.Base(o.Kernel) || o.Kernel == "." || o.Kernel == ".." || !path.IsAbs(o.DirName) {
-		return fmt.Errorf("%w: kernel %q, directory %q", errInvalid, o.Kernel, o.DirName)
+func (p packing) pack(r *result.Result) (err error) {
+	if p.kernel != path.Base(p.kernel) || p.kernel == "." || p.kernel == ".." || !path.IsAbs(p.dirName) {
+		return fmt.Errorf("%w: kernel %q, directory %q", errInvalid, p.kernel, p.dirName)
 	}
-	// What was compiled comes from the user's commands: no link leads out of it.
-	source, err := os.OpenRoot(o.Artifacts)
+	// The user's commands made these files: no link leads out of the folder.
+	source, err := os.OpenRoot(p.root)
 	if err != nil {
 		return fmt.Errorf("%w: open the artifacts: %w", errInvalid, err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	names, err := repack.Find(source.FS(), o.Files)
+	names, err := repack.Find(source.FS(), p.artifacts)
 	if err != nil {
 		return err
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%w: no file of %q was compiled", errInvalid, o.Files)
+		return fmt.Errorf("%w: the build made no file %q: check build.native.artifacts", errInvalid, p.artifacts)
 	}
 	files := map[string]string{}
-	for _, one := range names {
-		target := path.Join(o.DirName, "lib/modules", o.Kernel, "extra", one)
-		files[target] = one
+	for _, name := range names {
+		target := path.Join(p.dirName, "lib/modules", p.kernel, "extra", name)
+		files[target] = name
 		r.Files = append(r.Files, target)
 	}
-	work, err := workIn(o.Layout)
+	work, err := workIn(p.layout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	image, layer, err := repack.New(work, o.Arch, source.FS(), files)
+	image, layer, err := repack.New(work, p.arch, source.FS(), files)
 	if err != nil {
 		return err
 	}
-	if err := ocidir.Write(o.Layout, image, []v1.Layer{layer}); err != nil {
+	if err := ocidir.Write(p.layout, image, []v1.Layer{layer}); err != nil {
 		return err
 	}
-	digest, err := image.Digest()
-	if err != nil {
-		return fmt.Errorf("digest of the image: %w", err)
-	}
-	r.Digest = digest.String()
-	return nil
+	r.Digest, err = digestOf(image)
+	return err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
 
@@ -18,146 +17,107 @@ import (
 	"github.com/drover-project/drover/internal/repack/ocidir"
 )
 
-// PushOptions say what to push, and where.
-type PushOptions struct {
-	Registry Registry
-	// Image is the reference: a tag.
-	Image string
-	// Layout is the folder of the OCI layout.
-	Layout string
-	// Hash of the inputs becomes an annotation. Without one the image is not ours: it is pushed as it is, over whatever is there.
-	Hash string
-	// Certificate is a file with the certificate that signed; its fingerprint becomes an annotation.
-	Certificate string
-	// MountFrom is an image in the same registry whose layers need not be sent again.
-	MountFrom string
+// pushing says what to push where. The flags' texts say more.
+type pushing struct {
+	registry      Registry
+	image, layout string
+	hash          string
+	certificate   string
+	mountFrom     string
 }
 
 // PushCommand pushes an OCI layout.
 func PushCommand() *cobra.Command {
-	var c common
-	var o PushOptions
-	cmd := &cobra.Command{
-		Use: "push", Short: "Push an OCI layout; what the registry has is not sent again", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.run(cmd, func(ctx context.Context, r *result.Result) error {
-				if r.Skipped = c.isDone(); r.Skipped {
-					return nil
-				}
-				if err := o.push(ctx, r); err != nil {
-					return fmt.Errorf("push %s: %w", o.Image, err)
-				}
-				return nil
-			})
-		},
-	}
-	c.addFlags(cmd)
-	o.Registry.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&o.Image, "image", "", "the image's reference, with a tag")
-	cmd.Flags().StringVar(&o.Layout, "layout", "", "folder of the OCI layout")
-	cmd.Flags().StringVar(&o.Hash, "hash", "", "hash of the image's inputs, which becomes an annotation; without it, whatever is there is overwritten")
-	cmd.Flags().StringVar(&o.Certificate, "cert", "", "file with the certificate that the image was signed with, whose fingerprint becomes an annotation")
-	cmd.Flags().StringVar(&o.MountFrom, "mount-from", "", "an image in the same registry that holds most of the layers")
+	var p pushing
+	cmd := command("push", "Push an OCI layout, without what the registry has",
+		unlessDone(func(ctx context.Context, r *result.Result) error {
+			if err := p.push(ctx, r); err != nil {
+				return fmt.Errorf("push %s: %w", p.image, err)
+			}
+			return nil
+		}))
+	p.registry.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&p.image, "image", "", "the image's reference, with a tag")
+	cmd.Flags().StringVar(&p.layout, "layout", "", "folder of the OCI layout")
+	cmd.Flags().StringVar(&p.hash, "hash", "", "hash of the image's inputs, which becomes an annotation; without it, push overwrites any image")
+	cmd.Flags().StringVar(&p.certificate, "cert", "", "file with the certificate that signed the image; its fingerprint becomes an annotation")
+	cmd.Flags().StringVar(&p.mountFrom, "mount-from", "", "image in the same registry that holds most of the layers")
 	require(cmd, "image", "layout")
 	return cmd
 }
 
-func (o PushOptions) push(ctx context.Context, r *result.Result) (err error) {
-	reference, err := o.Registry.reference(o.Image)
+func (p *pushing) push(ctx context.Context, r *result.Result) (err error) {
+	reference, options, err := p.registry.connect(ctx, p.image)
 	if err != nil {
 		return err
 	}
 	tag, ok := reference.(name.Tag)
 	if !ok {
-		return fmt.Errorf("%w: a digest cannot be pushed to, only a tag", errInvalid)
+		return fmt.Errorf("%w: push needs a tag and cannot push to a digest", errInvalid)
 	}
-	options, err := o.Registry.options(ctx)
+	if r.Signer, err = readSigner(p.certificate); err != nil {
+		return err
+	}
+	if r.State, r.Digest, err = p.present(tag, r.Signer, options); err != nil || r.State == result.StateCurrent {
+		return err
+	}
+	layout, err := openLayout(p.layout)
 	if err != nil {
 		return err
-	}
-	if r.Signer, err = readSigner(o.Certificate); err != nil {
-		return err
-	}
-	if r.State, r.Digest, err = o.present(tag, r.Signer, options); err != nil || r.State == result.StateCurrent {
-		return err
-	}
-	layout, err := ocidir.Open(o.Layout)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	defer func() { err = errors.Join(err, layout.Close()) }()
-	if o.MountFrom != "" {
-		from, err := o.Registry.reference(o.MountFrom)
+	if p.mountFrom != "" {
+		from, err := p.registry.reference(p.mountFrom)
 		if err != nil {
 			return err
 		}
 		layout.Wrap(func(layer v1.Layer) v1.Layer { return &remote.MountableLayer{Layer: layer, Reference: from} })
 	}
-	top, err := o.annotated(layout, r.Signer)
+	top, err := p.annotated(layout, r.Signer)
 	if err != nil {
 		return err
 	}
 	if err := remote.Push(tag, top, options...); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	d, err := partial.Descriptor(top)
-	if err != nil {
-		return fmt.Errorf("digest of the image: %w", err)
-	}
-	r.Digest = d.Digest.String()
-	return nil
+	r.Digest, err = digestOf(top)
+	return err
 }
 
-// present asks once more, for building takes long, and others push, too: the pod of an earlier Job among them, that was on a lost node. What they
-// pushed of the same inputs stays, for nodes may have it already.
-func (o PushOptions) present(tag name.Tag, signer *result.Signer, options []remote.Option) (result.State, string, error) {
-	if o.Hash == "" {
+// present asks once more: building takes long, and others push, too, such as the pod of an earlier
+// Job on a lost node. What they pushed of the same inputs stays, because nodes may have it already.
+func (p *pushing) present(tag name.Tag, signer *result.Signer, options []remote.Option) (result.State, string, error) {
+	if p.hash == "" {
 		return "", "", nil
 	}
-	state, digest, err := find(tag, o.Hash, signer, options)
+	state, digest, err := find(tag, p.hash, signer, options)
 	if err == nil && state == result.StatePrebuilt {
 		err = fmt.Errorf("%w: %s", errPrebuilt, digest)
 	}
 	return state, digest, err
 }
 
-// pushable is an image or an index.
-type pushable interface {
-	partial.Describable
-	remote.Taggable
-}
-
-func (o PushOptions) annotated(layout *ocidir.Layout, signer *result.Signer) (pushable, error) {
-	image, index, err := layout.Top()
+func (p *pushing) annotated(layout *ocidir.Layout, signer *result.Signer) (ocidir.Manifest, error) {
+	top, err := layout.Top()
 	if err != nil {
 		return nil, err
 	}
 	notes := map[string]string{}
-	if o.Hash != "" {
-		notes[result.HashAnnotation] = o.Hash
+	if p.hash != "" {
+		notes[result.HashAnnotation] = p.hash
 	}
 	if signer != nil {
 		notes[result.SignerAnnotation] = signer.Fingerprint
 	}
-	return annotate(image, index, notes)
+	return annotate(top, notes)
 }
 
-func annotate(image v1.Image, index v1.ImageIndex, notes map[string]string) (pushable, error) {
-	switch {
-	case len(notes) == 0 && image != nil:
-		return image, nil
-	case len(notes) == 0:
-		return index, nil
+func annotate(top ocidir.Manifest, notes map[string]string) (ocidir.Manifest, error) {
+	if len(notes) == 0 {
+		return top, nil
 	}
-	if image != nil {
-		if one, ok := mutate.Annotations(image, notes).(v1.Image); ok {
-			return one, nil
-		}
-	}
-	if index != nil {
-		if all, ok := mutate.Annotations(index, notes).(v1.ImageIndex); ok {
-			return all, nil
-		}
+	if annotated, ok := mutate.Annotations(top, notes).(ocidir.Manifest); ok {
+		return annotated, nil
 	}
 	return nil, errors.New("the library did not annotate the image")
 }

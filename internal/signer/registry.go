@@ -23,32 +23,64 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/drover-project/drover/internal/repack/ocidir"
 	"github.com/drover-project/drover/internal/version"
 )
 
-// Registry says how to speak to a registry.
+// Registry says how to reach a registry.
 type Registry struct {
 	// Insecure allows plain HTTP.
 	Insecure bool
 	// SkipVerify takes any certificate of the registry.
 	SkipVerify bool
-	// CA is a file with more certificate authorities in PEM, or a folder of such; none if it does not exist.
+	// CA is a file with more certificate authorities in PEM, or a folder of such files; it need not
+	// exist.
 	CA string
-	// Auth are files with credentials, of mounted Secrets for example.
-	Auth []string
-	// AccountAuth are more of them, of a ServiceAccount's Secrets. As for a kubelet, they need not exist.
-	AccountAuth []string
-	// Backoff before the second try of a request; three tries are made.
+	// Auth are files with credentials. AccountAuth are more of them, of a ServiceAccount's Secrets: as
+	// for a kubelet, they need not exist.
+	Auth, AccountAuth []string
+	// Backoff before the second try of a request; it triples each time.
 	Backoff time.Duration
 }
 
 func (r *Registry) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&r.Insecure, "insecure", false, "allow plain HTTP")
-	flags.BoolVar(&r.SkipVerify, "skip-tls-verify", false, "take any certificate of the registry")
-	flags.StringVar(&r.CA, "ca", "", "file with more certificate authorities in PEM, or folder of such; it need not exist")
-	flags.StringArrayVar(&r.Auth, "auth", nil, "file with credentials for registries, as docker's config.json; may be repeated")
-	flags.StringArrayVar(&r.AccountAuth, "account-auth", nil, "more of such files, which need not exist; may be repeated")
-	flags.DurationVar(&r.Backoff, "retry-delay", 2*time.Second, "delay before a request is tried again; it triples each time")
+	flags.BoolVar(&r.SkipVerify, "skip-tls-verify", false, "accept any certificate of the registry")
+	flags.StringVar(&r.CA, "ca", "", "file with more certificate authorities in PEM, or folder of such files; it need not exist")
+	flags.StringArrayVar(&r.Auth, "auth", nil, "file with credentials for registries, like docker's config.json; may be repeated")
+	flags.StringArrayVar(&r.AccountAuth, "account-auth", nil, "file with more credentials, which need not exist; may be repeated")
+	flags.DurationVar(&r.Backoff, "retry-delay", 2*time.Second, "delay before a request is repeated; it triples each time")
+}
+
+// connect gives what the library needs to ask the registry for an image.
+func (r *Registry) connect(ctx context.Context, image string) (name.Reference, []remote.Option, error) {
+	reference, err := r.reference(image)
+	if err != nil {
+		return nil, nil, err
+	}
+	options, err := r.options(ctx)
+	return reference, options, err
+}
+
+// fetch asks the registry for an image or an index.
+func (r *Registry) fetch(ctx context.Context, image string) (top ocidir.Manifest, err error) {
+	reference, options, err := r.connect(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	found, err := remote.Get(reference, options...)
+	if err != nil {
+		return nil, fmt.Errorf("ask the registry: %w", err)
+	}
+	if found.MediaType.IsIndex() {
+		top, err = found.ImageIndex()
+	} else {
+		top, err = found.Image()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	return top, nil
 }
 
 func (r *Registry) reference(image string) (name.Reference, error) {
@@ -65,14 +97,15 @@ func (r *Registry) reference(image string) (name.Reference, error) {
 
 const (
 	tries = 4
-	// patience is how long a registry may take for the first line of an answer; large blobs are checked before it comes.
+	// patience is how long a registry may take for the first line of an answer: it checks large blobs
+	// before.
 	patience = 5 * time.Minute
 )
 
 func (r *Registry) options(ctx context.Context) ([]remote.Option, error) {
 	base, ok := remote.DefaultTransport.(*http.Transport)
 	if !ok {
-		return nil, errors.New("the library's transport is of an unknown type")
+		return nil, errors.New("the registry library has a transport of unknown type")
 	}
 	transport := base.Clone()
 	transport.ResponseHeaderTimeout = patience
@@ -120,12 +153,13 @@ func (r *Registry) authorities() (*x509.CertPool, error) {
 		found = pool.AppendCertsFromPEM(raw) || found
 	}
 	if !found {
-		return nil, fmt.Errorf("%w: %s has no certificate in PEM", errInvalid, r.CA)
+		return nil, fmt.Errorf("%w: %s holds no certificate in PEM", errInvalid, r.CA)
 	}
 	return pool, nil
 }
 
-// credentials are a file of them: docker's config.json of today, or the bare map of its first form, which may stand beside as .dockercfg.
+// credentials are one file's: docker's config.json of today, or the bare map of its first form,
+// which may lie beside it as .dockercfg.
 type credentials struct {
 	raw   []byte
 	auths map[string]json.RawMessage
@@ -190,7 +224,8 @@ func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
 	return authn.NewMultiKeychain(keychain, authn.DefaultKeychain), nil
 }
 
-// merge writes the credentials of all files to one; of two for one registry, the first. Nothing is written without a name for it.
+// merge writes the credentials of all files to the file into, if it has a name; of two for one
+// registry the first.
 func (r *Registry) merge(into string) error {
 	if into == "" {
 		return nil
@@ -211,7 +246,7 @@ func (r *Registry) merge(into string) error {
 	if err != nil {
 		return fmt.Errorf("%w: the credentials for registries are unreadable", errInvalid)
 	}
-	// Whoever builds is another user; only that container mounts the folder.
+	// The builder is another user; only its container mounts the folder.
 	if err := os.WriteFile(into, raw, 0o644); err != nil {
 		return fmt.Errorf("write the credentials for the builder: %w", err)
 	}

@@ -331,15 +331,15 @@ func TestSourceIsTheOneThatWasDeclared(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(from, "..data"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o := SourceOptions{From: from, To: to, Digest: result.SourceDigest(map[string][]byte{"m.c": []byte("int x;")})}
-	if err := o.take(); err != nil {
+	o := source{from: from, to: to, digest: result.SourceDigest(map[string][]byte{"m.c": []byte("int x;")})}
+	if err := o.copy(); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(to, "m.c")); err != nil || string(text) != "int x;" {
 		t.Errorf("%q, %v", text, err)
 	}
 	put("m.c", "int y;")
-	if err := o.take(); !errors.Is(err, errInvalid) {
+	if err := o.copy(); !errors.Is(err, errInvalid) {
 		t.Errorf("changed: %v", err)
 	}
 }

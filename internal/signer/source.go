@@ -14,57 +14,41 @@ import (
 	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
-// SourceOptions say what source to take.
-type SourceOptions struct {
-	// From is the mounted ConfigMap, To the folder that gets its files.
-	From, To string
-	// Digest that the files must have.
-	Digest string
-}
+// source says what source to copy: from the mounted ConfigMap, to a folder.
+type source struct{ from, to, digest string }
 
-// SourceCommand takes the source out of a mounted ConfigMap, which can change while the Job runs.
+// SourceCommand copies the source out of a mounted ConfigMap, which can change while the Job runs.
 func SourceCommand() *cobra.Command {
-	var c common
-	var o SourceOptions
-	cmd := &cobra.Command{
-		Use: "source", Short: "Copy a build's source, and refuse it if it is not the one that the build was made for", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.run(cmd, func(_ context.Context, r *result.Result) error {
-				if r.Skipped = c.isDone(); r.Skipped {
-					return nil
-				}
-				return o.take()
-			})
-		},
-	}
-	c.addFlags(cmd)
-	cmd.Flags().StringVar(&o.From, "from", "", "folder with one file per key")
-	cmd.Flags().StringVar(&o.To, "to", "", "folder to copy them to")
-	cmd.Flags().StringVar(&o.Digest, "digest", "", "digest that they must have")
+	var s source
+	cmd := command("source", "Copy a build's source, and refuse it if it has changed since the Job was made",
+		unlessDone(func(context.Context, *result.Result) error { return s.copy() }))
+	cmd.Flags().StringVar(&s.from, "from", "", "folder with a file per key")
+	cmd.Flags().StringVar(&s.to, "to", "", "folder to copy the files to")
+	cmd.Flags().StringVar(&s.digest, "digest", "", "digest that the files must have")
 	require(cmd, "from", "to", "digest")
 	return cmd
 }
 
-func (o SourceOptions) take() error {
-	entries, err := os.ReadDir(o.From)
+func (s source) copy() error {
+	entries, err := os.ReadDir(s.from)
 	if err != nil {
 		return fmt.Errorf("%w: list the source: %w", errInvalid, err)
 	}
 	files := map[string][]byte{}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), "..") {
-			continue // the kubelet's own, from which keys are links
+			continue // the kubelet's own, which the keys link to
 		}
-		if files[entry.Name()], err = os.ReadFile(filepath.Join(o.From, entry.Name())); err != nil {
+		if files[entry.Name()], err = os.ReadFile(filepath.Join(s.from, entry.Name())); err != nil {
 			return fmt.Errorf("%w: read the source: %w", errInvalid, err)
 		}
 	}
-	if result.SourceDigest(files) != o.Digest {
+	if result.SourceDigest(files) != s.digest {
 		return fmt.Errorf("%w: the source's ConfigMap has changed since this Job was made", errInvalid)
 	}
 	for name, content := range files {
-		// What the build is made from is no secret to the build, which runs as another user.
-		if err := os.WriteFile(filepath.Join(o.To, name), content, 0o644); err != nil { //nolint:gosec // see above
+		// The build runs as another user, and its source is no secret to it.
+		if err := os.WriteFile(filepath.Join(s.to, name), content, 0o644); err != nil { //nolint:gosec // see above
 			return fmt.Errorf("copy the source: %w", err)
 		}
 	}

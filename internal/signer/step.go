@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signer is what drover-signer does: the steps of the Job that makes a kernel module image. Each step is a command, does one thing, and
-// says what came of it in its container's termination message (internal/pipeline/result).
+// Package signer holds the steps of drover-signer, which a Job runs to make a kernel module image.
+// Each step is a command and writes its result into its container's termination message
+// (internal/pipeline/result).
 //
-// check asks the registry, fetch and source bring what is compiled, pull and pack fill an OCI layout, sign changes it, push sends it away. Only sign sees the key, and it needs no network.
-// Nothing prints keys, tokens or contents.
+// check asks the registry, fetch and source bring what is compiled, pull and pack fill an OCI
+// layout, sign changes it, push sends it. Only sign sees the key, and it needs no network. Nothing
+// prints keys, tokens or contents.
 package signer
 
 import (
@@ -19,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -30,14 +33,14 @@ import (
 
 var (
 	errInvalid  = errors.New("invalid input")
-	errPrebuilt = errors.New("an image that Drover has not made is there, and is not overwritten")
-	errNothing  = errors.New("there is nothing to sign")
+	errPrebuilt = errors.New("the registry has an image that Drover did not make and does not overwrite; use another tag, or remove that image")
+	errNothing  = errors.New("nothing to sign")
 	errKey      = errors.New("the key cannot be used")
-	// ErrNotModule is what a Key's Sign wraps for a file that cannot be signed.
+	// ErrNotModule is wrapped by a Key's Sign for a file that is not a kernel module.
 	ErrNotModule = errors.New("not a kernel module")
 )
 
-// doneFile in the state folder says that the image is there: all further steps have nothing to do.
+// doneFile in the state folder says that the registry has the image: the other steps do nothing.
 const doneFile = "done"
 
 // common are the flags of all steps.
@@ -48,12 +51,56 @@ type common struct {
 
 func (c *common) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.message, "termination-message", "", "file for the result (default /dev/termination-log where there is one)")
-	cmd.Flags().StringVar(&c.state, "state", "", "folder in which check tells the other steps that nothing is to be done")
+	cmd.Flags().StringVar(&c.state, "state", "", "folder in which check tells the other steps that there is nothing to do")
+}
+
+// command is a step.
+func command(use, short string, do func(context.Context, *common, *result.Result) error) *cobra.Command {
+	c := &common{}
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return c.run(cmd, do)
+	}}
+	c.addFlags(cmd)
+	return cmd
+}
+
+// unlessDone skips a step when check has found the image.
+func unlessDone(do func(context.Context, *result.Result) error) func(context.Context, *common, *result.Result) error {
+	return func(ctx context.Context, c *common, r *result.Result) error {
+		if r.Skipped = c.isDone(); r.Skipped {
+			return nil
+		}
+		return do(ctx, r)
+	}
+}
+
+func require(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err) // a flag that was not added
+		}
+	}
+}
+
+func openLayout(dir string) (*ocidir.Layout, error) {
+	layout, err := ocidir.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	return layout, nil
+}
+
+func digestOf(top partial.Describable) (string, error) {
+	digest, err := top.Digest()
+	if err != nil {
+		return "", fmt.Errorf("digest of the image: %w", err)
+	}
+	return digest.String(), nil
 }
 
 func (c *common) done() string { return filepath.Join(c.state, doneFile) }
 
-// isDone tells whether check has found the image.
+// isDone reports whether check has found the image.
 func (c *common) isDone() bool {
 	if c.state == "" {
 		return false
@@ -64,11 +111,11 @@ func (c *common) isDone() bool {
 
 const terminationLog = "/dev/termination-log"
 
-// run does one step and tells its result.
-func (c *common) run(cmd *cobra.Command, step func(context.Context, *result.Result) error) error {
+// run does one step and writes its result.
+func (c *common) run(cmd *cobra.Command, do func(context.Context, *common, *result.Result) error) error {
 	r := &result.Result{Step: cmd.Name()}
 	ctx := cmd.Context()
-	err := step(ctx, r)
+	err := do(ctx, c, r)
 	if err != nil {
 		r.Error, r.Reason = err.Error(), Classify(err)
 	}
@@ -118,7 +165,7 @@ func classifyRegistry(err error) result.Reason {
 		request      *url.Error
 	)
 	switch {
-	// When HTTP was tried as well, the library joins both errors to one text.
+	// The library joins this error and that of HTTP to one text.
 	case errors.As(err, &verification), errors.As(err, &record), strings.Contains(err.Error(), "x509: "),
 		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return result.ReasonTLS

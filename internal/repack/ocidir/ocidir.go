@@ -55,32 +55,36 @@ func (l *Layout) Close() error {
 // Wrap replaces the layers of the layout's images by what wrap makes of them.
 func (l *Layout) Wrap(wrap func(v1.Layer) v1.Layer) { l.wrap = wrap }
 
-// Top is the one image of the layout, or its one index.
-func (l *Layout) Top() (v1.Image, v1.ImageIndex, error) {
+// Manifest is an image or an index of images: a v1.Image or a v1.ImageIndex.
+type Manifest interface {
+	partial.Describable
+	RawManifest() ([]byte, error)
+}
+
+// Top is the one image or index of the layout.
+func (l *Layout) Top() (Manifest, error) {
 	file, size, err := l.file("index.json")
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
+		return nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
 	}
 	raw, err := readAll(file, size)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var top v1.IndexManifest
 	if err := json.Unmarshal(raw, &top); err != nil {
-		return nil, nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
+		return nil, fmt.Errorf("%w: index.json: %w", ErrLayout, err)
 	}
 	if len(top.Manifests) != 1 {
-		return nil, nil, fmt.Errorf("%w: it holds %d images instead of one", ErrLayout, len(top.Manifests))
+		return nil, fmt.Errorf("%w: it holds %d images instead of one", ErrLayout, len(top.Manifests))
 	}
 	switch d := top.Manifests[0]; {
 	case d.MediaType.IsImage():
-		image, err := l.image(d)
-		return image, nil, err
+		return l.image(d)
 	case d.MediaType.IsIndex():
-		index, err := l.index(d)
-		return nil, index, err
+		return l.index(d)
 	default:
-		return nil, nil, fmt.Errorf("%w: media type %q is not an image's", ErrLayout, d.MediaType)
+		return nil, fmt.Errorf("%w: media type %q is not an image's", ErrLayout, d.MediaType)
 	}
 }
 

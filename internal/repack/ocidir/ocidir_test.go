@@ -34,6 +34,23 @@ func opened(t *testing.T, dir string) *Layout {
 	return l
 }
 
+// top is the image or the index of a layout.
+func top(t *testing.T, dir string) (image v1.Image, index v1.ImageIndex) {
+	t.Helper()
+	got, err := opened(t, dir).Top()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image, ok := got.(v1.Image); ok {
+		return image, nil
+	}
+	index, ok := got.(v1.ImageIndex)
+	if !ok {
+		t.Fatalf("neither an image nor an index: %T", got)
+	}
+	return nil, index
+}
+
 func given(t *testing.T) (v1.Image, []v1.Layer) {
 	t.Helper()
 	image, err := random.Image(1000, 3)
@@ -59,15 +76,12 @@ func digest(t *testing.T, one interface{ Digest() (v1.Hash, error) }) string {
 func TestWhatIsWrittenIsReadByUsAndByOthers(t *testing.T) {
 	image, layers := given(t)
 	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image})
-	for name, top := range map[string]partial.Describable{"image": image, "index": index} {
+	for name, given := range map[string]partial.Describable{"image": image, "index": index} {
 		dir := t.TempDir()
-		if err := Write(dir, top, layers); err != nil {
+		if err := Write(dir, given, layers); err != nil {
 			t.Fatal(err)
 		}
-		gotImage, gotIndex, err := opened(t, dir).Top()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gotImage, gotIndex := top(t, dir)
 		theirs, err := layout.ImageIndexFromPath(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -115,10 +129,7 @@ func TestAnImageTakesThePlaceOfAnother(t *testing.T) {
 	if err := Write(dir, next, []v1.Layer{more}); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := opened(t, dir).Top()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, _ := top(t, dir)
 	if digest(t, got) != digest(t, next) {
 		t.Error("the old image is still there")
 	}
@@ -128,7 +139,11 @@ func TestAnImageTakesThePlaceOfAnother(t *testing.T) {
 }
 
 // read reads all of an image.
-func read(image v1.Image) error {
+func read(manifest Manifest) error {
+	image, ok := manifest.(v1.Image)
+	if !ok {
+		return errors.New("not an image")
+	}
 	layers, err := image.Layers()
 	if err != nil {
 		return err
@@ -210,7 +225,7 @@ func TestHostileLayouts(t *testing.T) {
 			}
 			blob := func(d string) string { return filepath.Join(dir, "blobs", strings.Replace(d, ":", "/", 1)) }
 			spoil(t, dir, blob(digest(t, layers[1])), blob(digest(t, image)))
-			got, _, err := opened(t, dir).Top()
+			got, err := opened(t, dir).Top()
 			if err == nil {
 				err = read(got)
 			}
