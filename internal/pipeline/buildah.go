@@ -17,14 +17,14 @@ type buildah struct{}
 const (
 	dockerfileDir = "/drover/dockerfile"
 	hostModules   = "/host/lib/modules"
-	// registriesDir is where Buildah looks for mirrors: it knows no variable for another place.
+	// registriesDir is where Buildah looks for mirrors; no variable names another place.
 	registriesDir = "/etc/containers/registries.conf.d"
-	// caDirs are where programs written in Go look for authorities, besides the system's bundle.
+	// caDirs are where Go programs look for authorities, besides the system's bundle.
 	caDirs = environmentDir + ":/etc/ssl/certs"
 
-	// buildahScript checks that the Dockerfile is the one that the image's name stands for, builds it and writes an OCI layout. $1 is the
-	// Dockerfile's digest, $2 the directory of the layout; the rest are arguments of `buildah build`, never part of the text. The
-	// layout is handed on to steps that run as another user.
+	// buildahScript checks that the Dockerfile has not changed, builds it and writes an OCI layout for
+	// steps that run as another user. $1 is the Dockerfile's digest, $2 the directory of the layout;
+	// the rest are arguments of `buildah build`, never part of the text.
 	buildahScript = `set -eu
 if [ -e "$DROVER_STATE/done" ]; then exit 0; fi
 digest=$1 layout=$2
@@ -42,22 +42,21 @@ storage push localhost/drover:build "oci:$layout:image"
 chmod -R a+rwX "$layout"`
 )
 
-// Render mounts the build's Secrets and the node's modules where users' Dockerfiles expect them in RUN.
+// Render implements Builder. It mounts the build's Secrets and the node's modules where Dockerfiles
+// expect them in RUN.
 func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	b := image.Spec.Build
 	mounts := []corev1.VolumeMount{
 		mount("state", stateDir, true), mount("layout", layoutDir, false), mount("work", workDir, false),
 		mount("dockerfile", dockerfileDir, true), mount("environment", environmentDir, true), mount("environment", registriesDir, true),
 	}
-	volumes := []corev1.Volume{
-		{Name: "dockerfile", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: b.DockerfileConfigMap},
-			Items:                []corev1.KeyToPath{{Key: DockerfileKey, Path: DockerfileKey}},
-		}}},
-	}
+	volumes := []corev1.Volume{configMapVolume("dockerfile", corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: b.DockerfileConfigMap},
+		Items:                []corev1.KeyToPath{{Key: DockerfileKey, Path: DockerfileKey}},
+	})}
 	args := []string{"-c", buildahScript, "build", b.SourceDigest, layoutDir}
 	resources := buildResources(b, o)
-	for _, variable := range processors(&resources) { // before the user's own arguments: the last of a name wins
+	for _, variable := range processors(&resources) { // before the user's own: the last of a name wins
 		args = append(args, "--build-arg", variable.Name+"="+variable.Value)
 	}
 	args = append(args, buildahArgs(image)...)
@@ -96,12 +95,11 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	}}}
 }
 
-// buildahArgs make the result depend on the inputs alone, as far as a Dockerfile allows: no times, one platform, no cache.
+// buildahArgs make the result depend on the inputs alone, as far as a Dockerfile allows: no times,
+// one platform, no cache.
 func buildahArgs(image *v1alpha1.ModuleImage) []string {
 	b := image.Spec.Build
-	args := []string{
-		"--format", "oci", "--timestamp", "0", "--no-cache", "--platform", "linux/" + image.Spec.Architecture,
-	}
+	args := []string{"--format", "oci", "--timestamp", "0", "--no-cache", "--platform", "linux/" + image.Spec.Architecture}
 	if tls := b.BaseImageRegistryTLS; tls.Insecure || tls.InsecureSkipTLSVerify {
 		args = append(args, "--tls-verify=false")
 	}
@@ -111,12 +109,12 @@ func buildahArgs(image *v1alpha1.ModuleImage) []string {
 	return args
 }
 
-// Observe finds the compiler's and Buildah's own errors.
+// Observe implements Builder: it finds the errors of the compiler and of Buildah.
 func (buildah) Observe(log string) string {
-	return telling(log, "error", "fatal:", "undefined", "no such file", "cannot ", "failed")
+	return excerpt(log, "error", "fatal:", "undefined", "no such file", "cannot ", "failed")
 }
 
-// Local needs buildah on this machine.
+// Local implements Builder. It needs buildah on this machine.
 func (buildah) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
 	args := []string{"/bin/sh", "-c", buildahScript, "build", image.Spec.Build.SourceDigest, dirs.Layout}
 	return Command{Args: append(args, buildahArgs(image)...), Env: []string{
@@ -125,12 +123,12 @@ func (buildah) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
 	}}
 }
 
-// rootInside is root without any power over the node. Buildah puts itself into a user namespace in which all users are those of outside, and
-// does there what needs more: mount, change owners, change its root directory. The three capabilities let it write that namespace's maps, and
-// Pod Security "baseline" admits them.
+// rootInside is root without power over the node. Buildah enters a user namespace, where it mounts,
+// changes owners and its root directory. The three capabilities, which Pod Security "baseline"
+// admits, let it write that namespace's maps.
 //
-// A node's default profiles of seccomp and AppArmor forbid such a namespace, or the mounts in it. Kubernetes sets none of seccomp unless told to,
-// but container runtimes set one of AppArmor. Where the namespace has to be a privileged one anyway, there are none.
+// A node's default profiles of seccomp and AppArmor forbid such a namespace or its mounts, and
+// container runtimes set AppArmor's. Builds in privileged namespaces have no profiles.
 func rootInside(privileged bool) *corev1.SecurityContext {
 	s := &corev1.SecurityContext{
 		RunAsUser: ptr.To[int64](0), RunAsNonRoot: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),

@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ type Part struct {
 	Containers []corev1.Container
 	// Volumes that they mount, besides those of all Jobs.
 	Volumes []corev1.Volume
-	// Root: the containers run as root, though without the node's powers.
+	// Root: the containers run as root, though without power over the node.
 	Root bool
 }
 
@@ -28,14 +29,14 @@ type Command struct {
 	Args, Env []string
 }
 
-// Dirs are where a local build finds and leaves what a Job has in its volumes.
+// Dirs hold what a Job has in its volumes.
 type Dirs struct{ Source, Headers, Work, Layout string }
 
 // Builder is one way to build an image.
 type Builder interface {
 	// Render gives the builder's part of a Job's pod.
 	Render(image *v1alpha1.ModuleImage, o *Options) Part
-	// Observe picks from the end of a failed container's log what tells why.
+	// Observe picks the lines that say why from the end of a failed container's log.
 	Observe(log string) string
 	// Local is the same build as a command on this machine, for a test or a laptop.
 	Local(image *v1alpha1.ModuleImage, dirs Dirs) Command
@@ -52,28 +53,25 @@ func BuilderOf(spec *v1alpha1.ModuleImageSpec) Builder {
 	return buildah{}
 }
 
-// maxWords bounds what a condition says of a log.
-const maxWords = 1024
+// maxExcerpt bounds what a condition quotes of a log, in bytes.
+const maxExcerpt = 1024
 
-// telling are the lines of a log that say why: those that one of the signs is in, and the last one.
-func telling(log string, signs ...string) string {
+// excerpt is the lines of a log that say why: those that hold one of the signs, and the last one.
+func excerpt(log string, signs ...string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	var kept []string
 	for i, line := range lines {
 		line = strings.TrimSpace(line)
-		keep := i == len(lines)-1
-		for _, sign := range signs {
-			keep = keep || strings.Contains(strings.ToLower(line), sign)
-		}
-		if keep && line != "" {
+		lower := strings.ToLower(line)
+		if line != "" && (i == len(lines)-1 || slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(lower, sign) })) {
 			kept = append(kept, line)
 		}
 	}
-	// The first error is the cause of the others.
-	return words.Cut(strings.Join(kept, "\n"), maxWords)
+	// The first error causes the others.
+	return words.Cut(strings.Join(kept, "\n"), maxExcerpt)
 }
 
-// arguments of a build as an environment.
+// environment holds the arguments of a build.
 func environment(b *v1alpha1.ImageBuild) []corev1.EnvVar {
 	env := make([]corev1.EnvVar, 0, len(b.Args))
 	for _, arg := range b.Args {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline decides what an image that is built or signed in the cluster is made from, and how: it merges what a Module says with
-// what the mapping of a kernel says, gives each set of inputs its identity, and renders the Job of one image. It is pure.
+// Package pipeline decides what an image that is built or signed in the cluster is made from, and
+// how: it merges what a Module says with what a kernel's mapping says, gives each set of inputs its
+// identity, and renders the Job of one image. It is pure.
 //
-// A Job's pod goes through its steps one after the other, as init containers; the last one is its container:
+// The steps of a Job's pod are init containers, and the last one is its container:
 //
 //	check ──► build (Buildah, or fetch, the user's own compiler and pack), or pull ──► sign ──► push
 //
-// Steps hand on an OCI layout in a volume. What check finds to be there already ends the others at once. Each step mounts what it needs and no
-// more: the signing key is in sign only, which runs nothing of the user's and takes the layout for hostile input.
+// Steps hand on an OCI layout in a volume. If check finds the image, the other steps end at once.
+// Each step mounts only what it needs: the signing key is in sign only, which runs nothing of the
+// user's and treats the layout as hostile input.
 package pipeline
 
 import (
@@ -25,8 +27,9 @@ import (
 	"github.com/drover-project/drover/internal/kernel"
 )
 
-// Declare gives the inputs of the image that a Module asks for on one kernel and architecture, as far as they stand in the Module. It returns
-// nil where nothing is built or signed. Source digest, builder and hash are still missing; see [Complete].
+// Declare gives the inputs of the image that a Module asks for on one kernel and architecture, as
+// far as the Module says them: [Complete] adds the rest. It returns nil where nothing is built or
+// signed.
 func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alpha1.ModuleImageSpec, error) {
 	container := &m.Spec.ModuleLoader.Container
 	mapping := &container.KernelMappings[resolved.Mapping]
@@ -49,17 +52,17 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	if spec.Build == nil && spec.Sign.UnsignedImage == "" {
 		return nil, fmt.Errorf("sign for kernel %s: without a build, unsignedImage must be set", resolved.Release)
 	}
-	// What a build runs may come from anywhere, and the key would leave with what it makes.
+	// A build runs code from anywhere, which could put the key into the image.
 	if spec.Build != nil && spec.Sign != nil && slices.Contains(spec.Build.Secrets, spec.Sign.KeySecret) {
-		return nil, fmt.Errorf("build for kernel %s: Secret %s is the key for signing, which no build gets: take it out of build.secrets",
+		return nil, fmt.Errorf("build for kernel %s: Secret %s holds the signing key, which a build must not read: remove it from build.secrets",
 			resolved.Release, spec.Sign.KeySecret)
 	}
-	spec.Declaration = declaration(m.Namespace, spec)
+	spec.Declaration = identity(m.Namespace, spec)
 	return spec, nil
 }
 
-// values are the template variables of a Module on one kernel. Builds and files have them as the kernel prints its version; what stands in an
-// image's reference has them as a tag may hold them.
+// values are the template variables of a Module on one kernel: exact as the kernel prints its
+// version, for builds and files, and tag as an image's reference may hold them.
 type values struct{ exact, tag map[string]string }
 
 func valuesOf(m *v1beta1.Module, resolved *kernel.Resolved, arch string) values {
@@ -71,7 +74,7 @@ func valuesOf(m *v1beta1.Module, resolved *kernel.Resolved, arch string) values 
 	return values{exact: version.Variables(own), tag: version.TagSafe().Variables(own)}
 }
 
-// onKernel is what a Module says of its image on one kernel, however the image comes about.
+// onKernel is what a Module says about its image on one kernel, whether made or not.
 func onKernel(m *v1beta1.Module, resolved *kernel.Resolved, arch string) *v1alpha1.ModuleImageSpec {
 	container, config := &m.Spec.ModuleLoader.Container, &resolved.Config
 	spec := &v1alpha1.ModuleImageSpec{
@@ -92,8 +95,9 @@ func onKernel(m *v1beta1.Module, resolved *kernel.Resolved, arch string) *v1alph
 	return spec
 }
 
-// mergeBuild puts a mapping's build over the container's: what the mapping says wins, arguments by name; Secrets of both are mounted.
-// Nothing is built where neither says from what: empty is unset.
+// mergeBuild puts a mapping's build over the container's: the mapping wins, arguments by name;
+// Secrets of both are mounted. It returns nil where neither says what to build from: empty is
+// unset.
 func mergeBuild(container, mapping *v1beta1.Build) *v1beta1.Build {
 	merged := &v1beta1.Build{}
 	if container != nil {
@@ -204,7 +208,8 @@ func declareBuild(b *v1beta1.Build, v values) (*v1alpha1.ImageBuild, error) {
 	return declared, nil
 }
 
-// declarePush says where a built image goes to: to the image that is delivered, unless that one is signed.
+// declarePush says where a built image is pushed to: to the image for nodes, unless that one is
+// signed.
 func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, v values) error {
 	if build == nil || build.Push == nil {
 		return nil
@@ -218,9 +223,9 @@ func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, v values)
 	switch {
 	case name == "" || name == spec.Image:
 	case spec.Sign == nil:
-		return fmt.Errorf("%s is not %s, which is delivered to nodes: only what is signed can have another name before", name, spec.Image)
+		return fmt.Errorf("%s must be %s, the image for nodes: only an image that is signed later can have another name", name, spec.Image)
 	case spec.Sign.UnsignedImage != "" && spec.Sign.UnsignedImage != name:
-		return fmt.Errorf("%s is not sign.unsignedImage, %s", name, spec.Sign.UnsignedImage)
+		return fmt.Errorf("%s must equal sign.unsignedImage, %s", name, spec.Sign.UnsignedImage)
 	default:
 		spec.Sign.UnsignedImage, tls = name, &spec.Sign.UnsignedImageRegistryTLS
 	}
@@ -255,11 +260,10 @@ func declareSign(s *v1beta1.Sign, v values) (*v1alpha1.ImageSign, error) {
 	return declared, nil
 }
 
-// arguments are all template variables but the processor, and over them the user's own, the last of a name. What builds has the image's processor
-// in any case, and an argument of it would be a new input of every build.
+// arguments are all template variables and over them the user's own, the last of a name.
 func arguments(own []v1beta1.BuildArg, variables map[string]string) []v1beta1.BuildArg {
 	all := maps.Clone(variables)
-	delete(all, kernel.VarNodeArch)
+	delete(all, kernel.VarNodeArch) // it would be a new input of every build; builders know it anyway
 	for _, arg := range own {
 		all[arg.Name] = arg.Value
 	}

@@ -16,19 +16,19 @@ import (
 // WantedByPreflight is how a PreflightValidation says, in spec.wantedBy, that it wants an image.
 func WantedByPreflight(name string) string { return "PreflightValidation/" + name }
 
-// Trial is the image of declared and completed inputs, made to be examined and pushed nowhere.
+// Trial is the image of completed inputs, made only to be examined: it is not pushed.
 func Trial(spec *v1alpha1.ModuleImageSpec, config *v1beta1.ModuleConfig) *v1alpha1.ModuleImageSpec {
 	trial := spec.DeepCopy()
 	trial.Examine = examined(config)
 	return trial
 }
 
-// Look is an image that is in its registry, to be examined. reference is its name there.
-func Look(m *v1beta1.Module, resolved *kernel.Resolved, arch, reference string) *v1alpha1.ModuleImageSpec {
+// Examination is an image in its registry, to be examined. reference is its name there.
+func Examination(m *v1beta1.Module, resolved *kernel.Resolved, arch, reference string) *v1alpha1.ModuleImageSpec {
 	spec := onKernel(m, resolved, arch)
 	spec.Image, spec.Examine = reference, examined(&resolved.Config)
 	spec.Examine.Generation = m.Generation
-	spec.Declaration = declaration(m.Namespace, spec)
+	spec.Declaration = identity(m.Namespace, spec)
 	spec.Hash = spec.Declaration
 	return spec
 }
@@ -41,13 +41,14 @@ func examined(config *v1beta1.ModuleConfig) *v1alpha1.ImageExamine {
 	return e
 }
 
-// made reports whether the Job makes an image, and does not only look at one.
+// made reports whether the Job makes an image, rather than only examine one.
 func made(spec *v1alpha1.ModuleImageSpec) bool { return spec.Build != nil || spec.Sign != nil }
 
-// MadeForTrial reports whether the image is made and pushed nowhere.
+// MadeForTrial reports whether the image is made and not pushed.
 func MadeForTrial(spec *v1alpha1.ModuleImageSpec) bool { return spec.Examine != nil && made(spec) }
 
-// examine is the last step of a Job whose image is examined: of the layout, or of the registry's image where nothing was to be made.
+// examine is the last step of a Job that examines its image: the layout's, or the registry's where
+// nothing is made.
 func examine(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args, mounts := registry(spec, o, spec.Image, spec.RegistryTLS)
 	args = append(args, "--kernel", spec.KernelVersion, "--arch", spec.Architecture, "--dir-name", path.Join("/", spec.DirName))
@@ -62,12 +63,10 @@ func examine(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	return step(o, StepExamine, args, mounts...)
 }
 
-// unfit is the reason of an image that was examined.
+// unfit is the reason of an image that failed the examination.
 func unfit(r *result.Result) string {
-	if r == nil {
-		return v1beta1.ReasonCheckFailed
-	}
 	switch {
+	case r == nil:
 	case r.Unfit != "":
 		return r.Unfit
 	case r.Reason == result.ReasonNotFound:

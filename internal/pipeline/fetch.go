@@ -12,13 +12,14 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 )
 
-// ReadsImages reports whether a step of the Job reads the content of an image besides its own.
+// ReadsImages reports whether a step of the Job reads the content of another image.
 func ReadsImages(spec *v1alpha1.ModuleImageSpec) bool {
 	return spec.Build != nil && spec.Build.Native != nil && (spec.Build.Native.HeadersImage != "" || spec.Build.Native.SourceImage != "")
 }
 
-// MountsImages reports whether a Job's pod may have image volumes: only if each of the nodes that it may come to can mount them, for the
-// scheduler asks none. With no such node it may not, because an API server that knows no image volumes drops them without a word.
+// MountsImages reports whether a Job's pod may have image volumes: only if every node that it may
+// run on can mount them, because the scheduler does not check. Without such a node it may not: an
+// API server without image volumes silently drops them.
 func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []corev1.Node) bool {
 	if !ReadsImages(spec) {
 		return false
@@ -39,7 +40,7 @@ func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []co
 	return found
 }
 
-// nodeSelector says which nodes a Job's pod may come to.
+// nodeSelector says which nodes a Job's pod may run on.
 func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
 	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture}
 	if spec.Build != nil {
@@ -48,7 +49,7 @@ func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
 	return all
 }
 
-// content is a volume with what an image holds: the image itself, or a folder that a step fills.
+// content is a volume with an image's content: the image itself, or a folder that a step fills.
 func content(spec *v1alpha1.ModuleImageSpec, o *Options, volume, image, dir string) (corev1.Volume, []corev1.Container) {
 	if o.MountImages {
 		return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{

@@ -16,7 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
-// DockerfileKey is upstream's key of the Dockerfile in its ConfigMap.
+// DockerfileKey is KMM's key of the Dockerfile in its ConfigMap.
 const DockerfileKey = "dockerfile"
 
 const (
@@ -24,8 +24,9 @@ const (
 	nameDigits = 16
 )
 
-// inputs is everything that decides what an image holds. Its JSON form is hashed, so field names and order are part of the identity:
-// changing them builds every image of a cluster again. What only decides whether, where and over which connection a build may run is left out.
+// inputs is everything that decides what an image holds, not where and over which connection a
+// build runs. Its JSON form is hashed: a change of field names or order builds every image of a
+// cluster again.
 type inputs struct {
 	Namespace string       `json:"namespace"`
 	Module    string       `json:"module"`
@@ -66,18 +67,18 @@ func Source(spec *v1alpha1.ModuleImageSpec) string {
 	return ""
 }
 
-// Complete adds to declared inputs what does not stand in the Module: the content of the source's ConfigMap, which is nil where there is none,
-// and the builder's image; and with that the hash.
+// Complete adds to declared inputs what the Module does not say: the content of the source's
+// ConfigMap (nil where there is none), the builder's image, and the hash.
 func Complete(namespace string, spec *v1alpha1.ModuleImageSpec, source *corev1.ConfigMap, builder string) error {
 	if b := spec.Build; b != nil {
 		switch name := Source(spec); {
 		case name == "":
 		case source == nil:
-			return fmt.Errorf("ConfigMap %s is missing", name)
+			return fmt.Errorf("ConfigMap %s is missing: create it in the Module's namespace", name)
 		case b.Native == nil:
 			text, ok := source.Data[DockerfileKey]
 			if !ok {
-				return fmt.Errorf("ConfigMap %s has no key %q", name, DockerfileKey)
+				return fmt.Errorf("ConfigMap %s lacks the key %q: add it", name, DockerfileKey)
 			}
 			b.SourceDigest = digest([]byte(text))
 		default:
@@ -85,30 +86,28 @@ func Complete(namespace string, spec *v1alpha1.ModuleImageSpec, source *corev1.C
 		}
 		if b.Native == nil {
 			if builder == "" {
-				return fmt.Errorf("the operator has no image that builds from Dockerfiles: set its flag --build-image, or use build.native")
+				return fmt.Errorf("the operator has no image to build from Dockerfiles with: set its flag --build-image, or use build.native")
 			}
 			b.Builder = builder
 		}
 	}
-	spec.Hash = hashOf(inputsOf(namespace, spec))[:hashDigits]
+	spec.Hash = identity(namespace, spec)
 	return nil
 }
 
-// Name of the ModuleImage with these inputs. One that is examined is another than the one that is pushed, though of the same hash.
+// Name of the ModuleImage with these inputs. An image to examine and one to push have different
+// names, although their hash is the same.
 func Name(spec *v1alpha1.ModuleImageSpec) string {
 	if spec.Examine == nil {
 		return v1alpha1.ImagePrefix + spec.Hash[:nameDigits]
 	}
-	text, err := json.Marshal(spec.Examine)
-	if err != nil {
-		panic(err) // strings, and lists of them
-	}
-	return v1alpha1.ImagePrefix + digest(append([]byte(spec.Hash), text...))[:nameDigits]
+	return v1alpha1.ImagePrefix + digest(append([]byte(spec.Hash), encode(spec.Examine)...))[:nameDigits]
 }
 
-// declaration is the part of the identity that stands in the Module.
-func declaration(namespace string, spec *v1alpha1.ModuleImageSpec) string {
-	return hashOf(inputsOf(namespace, spec))[:hashDigits]
+// identity is a digest of the inputs: of all of them after [Complete], before it of the declared
+// ones.
+func identity(namespace string, spec *v1alpha1.ModuleImageSpec) string {
+	return digest(encode(inputsOf(namespace, spec)))[:hashDigits]
 }
 
 func inputsOf(namespace string, spec *v1alpha1.ModuleImageSpec) *inputs {
@@ -120,7 +119,7 @@ func inputsOf(namespace string, spec *v1alpha1.ModuleImageSpec) *inputs {
 			Dockerfile: b.DockerfileConfigMap, Native: b.Native, Args: b.Args, Secrets: b.Secrets, Source: b.SourceDigest, Builder: b.Builder,
 		}
 		if b.SourceDigest != "" {
-			// What it holds counts, not what it is called.
+			// The content counts, not the name.
 			in.Build.Dockerfile = ""
 			if b.Native != nil {
 				in.Build.Native = b.Native.DeepCopy()
@@ -134,7 +133,7 @@ func inputsOf(namespace string, spec *v1alpha1.ModuleImageSpec) *inputs {
 	return in
 }
 
-// contentOf is a digest of all that a ConfigMap holds. A key is in one of its two parts only.
+// contentOf is a digest of a ConfigMap's content. A key is only in one of its two parts.
 func contentOf(source *corev1.ConfigMap) string {
 	files := maps.Clone(source.BinaryData)
 	if files == nil {
@@ -146,12 +145,13 @@ func contentOf(source *corev1.ConfigMap) string {
 	return result.SourceDigest(files)
 }
 
-func hashOf(in *inputs) string {
-	text, err := json.Marshal(in)
+// encode writes JSON of types that always have a JSON form.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // strings, and lists and structs of them
+		panic(err)
 	}
-	return digest(text)
+	return text
 }
 
 func digest(text []byte) string {

@@ -3,7 +3,6 @@
 package pipeline
 
 import (
-	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
@@ -44,15 +43,15 @@ const (
 	mergedDir      = "/drover/credentials"
 	environmentDir = "/drover/environment"
 
-	// lostAfter is for how many seconds a Job stays on a node that is not heard of.
+	// lostAfter is how many seconds a Job stays on a node that is unreachable.
 	lostAfter int64 = 60
 
 	authFile = "config.json"
-	// upstream's keys of the Secrets for signing.
+	// KMM's keys of the Secrets for signing.
 	keyKey, certKey = "key", "cert"
 
-	// EnvironmentConfigMap may stand in a Module's namespace: registries.conf and more files of that kind for Buildah, ca.crt for
-	// all registries, and the proxies HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+	// EnvironmentConfigMap is an optional ConfigMap in a Module's namespace: registries.conf and more
+	// such files for Buildah, ca.crt for all registries, and HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 	EnvironmentConfigMap = "drover-build-environment"
 	caFile               = "ca.crt"
 )
@@ -63,34 +62,37 @@ const (
 	TriggerAnnotation = "drover.dev/trigger"
 	// CauseAnnotation is why the Job was made.
 	CauseAnnotation = "drover.dev/cause"
-	// SettingsAnnotation is a digest of all that the Job's pod was made with.
+	// SettingsAnnotation is a digest of the settings of the Job's pod.
 	SettingsAnnotation = "drover.dev/settings"
-	// ResultAnnotation is what the Job's pod told, for the pod may go earlier than the Job.
+	// ResultAnnotation is the Job's [Outcome], because the pod may go before the Job.
 	ResultAnnotation = "drover.dev/result"
 )
 
 // Options are the operator's.
 type Options struct {
-	// SignerImage holds drover-signer; BuildahImage holds buildah. Both should be named by digest.
+	// SignerImage holds drover-signer, BuildahImage buildah, best by digest.
 	SignerImage, BuildahImage string
-	// HostModules mounts the node's /lib/modules into builds from Dockerfiles, as upstream does. It is a hostPath volume, which Pod Security
-	// admits in privileged namespaces only; there such a build is free of the node's default profiles, too.
+	// HostModules mounts the node's /lib/modules into builds from Dockerfiles, as KMM does, by a
+	// hostPath volume. Pod Security only admits it in privileged namespaces; there a build has no
+	// profiles, too.
 	HostModules bool
-	// User is the numeric user of steps whose image may name none; nil leaves it to the cluster.
+	// User is the numeric user of steps whose image may name none; nil: the cluster chooses.
 	User *int64
 	// Deadline ends a Job.
 	Deadline time.Duration
-	// BuildRequests and BuildLimits are those of the containers that compile, over DefaultBuildRequests and DefaultBuildLimits.
+	// BuildRequests and BuildLimits are the compiling container's, over DefaultBuildRequests and
+	// DefaultBuildLimits.
 	BuildRequests, BuildLimits corev1.ResourceList
-	// AccountSecrets are the pull secrets of the image's ServiceAccount, which the caller reads. As for a kubelet, they need not exist.
+	// AccountSecrets are the pull secrets of the image's ServiceAccount. As for a kubelet, they need
+	// not exist.
 	AccountSecrets []corev1.LocalObjectReference
-	// Delivery is how images are to be read where a node may be able to mount them. The caller makes MountImages of it, by [MountsImages].
+	// Delivery says how to read images. The caller sets MountImages by it, with [MountsImages].
 	Delivery delivery.Mode
 	// MountImages: the pod has image volumes. Otherwise a step unpacks images before the build.
 	MountImages bool
 }
 
-// pullSecrets are the Module's, and those of its ServiceAccount that it does not name itself.
+// pullSecrets are the Module's, then its ServiceAccount's.
 func pullSecrets(spec *v1alpha1.ModuleImageSpec, o *Options) []corev1.LocalObjectReference {
 	all := slices.Clone(spec.RepoSecrets)
 	for _, secret := range o.AccountSecrets {
@@ -128,7 +130,7 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 		Spec: batchv1.JobSpec{
 			BackoffLimit:          ptr.To[int32](0),
 			ActiveDeadlineSeconds: ptr.To(int64(o.Deadline.Seconds())),
-			// A pod that a node or the cluster takes away says nothing of the image.
+			// A pod that a node or the cluster removes says nothing about the image.
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 				Action:          batchv1.PodFailurePolicyActionIgnore,
 				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
@@ -141,14 +143,11 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 	}
 }
 
-// Settings is a digest of all that a Job's pod is made with now. Besides the inputs these are what is in no identity, because it does not decide
-// what the image holds: credentials, TLS, where the pod may run, the steps' image. A failure with other settings says nothing of these.
+// Settings is a digest of a Job's pod as it would be made now: the inputs, and what does not decide
+// what the image holds, such as credentials, TLS, where the pod may run and the steps' image. A
+// failure with other settings says nothing about these.
 func Settings(image *v1alpha1.ModuleImage, o *Options) string {
-	text, err := json.Marshal(pod(image, o))
-	if err != nil {
-		panic(err) // a pod is JSON
-	}
-	return digest(text)[:nameDigits]
+	return digest(encode(pod(image, o)))[:nameDigits]
 }
 
 func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
@@ -165,11 +164,11 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: o.User},
 		Volumes: []corev1.Volume{
 			{Name: "state", VolumeSource: emptyDir()}, {Name: "layout", VolumeSource: emptyDir()}, {Name: "work", VolumeSource: emptyDir()},
-			// What our own steps write beside their results: no container of the user's sees it.
+			// For our own steps: no container of the user's sees it.
 			{Name: "scratch", VolumeSource: emptyDir()},
-			{Name: "environment", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			configMapVolume("environment", corev1.ConfigMapVolumeSource{
 				LocalObjectReference: corev1.LocalObjectReference{Name: EnvironmentConfigMap}, Optional: ptr.To(true),
-			}}},
+			}),
 		},
 	}
 	for _, secret := range s.ImagePullSecrets {
@@ -208,7 +207,8 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 	return s
 }
 
-// leaving has the pod evicted from a node that is lost after a minute instead of five. The first toleration of a taint counts.
+// leaving has the pod evicted from a lost node after a minute instead of five. The first toleration
+// of a taint counts.
 func leaving() []corev1.Toleration {
 	var all []corev1.Toleration
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -227,13 +227,13 @@ func check(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 		args, mounts = append(args, "--merge-auth", path.Join(mergedDir, authFile)), append(mounts, mount("auth", mergedDir, false))
 	}
 	if spec.Sign != nil {
-		// The certificate is public: another one than the image was signed with means that the key was changed.
+		// If another certificate signed the image, the key has changed.
 		args, mounts = append(args, "--cert", certFile(spec.Sign)), append(mounts, mount("cert", path.Dir(certFile(spec.Sign)), true))
 	}
 	return step(o, StepCheck, args, mounts...)
 }
 
-// mergesAuth reports whether there is a builder that takes credentials as one file of today's form, and credentials to be put together for it.
+// mergesAuth reports whether the builder needs the credentials of several Secrets in one file.
 func mergesAuth(spec *v1alpha1.ModuleImageSpec, o *Options) bool {
 	return spec.Build != nil && spec.Build.Native == nil && len(pullSecrets(spec, o)) > 0
 }
@@ -265,14 +265,14 @@ func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	if spec.Sign != nil {
 		args, mounts = append(args, "--cert", certFile(spec.Sign)), append(mounts, mount("cert", path.Dir(certFile(spec.Sign)), true))
 		if neighbours(spec.Image, spec.Sign.UnsignedImage) {
-			// Most layers are there already; the registry is asked to use them.
+			// The registry has most layers already.
 			args = append(args, "--mount-from", spec.Sign.UnsignedImage)
 		}
 	}
 	return step(o, StepPush, args, mounts...)
 }
 
-// registry are the arguments and mounts of a step that reaches one.
+// registry are the arguments and mounts of a step that reaches a registry.
 func registry(spec *v1alpha1.ModuleImageSpec, o *Options, image string, tls v1beta1.TLSOptions) (args []string, mounts []corev1.VolumeMount) {
 	args = []string{"--image", image}
 	for i, secret := range pullSecrets(spec, o) {
@@ -293,7 +293,7 @@ func registry(spec *v1alpha1.ModuleImageSpec, o *Options, image string, tls v1be
 	return args, append(mounts, mount("environment", environmentDir, true))
 }
 
-// neighbours are images in different repositories of one registry.
+// neighbours reports whether two images are in different repositories of one registry.
 func neighbours(a, b string) bool {
 	one, err := name.ParseReference(a)
 	if err != nil {
@@ -303,7 +303,7 @@ func neighbours(a, b string) bool {
 	return err == nil && one.Context().RegistryStr() == other.Context().RegistryStr() && one.Context().RepositoryStr() != other.Context().RepositoryStr()
 }
 
-// step is a container that runs drover-signer. All of them see what check found.
+// step is a container that runs drover-signer. Each sees what check found.
 func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount) corev1.Container {
 	if called != StepCheck {
 		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
@@ -325,7 +325,8 @@ func repeated(flag string, values []string) []string {
 	return args
 }
 
-// authDir, and keyFile and certFile, name the Secret: what is not there is said with its name.
+// authDir, keyFile and certFile hold the Secret's name, which errors about a missing file then
+// show.
 func authDir(secret string) string { return path.Join("/drover/auth", secret) }
 
 func keyFile(s *v1alpha1.ImageSign) string { return path.Join(keyDir, s.KeySecret, keyKey) }
@@ -335,15 +336,15 @@ func certFile(s *v1alpha1.ImageSign) string { return path.Join(certDir, s.CertSe
 // volumeName is short enough whatever the Secret is called.
 func volumeName(kind, secret string) string { return kind + "-" + digest([]byte(secret))[:nameDigits] }
 
-// authVolume holds credentials, whichever of the two forms the Secret has.
+// authVolume holds credentials in either of a Secret's two forms.
 func authVolume(secret string) corev1.Volume {
 	v := itemVolume(volumeName("auth", secret), secret, corev1.DockerConfigJsonKey, authFile)
 	v.Secret.Items = append(v.Secret.Items, corev1.KeyToPath{Key: corev1.DockerConfigKey, Path: corev1.DockerConfigKey})
 	return v
 }
 
-// itemVolume holds one key of a Secret. Without it the pod starts all the same: a step says at once what is missing, whereas a pod that waits for
-// a volume says nothing until the Job's time is over.
+// itemVolume holds one key of a Secret. It is optional: a step says at once what is missing, a pod
+// that waits for a volume says nothing until the Job's deadline.
 func itemVolume(name, secret, key, file string) corev1.Volume {
 	v := secretVolume(name, secret)
 	v.Secret.Items, v.Secret.Optional = []corev1.KeyToPath{{Key: key, Path: file}}, ptr.To(true)
@@ -354,11 +355,15 @@ func secretVolume(name, secret string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}
 }
 
+func configMapVolume(name string, source corev1.ConfigMapVolumeSource) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &source}}
+}
+
 func emptyDir() corev1.VolumeSource {
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 }
 
-// proxies come from the ConfigMap of the namespace, in both spellings that programs look for.
+// proxies come from the namespace's ConfigMap, in both spellings that programs know.
 func proxies() []corev1.EnvVar {
 	var env []corev1.EnvVar
 	for _, key := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {

@@ -207,7 +207,7 @@ func TestFailuresTellWhy(t *testing.T) {
 		"full disk": {given: []corev1.ContainerStatus{ended("build", 1, "cp: error writing 'm.o': No space left on device\n")}, reason: v1beta1.ReasonBuildFailed, says: "disk is full", passes: true},
 		"rate limit": {
 			given:  []corev1.ContainerStatus{ended("build", 125, "Error: initializing source docker://gcc:12: toomanyrequests: You have reached your pull rate limit\n")},
-			reason: v1beta1.ReasonBuildFailed, says: "limits how often", passes: true,
+			reason: v1beta1.ReasonBuildFailed, says: "limits the rate of requests", passes: true,
 		},
 		"compiler": {
 			given:  []corev1.ContainerStatus{ended("check", 0, `{"step":"check","state":"Missing"}`), ended("build", 2, "CC m.o\nm.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1\n")},
@@ -224,8 +224,8 @@ func TestFailuresTellWhy(t *testing.T) {
 				Phase: corev1.PodFailed, InitContainerStatuses: tc.given,
 			}}
 			runs := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})
-			if r := runs[0]; !r.Failed || r.Told.Reason != tc.reason || !strings.Contains(r.Told.Message, tc.says) || r.Told.Passing != tc.passes {
-				t.Errorf("%+v", runs[0].Told)
+			if r := runs[0]; !r.Failed || r.Outcome.Reason != tc.reason || !strings.Contains(r.Outcome.Message, tc.says) || r.Outcome.Passing != tc.passes {
+				t.Errorf("%+v", runs[0].Outcome)
 			}
 		})
 	}

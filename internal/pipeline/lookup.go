@@ -5,17 +5,28 @@ package pipeline
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/kernel"
 )
 
-// WantedByModule is how a Module says, in spec.wantedBy, that it wants an image.
+// WantedByModule is a Module's entry in spec.wantedBy.
 func WantedByModule(name string) string { return "Module/" + name }
+
+// Want adds to an image's inputs who wants it, and when somebody asked for a retry (zero: nobody
+// did).
+func Want(spec *v1alpha1.ModuleImageSpec, by string, retry time.Time) {
+	spec.WantedBy = []string{by}
+	if !retry.IsZero() {
+		spec.Retry = &metav1.Time{Time: retry.UTC().Truncate(time.Second)}
+	}
+}
 
 // Find returns the image that a Module wants for what it declares, or nil while there is none.
 func Find(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) *v1alpha1.ModuleImage {
@@ -27,23 +38,24 @@ func Find(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) *v1
 	return nil
 }
 
-// Answer is how an image stands for those who wait for it.
+// Answer is the state of an image for those who wait for it.
 type Answer struct {
-	// Hash of its inputs, also while the image is not there; "" for an image that is none of ours, and while nobody has begun to make it.
+	// Hash of its inputs, also while the image is not available; "" for a prebuilt image, and while it
+	// has no ModuleImage.
 	Hash string
-	// Reference to deliver, with its digest; "" for an image that is none of ours.
+	// Reference to deliver, with its digest; "" for a prebuilt image.
 	Reference string
-	// Reason and Message say why it is not there; empty: it is.
+	// Reason and Message say why the image is not available; empty: it is.
 	Reason, Message string
-	// Unknown: nobody has begun to make it. GivenUp: nobody tries any more.
+	// Unknown: the image has no ModuleImage yet. GivenUp: nobody tries any more.
 	Unknown, GivenUp bool
 }
 
-// Ask tells how the image stands that a Module declares.
+// Ask returns the state of the image that a Module declares.
 func Ask(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) Answer {
 	image := Find(images, declared)
 	if image == nil {
-		return Answer{Unknown: true, Reason: v1beta1.ReasonBuilding, Message: "image " + declared.Image + " is to be made"}
+		return Answer{Unknown: true, Reason: v1beta1.ReasonBuilding, Message: "image " + declared.Image + " is about to be made"}
 	}
 	a := Answer{}
 	if !image.Status.Prebuilt {
@@ -59,7 +71,7 @@ func Ask(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) Answ
 	return a
 }
 
-// Makes reports whether a Module says anything of building or signing.
+// Makes reports whether a Module asks for builds or signatures.
 func Makes(m *v1beta1.Module) bool {
 	if m.Spec.ModuleLoader == nil {
 		return false
@@ -97,15 +109,15 @@ func Sources(m *v1beta1.Module) []string {
 	return found
 }
 
-// Declarations are what one generation of a Module declares, by kernel and architecture: nodes are many, kernels few. They are not safe for
-// concurrent use.
+// Declarations remember what one generation of a Module declares, by kernel and architecture: nodes
+// are many, kernels few. They are not safe for concurrent use.
 type Declarations struct {
 	module *v1beta1.Module
 	makes  bool
 	known  map[platform]declared
 }
 
-// platform is a kernel's version and the processor, as a node reports them.
+// platform is a kernel's version and the architecture, as a node reports them.
 type platform struct{ kernel, arch string }
 
 type declared struct {
@@ -121,7 +133,7 @@ func NewDeclarations(m *v1beta1.Module) *Declarations {
 // Makes reports whether there can be any.
 func (d *Declarations) Makes() bool { return d.makes }
 
-// On is [Declare], remembered. node is what a node says of its kernel and processor.
+// On is [Declare], remembered, for a node's kernel and architecture.
 func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev1.NodeSystemInfo) (*v1alpha1.ModuleImageSpec, error) {
 	key := platform{node.KernelVersion, node.Architecture}
 	known, ok := d.known[key]
@@ -132,14 +144,14 @@ func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev
 	return known.spec, known.err
 }
 
-// ByDigest is an image's reference with a digest in place of any that it has. The tag stays, for people.
+// ByDigest is an image's reference with this digest. The tag stays, for people.
 func ByDigest(image, digest string) string {
 	name, _, _ := strings.Cut(image, "@")
 	return name + "@" + digest
 }
 
-// Names reports whether a message about a pull is about an image: by its reference, or by any digest of its repository, which is what is left of
-// one with a tag and a digest.
+// Names reports whether a message about a pull is about an image: by its reference, or by any
+// digest of its repository, since messages drop the tag of a reference that has both.
 func Names(message, image string) bool {
 	name, _, _ := strings.Cut(image, "@")
 	repository := name

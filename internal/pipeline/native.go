@@ -12,7 +12,7 @@ import (
 	"github.com/drover-project/drover/internal/delivery"
 )
 
-// native compiles in a container of the user's toolchain, that Pod Security "restricted" admits.
+// native compiles in a container of the user's toolchain that Pod Security "restricted" admits.
 type native struct{}
 
 const (
@@ -22,7 +22,8 @@ const (
 	sourceMapDir = "/drover/source"
 	buildDir     = "/build"
 
-	// nativeScript copies the source, which is mounted read-only, and compiles. $1 are options of cp; the rest is the command.
+	// nativeScript copies the source, which is mounted read-only, and compiles. $1 is an option of cp;
+	// the rest is the command.
 	nativeScript = `set -eu
 if [ -e "$DROVER_STATE/done" ]; then exit 0; fi
 cp "$1" "$DROVER_SOURCE"/* .
@@ -31,7 +32,7 @@ umask 0000
 exec "$@"`
 )
 
-// Render gives the compiler headers and source, of images or of a ConfigMap.
+// Render implements Builder. The compiler gets headers and source from images or a ConfigMap.
 func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	b := image.Spec.Build
 	n := b.Native
@@ -50,9 +51,9 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		volume, fetch := content(&image.Spec, o, "source", n.SourceImage, sourceDir)
 		volumes, containers = append(volumes, volume), append(containers, fetch...)
 	} else {
-		// The ConfigMap can change while the Job runs; the build gets what its name stands for.
+		// The ConfigMap can change while the Job runs: a step copies it and compares the digest.
 		volumes = append(volumes, corev1.Volume{Name: "source", VolumeSource: emptyDir()},
-			corev1.Volume{Name: "source-map", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: *n.SourceConfigMap}}})
+			configMapVolume("source-map", corev1.ConfigMapVolumeSource{LocalObjectReference: *n.SourceConfigMap}))
 		containers = append(containers, step(o, StepSource, []string{"--from", sourceMapDir, "--to", sourceDir, "--digest", b.SourceDigest},
 			mount("source-map", sourceMapDir, true), mount("source", sourceDir, false)))
 	}
@@ -68,7 +69,7 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		Env: slices.Concat(processors(&resources), env, proxies()), VolumeMounts: mounts, Resources: resources, SecurityContext: delivery.Restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
-	// A toolchain's wrappers may write beside themselves; nothing of that outlives the container.
+	// A toolchain's wrappers may write beside themselves.
 	compile.SecurityContext.ReadOnlyRootFilesystem = nil
 	pack := step(o, StepPack, append([]string{
 		"--root", buildDir, "--dir-name", image.Spec.DirName, "--kernel", image.Spec.KernelVersion, "--arch", image.Spec.Architecture,
@@ -77,12 +78,12 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	return Part{Containers: append(containers, compile, pack), Volumes: volumes}
 }
 
-// Observe finds the compiler's errors.
+// Observe implements Builder: it finds the compiler's errors.
 func (native) Observe(log string) string {
-	return telling(log, "error", "fatal:", "undefined", "no such file", "cannot ", "not found", "***")
+	return excerpt(log, "error", "fatal:", "undefined", "no such file", "cannot ", "not found", "***")
 }
 
-// Local compiles with the toolchain of this machine.
+// Local implements Builder. It compiles with this machine's toolchain.
 func (native) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
 	env := []string{"DROVER_STATE=" + dirs.Work, "DROVER_SOURCE=" + dirs.Source, "KERNEL_HEADERS=" + cmp.Or(dirs.Headers, headersDir)}
 	for _, arg := range image.Spec.Build.Args {

@@ -20,8 +20,9 @@ import (
 	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
-// Told is what a Job's pod told. It is kept as an annotation of the Job, for the pod may go first.
-type Told struct {
+// Outcome is what a Job's pod reported. An annotation of the Job keeps it, because the pod may go
+// first.
+type Outcome struct {
 	// State that check found.
 	State result.State `json:"state,omitempty"`
 	// Digest of the image in the registry, when the Job succeeded.
@@ -31,31 +32,33 @@ type Told struct {
 	// Reason and Message of a failure, or of what the Job waits for.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Passing: what failed is the world (a registry, a node, a disk), and not what the image is made from. It is tried again for as long as it lasts.
+	// Passing: a registry, a node or a disk failed, not what the image is made from. Such a failure is
+	// retried without limit.
 	Passing bool `json:"passing,omitempty"`
 }
 
-// Run is one Job of an image as far as it has come.
+// Run is the state of one Job of an image.
 type Run struct {
 	Job *batchv1.Job
 	// Number of the Job, from 1.
 	Number int
-	// Succeeded and Failed are both false while it is at work.
+	// Succeeded and Failed are both false while it is active.
 	Succeeded, Failed bool
 	// Finished is when it ended.
 	Finished time.Time
-	// Told is what is known of it; Recorded, that it stands in the annotation.
-	Told     Told
+	// Outcome is what is known; Recorded: the annotation holds it.
+	Outcome  Outcome
 	Recorded bool
-	// Unseen: the Job ended, and its pod is still at work as far as is known here. What it told is on its way.
+	// Unseen: the Job ended, and the cache does not show the end of its pod yet.
 	Unseen bool
-	// Removed is until when the kubelet was to end the Job's pod, where somebody asked for it, such as the eviction from a node that is lost. Zero: none did.
+	// Removed is the time by which the kubelet should have ended a deleted pod, such as one evicted
+	// from a lost node. Zero: the pod is not deleted.
 	Removed time.Time
-	// Stale: the Job was made with other settings than those of now. See [Settings].
+	// Stale: the Job was made with other settings than a Job of now. See [Settings].
 	Stale bool
 }
 
-// Active reports whether the Job is still at work.
+// Active reports whether the Job has not ended.
 func (r *Run) Active() bool { return !r.Succeeded && !r.Failed }
 
 // Runs reads an image's Jobs and their pods, in the order in which the Jobs were made.
@@ -72,20 +75,20 @@ func Runs(spec *v1alpha1.ModuleImageSpec, jobs []batchv1.Job, pods []corev1.Pod)
 				r.Succeeded, r.Finished = true, c.LastTransitionTime.Time
 			case batchv1.JobFailed:
 				r.Failed, r.Finished = true, c.LastTransitionTime.Time
-				// Nothing but the time being over, or a pod that is gone, leaves this as it is.
-				r.Told = Told{Reason: v1beta1.ReasonBuildFailed, Message: strings.TrimSpace(c.Reason + ": " + c.Message), Passing: true}
+				// It stays so only after the deadline, or when the pod is gone.
+				r.Outcome = Outcome{Reason: v1beta1.ReasonBuildFailed, Message: strings.TrimSpace(c.Reason + ": " + c.Message), Passing: true}
 			}
 		}
-		var recorded Told
+		var recorded Outcome
 		if text, ok := jobs[i].Annotations[ResultAnnotation]; ok && json.Unmarshal([]byte(text), &recorded) == nil {
-			r.Told, r.Recorded = recorded, true
+			r.Outcome, r.Recorded = recorded, true
 		} else {
 			pod := podOf(&jobs[i], pods)
 			if pod != nil && pod.DeletionTimestamp != nil {
 				r.Removed = pod.DeletionTimestamp.Time
 			}
 			r.Unseen = !r.Active() && pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-			r.Told = told(spec, &jobs[i], pod, r.Told)
+			r.Outcome = outcomeOf(spec, &jobs[i], pod, r.Outcome)
 		}
 		runs = append(runs, r)
 	}
@@ -93,7 +96,7 @@ func Runs(spec *v1alpha1.ModuleImageSpec, jobs []batchv1.Job, pods []corev1.Pod)
 	return runs
 }
 
-// number is the end of a Job's name; 0 for a name that is none of ours.
+// number is the end of a Job's name; 0 if that is not a number.
 func number(name string) int {
 	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
 	if err != nil {
@@ -102,7 +105,7 @@ func number(name string) int {
 	return n
 }
 
-// podOf is the pod of a Job: the last one, if nodes took others away.
+// podOf is the newest pod of a Job.
 func podOf(job *batchv1.Job, pods []corev1.Pod) (pod *corev1.Pod) {
 	for i := range pods {
 		if pods[i].Labels[batchv1.JobNameLabel] == job.Name && (pod == nil || pod.CreationTimestamp.Before(&pods[i].CreationTimestamp)) {
@@ -112,19 +115,20 @@ func podOf(job *batchv1.Job, pods []corev1.Pod) (pod *corev1.Pod) {
 	return pod
 }
 
-// told reads what a Job's pod says, or what there is to say while there is none.
-func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, otherwise Told) Told {
+// outcomeOf reads the outcome from a Job's pod, or says why there is no pod that runs.
+func outcomeOf(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, otherwise Outcome) Outcome {
 	t := otherwise
 	switch {
 	case pod == nil && len(job.Status.Conditions) == 0 && job.Status.StartTime != nil && job.Status.Active == 0:
-		// The Job controller counts a pod in the same write in which it says that it began.
-		t.Reason, t.Message = v1beta1.ReasonBuilding, "the cluster admits no pod of it (Pod Security, a quota or a policy); kubectl describe job "+job.Name+" quotes why"
+		// The Job controller writes the start time and the count of pods at once.
+		t.Reason = v1beta1.ReasonBuilding
+		t.Message = "the cluster admits no pod of the Job (Pod Security, a quota or a policy): see kubectl describe job " + job.Name
 		return t
 	case pod == nil:
 		return t
 	case unschedulable(pod):
-		// The scheduler's own words count nodes, and would change all the time.
-		t.Reason, t.Message = v1beta1.ReasonBuilding, "no node takes its pod; kubectl describe pod "+pod.Name+" quotes why"
+		// The scheduler's own message counts nodes, and would change all the time.
+		t.Reason, t.Message = v1beta1.ReasonBuilding, "no node takes its pod: see kubectl describe pod "+pod.Name
 		return t
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -135,20 +139,20 @@ func told(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod, oth
 		r, err := result.Parse(ended.Message)
 		if ended.ExitCode != 0 {
 			t.Reason, t.Message = failureOf(status.Name, r), message(spec, status.Name, ended, r)
-			if world := worldOf(job, pod, status.Name, ended); world != "" {
-				t.Message, t.Passing = world+": "+t.Message, true
+			if cause := outsideCause(job, pod, status.Name, ended); cause != "" {
+				t.Message, t.Passing = cause+": "+t.Message, true
 				return t
 			}
 			t.Passing = passing(status.Name, r)
 			return t
 		}
 		if err != nil {
-			continue // a step of the user's, or one that had nothing to do
+			continue // a step of the user's
 		}
 		switch status.Name {
 		case StepCheck:
 			t.State = r.State
-			if r.State == result.StateCurrent || r.State == result.StatePrebuilt {
+			if r.State.Present() {
 				t.Digest, t.Signer = r.Digest, r.Signer
 			}
 		case StepSign:
@@ -171,7 +175,7 @@ func unschedulable(pod *corev1.Pod) bool {
 	})
 }
 
-// failureOf is the reason for a step that failed.
+// failureOf is the reason of a failed step.
 func failureOf(step string, r *result.Result) string {
 	switch step {
 	case StepExamine:
@@ -186,7 +190,7 @@ func failureOf(step string, r *result.Result) string {
 	return v1beta1.ReasonBuildFailed
 }
 
-// waitingFor is the reason for a pod that does not start.
+// waitingFor is the reason of a pod that does not start.
 func waitingFor(reason string) string {
 	if reason == v1beta1.ReasonDeliveryRefused {
 		return v1beta1.ReasonBuildFailed
@@ -194,41 +198,37 @@ func waitingFor(reason string) string {
 	return reason
 }
 
-// message is what a failed container says: its result, or what its log ends with.
+// message is a failed container's error: its result's, or the end of its log.
 func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.ContainerStateTerminated, r *result.Result) string {
 	text := ended.Message
 	switch b := BuilderOf(spec); {
 	case step == StepExamine && r != nil && r.Unfit != "":
-		return r.Error // of what is in the image, and not of the step
+		return r.Error // it is about the image, not the step
 	case r != nil && r.Error != "":
 		text = r.Error
 	case step == StepBuild && b != nil:
 		text = b.Observe(text)
 	default:
-		text = telling(text, "error")
+		text = excerpt(text, "error")
 	}
 	if text == "" {
 		text = ended.Reason
 	}
-	return fmt.Sprintf("step %s ended with exit code %d: %s", step, ended.ExitCode, withoutCredentials(text))
+	return fmt.Sprintf("step %s failed with exit code %d: %s", step, ended.ExitCode, withoutCredentials(text))
 }
 
-// credentials in an address, which programs quote when they fail: a log is for fewer eyes than a condition.
+// credentials in an address, which programs quote when they fail: more people see a condition than
+// a log.
 var credentials = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^/@\s]+@`)
 
 func withoutCredentials(text string) string { return credentials.ReplaceAllString(text, "${1}…@") }
 
-// Record is the annotation that keeps what a finished Job told.
-func Record(t *Told) (string, error) {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return "", fmt.Errorf("encode what a Job told: %w", err)
-	}
-	return string(text), nil
-}
+// Record is the value of [ResultAnnotation].
+func Record(o *Outcome) string { return string(encode(o)) }
 
-// RetryOf is what a Job for the image has under v1beta1.RetryAnnotation: the newest wish to forget failures, which the Job answers. It is known by
-// its value alone, for the clock of the person who asks may differ from the cluster's. Empty: nobody asked.
+// RetryOf is the value of v1beta1.RetryAnnotation on a Job of the image: the newest wish to retry,
+// which the Job answers. Only equality counts, because the clock of whoever asks may differ. Empty:
+// no wish.
 func RetryOf(spec *v1alpha1.ModuleImageSpec) string {
 	if spec.Retry == nil {
 		return ""
@@ -236,11 +236,12 @@ func RetryOf(spec *v1alpha1.ModuleImageSpec) string {
 	return spec.Retry.UTC().Format(time.RFC3339)
 }
 
-// FailureLimit is how many Jobs may fail of what an image is made from, until somebody has to change something.
+// FailureLimit is how many Jobs may fail because of what an image is made from, before the operator
+// gives up.
 const FailureLimit = 5
 
-// passing reports whether a failure of one of our own steps is the world's, and not a matter of what the step was given. A Secret that is not
-// there yet is the world, too: nobody here may look at Secrets and see it come.
+// passing reports whether a failure of one of our steps may pass by itself. So may that of a
+// missing Secret, since the operator cannot read Secrets and see it come.
 func passing(step string, r *result.Result) bool {
 	if r == nil {
 		return step != StepBuild // killed before it could tell
@@ -257,27 +258,28 @@ func passing(step string, r *result.Result) bool {
 	return false
 }
 
-// outages are what programs print, in small letters, when a build fails for something outside it, and what that is.
+// outages are what programs print, in lower case, when something outside of a build makes it fail.
 var outages = []struct {
 	says  []string
 	means string
 }{
 	{[]string{"no space left on device", "disk quota exceeded"}, "the node's disk is full"},
-	{[]string{"killed signal terminated program", "cannot allocate memory", "out of memory"}, "it needs more memory than its limit"},
-	{[]string{"toomanyrequests", "429 too many requests", "too many requests"}, "a server limits how often it is asked"},
-	{[]string{"unauthorized: ", "authentication required"}, "a registry does not let the credentials in"},
+	{[]string{"killed signal terminated program", "cannot allocate memory", "out of memory"}, "the build needs more memory than its limit"},
+	{[]string{"toomanyrequests", "429 too many requests", "too many requests"}, "a server limits the rate of requests"},
+	{[]string{"unauthorized: ", "authentication required"}, "a registry refuses the credentials"},
 	{
 		[]string{
 			"connection refused", "connection reset by peer", "i/o timeout", "tls handshake timeout", "no route to host", "network is unreachable",
 			"no such host", "temporary failure in name resolution", "temporary failure resolving", "could not resolve", "connection timed out",
 			"502 bad gateway", "503 service unavailable", "504 gateway", "500 internal server error",
 		},
-		"a server was not reached",
+		"a server cannot be reached",
 	},
 }
 
-// worldOf says what of the world ended a step, as the kubelet or the end of a build's log tells it; "" is nothing that is known.
-func worldOf(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.ContainerStateTerminated) string {
+// outsideCause says what ended a step from outside, by the kubelet or the end of a build's log; ""
+// is nothing known.
+func outsideCause(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.ContainerStateTerminated) string {
 	switch {
 	case ended.Reason == "OOMKilled":
 		return "out of memory: step " + step + " needs more than its limit" + limitOf(&job.Spec.Template.Spec, step)
@@ -295,7 +297,8 @@ func worldOf(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.Conta
 	return ""
 }
 
-// limitOf is the memory that a step may use, in brackets. The operator's cache keeps it of Jobs, not of pods.
+// limitOf is a step's memory limit, in brackets. The operator's cache keeps it for Jobs, not for
+// pods.
 func limitOf(pod *corev1.PodSpec, step string) string {
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		if limit, ok := c.Resources.Limits[corev1.ResourceMemory]; ok && c.Name == step {

@@ -44,8 +44,8 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 				pods = append(pods, *tc.pod)
 			}
 			r := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, pods)[0]
-			if !strings.Contains(r.Told.Message, tc.says) || (tc.says == "") != (r.Told.Reason == "") || strings.Contains(r.Told.Message, "0/9") {
-				t.Errorf("told is %+v", r.Told)
+			if !strings.Contains(r.Outcome.Message, tc.says) || (tc.says == "") != (r.Outcome.Reason == "") || strings.Contains(r.Outcome.Message, "0/9") {
+				t.Errorf("told is %+v", r.Outcome)
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func TestConditionsQuoteNoCredentials(t *testing.T) {
 			ExitCode: 128, Message: "fatal: unable to access 'https://bot:t0ken@git.example/a.git/': 403\nerror: https://t0ken@git.example/b@c.git",
 		}}}},
 	}}
-	told := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})[0].Told
+	told := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})[0].Outcome
 	if told.Reason != v1beta1.ReasonBuildFailed || strings.Contains(told.Message, "t0ken") || !strings.Contains(told.Message, "https://…@git.example/b@c.git") {
 		t.Errorf("%+v", told)
 	}

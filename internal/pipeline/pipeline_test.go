@@ -155,7 +155,7 @@ func TestWhatIsBuilt(t *testing.T) {
 		"the key as a Secret of the build": {given: func(m *v1beta1.Module) {
 			container(m).Sign = &v1beta1.Sign{KeySecret: ref("k"), CertSecret: ref("c")}
 			mapping(m).Build = &v1beta1.Build{Secrets: []corev1.LocalObjectReference{{Name: "k"}}}
-		}, fails: "Secret k is the key for signing"},
+		}, fails: "Secret k holds the signing key"},
 		"no toolchain": {given: func(m *v1beta1.Module) {
 			mapping(m).Build = &v1beta1.Build{Native: &v1beta1.NativeBuild{SourceImage: "r/s:1"}}
 		}, fails: "toolchainImage must be set"},

@@ -52,7 +52,7 @@ func TestWhereABuildIsPushedTo(t *testing.T) {
 		"the default":        {given: []func(*v1beta1.Module){push("${CONTAINER_IMAGE}")}},
 		"empty is unset":     {given: []func(*v1beta1.Module){push("")}},
 		"plain HTTP":         {given: []func(*v1beta1.Module){push(""), plain}, insecure: []string{pipeline.StepCheck, pipeline.StepPush}},
-		"another image":      {given: []func(*v1beta1.Module){push("r.example/n:1")}, fails: "r.example/n:1 is not " + delivered},
+		"another image":      {given: []func(*v1beta1.Module){push("r.example/n:1")}, fails: "r.example/n:1 must be " + delivered},
 		"unknown":            {given: []func(*v1beta1.Module){push("r.example/n:$NOPE")}, fails: "unknown variable NOPE"},
 		"before a signature": {given: []func(*v1beta1.Module){signing, push("$CONTAINER_IMAGE-unsigned")}, unsigned: delivered + "-unsigned"},
 		"plain HTTP before a signature": {
@@ -69,7 +69,7 @@ func TestWhereABuildIsPushedTo(t *testing.T) {
 		},
 		"another in sign": {
 			given: []func(*v1beta1.Module){signing, push("r.example/u:1"), func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/v:1" }},
-			fails: "r.example/u:1 is not sign.unsignedImage, r.example/v:1",
+			fails: "r.example/u:1 must equal sign.unsignedImage, r.example/v:1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

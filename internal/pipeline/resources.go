@@ -16,18 +16,20 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// Requests and limits of containers that compile, unless the operator's flags or the Module say otherwise.
+// Requests and limits of containers that compile, unless the operator's flags or the Module say
+// otherwise.
 const (
 	DefaultBuildRequests = "cpu=500m,memory=512Mi,ephemeral-storage=0"
 	DefaultBuildLimits   = "cpu=8,memory=4Gi,ephemeral-storage=32Gi"
 )
 
-// Everything is set, because a ResourceQuota may refuse a pod without it. Of what a node's disk holds, a pod may take as much as its largest container
-// may: that covers the volumes between the steps, too. It asks for none of it, for there are kubelets that do not say what they have
-// (localStorageCapacityIsolation: false), and no pod that asks for some comes to their nodes; without a word, a limit would be asked for.
+// Everything is set, because a ResourceQuota may refuse a pod otherwise. A pod may use as much disk
+// as its largest container may, volumes between the steps included. It requests none explicitly: a
+// limit alone would be a request, and kubelets with localStorageCapacityIsolation: false take no
+// pod that requests disk.
 //
-// The memory of our steps is for the largest module that there may be (256 MiB), which is signed and examined in memory, with its compressed file
-// beside it; `make bench-sign` measures what a large one takes.
+// The memory limit of our steps fits the largest module (256 MiB), which is signed and examined in
+// memory beside its compressed file; `make bench-sign` measures it.
 var (
 	stepRequests  = list("50m", "64Mi", "0")
 	stepLimits    = list("8", "1Gi", "32Gi")
@@ -75,12 +77,13 @@ func stepResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: maps.Clone(stepRequests), Limits: maps.Clone(stepLimits)}
 }
 
-// goMemory has Go's collector of a step keep below the memory limit, of which a tenth is for what is not on its heap.
+// goMemory keeps the heap of a step below nine tenths of the memory limit.
 func goMemory(r *corev1.ResourceRequirements) corev1.EnvVar {
 	return corev1.EnvVar{Name: "GOMEMLIMIT", Value: strconv.FormatInt(r.Limits.Memory().Value()/10*9, 10)}
 }
 
-// buildResources are the Module's over the operator's over the defaults, each by name. A request that the Module does not name is at most its limit.
+// buildResources are the Module's over the operator's over the defaults, each by name. A request
+// that the Module does not name is at most its limit.
 func buildResources(b *v1alpha1.ImageBuild, o *Options) corev1.ResourceRequirements {
 	own := b.Resources
 	if own == nil {
@@ -96,7 +99,7 @@ func buildResources(b *v1alpha1.ImageBuild, o *Options) corev1.ResourceRequireme
 	return r
 }
 
-// over are several lists in one: the last that has a name wins.
+// over merges lists: the last that has a name wins.
 func over(lists ...corev1.ResourceList) corev1.ResourceList {
 	all := corev1.ResourceList{}
 	for _, l := range lists {
@@ -113,13 +116,14 @@ func mergeResources(container, mapping *v1beta1.BuildResources) *v1beta1.BuildRe
 	return &v1beta1.BuildResources{Requests: over(container.Requests, mapping.Requests), Limits: over(container.Limits, mapping.Limits)}
 }
 
-// processors is how many a build may use, for nproc and make: a container sees all of the node's, whatever its limit is.
+// processors tells nproc and make how many a build may use: a container sees all of the node's,
+// whatever its limit is.
 func processors(r *corev1.ResourceRequirements) []corev1.EnvVar {
 	limit, limited := r.Limits[corev1.ResourceCPU]
 	if !limited {
 		return nil
 	}
 	number := strconv.FormatInt(max(limit.Value(), 1), 10) // rounded up
-	// GNU's nproc heeds the first one.
+	// GNU's nproc reads the first.
 	return []corev1.EnvVar{{Name: "OMP_NUM_THREADS", Value: number}, {Name: "DROVER_PROCESSORS", Value: number}}
 }

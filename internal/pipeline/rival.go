@@ -12,7 +12,7 @@ import (
 	"github.com/drover-project/drover/internal/kernel"
 )
 
-// references are what an image's Jobs push to; none for one that is only examined.
+// references are what an image's Jobs push to; none if it is only examined.
 func references(spec *v1alpha1.ModuleImageSpec) []string {
 	if !made(spec) || spec.Examine != nil {
 		return nil
@@ -24,7 +24,7 @@ func references(spec *v1alpha1.ModuleImageSpec) []string {
 	return all
 }
 
-// Share is the reference that two images are pushed to; "" is none.
+// Share is a reference that two images are both pushed to; "" is none.
 func Share(a, b *v1alpha1.ModuleImageSpec) string {
 	others := references(b)
 	for _, reference := range references(a) {
@@ -35,10 +35,11 @@ func Share(a, b *v1alpha1.ModuleImageSpec) string {
 	return ""
 }
 
-// Rival is the image that has a reference to which this one would be pushed, too: they would overwrite each other in turn. Of all that are wanted
-// the oldest has it. nil: there is none, or it is this one.
+// Rival is the oldest wanted image that is pushed to a reference of this one, too: they would
+// overwrite each other in turn. nil: there is none, or it is this one.
 //
-// all are those of the namespace: in another one, others could name an image to keep it from being made, and have no credentials for it.
+// all are those of the namespace: otherwise somebody without credentials could block an image from
+// another namespace.
 func Rival(image *v1alpha1.ModuleImage, all []v1alpha1.ModuleImage) *v1alpha1.ModuleImage {
 	first := image
 	for i := range all {
@@ -57,20 +58,20 @@ func older(a, b *v1alpha1.ModuleImage) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name)) < 0
 }
 
-// Clash says what two images share, and how to tell them apart.
+// Clash says which reference two images share, and how to tell them apart.
 func Clash(image, rival *v1alpha1.ModuleImage) string {
 	mine, other := &image.Spec, &rival.Spec
-	advice := "it is made when nobody wants the other"
+	advice := "it is made when nobody wants the other one"
 	switch version := kernel.Parse(mine.KernelVersion).TagSafe().Full; {
 	case mine.Module != other.Module:
-		advice = "give each Module a name of its own (${MOD_NAME})"
+		advice = "add ${MOD_NAME} to the image name"
 	case mine.KernelVersion != other.KernelVersion && version == kernel.Parse(other.KernelVersion).TagSafe().Full:
-		advice = fmt.Sprintf("%s and %s are the same in a tag: give their nodes a Module each, with another name", mine.KernelVersion, other.KernelVersion)
+		advice = fmt.Sprintf("%s and %s are the same in a tag: use a Module for each, with another image name", mine.KernelVersion, other.KernelVersion)
 	case mine.KernelVersion != other.KernelVersion:
-		advice = "put ${KERNEL_FULL_VERSION} into the name"
+		advice = "add ${KERNEL_FULL_VERSION} to the image name"
 	case mine.Architecture != other.Architecture:
-		advice = "put ${NODE_ARCH} into the name"
+		advice = "add ${NODE_ARCH} to the image name"
 	}
-	return fmt.Sprintf("%s, for kernel %s on %s, is also the name of what ModuleImage %s makes (Module %s, kernel %s on %s), which is older: %s",
+	return fmt.Sprintf("image %s, for kernel %s on %s, has the same name as that of the older ModuleImage %s (Module %s, kernel %s on %s): %s",
 		Share(mine, other), mine.KernelVersion, mine.Architecture, rival.Name, other.Module, other.KernelVersion, other.Architecture, advice)
 }

@@ -39,7 +39,7 @@ func CheckCommand() *cobra.Command {
 			if r.State, r.Digest, err = find(reference, hash, r.Signer, options); err != nil {
 				return fmt.Errorf("look for %s: %w", image, err)
 			}
-			if c.state == "" || r.State != result.StateCurrent && r.State != result.StatePrebuilt {
+			if c.state == "" || !r.State.Present() {
 				return nil
 			}
 			if err := os.WriteFile(c.done(), nil, 0o644); err != nil {

@@ -85,7 +85,7 @@ func TestPreflightPushesNothingUnasked(t *testing.T) {
 	a.future("built", a.building(compiles("built")), a.signed())
 	p := a.ask(kernelNext, false)
 	a.answer(p, metav1.ConditionTrue, v1beta1.ReasonKernelReady, 1)
-	a.found(p, "built", v1beta2.VerificationSuccess, "", "pushed nowhere")
+	a.found(p, "built", v1beta2.VerificationSuccess, "", "not pushed")
 	if sent := a.registry.Pushes(); len(sent) != 0 {
 		t.Errorf("the registry was sent %+v", sent)
 	}
@@ -270,7 +270,7 @@ func TestPreflightCommandExits(t *testing.T) {
 	}{
 		{kernelNext, "good", nil, 0, []string{"waiting: ", "All 1 Modules are ready for kernel " + kernelNext, "ready", a.key.Namespace + "/good"}},
 		{kernelNext, "bad", nil, 1, []string{"waiting: ", "FAILED", a.key.Namespace + "/bad", "VermagicMismatch", "Next step: "}},
-		{kernelNext, "slow", []string{"--timeout=5s"}, 1, []string{"waiting: 1 of 1 Modules are still looked at", "unknown", a.key.Namespace + "/slow"}},
+		{kernelNext, "slow", []string{"--timeout=5s"}, 1, []string{"waiting: 1 of 1 Modules are still being checked", "unknown", a.key.Namespace + "/slow"}},
 		{"nonsense", "good", nil, 2, []string{"spec.kernelVersion"}},
 	}
 	for _, ask := range asks {

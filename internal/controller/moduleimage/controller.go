@@ -2,14 +2,17 @@
 
 // Package moduleimage has images built and signed in the cluster.
 //
-// Reads: Module, Node, ModuleImage, Job, pod, the metadata of ConfigMaps and, live, the one that a build names and its ServiceAccount. Writes: ModuleImages and their
-// status, Jobs, and in a Module's status what keeps its images from being declared. It has no right to read any Secret: a Job's steps mount them, and tell what there is to know.
+// Reads: Module, Node, ModuleImage, Job, pod, the metadata of ConfigMaps and, live, the ConfigMap
+// that a build names and its ServiceAccount. Writes: ModuleImages and their status, Jobs, and in a
+// Module's status what keeps its images from being declared. It may not read any Secret: a Job's
+// steps mount them.
 //
-// Two reconcilers: one makes, for each Module, a ModuleImage per distinct set of inputs, and takes its wish back where it does not want one
-// any more; the other runs a ModuleImage's Jobs. What it decides follows from the Jobs alone: its own status is never read.
+// One reconciler makes a ModuleImage for each distinct set of inputs of a Module, and withdraws the
+// Module's wish where it no longer wants one. The other runs a ModuleImage's Jobs. It decides by
+// the Jobs alone and never reads its own status.
 //
-// The same inputs have the same name, so that they are built once. An image that nobody wants keeps its Jobs, the active one suspended, in case
-// somebody wants it again; of each Module's, the newest stay.
+// The same inputs have the same name and are built once. An image that nobody wants keeps its Jobs,
+// the active one suspended, in case somebody wants it again; of each Module's, the newest stay.
 package moduleimage
 
 import (
@@ -60,8 +63,8 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// maxKernels is for how many kernels that are new on it a node has images made within an hour: an upgrade that is tried, taken back and tried again takes
-// three.
+// maxKernels is how many new kernels of one node get images within an hour: an upgrade that is
+// tried, undone and tried again takes three.
 const maxKernels = 4
 
 // Controller is both reconcilers.
@@ -69,11 +72,11 @@ type Controller struct {
 	client  client.Client
 	live    client.Reader
 	options Options
-	// kernels are what nodes said of theirs.
 	kernels *kernel.Newcomers[platform]
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API
+// server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -114,13 +117,14 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	}
 	if err := c.act(ctx, image, d, settings, o); err != nil {
 		refuse(image, d, err, now)
-		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // again, later and later
+		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // retried with back-off
 	}
 	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
 }
 
-// pipeline are the options of an image's Jobs: the operator's, what its nodes can do, and the pull secrets of the ServiceAccount, which the API
-// server gives only to pods that name none themselves. One that is missing has none; that it is missing, the Job says.
+// pipeline are the options of an image's Jobs: the operator's, what its nodes can do, and the pull
+// secrets of the ServiceAccount, which the API server only gives to pods that name none themselves.
+// The Job says if the ServiceAccount is missing.
 func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) (*pipeline.Options, error) {
 	o := c.options.Pipeline
 	account := &corev1.ServiceAccount{}
@@ -140,7 +144,8 @@ func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) 
 	return &o, nil
 }
 
-// settings are those of a Job that would be made now: its pod's, and the state of the ConfigMap with proxies, mirrors and authorities.
+// settings identify the pod of a Job that would be made now, and the state of the ConfigMap with
+// proxies, mirrors and authorities.
 func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage, o *pipeline.Options) (string, error) {
 	environment := &metav1.PartialObjectMetadata{}
 	environment.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -154,7 +159,8 @@ func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage, 
 	return pipeline.Settings(image, o) + "-" + string(environment.UID) + "-" + environment.ResourceVersion, nil
 }
 
-// observe reads an image's Jobs and pods, and when the newest delivery was begun that did not find it.
+// observe reads an image's Jobs and pods. lost is when the newest delivery began that did not find
+// the image.
 func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, settings string) (runs []pipeline.Run, lost time.Time, err error) {
 	own, in := client.MatchingLabels{v1alpha1.ImageLabel: image.Name}, client.InNamespace(image.Namespace)
 	var jobs batchv1.JobList
@@ -190,7 +196,8 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, s
 	return runs, lost, nil
 }
 
-// refuse says that the API server does not take a Job: by a quota, a policy, a webhook, or because it is ill itself.
+// refuse says that the API server refuses a Job, because of a quota, a policy, a webhook or a
+// fault.
 func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) {
 	if d.cause == "" || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return
@@ -200,29 +207,22 @@ func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) 
 		return c.Type != v1alpha1.ConditionAvailable || c.Status != metav1.ConditionTrue
 	})
 	if len(d.status.Conditions) > 0 {
-		return // the image is there, and was only to be looked at again
+		return // the image is available, and was only to be checked again
 	}
-	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionReconciling} {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonBuildFailed, Message: "the cluster takes no Job for image " + image.Spec.Image + ": " + err.Error()}
-		if kind == v1alpha1.ConditionReconciling {
-			c.Status = metav1.ConditionTrue
-		}
-		stamp(&d.status, image, now, c)
-	}
+	c := unavailable(v1beta1.ReasonBuildFailed, "the cluster refuses the Job for image "+image.Spec.Image+": "+err.Error())
+	stamp(&d.status, image, now, c)
+	c.Type, c.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
+	stamp(&d.status, image, now, c)
 }
 
-// act changes Jobs. What ended is recorded before anything is made or dropped because of it.
+// act changes Jobs. It records what ended before it makes or drops anything because of that.
 func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *decision, settings string, o *pipeline.Options) error {
 	for _, r := range d.record {
-		text, err := pipeline.Record(&r.Told)
-		if err != nil {
-			return err
-		}
 		base := r.Job.DeepCopy()
 		if r.Job.Annotations == nil {
 			r.Job.Annotations = map[string]string{}
 		}
-		r.Job.Annotations[pipeline.ResultAnnotation] = text
+		r.Job.Annotations[pipeline.ResultAnnotation] = pipeline.Record(&r.Outcome)
 		if err := c.patch(ctx, r.Job, base); err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *de
 	}
 	job := pipeline.Job(image, d.next, d.cause, o)
 	job.Annotations[pipeline.SettingsAnnotation] = settings
-	// A Job of that number is ours already, and the cache late: its arrival there is an event.
+	// If the Job exists, the cache is late, and its arrival there is an event.
 	if err := c.client.Create(ctx, job, kube.OwnerImage); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Job %s/%s: %w", job.Namespace, job.Name, err)
 	}
@@ -258,7 +258,7 @@ func (c *Controller) patch(ctx context.Context, job, base *batchv1.Job) error {
 	return nil
 }
 
-// report writes the status where it says something new.
+// report writes a status that has changed.
 func (c *Controller) report(ctx context.Context, image *v1alpha1.ModuleImage, status *v1alpha1.ModuleImageStatus) error {
 	if equality.Semantic.DeepEqual(&image.Status, status) {
 		return nil

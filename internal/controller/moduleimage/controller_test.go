@@ -346,7 +346,7 @@ func TestARefusedJobIsTold(t *testing.T) {
 	if _, err := w.control.Image(t.Context(), ask); !apierrors.IsForbidden(err) {
 		t.Fatalf("the quota lets it through: %v", err)
 	}
-	w.available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "takes no Job", "exceeded quota: none")
+	w.available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "refuses the Job", "exceeded quota: none")
 	if c := meta.FindStatusCondition(w.wanted().Status.Conditions, v1alpha1.ConditionReconciling); c == nil || c.Status != metav1.ConditionTrue {
 		t.Errorf("Reconciling is %+v", c)
 	}

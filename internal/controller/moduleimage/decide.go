@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// failureLimit is how many Jobs may fail one after the other until somebody has to say something. Failures that pass are not counted.
 	failureLimit = pipeline.FailureLimit
 	// firstPause doubles with every failure, up to longPause.
 	firstPause, longPause = 30 * time.Second, 15 * time.Minute
-	// checkPeriod is how often the registry is asked again.
+	// checkPeriod is how often the registry is checked again.
 	checkPeriod = 24 * time.Hour
-	// healLimit is how often a lost image is built again within checkPeriod.
+	// healLimit is how often a lost image is made again within checkPeriod.
 	healLimit = 3
-	// firstDoubt is how long a registry that has the image is believed although a node was told that it has not; it doubles with every look.
+	// firstDoubt is how long a registry that has the image is believed although a node did not find
+	// it; it doubles with every check.
 	firstDoubt = 15 * time.Minute
-	// arrival is how long a Job's end may be here before its pod's: they come by different watches.
+	// arrival is how much earlier a Job's end may be seen than its pod's: they come by different
+	// watches.
 	arrival = time.Minute
-	// silence is how long after its grace period a pod may be there, until its kubelet is taken for lost.
+	// silence is how long after its grace period a pod may exist before its kubelet counts as lost.
 	silence = time.Minute
 )
 
@@ -48,14 +49,16 @@ type decision struct {
 	// cause of the Job to create, number next; "" is none.
 	cause string
 	next  int
-	// suspend are the active Jobs whose suspension is to be changed, record those that ended, drop those that nobody needs.
+	// suspend are the active Jobs whose suspension changes, record those that ended, drop those that
+	// nobody needs.
 	suspend, record, drop []*pipeline.Run
 	status                v1alpha1.ModuleImageStatus
-	// again is until time alone changes the decision; 0: never.
+	// again is when time alone changes the decision; 0: never.
 	again time.Duration
 }
 
-// decide looks at an image's Jobs, in order. lost is when the newest delivery was begun that did not find the image; zero: none was.
+// decide decides by an image's Jobs, in order. lost is when the newest delivery began that did not
+// find the image; zero: none did.
 func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) *decision {
 	d := &decision{next: 1}
 	wanted := len(image.Spec.WantedBy) > 0
@@ -68,11 +71,11 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		rest := r.Removed.Add(silence).Sub(now)
 		switch {
 		case r.Active() && wanted && !suspended && !r.Removed.IsZero() && rest <= 0:
-			// Its node is lost: Kubernetes waits for the pod's end, which nobody tells.
+			// Its node is lost: Kubernetes waits for the pod's end, which nobody reports.
 			d.drop = append(d.drop, r)
 			continue
-		case r.Active() && wanted && r.Stale && !r.Unseen && (suspended || r.Told.Reason != ""):
-			// It has done nothing yet, and would do it with settings that were mended since.
+		case r.Active() && wanted && r.Stale && !r.Unseen && (suspended || r.Outcome.Reason != ""):
+			// It has done nothing yet, and would do it with settings that have changed since.
 			d.drop = append(d.drop, r)
 			continue
 		case r.Active() && suspended == wanted && !r.Unseen:
@@ -89,7 +92,7 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		}
 	}
 	failures := failuresOf(image, runs)
-	// What is only examined is no node's: a carrier does not tell of it.
+	// No node gets an image that is only examined.
 	gone := good != nil && image.Spec.Examine == nil && lost.After(good.Finished)
 	if wanted && image.DeletionTimestamp == nil {
 		d.cause, d.again = cause(image, runs, last, good, gone, failures, now)
@@ -99,11 +102,11 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		d.again = coming
 	}
 	if gone && found(good) {
-		gone = false // the registry was asked because of it, and has the image: the node is told by its own condition
+		gone = false // the registry was checked because of it, and has the image: the node's condition says so
 	}
 	d.status = statusOf(image, last, good, failures, gone, now, d.again)
 	if d.cause != "" {
-		// The Job that is about to be made is what the next pass sees.
+		// The next pass sees the new Job.
 		d.status.Job = pipeline.JobName(image, d.next)
 	}
 	c := condition(image, d.status.Job, working(last) || d.cause != "", last, good, failures, gone)
@@ -114,7 +117,7 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 	return d
 }
 
-// goesOn says of an image that is not there whether anything more is done for it: kstatus asks.
+// goesOn is the condition, for kstatus, that says whether the operator still tries.
 func (d *decision) goesOn(why metav1.Condition, works bool) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: why.Reason, Message: why.Message}
 	if d.cause == "" && d.again == 0 && !works {
@@ -123,8 +126,9 @@ func (d *decision) goesOn(why metav1.Condition, works bool) metav1.Condition {
 	return c
 }
 
-// settle takes Jobs for what they are: one whose pod's end is still to arrive here is at work, for a while; and of one whose pod is gone, nobody knows
-// whether the image is there. It returns when to look again at the first kind.
+// settle corrects Jobs: one whose pod's end has not arrived in the cache counts as active, for a
+// while, and one whose pod is gone without a result has failed. It returns when to look again at
+// the first kind.
 func settle(runs []pipeline.Run, now time.Time) (coming time.Duration) {
 	for i := range runs {
 		r := &runs[i]
@@ -133,17 +137,17 @@ func settle(runs []pipeline.Run, now time.Time) (coming time.Duration) {
 			continue
 		}
 		r.Unseen = false
-		if r.Succeeded && r.Told.Digest == "" {
+		if r.Succeeded && r.Outcome.Digest == "" {
 			r.Succeeded, r.Failed = false, true
-			r.Told.Reason, r.Told.Message = v1beta1.ReasonCheckFailed, "Job "+r.Job.Name+" ended well, and its pod was gone before anybody read what it told"
-			r.Told.Passing = true
+			r.Outcome.Reason, r.Outcome.Passing = v1beta1.ReasonCheckFailed, true
+			r.Outcome.Message = "Job " + r.Job.Name + " succeeded, but its pod was deleted before the operator read the result"
 		}
 	}
 	return coming
 }
 
-// spent are Jobs that say nothing any more: earlier ones than the good one, but those that tell how often the registry was asked for an image that it
-// lost, and failures that are too many to count.
+// spent are Jobs that no longer matter: failures beyond counting, and Jobs before the good one,
+// except for those that say how often a lost image was sought.
 func spent(runs []pipeline.Run, good *pipeline.Run, now time.Time) []*pipeline.Run {
 	var drop []*pipeline.Run
 	for i := range runs {
@@ -157,7 +161,7 @@ func spent(runs []pipeline.Run, good *pipeline.Run, now time.Time) []*pipeline.R
 	return drop
 }
 
-// failuresOf are the Jobs that failed since the last one that did not, as far as they still count.
+// failuresOf are the Jobs that failed since the last success and still count, the newest first.
 func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Run {
 	var failed []*pipeline.Run
 	for i := len(runs) - 1; i >= 0; i-- {
@@ -172,13 +176,13 @@ func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Ru
 	return failed
 }
 
-// forgotten: a retry was asked for since the Job was made.
+// forgotten reports whether somebody asked for a retry since the Job was made.
 func forgotten(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 	asked := pipeline.RetryOf(&image.Spec)
 	return asked != "" && r.Job.Annotations[v1beta1.RetryAnnotation] != asked
 }
 
-// outdated: the Job was made for another rebuild trigger.
+// outdated reports whether the Job was made for another rebuild trigger.
 func outdated(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 	trigger, ok := r.Job.Annotations[pipeline.TriggerAnnotation]
 	if image.Spec.Trigger == nil {
@@ -208,7 +212,7 @@ func cause(
 	case outdated(image, last):
 		return causeTrigger, 0
 	case pipeline.MadeForTrial(&image.Spec):
-		return "", 0 // it is nowhere to be looked for again
+		return "", 0 // no registry holds it
 	}
 	rest := last.Finished.Add(checkPeriod).Sub(now)
 	if gone {
@@ -226,15 +230,16 @@ func cause(
 	return causeDaily, 0
 }
 
-// givenUp reports whether nobody tries any more: what the image is made from failed too often, and the last time, too. What passes is tried for ever.
+// givenUp reports whether the operator no longer tries: too many failures, the last among them,
+// come from what the image is made from. Other failures are retried without limit.
 func givenUp(failures []*pipeline.Run) bool {
 	own := 0
 	for _, r := range failures {
-		if !r.Told.Passing {
+		if !r.Outcome.Passing {
 			own++
 		}
 	}
-	return own >= failureLimit && !failures[0].Told.Passing
+	return own >= failureLimit && !failures[0].Outcome.Passing
 }
 
 // pauseAfter failures doubles with each.
@@ -242,9 +247,9 @@ func pauseAfter(failures []*pipeline.Run) time.Duration {
 	return min(firstPause<<min(len(failures)-1, failureLimit), longPause)
 }
 
-// found reports whether a Job that was made because a node did not find the image found it: then the registry has it, and what the node asks has not.
+// found reports whether the registry has the image although a node did not find it.
 func found(r *pipeline.Run) bool {
-	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && (r.Told.State == result.StateCurrent || r.Told.State == result.StatePrebuilt)
+	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && r.Outcome.State.Present()
 }
 
 // sought reports whether a Job of the last period was made because a node did not find the image.
@@ -252,7 +257,7 @@ func sought(r *pipeline.Run, now time.Time) bool {
 	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && now.Sub(r.Finished) < checkPeriod
 }
 
-// soughtOf counts the Jobs that made the image again because the registry had forgotten it, and those that found it there.
+// soughtOf counts the Jobs that made a lost image again, and those that found it.
 func soughtOf(runs []pipeline.Run, now time.Time) (healed, doubts int) {
 	for i := range runs {
 		switch r := &runs[i]; {
@@ -274,11 +279,11 @@ func statusOf(
 	if last != nil {
 		s.Job = last.Job.Name
 	}
-	if good != nil && (!pipeline.MadeForTrial(&image.Spec) || good.Told.State == result.StateCurrent || good.Told.State == result.StatePrebuilt) {
-		s.Image = pipeline.ByDigest(image.Spec.Image, good.Told.Digest)
-		s.Prebuilt = good.Told.State == result.StatePrebuilt
+	if good != nil && (!pipeline.MadeForTrial(&image.Spec) || good.Outcome.State.Present()) {
+		s.Image = pipeline.ByDigest(image.Spec.Image, good.Outcome.Digest)
+		s.Prebuilt = good.Outcome.State == result.StatePrebuilt
 		s.CheckedAt = &metav1.Time{Time: good.Finished}
-		if signer := good.Told.Signer; signer != nil {
+		if signer := good.Outcome.Signer; signer != nil {
 			s.Signer = &v1alpha1.Signer{Fingerprint: signer.Fingerprint, Subject: signer.Subject}
 			if !signer.NotAfter.IsZero() {
 				s.Signer.NotAfter = &metav1.Time{Time: signer.NotAfter.UTC().Truncate(time.Second)}
@@ -291,18 +296,22 @@ func statusOf(
 	return s
 }
 
-// tries counts the failures: those of what the image is made from up to their limit. Others go on, so their number would only change the message.
+// tries counts the failures that have a limit; the number of others would only change the message.
 func tries(failures []*pipeline.Run) string {
-	if failures[0].Told.Passing {
-		return "tried again until it works"
+	if failures[0].Outcome.Passing {
+		return "retried until it succeeds"
 	}
 	return fmt.Sprintf("try %d of %d", min(len(failures), failureLimit), failureLimit)
 }
 
-// working reports whether the newest Job is at work.
+func unavailable(reason, message string) metav1.Condition {
+	return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// working reports whether the newest Job is active.
 func working(last *pipeline.Run) bool { return last != nil && last.Active() }
 
-// stamp adds a condition to a status; its time changes with its status only.
+// stamp adds a condition to a status; its time only changes with its status.
 func stamp(s *v1alpha1.ModuleImageStatus, image *v1alpha1.ModuleImage, now time.Time, c metav1.Condition) {
 	c.ObservedGeneration = image.Generation
 	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
@@ -312,25 +321,23 @@ func stamp(s *v1alpha1.ModuleImageStatus, image *v1alpha1.ModuleImage, now time.
 	s.Conditions = append(s.Conditions, c)
 }
 
-// condition says how the image stands. job is the newest Job, busy whether it is, or is about to be, at work.
+// condition is Available. job is the newest Job; busy: it is active, or about to be made.
 func condition(
 	image *v1alpha1.ModuleImage, job string, busy bool, last, good *pipeline.Run, failures []*pipeline.Run, gone bool,
 ) metav1.Condition {
-	no := func(reason, message string) metav1.Condition {
-		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: message}
-	}
 	// A later Job that found the image missing knows better than the one that made it.
-	missed := len(failures) > 0 && (failures[0].Told.State == result.StateMissing || failures[0].Told.State == result.StateOutdated)
+	missed := len(failures) > 0 && (failures[0].Outcome.State == result.StateMissing || failures[0].Outcome.State == result.StateOutdated)
 	verb := "makes"
 	if look := image.Spec.Examine != nil && !pipeline.MadeForTrial(&image.Spec); look {
-		// What is there is looked at again each time; that it could not be reached says nothing.
-		missed, verb = len(failures) > 0 && failures[0].Told.Reason != v1beta1.ReasonCheckFailed, "looks at"
+		// Each Job examines the image again; only an unreachable registry says nothing new.
+		missed, verb = len(failures) > 0 && failures[0].Outcome.Reason != v1beta1.ReasonCheckFailed, "examines"
 	}
 	switch {
 	case gone && busy:
-		return no(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry has lost %s; Job %s makes it again", image.Spec.Image, job))
+		return unavailable(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry has lost %s; Job %s makes it again", image.Spec.Image, job))
 	case gone:
-		return no(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry does not have %s, which was made %d times today", image.Spec.Image, healLimit))
+		return unavailable(v1beta1.ReasonImageNotFound,
+			fmt.Sprintf("the registry has lost %s, although it was made %d times within a day: check what deletes it there", image.Spec.Image, healLimit))
 	case good != nil && !missed:
 		text := "The registry has " + image.Spec.Image
 		if image.Spec.Examine != nil {
@@ -339,11 +346,11 @@ func condition(
 		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: text}
 	case len(failures) > 0:
 		f := failures[0]
-		return no(f.Told.Reason, fmt.Sprintf("image %s for kernel %s, %s: %s", image.Spec.Image, image.Spec.KernelVersion, tries(failures), f.Told.Message))
-	case working(last) && last.Told.Reason != "":
-		return no(last.Told.Reason, fmt.Sprintf("Job %s: %s", job, last.Told.Message))
+		return unavailable(f.Outcome.Reason, fmt.Sprintf("image %s for kernel %s, %s: %s", image.Spec.Image, image.Spec.KernelVersion, tries(failures), f.Outcome.Message))
+	case working(last) && last.Outcome.Reason != "":
+		return unavailable(last.Outcome.Reason, fmt.Sprintf("Job %s: %s", job, last.Outcome.Message))
 	case busy:
-		return no(v1beta1.ReasonBuilding, fmt.Sprintf("Job %s %s image %s for kernel %s", job, verb, image.Spec.Image, image.Spec.KernelVersion))
+		return unavailable(v1beta1.ReasonBuilding, fmt.Sprintf("Job %s %s image %s for kernel %s", job, verb, image.Spec.Image, image.Spec.KernelVersion))
 	}
-	return no(v1beta1.ReasonBuilding, fmt.Sprintf("image %s for kernel %s is to be made", image.Spec.Image, image.Spec.KernelVersion))
+	return unavailable(v1beta1.ReasonBuilding, fmt.Sprintf("image %s for kernel %s is about to be made", image.Spec.Image, image.Spec.KernelVersion))
 }

@@ -29,7 +29,7 @@ func TestRegistryThatForgets(t *testing.T) {
 	var runs []pipeline.Run
 	made := func(cause string) {
 		runs = append(runs, pipeline.Run{
-			Number: len(runs) + 1, Succeeded: true, Recorded: true, Finished: now, Told: pipeline.Told{Digest: "sha256:a"},
+			Number: len(runs) + 1, Succeeded: true, Recorded: true, Finished: now, Outcome: pipeline.Outcome{Digest: "sha256:a"},
 			Job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "i-1", Annotations: map[string]string{pipeline.CauseAnnotation: cause}}},
 		})
 	}
@@ -91,14 +91,14 @@ func TestToolsSeeWhetherToWait(t *testing.T) {
 	var runs []pipeline.Run
 	for i := range failureLimit {
 		runs = append(runs, pipeline.Run{
-			Number: i + 1, Failed: true, Recorded: true, Finished: now, Told: pipeline.Told{Reason: v1beta1.ReasonBuildFailed}, Job: &batchv1.Job{},
+			Number: i + 1, Failed: true, Recorded: true, Finished: now, Outcome: pipeline.Outcome{Reason: v1beta1.ReasonBuildFailed}, Job: &batchv1.Job{},
 		})
 		if i+1 < failureLimit {
 			says(runs, "Available=False", "Reconciling=True")
 		}
 	}
 	says(runs, "Available=False", "Stalled=True")
-	runs = append(runs, pipeline.Run{Number: failureLimit + 1, Succeeded: true, Recorded: true, Finished: now, Told: pipeline.Told{Digest: "sha256:a"}, Job: &batchv1.Job{}})
+	runs = append(runs, pipeline.Run{Number: failureLimit + 1, Succeeded: true, Recorded: true, Finished: now, Outcome: pipeline.Outcome{Digest: "sha256:a"}, Job: &batchv1.Job{}})
 	says(runs, "Available=True")
 	image.Spec.WantedBy = nil
 	says(runs[:failureLimit], "Available=False")
@@ -112,7 +112,7 @@ func TestARetryIsKnownByItsValue(t *testing.T) {
 			image := wanted()
 			fails := func(i int) pipeline.Run {
 				return run(i, func(r *pipeline.Run) {
-					r.Failed, r.Recorded, r.Finished, r.Told.Reason = true, true, now, v1beta1.ReasonBuildFailed
+					r.Failed, r.Recorded, r.Finished, r.Outcome.Reason = true, true, now, v1beta1.ReasonBuildFailed
 					r.Job = pipeline.Job(image, i, "", &pipeline.Options{})
 				})
 			}
@@ -166,11 +166,11 @@ func TestOutagesAreWaitedFor(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	failed := func(n int, passing bool) pipeline.Run {
 		return run(n, func(r *pipeline.Run) {
-			r.Failed, r.Recorded, r.Finished, r.Told = true, true, now, pipeline.Told{Reason: v1beta1.ReasonPushFailed, Message: "429", Passing: passing}
+			r.Failed, r.Recorded, r.Finished, r.Outcome = true, true, now, pipeline.Outcome{Reason: v1beta1.ReasonPushFailed, Message: "429", Passing: passing}
 		})
 	}
 	good := run(1, func(r *pipeline.Run) {
-		r.Succeeded, r.Recorded, r.Finished, r.Told.Digest = true, true, now.Add(-time.Hour), "sha256:a"
+		r.Succeeded, r.Recorded, r.Finished, r.Outcome.Digest = true, true, now.Add(-time.Hour), "sha256:a"
 	})
 	for name, tc := range map[string]struct {
 		before  []pipeline.Run
@@ -224,7 +224,7 @@ func TestResultsThatNobodyReadMakeNoStorm(t *testing.T) {
 func TestANodeMayBeToldOtherwise(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := start
-	runs := []pipeline.Run{run(1, func(r *pipeline.Run) { r.Succeeded, r.Finished, r.Told.Digest = true, start, "sha256:a" })}
+	runs := []pipeline.Run{run(1, func(r *pipeline.Run) { r.Succeeded, r.Finished, r.Outcome.Digest = true, start, "sha256:a" })}
 	looks := 0
 	for now.Before(start.Add(20 * time.Hour)) {
 		d := decide(wanted(), runs, now, now)
@@ -241,7 +241,7 @@ func TestANodeMayBeToldOtherwise(t *testing.T) {
 		looks++
 		now = now.Add(time.Minute)
 		runs = append(runs, run(d.next, func(r *pipeline.Run) {
-			r.Succeeded, r.Finished, r.Told = true, now, pipeline.Told{Digest: "sha256:a", State: result.StateCurrent}
+			r.Succeeded, r.Finished, r.Outcome = true, now, pipeline.Outcome{Digest: "sha256:a", State: result.StateCurrent}
 			r.Job.Annotations[pipeline.CauseAnnotation] = causeLost
 		}))
 		now = now.Add(time.Minute)
@@ -261,7 +261,7 @@ func TestMendedSettingsCount(t *testing.T) {
 	var runs []pipeline.Run
 	for i := range failureLimit {
 		runs = append(runs, run(i+1, func(r *pipeline.Run) {
-			r.Failed, r.Finished, r.Recorded, r.Stale, r.Told.Reason = true, now, true, true, v1beta1.ReasonCheckFailed
+			r.Failed, r.Finished, r.Recorded, r.Stale, r.Outcome.Reason = true, now, true, true, v1beta1.ReasonCheckFailed
 		}))
 	}
 	if d := decide(wanted(), runs, time.Time{}, now); d.cause != causeRetry || d.next != failureLimit+1 {
@@ -271,10 +271,10 @@ func TestMendedSettingsCount(t *testing.T) {
 		given    func(*pipeline.Run)
 		replaced bool
 	}{
-		"it waits":           {given: func(r *pipeline.Run) { r.Stale, r.Told.Reason = true, v1beta1.ReasonPullUnauthorized }, replaced: true},
+		"it waits":           {given: func(r *pipeline.Run) { r.Stale, r.Outcome.Reason = true, v1beta1.ReasonPullUnauthorized }, replaced: true},
 		"it was suspended":   {given: func(r *pipeline.Run) { r.Stale, r.Job.Spec.Suspend = true, ptr.To(true) }, replaced: true},
 		"it is at work":      {given: func(r *pipeline.Run) { r.Stale = true }},
-		"nothing was mended": {given: func(r *pipeline.Run) { r.Told.Reason = v1beta1.ReasonPullUnauthorized }},
+		"nothing was mended": {given: func(r *pipeline.Run) { r.Outcome.Reason = v1beta1.ReasonPullUnauthorized }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decide(wanted(), []pipeline.Run{run(1, tc.given)}, time.Time{}, now)
@@ -304,7 +304,7 @@ func TestALostNodeHoldsNoBuild(t *testing.T) {
 		"suspended":             {given: func(r *pipeline.Run) { removed(time.Hour)(r); r.Job.Spec.Suspend = ptr.To(true) }},
 		"the Job has ended well": {given: func(r *pipeline.Run) {
 			removed(time.Hour)(r)
-			r.Succeeded, r.Finished, r.Told.Digest = true, now, "sha256:a"
+			r.Succeeded, r.Finished, r.Outcome.Digest = true, now, "sha256:a"
 		}, again: checkPeriod},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -17,7 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/pipeline"
 )
 
-// decision is what to do about an image, which waits while an older one has its name.
+// decision is what to do about an image. It waits while an older one has its name.
 func (c *Controller) decision(ctx context.Context, image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) (*decision, error) {
 	var all v1alpha1.ModuleImageList
 	if err := c.client.List(ctx, &all, client.InNamespace(image.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -29,14 +28,13 @@ func (c *Controller) decision(ctx context.Context, image *v1alpha1.ModuleImage, 
 	return decide(image, runs, lost, now), nil
 }
 
-// yield has an image wait as if nobody wanted it, and says for which.
+// yield has an image wait as if nobody wanted it.
 func yield(image, rival *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) *decision {
 	waiting := image.DeepCopy()
 	waiting.Spec.WantedBy = nil
 	d := decide(waiting, runs, lost, now)
 	d.status.Conditions = nil
-	c := metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonImageConflict, Message: pipeline.Clash(image, rival)}
-	c.Type = v1alpha1.ConditionAvailable
+	c := unavailable(v1beta1.ReasonImageConflict, pipeline.Clash(image, rival))
 	stamp(&d.status, image, now, c)
 	c.Type, c.Status = v1alpha1.ConditionStalled, metav1.ConditionTrue
 	stamp(&d.status, image, now, c)
@@ -49,16 +47,7 @@ func (c *Controller) imagesOfName(ctx context.Context, object client.Object) []r
 	if !ok {
 		return nil
 	}
-	var all v1alpha1.ModuleImageList
-	if err := c.client.List(ctx, &all, client.InNamespace(changed.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		log.FromContext(ctx).Error(err, "List ModuleImages for an event")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range all.Items {
-		if other := &all.Items[i]; other.UID != changed.UID && pipeline.Share(&changed.Spec, &other.Spec) != "" {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(other)})
-		}
-	}
-	return requests
+	return c.imagesIn(ctx, changed.Namespace, func(other *v1alpha1.ModuleImage) bool {
+		return other.UID != changed.UID && pipeline.Share(&changed.Spec, &other.Spec) != ""
+	})
 }

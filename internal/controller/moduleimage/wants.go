@@ -32,7 +32,8 @@ import (
 	"github.com/drover-project/drover/internal/reasons"
 )
 
-// history is how many images that nobody wants any more are kept per Module, so that going back to their inputs builds nothing.
+// history is how many unwanted images stay per Module, so that going back to their inputs builds
+// nothing.
 const history = 32
 
 // Module reconciles the images that one Module wants.
@@ -57,8 +58,8 @@ func (c *Controller) Module(ctx context.Context, request reconcile.Request) (rec
 	return reconcile.Result{RequeueAfter: again}, errors.Join(told, c.make(ctx, m, wants))
 }
 
-// wants are the inputs of all images that a Module asks for now, by name, and what keeps others from being declared. After again, time alone
-// makes more of them; 0: it does not.
+// wants are the inputs of all images that a Module asks for now, by name, and why others cannot be
+// declared. After again, time alone makes more of them; 0: it does not.
 func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	wants map[string]*v1alpha1.ModuleImageSpec, problem *reasons.Problem, again time.Duration, err error,
 ) {
@@ -92,10 +93,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 		case err != nil:
 			problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		case spec != nil:
-			spec.WantedBy = []string{pipeline.WantedByModule(m.Name)}
-			if asked := placement.RetryAsked(m); !asked.IsZero() {
-				spec.Retry = &metav1.Time{Time: asked.UTC().Truncate(time.Second)}
-			}
+			pipeline.Want(spec, pipeline.WantedByModule(m.Name), placement.RetryAsked(m))
 			wants[pipeline.Name(spec)] = spec
 		}
 	}
@@ -109,7 +107,8 @@ func platformOf(node *corev1.Node) platform {
 	return platform{kernel: info.KernelVersion, arch: info.Architecture}
 }
 
-// platforms are the distinct kernels of the nodes where a Module belongs, but for those of nodes that name too many, which wait.
+// platforms are the distinct kernels of a Module's nodes, without those of nodes that name too
+// many, which wait.
 func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []platform, again time.Duration, err error) {
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
@@ -126,7 +125,7 @@ func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []pl
 		if ok, left := c.kernels.Allow(node.Name, p, now); ok {
 			found[p] = true
 		} else {
-			log.FromContext(ctx).Info("No image is made for a node that names one kernel after another", "node", node.Name, "kernel", p.kernel, "again", left)
+			log.FromContext(ctx).Info("The node names too many new kernels; its image waits", "node", node.Name, "kernel", p.kernel, "again", left)
 			if again == 0 || left < again {
 				again = left
 			}
@@ -138,7 +137,7 @@ func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []pl
 	}), again, nil
 }
 
-// source reads the one ConfigMap that a build names, from the API server; nil where there is none.
+// source reads the ConfigMap that a build names from the API server; nil where there is none.
 func (c *Controller) source(ctx context.Context, namespace, name string, known map[string]*corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	if name == "" {
 		return nil, nil
@@ -157,7 +156,8 @@ func (c *Controller) source(ctx context.Context, namespace, name string, known m
 	return source, nil
 }
 
-// make applies what is wanted, takes the wish back where it is not, and forgets the oldest of what nobody wants.
+// make applies what is wanted, withdraws the wish for what is not, and deletes the oldest of what
+// nobody wants.
 func (c *Controller) make(ctx context.Context, m *v1beta1.Module, wants map[string]*v1alpha1.ModuleImageSpec) error {
 	var have v1alpha1.ModuleImageList
 	if err := c.client.List(ctx, &have, client.InNamespace(m.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name}); err != nil {
@@ -200,7 +200,8 @@ func (c *Controller) make(ctx context.Context, m *v1beta1.Module, wants map[stri
 	return nil
 }
 
-// orphans takes back what a Module wanted that is gone. The garbage collector does not, where the Module was deleted with "orphan".
+// orphans withdraws the wishes of a deleted Module. The garbage collector does not if the Module
+// was deleted with "orphan".
 func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) error {
 	var have v1alpha1.ModuleImageList
 	if err := c.client.List(ctx, &have, client.InNamespace(key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}); err != nil {
@@ -209,7 +210,7 @@ func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) erro
 	if len(have.Items) == 0 {
 		return nil
 	}
-	// The cache may only lack it.
+	// The cache may be late.
 	switch err := c.live.Get(ctx, key, &v1beta1.Module{}); {
 	case err == nil:
 		return nil

@@ -44,7 +44,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(c.setupImages(mgr), c.setupWants(mgr))
 }
 
-// ImagesAlone runs the Jobs of ModuleImages that another controller asks for, on a hub, which has no Modules.
+// ImagesAlone runs the Jobs of ModuleImages that another controller asks for, on a hub, which has
+// no Modules.
 type ImagesAlone struct{ *Controller }
 
 // SetupWithManager registers the reconciler of ModuleImages, and its watches.
@@ -85,8 +86,8 @@ func moduleOf(_ context.Context, image client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: image.GetNamespace(), Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}}
 }
 
-// nodeEvents queues the Modules for which a node's change is one of the images that they want. Nodes change all the time, by our own labels
-// above all, and each pass of a Module looks at all nodes.
+// nodeEvents queues the Modules whose images depend on a node's change. Nodes change all the time,
+// and each pass of a Module reads all nodes.
 func (c *Controller) nodeEvents() handler.Funcs {
 	add := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], before, now client.Object) {
 		old, okOld := before.(*corev1.Node)
@@ -116,13 +117,14 @@ func (c *Controller) nodeEvents() handler.Funcs {
 	}
 }
 
-// concerns reports whether a node brings a Module another platform than before, or takes one away.
+// concerns reports whether a node's change adds or removes a platform of a Module.
 func concerns(m *v1beta1.Module, before, now *corev1.Node) bool {
 	was, is := placement.Eligible(m, before) && platformOf(before).kernel != "", placement.Eligible(m, now) && platformOf(now).kernel != ""
 	return was != is || is && platformOf(before) != platformOf(now)
 }
 
-// imagesOfPod is the image of a Job's pod. A carrier that does not find its image concerns all of its Module's.
+// imagesOfPod is the image of a Job's pod, or, if a carrier does not find its image, all of its
+// Module.
 func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -134,7 +136,9 @@ func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []re
 	if p := delivery.ProblemOf(pod); !delivery.IsCarrier(pod) || p == nil || p.Reason != v1beta1.ReasonImageNotFound {
 		return nil
 	}
-	return c.imagesIn(ctx, pod, client.MatchingLabels{v1beta1.ModuleNameLabel: pod.Labels[v1beta1.ModuleNameLabel]})
+	return c.imagesIn(ctx, pod.Namespace, func(image *v1alpha1.ModuleImage) bool {
+		return image.Labels[v1beta1.ModuleNameLabel] == pod.Labels[v1beta1.ModuleNameLabel]
+	})
 }
 
 func isEnvironment(object client.Object) bool {
@@ -142,21 +146,22 @@ func isEnvironment(object client.Object) bool {
 }
 
 func (c *Controller) imagesOfEnvironment(ctx context.Context, environment client.Object) []reconcile.Request {
-	return c.imagesIn(ctx, environment)
+	return c.imagesIn(ctx, environment.GetNamespace(), func(*v1alpha1.ModuleImage) bool { return true })
 }
 
-// imagesIn are those of an object's namespace.
-func (c *Controller) imagesIn(ctx context.Context, object client.Object, which ...client.ListOption) []reconcile.Request {
+func (c *Controller) imagesIn(ctx context.Context, namespace string, concerned func(*v1alpha1.ModuleImage) bool) []reconcile.Request {
 	var images v1alpha1.ModuleImageList
-	which = append(which, client.InNamespace(object.GetNamespace()), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err := c.client.List(ctx, &images, which...); err != nil {
-		// A handler has nobody to return to. The cache fails only when the process ends.
+	err := c.client.List(ctx, &images, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		// A handler cannot return an error. The cache only fails when the process ends.
 		log.FromContext(ctx).Error(err, "List ModuleImages for an event")
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range images.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&images.Items[i])})
+		if image := &images.Items[i]; concerned(image) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(image)})
+		}
 	}
 	return requests
 }
@@ -166,7 +171,7 @@ func (c *Controller) modulesOfSource(ctx context.Context, source client.Object) 
 	return c.modules(ctx, source.GetNamespace(), func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) })
 }
 
-// modules are those of a namespace, "" is all, that build or sign and are concerned.
+// modules are those of a namespace ("": all) that build or sign and are concerned.
 func (c *Controller) modules(ctx context.Context, namespace string, concerned func(*v1beta1.Module) bool) []reconcile.Request {
 	var list v1beta1.ModuleList
 	err := c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)

@@ -37,7 +37,7 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 		}
 	}
 	available(metav1.ConditionFalse, v1beta1.ReasonBuilding,
-		"0 of 1 image available; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is to be made")
+		"0 of 1 image available; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is about to be made")
 
 	s.tell(t, v1beta1.ProblemImages, map[string]reasons.Problem{v1beta1.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
 	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image available; BuildInputMissing for "+kernelVersion+" (): ConfigMap d is missing")

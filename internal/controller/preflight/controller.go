@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight answers PreflightValidations: whether the Modules of the cluster are ready for a kernel that no node needs to run.
+// Package preflight answers PreflightValidations: whether the cluster's Modules are ready for a
+// kernel that no node needs to run.
 //
-// Reads: PreflightValidation, Module, ModuleImage, the architecture of Nodes and, live, the ConfigMap that a build names. Writes: its wish for
-// ModuleImages, and the status of PreflightValidations. The mapping, the inputs of images and their Jobs are those of nodes that run the kernel:
-// the same code decides, and the controller of images runs the Jobs, which hold the pull Secrets. Nothing is ordered of any node.
+// Reads: PreflightValidation, Module, ModuleImage, the architecture of Nodes and, live, the
+// ConfigMap that a build names. Writes: its wish for ModuleImages, and the status of
+// PreflightValidations. The same code as for nodes decides about mappings and inputs of images, and
+// the controller moduleimage runs the Jobs, which hold the pull Secrets. Nodes get no orders.
 package preflight
 
 import (
@@ -15,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/clock"
@@ -40,13 +43,13 @@ import (
 type Options struct {
 	// BuildahImage builds from Dockerfiles.
 	BuildahImage string
-	// Makes: somebody runs the Jobs of ModuleImages. Without that, no image can be looked at.
+	// Makes: somebody runs the Jobs of ModuleImages. Without them no image can be examined.
 	Makes bool
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
-	// Recorder tells of conditions that change.
+	// Recorder writes events about conditions that change.
 	Recorder kube.Recorder
-	// Count is told how many PreflightValidations there are; nil is nobody.
+	// Count is told how many PreflightValidations there are; nil: nobody is.
 	Count func(int)
 	// Clock is for times in the status; nil is the time of day.
 	Clock clock.PassiveClock
@@ -59,7 +62,8 @@ type Controller struct {
 	options Options
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API server.
+// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API
+// server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -70,7 +74,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, options: o}
 }
 
-// Reconcile asks for what is to be looked at, and says what was found.
+// Reconcile asks for the images to examine, and reports the findings.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.options.Gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
@@ -91,7 +95,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if gone {
 		return reconcile.Result{}, c.release(ctx, request.Name, all, nil)
 	}
-	found, err := c.look(ctx, p, all)
+	found, err := c.find(ctx, p, all)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -119,7 +123,7 @@ func (c *Controller) count(ctx context.Context) error {
 	return nil
 }
 
-// images are all that are made or examined in the cluster.
+// images are all of the cluster.
 func (c *Controller) images(ctx context.Context) (map[types.NamespacedName]*v1alpha1.ModuleImage, error) {
 	var list v1alpha1.ModuleImageList
 	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -132,8 +136,8 @@ func (c *Controller) images(ctx context.Context) (map[types.NamespacedName]*v1al
 	return all, nil
 }
 
-// look decides about every Module.
-func (c *Controller) look(
+// find decides about every Module.
+func (c *Controller) find(
 	ctx context.Context, p *v1beta2.PreflightValidation, images map[types.NamespacedName]*v1alpha1.ModuleImage,
 ) ([]finding, error) {
 	var modules v1beta1.ModuleList
@@ -177,7 +181,8 @@ func (c *Controller) sources(ctx context.Context, m *v1beta1.Module) (map[string
 	return sources, nil
 }
 
-// want says that an image is wanted, unless it is said already. Others may want it, too: each is an owner, and one among those in wantedBy.
+// want writes the wish for an image, unless it stands there already. Others may want the image,
+// too: each owns it and is one entry of wantedBy.
 func (c *Controller) want(
 	ctx context.Context, p *v1beta2.PreflightValidation, key types.NamespacedName, spec *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage,
 ) error {
@@ -200,18 +205,16 @@ func (c *Controller) want(
 	return nil
 }
 
-// right reports whether an image says already what the preflight wants of it.
+// right reports whether an image holds the preflight's wish.
 func right(p *v1beta2.PreflightValidation, want *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage) bool {
-	owned := false
-	for i := range have.OwnerReferences {
-		owned = owned || have.OwnerReferences[i].UID == p.UID
-	}
+	owned := slices.ContainsFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == p.UID })
 	same := have.Spec
 	same.WantedBy = want.WantedBy
 	return owned && slices.Contains(have.Spec.WantedBy, pipeline.WantedByPreflight(p.Name)) && equality.Semantic.DeepEqual(want, &same)
 }
 
-// release takes the preflight's wish for all images back but those that it still wants. What nobody else has asked for goes.
+// release withdraws the preflight's wish for all images but wants, and deletes what nobody else
+// wants.
 func (c *Controller) release(
 	ctx context.Context, name string, all map[types.NamespacedName]*v1alpha1.ModuleImage, wants map[types.NamespacedName]bool,
 ) error {
@@ -225,8 +228,8 @@ func (c *Controller) release(
 			}
 			continue
 		}
-		// What this writer has written and leaves out now goes; others have written the rest as well. They may go at this very moment: nobody would
-		// be the last, and an image without anything would stay. So the image has to be the one that was read.
+		// The apply removes what this writer leaves out now, unless others wrote it, too. The image has
+		// to be the one that was read: if the others go at this moment, somebody must see to be the last.
 		apply := droverac.ModuleImage(key.Name, key.Namespace).WithUID(image.UID).WithResourceVersion(image.ResourceVersion)
 		if err := kube.Apply(ctx, c.client, kube.PreflightOwner(name), apply); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("release ModuleImage %s: %w", key, err)
@@ -235,13 +238,14 @@ func (c *Controller) release(
 	return nil
 }
 
-// alone reports whether nobody else wants the image, and no Module keeps it in case that its inputs come back.
+// alone reports whether nobody else wants the image, and no Module keeps it in case its inputs come
+// back.
 func alone(image *v1alpha1.ModuleImage) bool {
-	ofModule := slices.ContainsFunc(image.OwnerReferences, isModule)
-	return len(image.Spec.WantedBy) == 1 && !ofModule
+	return len(image.Spec.WantedBy) == 1 &&
+		!slices.ContainsFunc(image.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Module" })
 }
 
-// report writes the status where it says something new.
+// report writes a status that has changed.
 func (c *Controller) report(ctx context.Context, p *v1beta2.PreflightValidation, status *v1beta2.PreflightValidationStatus) error {
 	if equality.Semantic.DeepEqual(&p.Status, status) {
 		return nil
@@ -252,7 +256,7 @@ func (c *Controller) report(ctx context.Context, p *v1beta2.PreflightValidation,
 	}
 	apply := kmmac.PreflightValidation(p.Name).WithUID(p.UID).WithStatus(config)
 	if err := kube.ApplyStatus(ctx, c.client, kube.OwnerStatus, apply); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it has gone
+		return nil // it is gone
 	} else if err != nil {
 		return fmt.Errorf("apply status of PreflightValidation %s: %w", p.Name, err)
 	}

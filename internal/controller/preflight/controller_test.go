@@ -64,7 +64,7 @@ func TestPreflightOutcomes(t *testing.T) {
 	w.found(p, "absent", v1beta2.VerificationFailure, v1beta1.ReasonImageNotFound, "no such image")
 	w.found(p, "unmapped", v1beta2.VerificationFailure, v1beta1.ReasonNoKernelMapping, next)
 	w.found(p, "variable", v1beta2.VerificationFailure, v1beta1.ReasonNoKernelMapping, "KERNEL_RHEL_RELEASE")
-	w.found(p, "built", v1beta2.VerificationSuccess, "", "pushed nowhere")
+	w.found(p, "built", v1beta2.VerificationSuccess, "", "not pushed")
 	w.found(p, "broken", v1beta2.VerificationFailure, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'")
 	w.found(p, "sourceless", v1beta2.VerificationFailure, v1beta1.ReasonBuildInputMissing, "no-such")
 	w.found(p, "plugin", v1beta2.VerificationSuccess, "", "no kernel module")
@@ -203,7 +203,7 @@ func TestPreflightsShare(t *testing.T) {
 	w.quiet()
 }
 
-// TestPreflightWithoutImages: an operator that looks at no images says so.
+// TestPreflightWithoutImages: an operator without a signer image says so.
 func TestPreflightWithoutImages(t *testing.T) {
 	w := newWorld(t)
 	operator := w.env.Client(t, w.env.Config(t, env.Operator))

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,7 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/placement"
 )
 
-// world is what is known beside a Module.
+// world is what else a decision about a Module needs.
 type world struct {
 	images       map[types.NamespacedName]*v1alpha1.ModuleImage
 	sources      map[string]*corev1.ConfigMap
@@ -31,7 +30,7 @@ type world struct {
 	makes        bool
 }
 
-// finding is what was found of one Module, and which images are wanted for that.
+// finding is the answer for one Module, and the images that it needs.
 type finding struct {
 	module          types.NamespacedName
 	image           string
@@ -40,24 +39,20 @@ type finding struct {
 	wants           map[types.NamespacedName]*v1alpha1.ModuleImageSpec
 }
 
-func isModule(r metav1.OwnerReference) bool { return r.Kind == "Module" }
-
-// concerned reports whether a Module selects the node that a preflight imagines. Without labels, it imagines every node.
+// concerned reports whether a Module selects a node with the preflight's labels. Without labels,
+// all do.
 func concerned(p *v1beta2.PreflightValidation, m *v1beta1.Module) bool {
 	return len(p.Spec.Labels) == 0 || placement.Selects(m, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: p.Spec.Labels}})
 }
 
-// spelled are the processors that kernel versions end with, and how Go and images spell them.
+// spelled are the architectures that kernel versions end with, and how Go and images spell them.
 var spelled = map[string]string{
 	"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64",
 	"loongarch64": "loong64", "loong64": "loong64",
 }
 
-// otherwise is the processor of a cluster that tells of none.
-const otherwise = "amd64"
-
-// architectures are those that a Module has to be ready for: the one that the labels, the Module's selector or the kernel's name tell of, or else
-// those of the nodes that the Module selects.
+// architectures are those that a Module has to be ready for: that of the labels, the Module's
+// selector or the kernel's name, or else those of the nodes that the Module selects, or else amd64.
 func architectures(p *v1beta2.PreflightValidation, m *v1beta1.Module, nodes []corev1.Node) []string {
 	for _, labels := range []map[string]string{p.Spec.Labels, m.Spec.Selector} {
 		if arch := labels[corev1.LabelArchStable]; arch != "" {
@@ -75,7 +70,7 @@ func architectures(p *v1beta2.PreflightValidation, m *v1beta1.Module, nodes []co
 		}
 	}
 	if len(found) == 0 {
-		return []string{otherwise}
+		return []string{"amd64"}
 	}
 	return slices.Sorted(maps.Keys(found))
 }
@@ -87,7 +82,7 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 		wants: map[types.NamespacedName]*v1alpha1.ModuleImageSpec{},
 	}
 	if m.Spec.ModuleLoader == nil {
-		f.message = "it loads no kernel module"
+		f.message = "the Module loads no kernel module"
 		return f
 	}
 	mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
@@ -103,7 +98,7 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 			return f.fails(v1beta1.ReasonNoKernelMapping,
 				fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings), kernel.Trim(p.Spec.KernelVersion)))
 		case !w.makes:
-			return f.fails(v1beta1.ReasonCheckFailed, "the operator looks at no images: it has no --signer-image, or its controller of images is switched off")
+			return f.fails(v1beta1.ReasonCheckFailed, "the operator cannot examine images: set its flag --signer-image, and enable its controller moduleimage")
 		}
 		f.image = cmp.Or(f.image, resolved.Config.ContainerImage)
 		one := w.ofArchitecture(p, m, &resolved, arch)
@@ -118,7 +113,7 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 	return f
 }
 
-// rank orders statuses from what is well to what is worst.
+// rank orders statuses from the best to the worst.
 func rank(s v1beta2.VerificationStatus) int {
 	return slices.Index([]v1beta2.VerificationStatus{v1beta2.VerificationSuccess, v1beta2.VerificationInProgress, v1beta2.VerificationFailure}, s)
 }
@@ -128,21 +123,18 @@ func (f finding) fails(reason, message string) finding {
 	return f
 }
 
-// ofArchitecture decides which images to want, and how the last of them stands.
+// ofArchitecture decides which images to want, and judges the last of them.
 func (w *world) ofArchitecture(p *v1beta2.PreflightValidation, m *v1beta1.Module, resolved *kernel.Resolved, arch string) finding {
 	f := finding{wants: map[types.NamespacedName]*v1alpha1.ModuleImageSpec{}}
 	want := func(spec *v1alpha1.ModuleImageSpec) *v1alpha1.ModuleImage {
-		spec.WantedBy = []string{pipeline.WantedByPreflight(p.Name)}
-		if asked := placement.RetryAsked(m); !asked.IsZero() {
-			spec.Retry = &metav1.Time{Time: asked.UTC().Truncate(time.Second)}
-		}
+		pipeline.Want(spec, pipeline.WantedByPreflight(p.Name), placement.RetryAsked(m))
 		key := types.NamespacedName{Namespace: m.Namespace, Name: pipeline.Name(spec)}
 		f.wants[key] = spec
 		return w.images[key]
 	}
 	made, err := pipeline.Declare(m, resolved, arch)
 	if err == nil && made == nil {
-		return f.stands(want(pipeline.Look(m, resolved, arch, resolved.Config.ContainerImage)))
+		return f.stands(want(pipeline.Examination(m, resolved, arch, resolved.Config.ContainerImage)))
 	}
 	if err == nil {
 		err = pipeline.Complete(m.Namespace, made, w.sources[pipeline.Source(made)], w.buildahImage)
@@ -161,7 +153,7 @@ func (w *world) ofArchitecture(p *v1beta2.PreflightValidation, m *v1beta1.Module
 	case !available(pushed) || available(tried):
 		return f.stands(want(trial))
 	}
-	return f.stands(want(pipeline.Look(m, resolved, arch, pushed.Status.Image)))
+	return f.stands(want(pipeline.Examination(m, resolved, arch, pushed.Status.Image)))
 }
 
 func available(image *v1alpha1.ModuleImage) bool {
@@ -169,12 +161,14 @@ func available(image *v1alpha1.ModuleImage) bool {
 		(image.Status.Image != "" || pipeline.MadeForTrial(&image.Spec))
 }
 
-// passing are the reasons of failures that may well be over at the next try: they are no answer until they have lasted for a few tries.
+// passing are the reasons of failures that may be over at the next try: they are no answer until
+// several tries have failed.
 var passing = []string{v1beta1.ReasonCheckFailed, v1beta1.ReasonPushFailed}
 
-// stands says how an image stands; nil is one that is about to be asked for.
+// stands judges an image; nil is one without a ModuleImage yet.
 func (f finding) stands(image *v1alpha1.ModuleImage) finding {
-	f.status, f.reason, f.message = v1beta2.VerificationInProgress, v1beta1.ReasonBuilding, "the image is about to be looked at"
+	const waits = "the image is about to be examined"
+	f.status, f.reason, f.message = v1beta2.VerificationInProgress, v1beta1.ReasonBuilding, waits
 	if image == nil {
 		return f
 	}
@@ -187,10 +181,10 @@ func (f finding) stands(image *v1alpha1.ModuleImage) finding {
 	case available(image):
 		f.status, f.reason = v1beta2.VerificationSuccess, ""
 		if pipeline.MadeForTrial(&image.Spec) && image.Status.Image == "" {
-			f.message += "; it was made for a try, and pushed nowhere"
+			f.message += "; the image was made for this check and not pushed"
 		}
 	case c.Status == metav1.ConditionTrue:
-		f.reason, f.message = v1beta1.ReasonBuilding, "the image is about to be looked at"
+		f.reason, f.message = v1beta1.ReasonBuilding, waits
 	case meta.IsStatusConditionTrue(image.Status.Conditions, v1alpha1.ConditionStalled),
 		image.Status.Failures > 0 && !slices.Contains(passing, c.Reason), image.Status.Failures >= pipeline.FailureLimit:
 		f.status = v1beta2.VerificationFailure

@@ -20,7 +20,8 @@ import (
 // named is how many Modules a condition names; the rest is counted.
 const named = 5
 
-// statusOf is what was found of all Modules. Of the status before, only times are taken, of what has not changed since.
+// statusOf is the status of all findings. From the status before it only takes the times of what
+// has not changed.
 func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v1beta2.PreflightValidationStatus {
 	now = now.Truncate(time.Second)
 	s := &v1beta2.PreflightValidationStatus{ObservedGeneration: p.Generation}
@@ -45,7 +46,8 @@ func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v
 			s.CRStatuses = map[string]v1beta2.CRStatus{}
 		}
 		s.CRStatuses[f.module.String()] = one
-		// Clients of v1beta1 also look Modules up by name alone; of several with one name, they see the worst.
+		// Clients of v1beta1 also look Modules up by name alone; of several with one name, they see the
+		// worst.
 		if other, ok := s.CRStatuses[f.module.Name]; !ok || rank(one.VerificationStatus) > rank(other.VerificationStatus) {
 			s.CRStatuses[f.module.Name] = one
 		}
@@ -59,7 +61,7 @@ func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v
 	return s
 }
 
-// ready sums up. A failure is told at once; whether others are still looked at is said beside it.
+// ready sums up. A failure counts at once, whether or not other Modules are still being checked.
 func ready(p *v1beta2.PreflightValidation, found []finding) metav1.Condition {
 	of := map[v1beta2.VerificationStatus][]string{}
 	for i := range found {
@@ -72,20 +74,22 @@ func ready(p *v1beta2.PreflightValidation, found []finding) metav1.Condition {
 	}
 	version := kernel.Trim(p.Spec.KernelVersion)
 	failed, busy := of[v1beta2.VerificationFailure], of[v1beta2.VerificationInProgress]
+	c := metav1.Condition{Status: metav1.ConditionFalse}
 	switch {
 	case len(failed) > 0:
-		text := fmt.Sprintf("%d of %d Modules are not ready for kernel %s: %s", len(failed), len(found), version, words.List(failed, named))
+		c.Reason = v1beta1.ReasonPreflightFailed
+		c.Message = fmt.Sprintf("%d of %d Modules are not ready for kernel %s: %s", len(failed), len(found), version, words.List(failed, named))
 		if len(busy) > 0 {
-			text += fmt.Sprintf("; %d are still looked at", len(busy))
+			c.Message += fmt.Sprintf("; %d still being checked", len(busy))
 		}
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPreflightFailed, Message: text}
 	case len(busy) > 0:
-		text := fmt.Sprintf("%d of %d Modules are still looked at for kernel %s: %s", len(busy), len(found), version, words.List(busy, named))
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPreflightRunning, Message: text}
+		c.Reason = v1beta1.ReasonPreflightRunning
+		c.Message = fmt.Sprintf("%d of %d Modules are still being checked for kernel %s: %s", len(busy), len(found), version, words.List(busy, named))
 	case len(found) == 0:
-		text := "There is no Module that a node with these labels would have"
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1beta1.ReasonKernelReady, Message: text}
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonKernelReady, "No Module selects a node with these labels"
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, v1beta1.ReasonKernelReady
+		c.Message = fmt.Sprintf("All %d Modules are ready for kernel %s", len(found), version)
 	}
-	text := fmt.Sprintf("All %d Modules are ready for kernel %s", len(found), version)
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1beta1.ReasonKernelReady, Message: text}
+	return c
 }

@@ -51,7 +51,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// wanting are the preflights that want an image, or have wanted it: what is there of a preflight that has gone is found at the start, too.
+// wanting are the preflights that an image names, also those that are gone.
 func wanting(_ context.Context, object client.Object) []reconcile.Request {
 	image, ok := object.(*v1alpha1.ModuleImage)
 	if !ok {
@@ -72,11 +72,11 @@ func architectureChanged(e event.UpdateEvent) bool {
 	return okBefore && okNow && before.Status.NodeInfo.Architecture != now.Status.NodeInfo.Architecture
 }
 
-// all are all preflights: a change of a Module or of a node may concern each.
+// all are all preflights: each may depend on a Module or a node.
 func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1beta2.PreflightValidationList
 	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		// A handler has nobody to return to. The cache fails only when the process ends.
+		// A handler cannot return an error. The cache only fails when the process ends.
 		log.FromContext(ctx).Error(err, "List PreflightValidations for an event")
 		return nil
 	}
@@ -87,7 +87,7 @@ func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return requests
 }
 
-// ofSource are all preflights when some Module builds from the ConfigMap.
+// ofSource are all preflights if a Module builds from the ConfigMap.
 func (c *Controller) ofSource(ctx context.Context, source client.Object) []reconcile.Request {
 	requests := c.all(ctx, source)
 	if len(requests) == 0 {

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package result is what the steps of an image's Job tell the operator: JSON in a container's termination message.
-// drover-signer writes it, the operator reads it.
-//
-// The command lines of the steps are agreed on in internal/pipeline (job.go). All take the same names:
-//
-//	check  look whether the image is in the registry, and write <state>/done when nothing is to be built
-//	pull   bring an image that is to be signed into an OCI layout
-//	pack   write compiled files into an OCI layout
-//	sign   sign the kernel modules of an OCI layout
-//	push   push an OCI layout
-//	examine  say whether the kernel modules of an image fit a kernel
+// Package result is what the steps of an image's Job report to the operator: JSON in a container's
+// termination message, which drover-signer writes and the operator reads.
+// docs/reference/signer.md lists the steps.
 package result
 
 import (
@@ -20,25 +12,30 @@ import (
 	"time"
 )
 
-// HashAnnotation on an image's manifest is the hash of its inputs. An image without it is none of ours.
+// HashAnnotation on an image's manifest is the hash of its inputs. An image without it is prebuilt.
 const HashAnnotation = "dev.drover.hash"
 
-// SignerAnnotation on an image's manifest is the SHA-256 fingerprint of the certificate that signed it.
+// SignerAnnotation on an image's manifest is the SHA-256 fingerprint of the certificate that signed
+// it.
 const SignerAnnotation = "dev.drover.signer"
 
 // State of an image in the registry, as check finds it.
 type State string
 
+// States. docs/reference/signer.md says more.
 const (
-	// StateMissing means that there is none.
+	// StateMissing: the registry does not have it.
 	StateMissing State = "Missing"
-	// StateCurrent means that there is one with our hash, signed with the certificate that is mounted now.
+	// StateCurrent: it has our hash and the mounted certificate signed it.
 	StateCurrent State = "Current"
-	// StateOutdated means that there is one of ours with another hash, or signed with another certificate.
+	// StateOutdated: it is ours with another hash, or signed with another certificate.
 	StateOutdated State = "Outdated"
-	// StatePrebuilt means that there is one that is none of ours; it is never overwritten.
+	// StatePrebuilt: Drover did not make it and never overwrites it.
 	StatePrebuilt State = "Prebuilt"
 )
+
+// Present reports whether the registry has an image that can be used.
+func (s State) Present() bool { return s == StateCurrent || s == StatePrebuilt }
 
 // Signer is a certificate.
 type Signer struct {
@@ -58,17 +55,17 @@ type Result struct {
 	State State `json:"state,omitempty"`
 	// Digest of the image: of the one that check found, or that push pushed.
 	Digest string `json:"digest,omitempty"`
-	// Signer is who signed, or what check was given.
+	// Signer is who signed, or the certificate that check was given.
 	Signer *Signer `json:"signer,omitempty"`
 	// Signed counts files.
 	Signed int `json:"signed,omitempty"`
-	// Files are those that were signed or packed, as far as they fit into a message.
+	// Files that were signed or packed, as far as they fit into a message.
 	Files []string `json:"files,omitempty"`
-	// Unmatched are patterns of files to be signed that name none.
+	// Unmatched are patterns of files to sign that name none.
 	Unmatched []string `json:"unmatched,omitempty"`
-	// Skipped means that there was nothing to do, for check has found the image.
+	// Skipped: there was nothing to do, because check has found the image.
 	Skipped bool `json:"skipped,omitempty"`
-	// Unfit is why examine says that a kernel module does not fit the kernel: a reason as conditions have it.
+	// Unfit is why a kernel module does not fit the kernel, by the reasons of conditions.
 	Unfit string `json:"unfit,omitempty"`
 	// Reason of a failure, for programs.
 	Reason Reason `json:"reason,omitempty"`
@@ -76,18 +73,18 @@ type Result struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Parse reads a termination message. A message that is none of ours, such as the tail of a log, is no result.
+// Parse reads a termination message. Other text, such as the tail of a log, is an error.
 func Parse(message string) (*Result, error) {
 	message = strings.TrimSpace(message)
 	if !strings.HasPrefix(message, "{") {
-		return nil, fmt.Errorf("no result: %.80q", message)
+		return nil, fmt.Errorf("not a result: %.80q", message)
 	}
 	r := &Result{}
 	if err := json.Unmarshal([]byte(message), r); err != nil {
 		return nil, fmt.Errorf("decode a result: %w", err)
 	}
 	if r.Step == "" {
-		return nil, fmt.Errorf("no result: %.80q names no step", message)
+		return nil, fmt.Errorf("not a result: %.80q names no step", message)
 	}
 	return r, nil
 }

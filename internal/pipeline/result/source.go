@@ -10,10 +10,11 @@ import (
 	"slices"
 )
 
-// SourceDigest is the digest of a source's files by name: who declares a build and who begins it have to come to the same.
+// SourceDigest is the digest of a source's files by name, for whoever declares a build and for its
+// Job.
 func SourceDigest(files map[string][]byte) string {
 	sum := sha256.New()
-	part := func(text []byte) { _, _ = fmt.Fprintf(sum, "%d:%s", len(text), text) } // a hash takes everything
+	part := func(text []byte) { _, _ = fmt.Fprintf(sum, "%d:%s", len(text), text) } // never fails
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		part([]byte(name))
 		part(files[name])

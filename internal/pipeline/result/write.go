@@ -13,41 +13,42 @@ import (
 // Reason says why a step failed.
 type Reason string
 
-// Reasons. docs/reference/signer.md says what follows from each.
+// Reasons. docs/reference/signer.md has the next step of each.
 const (
-	// ReasonUnauthorized means that the registry does not let these credentials in.
+	// ReasonUnauthorized: the registry refuses these credentials.
 	ReasonUnauthorized Reason = "Unauthorized"
-	// ReasonNotFound means that the registry has no such image.
+	// ReasonNotFound: the registry has no such image.
 	ReasonNotFound Reason = "NotFound"
-	// ReasonUnavailable means that the registry was not reached, or said that it cannot for now.
+	// ReasonUnavailable: the registry cannot be reached, or is unavailable for now.
 	ReasonUnavailable Reason = "Unavailable"
-	// ReasonTLS means that the registry's certificate was refused, or that it has none.
+	// ReasonTLS: the registry's certificate is not trusted, or it has none.
 	ReasonTLS Reason = "TLSFailed"
-	// ReasonImageRefused means that the image is malformed, hostile or too large.
+	// ReasonImageRefused: the image is malformed, hostile or too large.
 	ReasonImageRefused Reason = "ImageRefused"
-	// ReasonNotModule means that a file that shall be signed is no kernel module.
+	// ReasonNotModule: a file to sign is not a kernel module.
 	ReasonNotModule Reason = "NotModule"
-	// ReasonNothingToSign means that no file has a name that shall be signed.
+	// ReasonNothingToSign: no pattern names a file.
 	ReasonNothingToSign Reason = "NothingToSign"
-	// ReasonKey means that key and certificate cannot be read, or do not belong together.
+	// ReasonKey: key and certificate cannot be read, or do not belong together.
 	ReasonKey Reason = "KeyUnusable"
-	// ReasonPrebuilt means that an image that is none of ours is where ours was to be pushed.
+	// ReasonPrebuilt: a prebuilt image has the name that was to be pushed.
 	ReasonPrebuilt Reason = "Prebuilt"
-	// ReasonInvalid means that the step was called wrongly.
+	// ReasonInvalid: the step was called wrongly.
 	ReasonInvalid Reason = "InvalidInput"
-	// ReasonUnfit means that a kernel module of the image does not fit the kernel.
+	// ReasonUnfit: a kernel module of the image does not fit the kernel.
 	ReasonUnfit Reason = "Unfit"
 	// ReasonFailed is any other.
 	ReasonFailed Reason = "Failed"
 )
 
-// MaxMessage bounds a termination message. A kubelet keeps 4096 bytes of one, and 12 KiB of all containers of a pod together, divided equally: this
-// leaves room for eight, which the longest Job has.
+// MaxMessage bounds a termination message, in bytes. A kubelet keeps 4096 of one, and 12 KiB of a
+// pod's containers together: enough for eight, as the longest Job has.
 const MaxMessage = 1536
 
 const maxError = 700
 
-// Message is the termination message: one line of JSON. What does not fit is left out, names of files first.
+// Message is the termination message: one line of JSON. It leaves out what does not fit, files
+// first.
 func (r Result) Message() (string, error) {
 	r.Error = oneLine(r.Error, maxError)
 	for {
@@ -78,7 +79,7 @@ func (r Result) Write(file string) error {
 	if err != nil {
 		return err
 	}
-	// Not created with others' permissions: in a pod the kubelet has made it.
+	// In a pod the kubelet has created the file.
 	if err := os.WriteFile(file, []byte(message), 0o644); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
