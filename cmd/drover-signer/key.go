@@ -12,7 +12,7 @@ import (
 	"github.com/drover-project/drover/internal/signer"
 )
 
-// readKey makes a key of two Secrets. Keys that are elsewhere, in hardware or a service, come in here.
+// readKey makes a key of two Secrets. Keys in hardware or a service would come in here.
 func readKey(key, certificate []byte) (*signer.Key, error) {
 	k, err := sign.ParseKey(key, certificate)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-signer is what the containers of an image's Job run: it asks the registry, packs what was compiled, signs, and pushes. It works
-// the same on a laptop.
+// Command drover-signer runs the steps of an image's Job: it asks the registry, packs compiled
+// files, signs and pushes. It works the same on a laptop.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	// The image holds no authorities: these stand in where the system has none.
+	// The image holds no authorities: these apply where the system has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -34,7 +34,7 @@ func main() {
 func root() *cobra.Command {
 	logs := textlogger.NewConfig()
 	c := &cobra.Command{
-		Use: "drover-signer", Short: "The steps of making a kernel module image",
+		Use: "drover-signer", Short: "Run the steps that make a kernel module image",
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		SilenceUsage:      true, SilenceErrors: true,
 		PersistentPreRun: func(c *cobra.Command, _ []string) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package headers makes an image of a kernel's headers from a distribution's packages, for builds in the cluster (build.native.headersImage).
+// Package headers makes an image of a kernel's headers from a distribution's packages, for builds
+// in the cluster (build.native.headersImage).
 //
-// The image holds the packages' files where they belong, and works wherever it is mounted: what was absolute in it is relative. At its root are
-// links to the header tree, so that `make -C MOUNT M=$PWD modules` builds against it.
+// The image works wherever it is mounted: absolute paths in it become relative. Links at its root
+// lead to the header tree, so that `make -C MOUNT M=$PWD modules` builds against it.
 package headers
 
 import (
@@ -30,11 +31,12 @@ import (
 const (
 	// marker is a file of every header tree; it holds the kernel's version.
 	marker = "include/generated/utsrelease.h"
-	// forRust begins the name of the package that a header tree of Ubuntu links to for modules in Rust, and that no header package depends on.
+	// forRust begins the name of a package that Ubuntu's header trees link to, and no package depends
+	// on.
 	forRust = "linux-lib-rust-"
-	// maxText bounds the files that are read to be understood, in bytes.
+	// maxText bounds files whose text matters, in bytes.
 	maxText = 64 << 10
-	// implied is the kind of a folder that a package has only by what is in it.
+	// implied is the kind of a folder without an entry of its own.
 	implied = 0
 )
 
@@ -47,17 +49,18 @@ var (
 	included = regexp.MustCompile(`(?m)^include (/usr/src/\S+)$`)
 )
 
-// Headers is an image and what it is of.
+// Headers is an image of a kernel's headers.
 type Headers struct {
 	Image v1.Image
 	// Kernel is the version, as uname -r prints it.
 	Kernel string
-	// Architecture in the words of images: amd64 or arm64.
+	// Architecture as images spell it: amd64 or arm64.
 	Architecture string
 }
 
-// Make reads the packages of one kernel's headers, .deb or .rpm, and makes an image of them. Equal packages, in any order, give equal images.
-// The image reads its layer from a file in dir, which must be there as long as the image is used.
+// Make makes an image of the packages of one kernel's headers, .deb or .rpm. Equal packages, in any
+// order, give equal images. The layer is a file in dir, which must stay for as long as the image is
+// used.
 func Make(dir string, packages ...string) (*Headers, error) {
 	layer, err := os.CreateTemp(dir, "headers-*.tar")
 	if err != nil {
@@ -93,7 +96,7 @@ func (t *tree) fill(packages []string) (*Headers, error) {
 			return nil, err
 		}
 		if arch != "" && t.arch != "" && arch != t.arch {
-			return nil, fmt.Errorf("the packages are for two architectures, %s and %s: give those of one kernel", t.arch, arch)
+			return nil, fmt.Errorf("the packages are for two architectures, %s and %s: give the packages of one kernel", t.arch, arch)
 		}
 		t.arch = max(arch, t.arch)
 	}
@@ -136,7 +139,7 @@ func (t *tree) add(e entry, content io.Reader) error {
 	return fmt.Errorf("%s is neither a file, nor a folder, nor a symbolic link", e.path)
 }
 
-// file writes a file, understands the marker, and makes includes relative.
+// file writes a file, reads the marker, and makes includes relative.
 func (t *tree) file(e entry, content io.Reader) error {
 	isMarker := strings.HasSuffix(e.path, "/"+marker)
 	if !isMarker && path.Base(e.path) != "Makefile" || e.size > maxText {
@@ -152,7 +155,7 @@ func (t *tree) file(e entry, content io.Reader) error {
 	text = included.ReplaceAllFunc(text, func(line []byte) []byte {
 		target := clean(string(line[len("include "):]))
 		t.needs[target] = e.path
-		// The folder of the Makefile that is being read, wherever it is.
+		// The folder of the Makefile itself, wherever it is.
 		return []byte("include $(dir $(realpath $(lastword $(MAKEFILE_LIST))))" + relative(path.Dir(e.path), target))
 	})
 	e.size = int64(len(text))
@@ -185,7 +188,7 @@ func (t *tree) write(e entry, content io.Reader) error {
 	return nil
 }
 
-// complete finds what is missing: a distribution's headers come in several packages.
+// complete finds files that are missing, since a distribution's headers come in several packages.
 func (t *tree) complete() error {
 	for _, e := range t.seen {
 		if e.kind == tar.TypeSymlink && strings.HasPrefix(e.path, "usr/src/") && !strings.Contains(e.link, forRust) {
@@ -200,12 +203,12 @@ func (t *tree) complete() error {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		return fmt.Errorf("the packages lack %s: give the package that holds it, too; the package's dependencies name it", strings.Join(missing[:min(3, len(missing))], ", "))
+		return fmt.Errorf("the packages lack %s: give the package that holds it, too; it is a dependency of the others", strings.Join(missing[:min(3, len(missing))], ", "))
 	}
 	return nil
 }
 
-// links puts the header tree's entries at the root of the image, and the tree where modules look for it.
+// links makes the header tree available at the root of the image and where modules look for it.
 func (t *tree) links(root, kernel string) error {
 	changed := t.seen[root+"/"+marker].changed
 	var names []string
@@ -216,7 +219,7 @@ func (t *tree) links(root, kernel string) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name == "usr" || name == "lib" { // lib of the sources: the root's own holds packages' files
+		if name == "usr" || name == "lib" { // the root's own hold the packages' files
 			continue
 		}
 		if err := t.write(entry{path: name, kind: tar.TypeSymlink, mode: 0o777, link: root + "/" + name, changed: changed}, nil); err != nil {
@@ -232,10 +235,9 @@ func (t *tree) links(root, kernel string) error {
 
 // relative is the way from a folder to a target, both relative to the same root.
 func relative(folder, target string) string {
-	// Both are clean and relative, for which there always is one.
 	way, err := filepath.Rel(folder, target)
 	if err != nil {
-		return target
+		return target // cannot happen for clean, relative paths
 	}
 	return way
 }

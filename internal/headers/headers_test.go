@@ -163,7 +163,7 @@ func TestPackagesThatAreNoHeadersAreRefused(t *testing.T) {
 	if err := os.WriteFile(other, []byte("just some text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(t.TempDir(), other); err == nil || !strings.Contains(err.Error(), "neither a .deb nor a .rpm") {
+	if _, err := Make(t.TempDir(), other); err == nil || !strings.Contains(err.Error(), "neither a .deb nor an .rpm") {
 		t.Errorf("the error of a text is %v", err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"pault.ag/go/debian/deb"
 )
 
-// machines are the architectures of the distributions in the words of images. Packages for all of them say nothing.
+// machines are the architectures of distributions as images spell them. Packages for all have none.
 var machines = map[string]string{"amd64": "amd64", "x86_64": "amd64", "arm64": "arm64", "aarch64": "arm64"}
 
 // entry is one file, folder or symbolic link of a package.
@@ -36,7 +36,8 @@ type entry struct {
 	changed time.Time
 }
 
-// read calls visit for each entry of a package, .deb or .rpm by its content, and returns the architecture, "" for all.
+// read calls visit for each entry of a package, .deb or .rpm by its content, and returns the
+// architecture, "" for all.
 func read(file string, visit func(entry, io.Reader) error) (arch string, err error) {
 	opened, err := os.Open(file)
 	if err != nil {
@@ -56,7 +57,7 @@ func read(file string, visit func(entry, io.Reader) error) (arch string, err err
 		}
 		arch, err = readRPM(opened, visit)
 	default:
-		err = errors.New("it is neither a .deb nor a .rpm")
+		err = errors.New("it is neither a .deb nor an .rpm")
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the package %s: %w", file, err)
@@ -67,7 +68,7 @@ func read(file string, visit func(entry, io.Reader) error) (arch string, err err
 func readDeb(file *os.File, name string, visit func(entry, io.Reader) error) (arch string, err error) {
 	pkg, err := deb.Load(file, name)
 	if err != nil {
-		return "", fmt.Errorf("understand it: %w", err)
+		return "", fmt.Errorf("parse it: %w", err)
 	}
 	defer func() { _ = pkg.Close() }()
 	for {
@@ -89,10 +90,10 @@ func readRPM(file io.Reader, visit func(entry, io.Reader) error) (arch string, e
 	buffered := bufio.NewReader(file)
 	pkg, err := rpm.Read(buffered)
 	if err != nil {
-		return "", fmt.Errorf("understand it: %w", err)
+		return "", fmt.Errorf("parse it: %w", err)
 	}
 	if format := pkg.PayloadFormat(); format != "cpio" {
-		return "", fmt.Errorf("its files come as %q, and not as cpio", format)
+		return "", fmt.Errorf("its payload is %q instead of cpio", format)
 	}
 	payload, done, err := decompress(pkg.PayloadCompression(), buffered)
 	if err != nil {
@@ -138,7 +139,7 @@ func decompress(how string, from io.Reader) (to io.Reader, done func(), err erro
 		}
 		return decoder, decoder.Close, nil
 	default:
-		err = fmt.Errorf("no decompression for %q", how)
+		err = fmt.Errorf("compression %q is not supported", how)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("decompress its files: %w", err)

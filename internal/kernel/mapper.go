@@ -13,20 +13,20 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// defaultDirName and the default pull policy are the schema's; filled in here so that what is wanted compares equal
-// with what the API server stored.
+// defaultDirName and the default pull policy are the schema's: what is wanted must equal what the
+// API server stored.
 const defaultDirName = "/opt"
 
 // maxRemembered bounds a Mapper's memory; a cluster has far fewer distinct kernels.
 const maxRemembered = 1024
 
-// Bounds of a NodeModulesConfig's schema: an order that breaks them would be refused on each pass.
+// Bounds of a NodeModulesConfig's schema: the API server would refuse an order beyond them.
 const (
 	maxVersion = 256
 	maxImage   = 4096
 )
 
-// Mapper finds the kernel mapping for a kernel. It is made once per Module generation, because making it compiles
+// Mapper finds the kernel mapping for a kernel. Make it once per Module generation: that compiles
 // the regular expressions and templates. It is safe for concurrent use.
 type Mapper struct {
 	container v1beta1.ModuleLoaderContainerSpec
@@ -42,13 +42,13 @@ type Mapper struct {
 type Resolved struct {
 	// Config is ready for a NodeModulesConfig entry. The caller owns it.
 	Config v1beta1.ModuleConfig
-	// Release is the kernel's version as it was asked for: what `uname -r` prints. Config has it without a trailing "+", as upstream does.
+	// Release is what `uname -r` prints. Config has it without a trailing "+", as KMM does.
 	Release string
 	// Mapping is the index into spec.moduleLoader.container.kernelMappings.
 	Mapping int
 }
 
-// platform is a kernel's version, trimmed, and the processor.
+// platform is a kernel's version, trimmed, and the architecture.
 type platform struct{ version, arch string }
 
 type compiledMapping struct {
@@ -64,9 +64,9 @@ type answer struct {
 	err      error
 }
 
-// NewMapper compiles a Module's kernel mappings. namespace and name are the Module's.
-// Errors name the offending field: a mapping with neither or both of literal and regexp, an expression that does not
-// compile, an image that is missing, is malformed or uses an unknown variable or CONTAINER_IMAGE itself.
+// NewMapper compiles the kernel mappings of the Module namespace/name. Errors name the offending
+// field: a mapping with neither or both of literal and regexp, an expression that does not compile,
+// an image that is missing, malformed, or uses an unknown variable or CONTAINER_IMAGE.
 func NewMapper(spec *v1beta1.ModuleLoaderSpec, namespace, name string) (*Mapper, error) {
 	if spec == nil {
 		return nil, errors.New("spec.moduleLoader is not set")
@@ -111,21 +111,22 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 		compiled.path = "spec.moduleLoader.container.containerImage"
 	}
 	if image == "" {
-		return compiledMapping{}, fmt.Errorf("%s: no containerImage, neither here nor in the container", path)
+		return compiledMapping{}, fmt.Errorf("%s: containerImage must be set, here or in the container", path)
 	}
 	var err error
 	if compiled.image, err = parseTemplate(image); err != nil {
 		return compiledMapping{}, fmt.Errorf("%s: %w", compiled.path, err)
 	}
 	if compiled.image.uses(VarContainerImage) {
-		return compiledMapping{}, fmt.Errorf("%s: variable %s cannot be used in the image that it stands for", compiled.path, VarContainerImage)
+		return compiledMapping{}, fmt.Errorf("%s: the image cannot use variable %s, which stands for it", compiled.path, VarContainerImage)
 	}
 	return compiled, nil
 }
 
-// For returns what to load on a kernel and processor (as Go spells it), or false when no mapping matches. Literals are compared, and regular expressions
-// (not anchored) matched, with the version without its trailing "+"; the first mapping that matches wins.
-// An error means that the mapping's image uses a variable that this kernel does not give, or that one of the two is too long.
+// For returns what to load on a kernel and architecture (as Go spells it), or false when no mapping
+// matches. Literals and regular expressions (not anchored) apply to the version without its
+// trailing "+"; the first mapping that matches wins. It is an error if the mapping's image uses a
+// variable that this kernel does not give, or if the version or the image is too long.
 func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
 	on := platform{version: Trim(kernelVersion), arch: arch}
 	m.mu.RLock()
@@ -208,7 +209,7 @@ func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 	if config.Modprobe.DirName == "" {
 		config.Modprobe.DirName = defaultDirName
 	}
-	// A mapping that says anything about in-tree modules overrides the container, whichever of the two fields it uses.
+	// A mapping with either of the two fields for in-tree modules overrides the container.
 	config.InTreeModulesToRemove, config.InTreeModuleToRemove = mapping.InTreeModulesToRemove, mapping.InTreeModuleToRemove
 	if len(mapping.InTreeModulesToRemove) == 0 && mapping.InTreeModuleToRemove == "" {
 		config.InTreeModulesToRemove, config.InTreeModuleToRemove = m.container.InTreeModulesToRemove, m.container.InTreeModuleToRemove
@@ -219,7 +220,8 @@ func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 	return config
 }
 
-// InTreeModules returns the in-tree modules to remove before a load: the list, or the deprecated single field.
+// InTreeModules are the in-tree modules to remove before a load: the list, or the deprecated single
+// field.
 func InTreeModules(config *v1beta1.ModuleConfig) []string {
 	if len(config.InTreeModulesToRemove) == 0 && config.InTreeModuleToRemove != "" {
 		return []string{config.InTreeModuleToRemove}

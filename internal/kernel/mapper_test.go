@@ -198,19 +198,19 @@ func TestNewMapperRefuses(t *testing.T) {
 		},
 		"no image": {
 			given: func(c *v1beta1.ModuleLoaderContainerSpec) { c.ContainerImage = "" },
-			want:  "kernelMappings[0]: no containerImage",
+			want:  "kernelMappings[0]: containerImage must be set",
 		},
 		"unknown variable in the container's image": {
 			given: func(c *v1beta1.ModuleLoaderContainerSpec) { c.ContainerImage = "a:$KERNEL" },
-			want:  "spec.moduleLoader.container.containerImage: unknown variable KERNEL:",
+			want:  "spec.moduleLoader.container.containerImage: unknown variable KERNEL;",
 		},
 		"unknown variable in a mapping's image": {
 			given: func(c *v1beta1.ModuleLoaderContainerSpec) { c.KernelMappings[0].ContainerImage = "a:${X}" },
-			want:  "kernelMappings[0].containerImage: unknown variable X:",
+			want:  "kernelMappings[0].containerImage: unknown variable X;",
 		},
 		"an image cannot name itself": {
 			given: func(c *v1beta1.ModuleLoaderContainerSpec) { c.ContainerImage = "$CONTAINER_IMAGE-signed" },
-			want:  "variable CONTAINER_IMAGE cannot be used in the image that it stands for",
+			want:  "the image cannot use variable CONTAINER_IMAGE, which stands for it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

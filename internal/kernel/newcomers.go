@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,20 +12,21 @@ import (
 // newcomersWindow is how long a kernel is new.
 const newcomersWindow = time.Hour
 
-// Newcomers bound for how many kernels that are new there a node, or a cluster, has images made within an hour: it may say of its kernels what it likes,
-// and each new one is a build. P is a kernel with its processor. What was said is lost with the process, which may make as many more then.
+// Newcomers bound how many new kernels of a node or cluster get images within an hour: it may
+// report any kernel, and each new one is a build. P is a kernel with its architecture. A new
+// process starts anew.
 type Newcomers[P comparable] struct {
 	most  int
 	mu    sync.Mutex
 	known map[string]map[P]time.Time
 }
 
-// NewNewcomers makes one that allows so many for each node or cluster.
+// NewNewcomers allows most new kernels for each node or cluster.
 func NewNewcomers[P comparable](most int) *Newcomers[P] {
 	return &Newcomers[P]{most: most, known: map[string]map[P]time.Time{}}
 }
 
-// Allow reports whether images may be made for what a node or cluster says of a kernel now, and if not, after how long they may.
+// Allow reports whether the kernel of a node or cluster may get images now, or else after how long.
 func (n *Newcomers[P]) Allow(name string, now P, at time.Time) (ok bool, again time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -51,16 +54,13 @@ func (n *Newcomers[P]) Allow(name string, now P, at time.Time) (ok bool, again t
 	return true, 0
 }
 
-// Keep forgets what is gone and has said nothing new for long enough that it would have been forgotten in any case.
+// Keep forgets nodes or clusters that are gone and have no new kernels.
 func (n *Newcomers[P]) Keep(exists map[string]bool, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for name, known := range n.known {
-		fresh := false
-		for _, since := range known {
-			fresh = fresh || at.Before(since.Add(newcomersWindow))
-		}
-		if !exists[name] && !fresh {
+		fresh := func(since time.Time) bool { return at.Before(since.Add(newcomersWindow)) }
+		if !exists[name] && !slices.ContainsFunc(slices.Collect(maps.Values(known)), fresh) {
 			delete(n.known, name)
 		}
 	}

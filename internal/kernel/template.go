@@ -10,57 +10,43 @@ import (
 	"strings"
 )
 
-// The template variables. The list is closed: any other name is an error.
+// The template variables that the caller of [Version.Variables] gives.
 const (
-	VarKernelFullVersion   = "KERNEL_FULL_VERSION"
-	VarKernelVersion       = "KERNEL_VERSION" // the same as KERNEL_FULL_VERSION
-	VarKernelXYZ           = "KERNEL_XYZ"
-	VarKernelX             = "KERNEL_X"
-	VarKernelY             = "KERNEL_Y"
-	VarKernelZ             = "KERNEL_Z"
-	VarKernelRHELVersion   = "KERNEL_RHEL_VERSION"
-	VarKernelRHELRelease   = "KERNEL_RHEL_RELEASE"
-	VarKernelRHELArch      = "KERNEL_RHEL_ARCH"
-	VarKernelDebianRelease = "KERNEL_DEBIAN_RELEASE"
-	VarKernelDebianFlavor  = "KERNEL_DEBIAN_FLAVOR"
-	VarKernelUbuntuRelease = "KERNEL_UBUNTU_RELEASE"
-	VarKernelUbuntuFlavor  = "KERNEL_UBUNTU_FLAVOR"
-	VarContainerImage      = "CONTAINER_IMAGE"
-	VarNodeArch            = "NODE_ARCH" // as Go, container images and node labels spell it
-	VarModName             = "MOD_NAME"
-	VarModNamespace        = "MOD_NAMESPACE"
+	VarContainerImage = "CONTAINER_IMAGE"
+	VarNodeArch       = "NODE_ARCH" // as Go, container images and node labels spell it
+	VarModName        = "MOD_NAME"
+	VarModNamespace   = "MOD_NAMESPACE"
 )
 
-// variables gives every variable of the closed list and how to read it from a Version.
-// A nil function marks those that the caller gives (the node's processor, the Module's name, its namespace, its image).
+const varFullVersion = "KERNEL_FULL_VERSION"
+
+// variables are all template variables, and how to read each from a Version; nil: the caller gives
+// it.
 var variables = map[string]func(*Version) string{
-	VarKernelFullVersion:   func(v *Version) string { return v.Full },
-	VarKernelVersion:       func(v *Version) string { return v.Full },
-	VarKernelXYZ:           func(v *Version) string { return v.XYZ },
-	VarKernelX:             func(v *Version) string { return v.X },
-	VarKernelY:             func(v *Version) string { return v.Y },
-	VarKernelZ:             func(v *Version) string { return v.Z },
-	VarKernelRHELVersion:   func(v *Version) string { return v.RHELVersion },
-	VarKernelRHELRelease:   func(v *Version) string { return v.RHELRelease },
-	VarKernelRHELArch:      func(v *Version) string { return v.RHELArch },
-	VarKernelDebianRelease: func(v *Version) string { return v.DebianRelease },
-	VarKernelDebianFlavor:  func(v *Version) string { return v.DebianFlavor },
-	VarKernelUbuntuRelease: func(v *Version) string { return v.DebianRelease },
-	VarKernelUbuntuFlavor:  func(v *Version) string { return v.DebianFlavor },
-	VarContainerImage:      nil,
-	VarNodeArch:            nil,
-	VarModName:             nil,
-	VarModNamespace:        nil,
+	varFullVersion:          func(v *Version) string { return v.Full },
+	"KERNEL_VERSION":        func(v *Version) string { return v.Full },
+	"KERNEL_XYZ":            func(v *Version) string { return v.XYZ },
+	"KERNEL_X":              func(v *Version) string { return v.X },
+	"KERNEL_Y":              func(v *Version) string { return v.Y },
+	"KERNEL_Z":              func(v *Version) string { return v.Z },
+	"KERNEL_RHEL_VERSION":   func(v *Version) string { return v.RHELVersion },
+	"KERNEL_RHEL_RELEASE":   func(v *Version) string { return v.RHELRelease },
+	"KERNEL_RHEL_ARCH":      func(v *Version) string { return v.RHELArch },
+	"KERNEL_DEBIAN_RELEASE": func(v *Version) string { return v.DebianRelease },
+	"KERNEL_DEBIAN_FLAVOR":  func(v *Version) string { return v.DebianFlavor },
+	"KERNEL_UBUNTU_RELEASE": func(v *Version) string { return v.DebianRelease },
+	"KERNEL_UBUNTU_FLAVOR":  func(v *Version) string { return v.DebianFlavor },
+	VarContainerImage:       nil,
+	VarNodeArch:             nil,
+	VarModName:              nil,
+	VarModNamespace:         nil,
 }
 
-// VariableNames returns the closed list of template variables, sorted.
-// The admission policy that refuses unknown variables is tested against it.
-func VariableNames() []string {
-	return slices.Sorted(maps.Keys(variables))
-}
+// VariableNames returns all template variables, sorted.
+func VariableNames() []string { return slices.Sorted(maps.Keys(variables)) }
 
-// Variables returns the value of every variable that this version gives, and those of extra
-// (CONTAINER_IMAGE, NODE_ARCH, MOD_NAME, MOD_NAMESPACE), which win. Variables without a value are left out.
+// Variables returns the variables that have a value for this version, and those of extra, which
+// win.
 func (v Version) Variables(extra map[string]string) map[string]string {
 	values := make(map[string]string, len(variables))
 	for name, read := range variables {
@@ -75,9 +61,9 @@ func (v Version) Variables(extra map[string]string) map[string]string {
 	return values
 }
 
-// Substitute replaces $NAME and ${NAME} in template by values, in one pass: what a value contains is not substituted again.
-// A "$" that no name follows is kept. It is an error, which names the variable, when the variable is unknown,
-// has no value (a RHEL variable on a kernel that is not RHEL's, say), or when "${" is not closed.
+// Substitute replaces $NAME and ${NAME} in template by values, in one pass. A "$" that no name
+// follows stays. It is an error if a variable is unknown or has no value (such as a RHEL variable
+// on another kernel), or if "${" is not closed.
 func Substitute(template string, values map[string]string) (string, error) {
 	parsed, err := parseTemplate(template)
 	if err != nil {
@@ -86,7 +72,8 @@ func Substitute(template string, values map[string]string) (string, error) {
 	return parsed.render(func(name string) string { return values[name] })
 }
 
-// segment is literal text followed by a variable; the last segment of a template may have no variable.
+// segment is literal text followed by a variable; the last segment of a template may have no
+// variable.
 type segment struct{ text, variable string }
 
 type template []segment
@@ -114,12 +101,12 @@ func parseTemplate(source string) (template, error) {
 	}
 }
 
-// variableAt reads the name that follows a "$". An empty name means that the "$" stands for itself.
+// variableAt reads the name that follows a "$". It is empty if the "$" stands for itself.
 func variableAt(after string) (name, rest string, err error) {
 	if braced, ok := strings.CutPrefix(after, "{"); ok {
 		name, rest, ok = strings.Cut(braced, "}")
 		if !ok {
-			return "", "", fmt.Errorf("unclosed variable %q: the closing brace is missing", "${"+braced)
+			return "", "", fmt.Errorf("variable %q lacks its closing brace", "${"+braced)
 		}
 		if nameLength(name) != len(name) || name == "" {
 			return "", "", fmt.Errorf("%q is not a variable name", name)
@@ -132,7 +119,7 @@ func variableAt(after string) (name, rest string, err error) {
 		return "", rest, nil
 	}
 	if _, known := variables[name]; !known {
-		return "", "", fmt.Errorf("unknown variable %s: known are %s", name, strings.Join(VariableNames(), ", "))
+		return "", "", fmt.Errorf("unknown variable %s; the variables are %s", name, strings.Join(VariableNames(), ", "))
 	}
 	return name, rest, nil
 }
@@ -164,7 +151,7 @@ func (t template) render(value func(name string) string) (string, error) {
 		}
 		v := value(s.variable)
 		if v == "" {
-			return "", missingValue(s.variable, value(VarKernelFullVersion))
+			return "", missingValue(s.variable, value(varFullVersion))
 		}
 		out.WriteString(v)
 	}
@@ -190,4 +177,4 @@ func missingValue(variable, version string) error {
 	return fmt.Errorf("variable %s: kernel %s does not start with three numbers", variable, version)
 }
 
-var errNoVersion = errors.New("the kernel version is not known")
+var errNoVersion = errors.New("the kernel version is unknown")

@@ -32,18 +32,18 @@ func TestSubstitute(t *testing.T) {
 		"lone dollars":          {template: "a$ $1 $$ $$KERNEL_X $", kernel: "6.1.0", want: "a$ $1 $$ $6 $"},
 		"name ends at dash":     {template: "$KERNEL_X-$KERNEL_Y", kernel: "6.1.0", want: "6-1"},
 
-		"unknown":              {template: "$KERNEL_FOO", kernel: "6.1.0", wantError: "unknown variable KERNEL_FOO: known are CONTAINER_IMAGE, KERNEL_DEBIAN_FLAVOR"},
+		"unknown":              {template: "$KERNEL_FOO", kernel: "6.1.0", wantError: "unknown variable KERNEL_FOO; the variables are CONTAINER_IMAGE, KERNEL_DEBIAN_FLAVOR"},
 		"unknown in braces":    {template: "${KERNELFULL}", kernel: "6.1.0", wantError: "unknown variable KERNELFULL"},
 		"longer than known":    {template: "$KERNEL_XYZ_1", kernel: "6.1.0", wantError: "unknown variable KERNEL_XYZ_1"},
 		"case matters":         {template: "$kernel_x", kernel: "6.1.0", wantError: "unknown variable kernel_x"},
-		"not closed":           {template: "img:${KERNEL_XYZ", kernel: "6.1.0", wantError: `unclosed variable "${KERNEL_XYZ"`},
+		"not closed":           {template: "img:${KERNEL_XYZ", kernel: "6.1.0", wantError: `variable "${KERNEL_XYZ" lacks its closing brace`},
 		"empty braces":         {template: "${}", kernel: "6.1.0", wantError: `"" is not a variable name`},
 		"shell default":        {template: "${KERNEL_X:-6}", kernel: "6.1.0", wantError: `"KERNEL_X:-6" is not a variable name`},
 		"not RHEL":             {template: "$KERNEL_RHEL_ARCH", kernel: "6.1.0-18-amd64", wantError: "variable KERNEL_RHEL_ARCH: kernel 6.1.0-18-amd64 is not a RHEL kernel"},
 		"not Debian":           {template: "$KERNEL_DEBIAN_RELEASE", kernel: "6.6.58-talos", wantError: "variable KERNEL_DEBIAN_RELEASE: kernel 6.6.58-talos is not a Debian kernel"},
 		"not Ubuntu":           {template: "$KERNEL_UBUNTU_FLAVOR", kernel: "6.6.58-talos", wantError: "kernel 6.6.58-talos is not an Ubuntu kernel"},
 		"no numbers":           {template: "$KERNEL_Z", kernel: "6.1", wantError: "variable KERNEL_Z: kernel 6.1 does not start with three numbers"},
-		"no kernel":            {template: "$KERNEL_VERSION", wantError: "variable KERNEL_VERSION: the kernel version is not known"},
+		"no kernel":            {template: "$KERNEL_VERSION", wantError: "variable KERNEL_VERSION: the kernel version is unknown"},
 		"unset CONTAINERIMAGE": {template: "$CONTAINERIMAGE", kernel: "6.1.0", wantError: "unknown variable CONTAINERIMAGE"},
 	} {
 		t.Run(name, func(t *testing.T) {

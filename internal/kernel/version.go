@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel turns a node's kernel version into facts: its parts, the template variables that image references use,
-// and the kernel mapping of a Module that applies to it. It is pure: no I/O, no clock.
+// Package kernel turns a node's kernel version into facts: its parts, the template variables of
+// image references, and the kernel mapping of a Module that applies. It is pure: no I/O, no clock.
 package kernel
 
 import "strings"
 
-// Version is a kernel version as the kubelet reports it, taken apart.
-// A part that the string does not give is empty.
+// Version is a kernel version as the kubelet reports it, taken apart. A part that it lacks is
+// empty.
 type Version struct {
 	// Raw is the string that was parsed, without a trailing "+".
 	Raw string
-	// Full is the whole version: what `uname -r` prints, or after [Version.TagSafe] what may stand in an image tag.
+	// Full is what `uname -r` prints, or after [Version.TagSafe] what an image tag may hold.
 	Full string
-	// XYZ is "X.Y.Z"; X, Y and Z are the numbers alone. All four are empty when the string does not start with three numbers.
+	// XYZ is "X.Y.Z"; X, Y and Z are its numbers. All are empty unless the version starts with three
+	// numbers.
 	XYZ, X, Y, Z string
 
-	// RHEL parts are set for kernels with an ".elN" distribution tag: RHEL and its rebuilds, CentOS Stream, Oracle Linux, ELRepo.
+	// RHEL parts are those of kernels with an ".elN" tag: RHEL and its rebuilds, CentOS Stream, Oracle
+	// Linux, ELRepo.
 	RHELVersion, RHELRelease, RHELArch string
 
-	// DebianRelease and DebianFlavor are set for kernels of the shape X.Y.Z-RELEASE-FLAVOR.
-	// Debian and Ubuntu share that shape and the string alone cannot tell them apart, so these serve both.
+	// DebianRelease and DebianFlavor are those of kernels X.Y.Z-RELEASE-FLAVOR, of Debian and of
+	// Ubuntu, which the version alone cannot tell apart.
 	DebianRelease, DebianFlavor string
 }
 
-// Trim removes one trailing "+", the kernel's mark for a modified source tree, which node and image disagree about.
-// Kernel versions are compared after trimming both sides.
+// Trim removes one trailing "+", the kernel's mark for a modified source tree, in which node and
+// image may differ. Compare kernel versions trimmed.
 func Trim(version string) string { return strings.TrimSuffix(version, "+") }
 
 // Normalize trims a version and replaces every character outside [A-Za-z0-9-._] by "_".
 func Normalize(version string) string { return clean(Trim(version)) }
 
-// Parse takes a kernel version apart. It never fails: parts that are not there stay empty,
-// and a template that uses one of them fails with the reason (see Substitute).
+// Parse takes a kernel version apart. It never fails: missing parts stay empty.
 func Parse(version string) Version {
 	v := Version{Raw: Trim(version), Full: version}
 	rest, ok := v.numbers()
@@ -45,7 +46,8 @@ func Parse(version string) Version {
 	return v
 }
 
-// TagSafe is the version for image references: without the trailing "+", and in all parts every character outside [A-Za-z0-9-._] replaced by "_".
+// TagSafe is the version for image references: without the trailing "+", and with every character
+// outside [A-Za-z0-9-._] replaced by "_".
 func (v Version) TagSafe() Version {
 	v.Full = Normalize(v.Full)
 	for _, part := range []*string{&v.RHELVersion, &v.RHELRelease, &v.RHELArch, &v.DebianRelease, &v.DebianFlavor} {
@@ -133,7 +135,8 @@ func (v *Version) debian(rest string) {
 	}
 }
 
-// isABI accepts "13", "060500", "0.bpo.5" and "0.deb11.13", and refuses other distributions' dotted releases.
+// isABI accepts "13", "060500", "0.bpo.5" and "0.deb11.13", not other distributions' dotted
+// releases.
 func isABI(release string) bool {
 	number, rest := digits(release)
 	if number == "" {
@@ -142,7 +145,8 @@ func isABI(release string) bool {
 	return rest == "" || strings.HasPrefix(rest, ".bpo.") || strings.HasPrefix(rest, ".deb")
 }
 
-// isFlavor refuses what others put in a flavor's place: a number, and the names of openSUSE's, Alpine's and Arch's kernels.
+// isFlavor refuses what others put in a flavor's place: a number, and the kernels of openSUSE,
+// Alpine and Arch.
 func isFlavor(flavor string) bool {
 	switch flavor {
 	case "", "default", "lts", "virt", "MANJARO":
@@ -151,7 +155,7 @@ func isFlavor(flavor string) bool {
 	return !allDigits(flavor)
 }
 
-// isDebianFlavor tells whether one component of the flavor is an architecture that Debian builds kernels for.
+// isDebianFlavor reports whether one part of the flavor is an architecture of Debian's kernels.
 func isDebianFlavor(flavor string) bool {
 	for part := range strings.SplitSeq(flavor, "-") {
 		switch part {
@@ -177,11 +181,8 @@ func allDigits(s string) bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// clean replaces every character that may not stand in an image tag; one character, not one byte, becomes one "_".
+// clean replaces every character, not byte, that an image tag may not hold by one "_".
 func clean(s string) string {
-	if strings.IndexFunc(s, unclean) < 0 {
-		return s
-	}
 	return strings.Map(func(r rune) rune {
 		if unclean(r) {
 			return '_'

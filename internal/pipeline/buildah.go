@@ -114,15 +114,6 @@ func (buildah) Observe(log string) string {
 	return excerpt(log, "error", "fatal:", "undefined", "no such file", "cannot ", "failed")
 }
 
-// Local implements Builder. It needs buildah on this machine.
-func (buildah) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
-	args := []string{"/bin/sh", "-c", buildahScript, "build", image.Spec.Build.SourceDigest, dirs.Layout}
-	return Command{Args: append(args, buildahArgs(image)...), Env: []string{
-		"BUILDAH_ISOLATION=chroot", "STORAGE_DRIVER=vfs", "DROVER_STATE=" + dirs.Work, "DROVER_WORK=" + dirs.Work,
-		"DROVER_DOCKERFILE=" + filepath.Join(dirs.Source, DockerfileKey),
-	}}
-}
-
 // rootInside is root without power over the node. Buildah enters a user namespace, where it mounts,
 // changes owners and its root directory. The three capabilities, which Pod Security "baseline"
 // admits, let it write that namespace's maps.

@@ -23,23 +23,12 @@ type Part struct {
 	Root bool
 }
 
-// Command is a build on this machine.
-type Command struct {
-	// Args are the program and its arguments; Env are additional variables.
-	Args, Env []string
-}
-
-// Dirs hold what a Job has in its volumes.
-type Dirs struct{ Source, Headers, Work, Layout string }
-
 // Builder is one way to build an image.
 type Builder interface {
 	// Render gives the builder's part of a Job's pod.
 	Render(image *v1alpha1.ModuleImage, o *Options) Part
 	// Observe picks the lines that say why from the end of a failed container's log.
 	Observe(log string) string
-	// Local is the same build as a command on this machine, for a test or a laptop.
-	Local(image *v1alpha1.ModuleImage, dirs Dirs) Command
 }
 
 // BuilderOf chooses the builder of an image, nil where nothing is built.

@@ -3,7 +3,6 @@
 package pipeline_test
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -228,25 +227,6 @@ func TestFailuresTellWhy(t *testing.T) {
 				t.Errorf("%+v", runs[0].Outcome)
 			}
 		})
-	}
-}
-
-// TestLocalBuildIsTheSame: a build on this machine has the arguments of the Job's, but for the number of processors.
-func TestLocalBuildIsTheSame(t *testing.T) {
-	img := image(t, module(), configMap("FROM a"), "b@1")
-	local := pipeline.BuilderOf(&img.Spec).Local(img, pipeline.Dirs{Layout: "/l", Work: "/w", Source: "/s"})
-	rendered := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{}).Containers[0].Args
-	limits := []string{"--build-arg", "OMP_NUM_THREADS=8", "--build-arg", "DROVER_PROCESSORS=8"}
-	if diff := cmp.Diff(limits, rendered[5:9]); diff != "" {
-		t.Error(diff)
-	}
-	rendered = slices.Delete(rendered, 5, 9)
-	if diff := cmp.Diff(rendered[4:], local.Args[6:]); diff == "" || len(local.Args) < 10 {
-		text, _ := json.Marshal(local)
-		t.Errorf("the local build has the directories of the Job's, or no arguments: %s", text)
-	}
-	if diff := cmp.Diff(rendered[5:], local.Args[6:]); diff != "" {
-		t.Error(diff)
 	}
 }
 

@@ -3,7 +3,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,13 +80,4 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 // Observe implements Builder: it finds the compiler's errors.
 func (native) Observe(log string) string {
 	return excerpt(log, "error", "fatal:", "undefined", "no such file", "cannot ", "not found", "***")
-}
-
-// Local implements Builder. It compiles with this machine's toolchain.
-func (native) Local(image *v1alpha1.ModuleImage, dirs Dirs) Command {
-	env := []string{"DROVER_STATE=" + dirs.Work, "DROVER_SOURCE=" + dirs.Source, "KERNEL_HEADERS=" + cmp.Or(dirs.Headers, headersDir)}
-	for _, arg := range image.Spec.Build.Args {
-		env = append(env, arg.Name+"="+arg.Value)
-	}
-	return Command{Args: append([]string{"/bin/sh", "-c", nativeScript, "build", "-RL"}, image.Spec.Build.Native.Command...), Env: env}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the wire format of drover.dev/v1alpha1: what Drover adds beside upstream's API.
+// Package v1alpha1 is the wire format of drover.dev/v1alpha1: what Drover adds to KMM's API.
 //
 // +kubebuilder:object:generate=true
 // +groupName=drover.dev

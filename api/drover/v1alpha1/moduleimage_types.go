@@ -9,9 +9,9 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// ModuleImage is one kernel module image that is built or signed in the cluster: for one kernel, from one set of inputs. It is made by
-// the operator for Modules that ask for it, and is not meant to be written by people. Its name follows from its inputs, so that the
-// same inputs are never built twice.
+// ModuleImage is a kernel module image that the cluster builds, signs or examines, for one kernel
+// and one set of inputs. The operator writes it for Modules and PreflightValidations; do not edit
+// it. Its name follows from its inputs, so that the same inputs are never built twice.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,61 +42,62 @@ type ModuleImageList struct {
 	Items           []ModuleImage `json:"items"`
 }
 
-// ModuleImageSpec holds the inputs of an image, all variables substituted and all defaults merged, and who wants it.
+// ModuleImageSpec holds the inputs of an image, with variables substituted and defaults merged, and
+// who wants it.
 type ModuleImageSpec struct {
-	// module is the Module, in the same namespace, whose image it is.
+	// module is the Module, in the same namespace, that the image belongs to.
 	Module string `json:"module"`
 
 	// kernelVersion that the image is for.
 	KernelVersion string `json:"kernelVersion"`
 
-	// architecture of the nodes that it is for, as Go and container images spell it.
+	// architecture that the image is for, as Go and container images spell it.
 	Architecture string `json:"architecture"`
 
-	// image is the reference that it is pushed to.
+	// image is the reference to push to.
 	Image string `json:"image"`
 
-	// dirName is the directory in the image below which lib/modules/<kernel> lies.
+	// dirName is the directory in the image that holds lib/modules/<kernel>.
 	// +optional
 	DirName string `json:"dirName,omitempty"`
 
-	// declaration is a digest of all inputs that stand in the Module.
+	// declaration is a digest of the inputs that the Module declares.
 	Declaration string `json:"declaration"`
 
-	// hash is a digest of all inputs. It travels as an annotation of the image.
+	// hash is a digest of all inputs, which the image carries as an annotation.
 	Hash string `json:"hash"`
 
-	// wantedBy names who wants the image now. Nobody: no Job runs for it.
+	// wantedBy names who wants the image now. If empty, no Job runs.
 	// +optional
 	// +listType=set
 	WantedBy []string `json:"wantedBy,omitempty"`
 
-	// trigger is the Module's rebuild trigger: another one makes the image be looked for again.
+	// trigger is the Module's rebuild trigger. A change has the registry checked again.
 	// +optional
 	Trigger *int `json:"trigger,omitempty"`
 
-	// retry is when somebody asked for another try: failures from before it do not count.
+	// retry is when somebody asked for another try. Earlier failures do not count.
 	// +optional
 	Retry *metav1.Time `json:"retry,omitempty"`
 
-	// build says how it is built. Unset: it is not built, only signed.
+	// build says how to build the image. Unset: it is not built.
 	// +optional
 	Build *ImageBuild `json:"build,omitempty"`
 
-	// sign says how it is signed. Unset: it is not signed.
+	// sign says how to sign the image. Unset: it is not signed.
 	// +optional
 	Sign *ImageSign `json:"sign,omitempty"`
 
-	// examine: its kernel modules are looked at, without loading them, and what has to be made for that is pushed nowhere. Unset: it is
-	// pushed, and not looked at.
+	// examine says what to examine the image for, without loading its kernel modules. An image that is
+	// made for that is not pushed. Unset: the image is pushed and not examined.
 	// +optional
 	Examine *ImageExamine `json:"examine,omitempty"`
 
-	// registryTLS are the TLS settings of the registry that holds image.
+	// registryTLS are the TLS settings of the image's registry.
 	// +optional
 	RegistryTLS v1beta1.TLSOptions `json:"registryTLS,omitempty"`
 
-	// repoSecrets name the Secrets used to pull and push.
+	// repoSecrets are the Secrets to pull and push with.
 	// +optional
 	// +listType=atomic
 	RepoSecrets []corev1.LocalObjectReference `json:"repoSecrets,omitempty"`
@@ -112,23 +113,23 @@ type ModuleImageSpec struct {
 
 // ImageBuild is a build with all settings merged.
 type ImageBuild struct {
-	// dockerfileConfigMap holds the Dockerfile.
+	// dockerfileConfigMap is the ConfigMap that holds the Dockerfile.
 	// +optional
 	DockerfileConfigMap string `json:"dockerfileConfigMap,omitempty"`
 
-	// native is a compilation without a Dockerfile.
+	// native is a build without a Dockerfile.
 	// +optional
 	Native *v1beta1.NativeBuild `json:"native,omitempty"`
 
-	// sourceDigest is the SHA-256, in hex, of the Dockerfile, or of what the source's ConfigMap holds.
+	// sourceDigest is the SHA-256, in hex, of the Dockerfile or of the source's ConfigMap.
 	// +optional
 	SourceDigest string `json:"sourceDigest,omitempty"`
 
-	// builder is the image that builds; none for a native build.
+	// builder is the image that builds from the Dockerfile.
 	// +optional
 	Builder string `json:"builder,omitempty"`
 
-	// args are the build arguments, by name in order.
+	// args are the build arguments, ordered by name.
 	// +optional
 	// +listType=atomic
 	Args []v1beta1.BuildArg `json:"args,omitempty"`
@@ -146,41 +147,42 @@ type ImageBuild struct {
 	// +optional
 	BaseImageRegistryTLS v1beta1.TLSOptions `json:"baseImageRegistryTLS,omitempty"`
 
-	// resources of the container that compiles, over the operator's.
+	// resources of the container that compiles; they override the operator's.
 	// +optional
 	Resources *v1beta1.BuildResources `json:"resources,omitempty"`
 }
 
 // ImageSign is a signature with all settings merged.
 type ImageSign struct {
-	// keySecret holds the private key.
+	// keySecret is the Secret that holds the private key.
 	KeySecret string `json:"keySecret"`
 
-	// certSecret holds the certificate.
+	// certSecret is the Secret that holds the certificate.
 	CertSecret string `json:"certSecret"`
 
-	// files are globs of kernel modules in the image.
+	// files are patterns of the paths of kernel modules in the image.
 	// +optional
 	// +listType=atomic
 	Files []string `json:"files,omitempty"`
 
-	// unsignedImage is what is signed when nothing is built, and else where the unsigned image is pushed to as well.
+	// unsignedImage is the image to sign if nothing is built, or else where the unsigned image is
+	// pushed to.
 	// +optional
 	UnsignedImage string `json:"unsignedImage,omitempty"`
 
-	// unsignedImageRegistryTLS are the TLS settings of that image's registry.
+	// unsignedImageRegistryTLS are the TLS settings of the unsigned image's registry.
 	// +optional
 	UnsignedImageRegistryTLS v1beta1.TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
 }
 
-// ImageExamine says what an image is examined for.
+// ImageExamine says what to examine an image for.
 type ImageExamine struct {
-	// modules that shall be loaded. None: all that the image has.
+	// modules to load. Empty: all of the image.
 	// +optional
 	// +listType=atomic
 	Modules []string `json:"modules,omitempty"`
 
-	// loadOrder is the order in which they are loaded.
+	// loadOrder is the order in which to load them.
 	// +optional
 	// +listType=atomic
 	LoadOrder []string `json:"loadOrder,omitempty"`
@@ -189,19 +191,21 @@ type ImageExamine struct {
 	// +optional
 	FirmwarePath string `json:"firmwarePath,omitempty"`
 
-	// generation of the Module: of an image that is made elsewhere, another generation is a reason to look again.
+	// generation of the Module, set for prebuilt images: a changed Module has its image examined
+	// again.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// ConditionAvailable is True while the image is in the registry, as far as the last look there told.
+// ConditionAvailable is True while the registry has the image, by the last check.
 const ConditionAvailable = "Available"
 
-// What tools that wait for any kind of object look at: one of the two is there, and True, while the image is wanted and not there.
+// Conditions of kstatus: one of the two exists, and is True, while the image is wanted and not
+// available.
 const (
-	// ConditionReconciling: the image is not there, and is being made or will be tried again.
+	// ConditionReconciling: the operator makes the image, or will try again.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled: the image is not there, and nobody tries any more until somebody changes something.
+	// ConditionStalled: the operator does not try again until something changes.
 	ConditionStalled = "Stalled"
 )
 
@@ -211,21 +215,21 @@ type ModuleImageStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Available.
+	// conditions are Available, Reconciling and Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// image is the reference, with its digest, under which the image is there.
+	// image is the reference, with its digest, of the image in the registry.
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// prebuilt: the image was there already and is none of ours, so that it is used as it is.
+	// prebuilt is true if the registry had an image that Drover did not make. Nodes use it as it is.
 	// +optional
 	Prebuilt bool `json:"prebuilt,omitempty"`
 
-	// signer is who signed it.
+	// signer is the certificate that signed the image.
 	// +optional
 	Signer *Signer `json:"signer,omitempty"`
 
@@ -233,7 +237,7 @@ type ModuleImageStatus struct {
 	// +optional
 	Job string `json:"job,omitempty"`
 
-	// failures counts the Jobs that failed one after the other.
+	// failures counts the Jobs that failed in a row.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
@@ -241,7 +245,7 @@ type ModuleImageStatus struct {
 	// +optional
 	NextTry *metav1.Time `json:"nextTry,omitempty"`
 
-	// checkedAt is when the registry was last found to hold the image.
+	// checkedAt is when a check last found the image in the registry.
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
 }
@@ -255,7 +259,7 @@ type Signer struct {
 	// +optional
 	Subject string `json:"subject,omitempty"`
 
-	// notAfter is when it expires.
+	// notAfter is when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }

@@ -3,7 +3,8 @@
 package v1alpha1
 
 const (
-	// ImageLabel is on every Job of a ModuleImage and on its pods. Its value is the ModuleImage's name.
+	// ImageLabel is on every Job of a ModuleImage and on its pods. Its value is the ModuleImage's
+	// name.
 	ImageLabel = "drover.dev/module-image"
 
 	// ImagePrefix begins the name of every ModuleImage and of its Jobs.

@@ -11,15 +11,15 @@ import (
 //
 // ImageBuild is a build with all settings merged.
 type ImageBuildApplyConfiguration struct {
-	// dockerfileConfigMap holds the Dockerfile.
+	// dockerfileConfigMap is the ConfigMap that holds the Dockerfile.
 	DockerfileConfigMap *string `json:"dockerfileConfigMap,omitempty"`
-	// native is a compilation without a Dockerfile.
+	// native is a build without a Dockerfile.
 	Native *v1beta1.NativeBuild `json:"native,omitempty"`
-	// sourceDigest is the SHA-256, in hex, of the Dockerfile, or of what the source's ConfigMap holds.
+	// sourceDigest is the SHA-256, in hex, of the Dockerfile or of the source's ConfigMap.
 	SourceDigest *string `json:"sourceDigest,omitempty"`
-	// builder is the image that builds; none for a native build.
+	// builder is the image that builds from the Dockerfile.
 	Builder *string `json:"builder,omitempty"`
-	// args are the build arguments, by name in order.
+	// args are the build arguments, ordered by name.
 	Args []v1beta1.BuildArg `json:"args,omitempty"`
 	// secrets are mounted at /run/secrets/<name>.
 	Secrets []string `json:"secrets,omitempty"`
@@ -27,7 +27,7 @@ type ImageBuildApplyConfiguration struct {
 	Selector map[string]string `json:"selector,omitempty"`
 	// baseImageRegistryTLS are the TLS settings of the base images' registry.
 	BaseImageRegistryTLS *v1beta1.TLSOptions `json:"baseImageRegistryTLS,omitempty"`
-	// resources of the container that compiles, over the operator's.
+	// resources of the container that compiles; they override the operator's.
 	Resources *v1beta1.BuildResources `json:"resources,omitempty"`
 }
 

@@ -5,15 +5,16 @@ package v1alpha1
 // ImageExamineApplyConfiguration represents a declarative configuration of the ImageExamine type for use
 // with apply.
 //
-// ImageExamine says what an image is examined for.
+// ImageExamine says what to examine an image for.
 type ImageExamineApplyConfiguration struct {
-	// modules that shall be loaded. None: all that the image has.
+	// modules to load. Empty: all of the image.
 	Modules []string `json:"modules,omitempty"`
-	// loadOrder is the order in which they are loaded.
+	// loadOrder is the order in which to load them.
 	LoadOrder []string `json:"loadOrder,omitempty"`
 	// firmwarePath is the directory in the image that holds firmware.
 	FirmwarePath *string `json:"firmwarePath,omitempty"`
-	// generation of the Module: of an image that is made elsewhere, another generation is a reason to look again.
+	// generation of the Module, set for prebuilt images: a changed Module has its image examined
+	// again.
 	Generation *int64 `json:"generation,omitempty"`
 }
 

@@ -11,15 +11,16 @@ import (
 //
 // ImageSign is a signature with all settings merged.
 type ImageSignApplyConfiguration struct {
-	// keySecret holds the private key.
+	// keySecret is the Secret that holds the private key.
 	KeySecret *string `json:"keySecret,omitempty"`
-	// certSecret holds the certificate.
+	// certSecret is the Secret that holds the certificate.
 	CertSecret *string `json:"certSecret,omitempty"`
-	// files are globs of kernel modules in the image.
+	// files are patterns of the paths of kernel modules in the image.
 	Files []string `json:"files,omitempty"`
-	// unsignedImage is what is signed when nothing is built, and else where the unsigned image is pushed to as well.
+	// unsignedImage is the image to sign if nothing is built, or else where the unsigned image is
+	// pushed to.
 	UnsignedImage *string `json:"unsignedImage,omitempty"`
-	// unsignedImageRegistryTLS are the TLS settings of that image's registry.
+	// unsignedImageRegistryTLS are the TLS settings of the unsigned image's registry.
 	UnsignedImageRegistryTLS *v1beta1.TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
 }
 

@@ -14,9 +14,9 @@ import (
 // ModuleImageApplyConfiguration represents a declarative configuration of the ModuleImage type for use
 // with apply.
 //
-// ModuleImage is one kernel module image that is built or signed in the cluster: for one kernel, from one set of inputs. It is made by
-// the operator for Modules that ask for it, and is not meant to be written by people. Its name follows from its inputs, so that the
-// same inputs are never built twice.
+// ModuleImage is a kernel module image that the cluster builds, signs or examines, for one kernel
+// and one set of inputs. The operator writes it for Modules and PreflightValidations; do not edit
+// it. Its name follows from its inputs, so that the same inputs are never built twice.
 type ModuleImageApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -11,38 +11,39 @@ import (
 // ModuleImageSpecApplyConfiguration represents a declarative configuration of the ModuleImageSpec type for use
 // with apply.
 //
-// ModuleImageSpec holds the inputs of an image, all variables substituted and all defaults merged, and who wants it.
+// ModuleImageSpec holds the inputs of an image, with variables substituted and defaults merged, and
+// who wants it.
 type ModuleImageSpecApplyConfiguration struct {
-	// module is the Module, in the same namespace, whose image it is.
+	// module is the Module, in the same namespace, that the image belongs to.
 	Module *string `json:"module,omitempty"`
 	// kernelVersion that the image is for.
 	KernelVersion *string `json:"kernelVersion,omitempty"`
-	// architecture of the nodes that it is for, as Go and container images spell it.
+	// architecture that the image is for, as Go and container images spell it.
 	Architecture *string `json:"architecture,omitempty"`
-	// image is the reference that it is pushed to.
+	// image is the reference to push to.
 	Image *string `json:"image,omitempty"`
-	// dirName is the directory in the image below which lib/modules/<kernel> lies.
+	// dirName is the directory in the image that holds lib/modules/<kernel>.
 	DirName *string `json:"dirName,omitempty"`
-	// declaration is a digest of all inputs that stand in the Module.
+	// declaration is a digest of the inputs that the Module declares.
 	Declaration *string `json:"declaration,omitempty"`
-	// hash is a digest of all inputs. It travels as an annotation of the image.
+	// hash is a digest of all inputs, which the image carries as an annotation.
 	Hash *string `json:"hash,omitempty"`
-	// wantedBy names who wants the image now. Nobody: no Job runs for it.
+	// wantedBy names who wants the image now. If empty, no Job runs.
 	WantedBy []string `json:"wantedBy,omitempty"`
-	// trigger is the Module's rebuild trigger: another one makes the image be looked for again.
+	// trigger is the Module's rebuild trigger. A change has the registry checked again.
 	Trigger *int `json:"trigger,omitempty"`
-	// retry is when somebody asked for another try: failures from before it do not count.
+	// retry is when somebody asked for another try. Earlier failures do not count.
 	Retry *v1.Time `json:"retry,omitempty"`
-	// build says how it is built. Unset: it is not built, only signed.
+	// build says how to build the image. Unset: it is not built.
 	Build *ImageBuildApplyConfiguration `json:"build,omitempty"`
-	// sign says how it is signed. Unset: it is not signed.
+	// sign says how to sign the image. Unset: it is not signed.
 	Sign *ImageSignApplyConfiguration `json:"sign,omitempty"`
-	// examine: its kernel modules are looked at, without loading them, and what has to be made for that is pushed nowhere. Unset: it is
-	// pushed, and not looked at.
+	// examine says what to examine the image for, without loading its kernel modules. An image that is
+	// made for that is not pushed. Unset: the image is pushed and not examined.
 	Examine *ImageExamineApplyConfiguration `json:"examine,omitempty"`
-	// registryTLS are the TLS settings of the registry that holds image.
+	// registryTLS are the TLS settings of the image's registry.
 	RegistryTLS *v1beta1.TLSOptions `json:"registryTLS,omitempty"`
-	// repoSecrets name the Secrets used to pull and push.
+	// repoSecrets are the Secrets to pull and push with.
 	RepoSecrets []corev1.LocalObjectReference `json:"repoSecrets,omitempty"`
 	// serviceAccountName of the Job's pods.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`

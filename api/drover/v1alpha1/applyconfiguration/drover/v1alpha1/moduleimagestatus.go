@@ -14,21 +14,21 @@ import (
 type ModuleImageStatusApplyConfiguration struct {
 	// observedGeneration is the generation that this status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Available.
+	// conditions are Available, Reconciling and Stalled.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// image is the reference, with its digest, under which the image is there.
+	// image is the reference, with its digest, of the image in the registry.
 	Image *string `json:"image,omitempty"`
-	// prebuilt: the image was there already and is none of ours, so that it is used as it is.
+	// prebuilt is true if the registry had an image that Drover did not make. Nodes use it as it is.
 	Prebuilt *bool `json:"prebuilt,omitempty"`
-	// signer is who signed it.
+	// signer is the certificate that signed the image.
 	Signer *SignerApplyConfiguration `json:"signer,omitempty"`
 	// job is the newest Job.
 	Job *string `json:"job,omitempty"`
-	// failures counts the Jobs that failed one after the other.
+	// failures counts the Jobs that failed in a row.
 	Failures *int32 `json:"failures,omitempty"`
 	// nextTry is when the next Job begins after a failure.
 	NextTry *metav1.Time `json:"nextTry,omitempty"`
-	// checkedAt is when the registry was last found to hold the image.
+	// checkedAt is when a check last found the image in the registry.
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
 }
 

@@ -15,7 +15,7 @@ type SignerApplyConfiguration struct {
 	Fingerprint *string `json:"fingerprint,omitempty"`
 	// subject of the certificate.
 	Subject *string `json:"subject,omitempty"`
-	// notAfter is when it expires.
+	// notAfter is when the certificate expires.
 	NotAfter *v1.Time `json:"notAfter,omitempty"`
 }
 
