@@ -31,10 +31,9 @@ func KmodPath(kernel, name string) string {
 	return path.Join(KmodRoot, "lib/modules", kernel, name)
 }
 
-// KmodImage makes a kernel module image: exactly the given files, local file by
-// absolute path in the image, and nothing else; no shell, no user, no entry
-// point. A local file that is executable stays so. Arch is Go's name of the
-// processor: amd64.
+// KmodImage makes a kernel module image: exactly the given files, local file by absolute path in
+// the image, and nothing else; no shell, no user, no entry point. A local file that is executable
+// stays so. Arch is Go's name of the processor: amd64.
 func KmodImage(files map[string]string, arch string) (v1.Image, error) {
 	return build(files, arch, v1.Config{})
 }
@@ -92,8 +91,7 @@ func build(files map[string]string, arch string, config v1.Config) (v1.Image, er
 	return image, nil
 }
 
-// MultiArch joins images of one program, by processor, to one that every node
-// can pull.
+// MultiArch joins images of one program, by processor, to one that every node can pull.
 func MultiArch(byArch map[string]v1.Image) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range slices.Sorted(maps.Keys(byArch)) {

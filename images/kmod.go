@@ -18,7 +18,8 @@ import (
 	"strings"
 )
 
-// KmodProgram is where an image has kmod's program. The program is modprobe and depmod in one, by the name it is called with.
+// KmodProgram is where an image has kmod's program. The program is modprobe and depmod in one, by
+// the name it is called with.
 const KmodProgram = "/usr/bin/kmod"
 
 // copyrights are what the licences of the programs ask to come with them.
@@ -27,7 +28,8 @@ const copyrights = "usr/share/doc/*/copyright"
 // ErrNoApt says that this machine cannot fetch packages of Debian's.
 var ErrNoApt = errors.New("apt-get, apt-cache and dpkg are needed to fetch kmod, and not all are there")
 
-// aptConfig makes apt look at one architecture in folders of its own: the machine's package lists stay as they are.
+// aptConfig makes apt look at one architecture in folders of its own: the machine's package lists
+// stay as they are.
 const aptConfig = `APT::Architecture "%[2]s";
 APT::Architectures { "%[2]s"; };
 Dir::State "%[1]s/state";
@@ -35,7 +37,8 @@ Dir::State::status "%[1]s/status";
 Dir::Cache "%[1]s/cache";
 `
 
-// FetchKmod unpacks the distribution's kmod for arch, with the packages that it depends on, into dir. Nothing of it runs.
+// FetchKmod unpacks the distribution's kmod for arch, with the packages that it depends on, into
+// dir. Nothing of it runs.
 func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 	for _, program := range []string{"apt-get", "apt-cache", "dpkg"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -108,8 +111,9 @@ func depends(record string) []string {
 	return names
 }
 
-// KmodFiles are the files of an image, local file by path in the image, that make kmod run in it: the program, the libraries that it is
-// linked with, their loader, and their copyright files. dir is what FetchKmod has filled.
+// KmodFiles are the files of an image, local file by path in the image, that make kmod run in it:
+// the program, the libraries that it is linked with, their loader, and their copyright files. dir
+// is what FetchKmod has filled.
 func KmodFiles(dir string) (map[string]string, error) {
 	known, err := byName(dir)
 	if err != nil {
@@ -183,8 +187,9 @@ func linkedWith(file string) (needs []string, loader string, err error) {
 	return needs, loader, nil
 }
 
-// byName finds the programs and libraries of unpacked packages by their file names, links by what they lead to. Links may be absolute, so they are
-// followed by name only: none leads out of the packages.
+// byName finds the programs and libraries of unpacked packages by their file names, links by what
+// they lead to. Links may be absolute, so they are followed by name only: none leads out of the
+// packages.
 func byName(dir string) (map[string]string, error) {
 	found, links := map[string]string{}, map[string]string{}
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {

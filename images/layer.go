@@ -20,9 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// newLayer packs local files under their paths in the image. The archive is
-// made at once and kept, so that a file that changes later cannot make a layer
-// whose content differs from its digest.
+// newLayer packs local files under their paths in the image. The archive is made at once and kept,
+// so that a file that changes later cannot make a layer whose content differs from its digest.
 func newLayer(files map[string]string) (v1.Layer, error) {
 	var archive bytes.Buffer
 	if err := writeArchive(&archive, files); err != nil {

@@ -32,8 +32,8 @@ type Program struct {
 	Description string
 	// Kmod: the program runs kmod's modprobe.
 	Kmod bool
-	// Project: the program is that of another repository, a device operator's, whose main package is at the root. The image's labels say nothing
-	// of its licence and its source.
+	// Project: the program is that of another repository, a device operator's, whose main package is
+	// at the root. The image's labels say nothing of its licence and its source.
 	Project bool
 }
 
@@ -132,7 +132,8 @@ type Builder struct {
 	Output string
 	// Version is linked into the programs and written into the images' labels.
 	Version string
-	// Kmod are folders that FetchKmod has filled, by processor. Images of programs that run modprobe are made without it where there is none.
+	// Kmod are folders that FetchKmod has filled, by processor. Images of programs that run modprobe
+	// are made without it where there is none.
 	Kmod map[string]string
 }
 
@@ -160,10 +161,9 @@ func (b Builder) Image(ctx context.Context, program Program, arch string) (v1.Im
 	return image, nil
 }
 
-// BuildBinary compiles a main package, named by its folder from the
-// repository's root, without cgo, and returns the program's path. The same
-// sources, version and Go release give the same bytes. What the compiler says
-// is part of the error.
+// BuildBinary compiles a main package, named by its folder from the repository's root, without cgo,
+// and returns the program's path. The same sources, version and Go release give the same bytes.
+// What the compiler says is part of the error.
 func (b Builder) BuildBinary(ctx context.Context, pkg, goos, goarch string) (string, error) {
 	return b.compile(ctx, pkg, path.Base(pkg), goos, goarch)
 }

@@ -31,8 +31,7 @@ import (
 const (
 	// marker is a file of every header tree; it holds the kernel's version.
 	marker = "include/generated/utsrelease.h"
-	// forRust begins the name of a package that Ubuntu's header trees link to, and no package depends
-	// on.
+	// forRust begins the name of a package that Ubuntu's header trees link to, and may be missing.
 	forRust = "linux-lib-rust-"
 	// maxText bounds files whose text matters, in bytes.
 	maxText = 64 << 10

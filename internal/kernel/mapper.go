@@ -13,8 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// defaultDirName and the default pull policy are the schema's: what is wanted must equal what the
-// API server stored.
+// defaultDirName is the schema's default, so that what is wanted equals what is stored.
 const defaultDirName = "/opt"
 
 // maxRemembered bounds a Mapper's memory; a cluster has far fewer distinct kernels.
@@ -220,8 +219,7 @@ func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 	return config
 }
 
-// InTreeModules are the in-tree modules to remove before a load: the list, or the deprecated single
-// field.
+// InTreeModules are the modules to remove before a load: the list, or the deprecated field.
 func InTreeModules(config *v1beta1.ModuleConfig) []string {
 	if len(config.InTreeModulesToRemove) == 0 && config.InTreeModuleToRemove != "" {
 		return []string{config.InTreeModuleToRemove}

@@ -20,8 +20,7 @@ const (
 
 const varFullVersion = "KERNEL_FULL_VERSION"
 
-// variables are all template variables, and how to read each from a Version; nil: the caller gives
-// it.
+// variables are all template variables and how to read each; nil: the caller gives it.
 var variables = map[string]func(*Version) string{
 	varFullVersion:          func(v *Version) string { return v.Full },
 	"KERNEL_VERSION":        func(v *Version) string { return v.Full },
@@ -45,8 +44,7 @@ var variables = map[string]func(*Version) string{
 // VariableNames returns all template variables, sorted.
 func VariableNames() []string { return slices.Sorted(maps.Keys(variables)) }
 
-// Variables returns the variables that have a value for this version, and those of extra, which
-// win.
+// Variables returns the variables with a value for this version, and over them those of extra.
 func (v Version) Variables(extra map[string]string) map[string]string {
 	values := make(map[string]string, len(variables))
 	for name, read := range variables {
@@ -72,8 +70,7 @@ func Substitute(template string, values map[string]string) (string, error) {
 	return parsed.render(func(name string) string { return values[name] })
 }
 
-// segment is literal text followed by a variable; the last segment of a template may have no
-// variable.
+// segment is literal text followed by a variable; the last one may have no variable.
 type segment struct{ text, variable string }
 
 type template []segment

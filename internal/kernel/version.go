@@ -6,19 +6,16 @@ package kernel
 
 import "strings"
 
-// Version is a kernel version as the kubelet reports it, taken apart. A part that it lacks is
-// empty.
+// Version is the parts of a kernel version as the kubelet reports it. Missing parts are empty.
 type Version struct {
 	// Raw is the string that was parsed, without a trailing "+".
 	Raw string
 	// Full is what `uname -r` prints, or after [Version.TagSafe] what an image tag may hold.
 	Full string
-	// XYZ is "X.Y.Z"; X, Y and Z are its numbers. All are empty unless the version starts with three
-	// numbers.
+	// XYZ is "X.Y.Z"; X, Y and Z are its numbers. All are empty unless the version starts so.
 	XYZ, X, Y, Z string
 
-	// RHEL parts are those of kernels with an ".elN" tag: RHEL and its rebuilds, CentOS Stream, Oracle
-	// Linux, ELRepo.
+	// RHEL parts are those of kernels with an ".elN" tag, such as those of RHEL and CentOS Stream.
 	RHELVersion, RHELRelease, RHELArch string
 
 	// DebianRelease and DebianFlavor are those of kernels X.Y.Z-RELEASE-FLAVOR, of Debian and of
@@ -135,8 +132,7 @@ func (v *Version) debian(rest string) {
 	}
 }
 
-// isABI accepts "13", "060500", "0.bpo.5" and "0.deb11.13", not other distributions' dotted
-// releases.
+// isABI accepts "13", "060500", "0.bpo.5" and "0.deb11.13", not others' dotted releases.
 func isABI(release string) bool {
 	number, rest := digits(release)
 	if number == "" {
@@ -145,8 +141,7 @@ func isABI(release string) bool {
 	return rest == "" || strings.HasPrefix(rest, ".bpo.") || strings.HasPrefix(rest, ".deb")
 }
 
-// isFlavor refuses what others put in a flavor's place: a number, and the kernels of openSUSE,
-// Alpine and Arch.
+// isFlavor refuses numbers, and the kernels of openSUSE, Alpine and Arch.
 func isFlavor(flavor string) bool {
 	switch flavor {
 	case "", "default", "lts", "virt", "MANJARO":

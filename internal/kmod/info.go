@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// Info are the facts that a .ko file gives about itself. Names of modules are normalised (see
-// NormalizeName).
+// Info are the facts in a .ko file. Names of modules are normalised (see NormalizeName).
 type Info struct {
 	// Name is the module's name; empty for files of kernels before 4.x, which do not carry it.
 	Name string
@@ -28,8 +27,7 @@ type Info struct {
 	License string
 	// Depends are the modules whose symbols this one uses, in the file's order.
 	Depends []string
-	// SoftdepPre and SoftdepPost are modules, or aliases of modules, to load before and after if
-	// they exist.
+	// SoftdepPre and SoftdepPost are modules, or their aliases, to load before and after.
 	SoftdepPre, SoftdepPost []string
 	// Aliases are device and other aliases as written.
 	Aliases []string
@@ -63,8 +61,7 @@ type Param struct {
 // NormalizeName makes a module's name comparable: the kernel and its tools treat "-" and "_" alike.
 func NormalizeName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Bounds of a .modinfo section. The kernel's largest modules have a few thousand aliases, less than
-// a megabyte.
+// Bounds of a .modinfo section. Large modules have a few thousand aliases, less than 1 MiB.
 const (
 	maxModinfo        = 4 << 20
 	maxModinfoEntries = 1 << 17
@@ -176,8 +173,7 @@ func (p *paramList) at(name string) *Param {
 type Vermagic struct {
 	// Release is the kernel release, "6.1.0-18-amd64".
 	Release string
-	// Flags are the build options that the kernel compares, "SMP", "preempt", "mod_unload",
-	// "modversions".
+	// Flags are the build options that the kernel compares, such as "SMP" and "mod_unload".
 	Flags []string
 }
 

@@ -31,8 +31,7 @@ func (c *Content) Release() {
 	c.memory.release()
 }
 
-// Load reads a module's file from its beginning. The error wraps ErrMalformed or ErrTooLarge, or is
-// one of reading.
+// Load reads a module's file. Errors wrap ErrMalformed or ErrTooLarge, or are those of reading.
 func Load(file fs.File) (*Content, error) {
 	size, err := sizeOf(file, MaxSize)
 	if err != nil {

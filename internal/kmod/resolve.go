@@ -78,8 +78,7 @@ var errTooManyVisits = errors.New("the dependencies are too entangled to resolve
 // built-in modules and optional dependencies that are missing or cannot be satisfied. Where both
 // trees have a module, it takes the image's.
 //
-// Errors: *NotFoundError for a wanted module, *MissingDependencyError, *CycleError, and what
-// reading a file gives.
+// Errors: *NotFoundError of a wanted module, *MissingDependencyError, *CycleError, read errors.
 func Resolve(want Want, image, host *Tree) ([]Step, error) {
 	r := newResolver(want, image, host)
 	if err := r.wanted(want.Modules); err != nil {

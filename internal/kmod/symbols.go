@@ -11,8 +11,7 @@ import (
 // Symbol is a name that one module, or the kernel, gives to others.
 type Symbol struct {
 	Name string
-	// CRC is the checksum of the symbol's C type (CONFIG_MODVERSIONS); it means something only with
-	// HasCRC.
+	// CRC is the checksum of the symbol's C type (CONFIG_MODVERSIONS), if HasCRC.
 	CRC    uint32
 	HasCRC bool
 	// Optional, of an import: the module loads without it. So do weak references, and
@@ -174,8 +173,7 @@ func (f *elfFile) exportCRC(headers []sectionHeader, symbol elfSymbol) (uint32, 
 	return f.order.Uint32(content[symbol.value:]), true
 }
 
-// versions reads the CRCs of imported symbols. As in the kernel, the extended table (Linux 6.14)
-// precedes the old one.
+// versions reads the CRCs of imports, as the kernel first from the newer table (Linux 6.14).
 func (f *elfFile) versions(headers []sectionHeader, names int) ([]Symbol, error) {
 	crcs, extended := f.find(headers, names, sectionExtCRCs)
 	if extended {
@@ -223,8 +221,7 @@ func (f *elfFile) extendedVersions(crcs, names []byte) ([]Symbol, error) {
 	return symbols, nil
 }
 
-// find returns the content of the first section of a name. Headers and names are those of
-// headers().
+// find returns the content of the first section of a name. See headers for the arguments.
 func (f *elfFile) find(headers []sectionHeader, names int, section string) ([]byte, bool) {
 	table, ok := f.slice(headers[names].offset, headers[names].size)
 	if !ok {

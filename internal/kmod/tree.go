@@ -15,8 +15,7 @@ import (
 	"sync"
 )
 
-// Bounds of a lib/modules/<kernel> directory. Distributions ship about 5,000 modules and 2 MiB of
-// index.
+// Bounds of a lib/modules/<kernel>. Distributions ship about 5,000 modules, 2 MiB of index.
 const (
 	maxTreeFiles = 100_000
 	maxIndexSize = 64 << 20
@@ -153,8 +152,7 @@ func rank(file string) int {
 	return 2
 }
 
-// isIndex recognises the index files of depmod and of the kernel's build, in all their forms (.bin,
-// .modinfo).
+// isIndex recognises index files of depmod and of the kernel's build, also .bin and .modinfo.
 func isIndex(file string) bool {
 	rest, ok := strings.CutPrefix(file, "modules.")
 	if !ok || strings.Contains(file, "/") {

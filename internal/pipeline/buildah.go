@@ -42,8 +42,7 @@ storage push localhost/drover:build "oci:$layout:image"
 chmod -R a+rwX "$layout"`
 )
 
-// Render implements Builder. It mounts the build's Secrets and the node's modules where Dockerfiles
-// expect them in RUN.
+// Render implements Builder. RUN finds Secrets and the node's modules where KMM has them.
 func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	b := image.Spec.Build
 	mounts := []corev1.VolumeMount{
@@ -95,8 +94,7 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	}}}
 }
 
-// buildahArgs make the result depend on the inputs alone, as far as a Dockerfile allows: no times,
-// one platform, no cache.
+// buildahArgs make the result depend on the inputs alone: no times, one platform, no cache.
 func buildahArgs(image *v1alpha1.ModuleImage) []string {
 	b := image.Spec.Build
 	args := []string{"--format", "oci", "--timestamp", "0", "--no-cache", "--platform", "linux/" + image.Spec.Architecture}

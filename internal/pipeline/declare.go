@@ -208,8 +208,7 @@ func declareBuild(b *v1beta1.Build, v values) (*v1alpha1.ImageBuild, error) {
 	return declared, nil
 }
 
-// declarePush says where a built image is pushed to: to the image for nodes, unless that one is
-// signed.
+// declarePush says where to push a built image: to the nodes' image, unless that one is signed.
 func declarePush(spec *v1alpha1.ModuleImageSpec, build *v1beta1.Build, v values) error {
 	if build == nil || build.Push == nil {
 		return nil

@@ -104,8 +104,7 @@ func Name(spec *v1alpha1.ModuleImageSpec) string {
 	return v1alpha1.ImagePrefix + digest(append([]byte(spec.Hash), encode(spec.Examine)...))[:nameDigits]
 }
 
-// identity is a digest of the inputs: of all of them after [Complete], before it of the declared
-// ones.
+// identity is a digest of the inputs, after [Complete] of all of them.
 func identity(namespace string, spec *v1alpha1.ModuleImageSpec) string {
 	return digest(encode(inputsOf(namespace, spec)))[:hashDigits]
 }

@@ -80,11 +80,9 @@ type Options struct {
 	User *int64
 	// Deadline ends a Job.
 	Deadline time.Duration
-	// BuildRequests and BuildLimits are the compiling container's, over DefaultBuildRequests and
-	// DefaultBuildLimits.
+	// BuildRequests and BuildLimits are the compiling container's, over the defaults.
 	BuildRequests, BuildLimits corev1.ResourceList
-	// AccountSecrets are the pull secrets of the image's ServiceAccount. As for a kubelet, they need
-	// not exist.
+	// AccountSecrets are the ServiceAccount's pull secrets, which, as for a kubelet, may be missing.
 	AccountSecrets []corev1.LocalObjectReference
 	// Delivery says how to read images. The caller sets MountImages by it, with [MountsImages].
 	Delivery delivery.Mode
@@ -207,8 +205,7 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 	return s
 }
 
-// leaving has the pod evicted from a lost node after a minute instead of five. The first toleration
-// of a taint counts.
+// leaving has the pod evicted from a lost node after a minute. A taint's first toleration counts.
 func leaving() []corev1.Toleration {
 	var all []corev1.Toleration
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -325,8 +322,7 @@ func repeated(flag string, values []string) []string {
 	return args
 }
 
-// authDir, keyFile and certFile hold the Secret's name, which errors about a missing file then
-// show.
+// authDir, keyFile and certFile hold the Secret's name, for errors about a missing file.
 func authDir(secret string) string { return path.Join("/drover/auth", secret) }
 
 func keyFile(s *v1alpha1.ImageSign) string { return path.Join(keyDir, s.KeySecret, keyKey) }

@@ -19,8 +19,7 @@ import (
 // WantedByModule is a Module's entry in spec.wantedBy.
 func WantedByModule(name string) string { return "Module/" + name }
 
-// Want adds to an image's inputs who wants it, and when somebody asked for a retry (zero: nobody
-// did).
+// Want adds who wants an image, and when somebody asked for a retry (zero: nobody did).
 func Want(spec *v1alpha1.ModuleImageSpec, by string, retry time.Time) {
 	spec.WantedBy = []string{by}
 	if !retry.IsZero() {
@@ -40,8 +39,7 @@ func Find(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) *v1
 
 // Answer is the state of an image for those who wait for it.
 type Answer struct {
-	// Hash of its inputs, also while the image is not available; "" for a prebuilt image, and while it
-	// has no ModuleImage.
+	// Hash of its inputs; "" for a prebuilt image, and while there is no ModuleImage.
 	Hash string
 	// Reference to deliver, with its digest; "" for a prebuilt image.
 	Reference string

@@ -20,8 +20,7 @@ import (
 	"github.com/drover-project/drover/internal/pipeline/result"
 )
 
-// Outcome is what a Job's pod reported. An annotation of the Job keeps it, because the pod may go
-// first.
+// Outcome is what a Job's pod reported. The Job keeps it, because the pod may go first.
 type Outcome struct {
 	// State that check found.
 	State result.State `json:"state,omitempty"`
@@ -32,8 +31,7 @@ type Outcome struct {
 	// Reason and Message of a failure, or of what the Job waits for.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Passing: a registry, a node or a disk failed, not what the image is made from. Such a failure is
-	// retried without limit.
+	// Passing: the failure comes from outside the image's inputs, and is retried without limit.
 	Passing bool `json:"passing,omitempty"`
 }
 
@@ -217,8 +215,7 @@ func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.Containe
 	return fmt.Sprintf("step %s failed with exit code %d: %s", step, ended.ExitCode, withoutCredentials(text))
 }
 
-// credentials in an address, which programs quote when they fail: more people see a condition than
-// a log.
+// credentials in an address: more people see a condition than a log, which quotes them.
 var credentials = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^/@\s]+@`)
 
 func withoutCredentials(text string) string { return credentials.ReplaceAllString(text, "${1}…@") }
@@ -236,8 +233,7 @@ func RetryOf(spec *v1alpha1.ModuleImageSpec) string {
 	return spec.Retry.UTC().Format(time.RFC3339)
 }
 
-// FailureLimit is how many Jobs may fail because of what an image is made from, before the operator
-// gives up.
+// FailureLimit is how many Jobs may fail by the image's inputs before the operator gives up.
 const FailureLimit = 5
 
 // passing reports whether a failure of one of our steps may pass by itself. So may that of a
@@ -277,8 +273,7 @@ var outages = []struct {
 	},
 }
 
-// outsideCause says what ended a step from outside, by the kubelet or the end of a build's log; ""
-// is nothing known.
+// outsideCause says what ended a step from outside, by the kubelet or the log; "" is unknown.
 func outsideCause(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.ContainerStateTerminated) string {
 	switch {
 	case ended.Reason == "OOMKilled":
@@ -297,8 +292,7 @@ func outsideCause(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.
 	return ""
 }
 
-// limitOf is a step's memory limit, in brackets. The operator's cache keeps it for Jobs, not for
-// pods.
+// limitOf is a step's memory limit, in brackets. The cache only keeps it for Jobs.
 func limitOf(pod *corev1.PodSpec, step string) string {
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		if limit, ok := c.Resources.Limits[corev1.ResourceMemory]; ok && c.Name == step {

@@ -16,8 +16,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// Requests and limits of containers that compile, unless the operator's flags or the Module say
-// otherwise.
+// Requests and limits of containers that compile, where neither operator nor Module says them.
 const (
 	DefaultBuildRequests = "cpu=500m,memory=512Mi,ephemeral-storage=0"
 	DefaultBuildLimits   = "cpu=8,memory=4Gi,ephemeral-storage=32Gi"
@@ -116,8 +115,7 @@ func mergeResources(container, mapping *v1beta1.BuildResources) *v1beta1.BuildRe
 	return &v1beta1.BuildResources{Requests: over(container.Requests, mapping.Requests), Limits: over(container.Limits, mapping.Limits)}
 }
 
-// processors tells nproc and make how many a build may use: a container sees all of the node's,
-// whatever its limit is.
+// processors tells nproc and make the limit: a container sees all processors of the node.
 func processors(r *corev1.ResourceRequirements) []corev1.EnvVar {
 	limit, limited := r.Limits[corev1.ResourceCPU]
 	if !limited {

@@ -38,8 +38,7 @@ func Share(a, b *v1alpha1.ModuleImageSpec) string {
 // Rival is the oldest wanted image that is pushed to a reference of this one, too: they would
 // overwrite each other in turn. nil: there is none, or it is this one.
 //
-// all are those of the namespace: otherwise somebody without credentials could block an image from
-// another namespace.
+// all are those of one namespace: images of others cannot block it.
 func Rival(image *v1alpha1.ModuleImage, all []v1alpha1.ModuleImage) *v1alpha1.ModuleImage {
 	first := image
 	for i := range all {

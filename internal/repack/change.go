@@ -34,8 +34,7 @@ type changedFile struct {
 // contentBound attributes do not fit the new content: the kernel would refuse the file.
 var contentBound = []string{xattrPrefix + "security.ima", xattrPrefix + "security.evm"}
 
-// change reads the wanted files out of their layers and keeps those with a new content in local
-// files, sorted by path.
+// change reads the wanted files and keeps those with a new content in local files, sorted.
 func (o Options) change(ctx context.Context, layers []v1.Layer, found []wanted, spent *budget) ([]changedFile, error) {
 	byLayer := map[int][]wanted{}
 	for _, one := range found {

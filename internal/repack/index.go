@@ -13,8 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Index changes files of the images in an index that are for the given platforms, without any of
-// all for Linux.
+// Index changes files of an index's images for the platforms, without any of all for Linux.
 func Index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, o Options) (v1.ImageIndex, Report, error) {
 	return o.index(ctx, index, platforms, 0)
 }
@@ -80,8 +79,7 @@ func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor
 	return Image(ctx, image, o)
 }
 
-// wants leaves out what is not an image for a node, such as attestations, whose platform is
-// "unknown".
+// wants leaves out what is not for nodes, such as attestations, of platform "unknown".
 func wants(d v1.Descriptor, platforms []v1.Platform) bool {
 	if d.MediaType.IsIndex() {
 		return true

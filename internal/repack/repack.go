@@ -23,8 +23,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Change writes the new content of a file. Path has all links resolved. If it changed nothing, the
-// file stays as it is.
+// Change writes the new content of a file, whose path has all links resolved, or nothing.
 type Change func(path string, from *os.File, to io.Writer) (changed bool, err error)
 
 // ErrRefused marks images that are malformed or hostile.

@@ -129,8 +129,7 @@ func (v *view) add(layer int32, h *tar.Header) error {
 	return nil
 }
 
-// descend finds or makes the folder for a layer's entries; hidden when higher layers hide its
-// content.
+// descend finds or makes a folder for a layer's entries; hidden: higher layers hide its content.
 func (v *view) descend(layer int32, dir string) (parent *node, hidden bool) {
 	at := &v.root
 	if dir == "" {

@@ -33,8 +33,7 @@ type Registry struct {
 	Insecure bool
 	// SkipVerify takes any certificate of the registry.
 	SkipVerify bool
-	// CA is a file with more certificate authorities in PEM, or a folder of such files; it need not
-	// exist.
+	// CA is a file of more certificate authorities in PEM, or a folder of such; it may be missing.
 	CA string
 	// Auth are files with credentials. AccountAuth are more of them, of a ServiceAccount's Secrets: as
 	// for a kubelet, they need not exist.
@@ -97,8 +96,7 @@ func (r *Registry) reference(image string) (name.Reference, error) {
 
 const (
 	tries = 4
-	// patience is how long a registry may take for the first line of an answer: it checks large blobs
-	// before.
+	// patience is how long a registry may take to answer: it checks large blobs first.
 	patience = 5 * time.Minute
 )
 
@@ -224,8 +222,7 @@ func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
 	return authn.NewMultiKeychain(keychain, authn.DefaultKeychain), nil
 }
 
-// merge writes the credentials of all files to the file into, if it has a name; of two for one
-// registry the first.
+// merge writes all credentials to a file, if named; of two for one registry the first.
 func (r *Registry) merge(into string) error {
 	if into == "" {
 		return nil

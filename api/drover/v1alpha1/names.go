@@ -3,8 +3,7 @@
 package v1alpha1
 
 const (
-	// ImageLabel is on every Job of a ModuleImage and on its pods. Its value is the ModuleImage's
-	// name.
+	// ImageLabel is on the Jobs of a ModuleImage and on their pods, with the ModuleImage's name.
 	ImageLabel = "drover.dev/module-image"
 
 	// ImagePrefix begins the name of every ModuleImage and of its Jobs.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-images makes the images of this repository's programs, or that of a device operator in a repository of its own, and
-// pushes them or writes them to files. It needs Go and nothing else.
+// Command drover-images makes the images of this repository's programs, or that of a device
+// operator in a repository of its own, and pushes them or writes them to files. It needs Go and
+// nothing else.
 package main
 
 import (

@@ -75,8 +75,7 @@ type Controller struct {
 	kernels *kernel.Newcomers[platform]
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API
-// server.
+// New makes the controller. c's cache shows its own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -159,8 +158,7 @@ func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage, 
 	return pipeline.Settings(image, o) + "-" + string(environment.UID) + "-" + environment.ResourceVersion, nil
 }
 
-// observe reads an image's Jobs and pods. lost is when the newest delivery began that did not find
-// the image.
+// observe reads an image's Jobs and pods. lost is when the newest delivery did not find the image.
 func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, settings string) (runs []pipeline.Run, lost time.Time, err error) {
 	own, in := client.MatchingLabels{v1alpha1.ImageLabel: image.Name}, client.InNamespace(image.Namespace)
 	var jobs batchv1.JobList
@@ -196,8 +194,7 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, s
 	return runs, lost, nil
 }
 
-// refuse says that the API server refuses a Job, because of a quota, a policy, a webhook or a
-// fault.
+// refuse says that the API server refuses a Job, for example because of a quota or a policy.
 func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) {
 	if d.cause == "" || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return

@@ -28,8 +28,7 @@ const (
 	// firstDoubt is how long a registry that has the image is believed although a node did not find
 	// it; it doubles with every check.
 	firstDoubt = 15 * time.Minute
-	// arrival is how much earlier a Job's end may be seen than its pod's: they come by different
-	// watches.
+	// arrival is how much earlier than its pod's end a Job's may be seen, by another watch.
 	arrival = time.Minute
 	// silence is how long after its grace period a pod may exist before its kubelet counts as lost.
 	silence = time.Minute
@@ -49,8 +48,7 @@ type decision struct {
 	// cause of the Job to create, number next; "" is none.
 	cause string
 	next  int
-	// suspend are the active Jobs whose suspension changes, record those that ended, drop those that
-	// nobody needs.
+	// suspend are the active Jobs whose suspension changes, record the ended, drop the unneeded ones.
 	suspend, record, drop []*pipeline.Run
 	status                v1alpha1.ModuleImageStatus
 	// again is when time alone changes the decision; 0: never.

@@ -32,8 +32,7 @@ import (
 	"github.com/drover-project/drover/internal/reasons"
 )
 
-// history is how many unwanted images stay per Module, so that going back to their inputs builds
-// nothing.
+// history is how many unwanted images stay per Module, for a way back without a build.
 const history = 32
 
 // Module reconciles the images that one Module wants.
@@ -107,8 +106,7 @@ func platformOf(node *corev1.Node) platform {
 	return platform{kernel: info.KernelVersion, arch: info.Architecture}
 }
 
-// platforms are the distinct kernels of a Module's nodes, without those of nodes that name too
-// many, which wait.
+// platforms are the distinct kernels of a Module's nodes; those of nodes that name too many wait.
 func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []platform, again time.Duration, err error) {
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
@@ -156,8 +154,7 @@ func (c *Controller) source(ctx context.Context, namespace, name string, known m
 	return source, nil
 }
 
-// make applies what is wanted, withdraws the wish for what is not, and deletes the oldest of what
-// nobody wants.
+// make applies the wishes, withdraws those that ended, and deletes the oldest unwanted images.
 func (c *Controller) make(ctx context.Context, m *v1beta1.Module, wants map[string]*v1alpha1.ModuleImageSpec) error {
 	var have v1alpha1.ModuleImageList
 	if err := c.client.List(ctx, &have, client.InNamespace(m.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name}); err != nil {

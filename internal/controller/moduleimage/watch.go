@@ -44,8 +44,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(c.setupImages(mgr), c.setupWants(mgr))
 }
 
-// ImagesAlone runs the Jobs of ModuleImages that another controller asks for, on a hub, which has
-// no Modules.
+// ImagesAlone runs the Jobs of ModuleImages on a hub, which has no Modules.
 type ImagesAlone struct{ *Controller }
 
 // SetupWithManager registers the reconciler of ModuleImages, and its watches.
@@ -123,8 +122,7 @@ func concerns(m *v1beta1.Module, before, now *corev1.Node) bool {
 	return was != is || is && platformOf(before) != platformOf(now)
 }
 
-// imagesOfPod is the image of a Job's pod, or, if a carrier does not find its image, all of its
-// Module.
+// imagesOfPod is the image of a Job's pod, or, for a carrier without its image, all of the Module.
 func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -62,8 +62,7 @@ type Controller struct {
 	options Options
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes; live reads from the API
-// server.
+// New makes the controller. c's cache shows its own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -213,8 +212,7 @@ func right(p *v1beta2.PreflightValidation, want *v1alpha1.ModuleImageSpec, have 
 	return owned && slices.Contains(have.Spec.WantedBy, pipeline.WantedByPreflight(p.Name)) && equality.Semantic.DeepEqual(want, &same)
 }
 
-// release withdraws the preflight's wish for all images but wants, and deletes what nobody else
-// wants.
+// release withdraws the wish for all images but wants, and deletes what nobody else wants.
 func (c *Controller) release(
 	ctx context.Context, name string, all map[types.NamespacedName]*v1alpha1.ModuleImage, wants map[types.NamespacedName]bool,
 ) error {
@@ -238,8 +236,7 @@ func (c *Controller) release(
 	return nil
 }
 
-// alone reports whether nobody else wants the image, and no Module keeps it in case its inputs come
-// back.
+// alone reports whether nobody else wants the image, and no Module keeps it for later.
 func alone(image *v1alpha1.ModuleImage) bool {
 	return len(image.Spec.WantedBy) == 1 &&
 		!slices.ContainsFunc(image.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Module" })

@@ -39,8 +39,7 @@ type finding struct {
 	wants           map[types.NamespacedName]*v1alpha1.ModuleImageSpec
 }
 
-// concerned reports whether a Module selects a node with the preflight's labels. Without labels,
-// all do.
+// concerned reports whether a Module selects a node with the preflight's labels, if it has any.
 func concerned(p *v1beta2.PreflightValidation, m *v1beta1.Module) bool {
 	return len(p.Spec.Labels) == 0 || placement.Selects(m, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: p.Spec.Labels}})
 }

@@ -20,8 +20,7 @@ import (
 // named is how many Modules a condition names; the rest is counted.
 const named = 5
 
-// statusOf is the status of all findings. From the status before it only takes the times of what
-// has not changed.
+// statusOf is the status of all findings. Of the status before, only times count.
 func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v1beta2.PreflightValidationStatus {
 	now = now.Truncate(time.Second)
 	s := &v1beta2.PreflightValidationStatus{ObservedGeneration: p.Generation}
@@ -46,8 +45,7 @@ func statusOf(p *v1beta2.PreflightValidation, found []finding, now time.Time) *v
 			s.CRStatuses = map[string]v1beta2.CRStatus{}
 		}
 		s.CRStatuses[f.module.String()] = one
-		// Clients of v1beta1 also look Modules up by name alone; of several with one name, they see the
-		// worst.
+		// Clients of v1beta1 also look up Modules by name alone: the worst of that name counts.
 		if other, ok := s.CRStatuses[f.module.Name]; !ok || rank(one.VerificationStatus) > rank(other.VerificationStatus) {
 			s.CRStatuses[f.module.Name] = one
 		}

@@ -54,8 +54,7 @@ type Finding struct {
 // Check returns what speaks against loading modules that are not live yet, in load order. What an
 // earlier module exports counts for later ones as if the kernel had it. No finding is no promise.
 //
-// Dependencies that exist nowhere are kmod.Resolve's to find. With modprobe's --force there is
-// nothing to check.
+// kmod.Resolve finds dependencies that exist nowhere. modprobe --force leaves nothing to check.
 func Check(k Kernel, modules []Module) []Finding {
 	if len(modules) == 0 {
 		return nil

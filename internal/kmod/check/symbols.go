@@ -67,8 +67,7 @@ func exporter(modules []Module, names map[string]bool) string {
 	return ""
 }
 
-// crcs finds symbols whose C type changed between the build of the module and that of who exports
-// them.
+// crcs finds symbols whose C type differs between the module's build and the exporter's.
 func (c *checker) crcs(m Module) *Finding {
 	if c.Vermagic != "" && !c.modversions() {
 		return nil // then the kernel does not look at CRCs

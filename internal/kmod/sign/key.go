@@ -28,8 +28,7 @@ var (
 	ErrMismatch = errors.New("the key does not belong to the certificate")
 )
 
-// NewKey joins a key and its certificate. They must belong together and be of a kind that kernels
-// take.
+// NewKey joins a key and its certificate, which must match and be of a kind that kernels take.
 func NewKey(key crypto.Signer, certificate *x509.Certificate) (Key, error) {
 	switch public := certificate.PublicKey.(type) {
 	case *rsa.PublicKey:

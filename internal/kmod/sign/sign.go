@@ -32,8 +32,7 @@ import (
 // ErrNotModule is wrapped when a file is not a kernel module. The error names the file.
 var ErrNotModule = errors.New("not a kernel module")
 
-// Options say how to sign; see signature.Options. The zero value is SHA-256 and issuer with serial
-// number, as KMM signs.
+// Options say how to sign. The zero value is SHA-256, issuer and serial number, as KMM signs.
 type Options = signature.Options
 
 // File signs a module's file, which may be compressed, and writes the signed one. Changed is false,

@@ -127,8 +127,7 @@ func parseID(info []byte) (s Signer, rest []byte, err error) {
 	return Signer{Serial: hex.EncodeToString(serial), Issuer: name}, rest, err
 }
 
-// algorithm returns the object identifier of an AlgorithmIdentifier, without its parameters, and
-// what follows.
+// algorithm returns the object identifier of an AlgorithmIdentifier, and what follows.
 func algorithm(der []byte) (oid string, rest []byte, err error) {
 	body, rest, err := element(der, asn1.ClassUniversal, asn1.TagSequence)
 	if err != nil {
@@ -146,8 +145,7 @@ func sequence(der []byte) ([]byte, error) {
 	return body, err
 }
 
-// element returns the body of der's first element, which must have the given class and tag, and the
-// rest.
+// element returns the body of der's first element, of the given class and tag, and the rest.
 func element(der []byte, class, tag int) (body, rest []byte, err error) {
 	var raw asn1.RawValue
 	rest, err = asn1.Unmarshal(der, &raw)

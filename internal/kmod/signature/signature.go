@@ -20,8 +20,7 @@ import (
 	"slices"
 )
 
-// Signature is what a signature at a module's end says about itself. Verify tells whether it is
-// true.
+// Signature is what a module's signature says about itself. Verify tells whether it is true.
 type Signature struct {
 	// Signers say whose keys made the signature; the kernel must trust one. Empty with a Problem.
 	Signers []Signer
@@ -31,8 +30,7 @@ type Signature struct {
 
 // Signer names a certificate in one of PKCS#7's two ways.
 type Signer struct {
-	// KeyID is the certificate's subject key identifier in hex, as `sign-file -k` writes; or else
-	// empty.
+	// KeyID is the certificate's subject key identifier in hex, from `sign-file -k`; or else empty.
 	KeyID string
 	// Serial is the certificate's serial number in hex, all its bytes; empty with a KeyID.
 	Serial string
@@ -64,8 +62,7 @@ const (
 )
 
 const (
-	// maxMessage bounds a PKCS#7 message, in bytes. RSA ones have some 500, with certificates a few
-	// thousand.
+	// maxMessage bounds a PKCS#7 message, in bytes; those of RSA have some 500.
 	maxMessage = 256 << 10
 	// maxListed bounds how many signatures of one module are listed.
 	maxListed = 16
@@ -111,8 +108,7 @@ func Split(module []byte) (content, message []byte, err error) {
 	return slices.Clip(body[:at]), slices.Clip(body[at:]), nil
 }
 
-// Trailer is what signs a module when it is appended: a PKCS#7 message, the kernel's description of
-// it, and the mark.
+// Trailer signs a module when appended: PKCS#7 message, the kernel's description, mark.
 func Trailer(message []byte) []byte {
 	info := [infoSize]byte{typeAt: typePKCS7}
 	binary.BigEndian.PutUint32(info[sizeAt:], uint32(len(message)))

@@ -18,8 +18,7 @@ import (
 var (
 	// ErrOtherSigner is wrapped when the certificate's owner did not make the signature.
 	ErrOtherSigner = errors.New("signed by another key")
-	// ErrInvalid is wrapped when a signature names the certificate and its key did not sign this
-	// module.
+	// ErrInvalid is wrapped when the named certificate's key did not sign this module.
 	ErrInvalid = errors.New("the signature does not fit the module")
 )
 
@@ -54,8 +53,7 @@ func Value(message []byte) ([]byte, error) {
 	return signers[0].value, nil
 }
 
-// is reports whether the signer names a certificate. The kernel's names of the issuers are
-// compared.
+// is reports whether the signer names a certificate, by the kernel's name of the issuer.
 func (s signerInfo) is(certificate *x509.Certificate) bool {
 	if s.KeyID != "" {
 		return s.KeyID == hex.EncodeToString(certificate.SubjectKeyId)

@@ -15,8 +15,7 @@ import (
 // HashAnnotation on an image's manifest is the hash of its inputs. An image without it is prebuilt.
 const HashAnnotation = "dev.drover.hash"
 
-// SignerAnnotation on an image's manifest is the SHA-256 fingerprint of the certificate that signed
-// it.
+// SignerAnnotation on a manifest is the SHA-256 fingerprint of the certificate that signed.
 const SignerAnnotation = "dev.drover.signer"
 
 // State of an image in the registry, as check finds it.

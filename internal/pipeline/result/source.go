@@ -10,8 +10,7 @@ import (
 	"slices"
 )
 
-// SourceDigest is the digest of a source's files by name, for whoever declares a build and for its
-// Job.
+// SourceDigest is the digest of a source's files by name.
 func SourceDigest(files map[string][]byte) string {
 	sum := sha256.New()
 	part := func(text []byte) { _, _ = fmt.Fprintf(sum, "%d:%s", len(text), text) } // never fails

@@ -47,8 +47,7 @@ const MaxMessage = 1536
 
 const maxError = 700
 
-// Message is the termination message: one line of JSON. It leaves out what does not fit, files
-// first.
+// Message is one line of JSON. It leaves out what does not fit, files first.
 func (r Result) Message() (string, error) {
 	r.Error = oneLine(r.Error, maxError)
 	for {

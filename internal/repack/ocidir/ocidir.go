@@ -122,8 +122,7 @@ func blobPath(d v1.Hash) (string, error) {
 	return path.Join("blobs", d.Algorithm, d.Hex), nil
 }
 
-// open opens a blob. Reading it fails, at the end if not before, unless it is what its descriptor
-// says.
+// open opens a blob. Reading it fails, at the latest at its end, if its digest differs.
 func (l *Layout) open(d v1.Descriptor) (io.ReadCloser, error) {
 	name, err := blobPath(d.Digest)
 	if err != nil {
