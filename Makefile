@@ -21,7 +21,7 @@ NODES ?= 500
 MODULES ?= 20
 EVENTS ?= 10000
 SEED ?= 1
-LDFLAGS := -s -w -X github.com/drover-project/drover/internal/version.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/drover-project/drover/internal/shared/version.Version=$(VERSION)
 ALL_BINARIES := $(notdir $(wildcard cmd/*))
 BINARIES := $(if $(OPERATOR),$(PROGRAM),$(ALL_BINARIES))
 export CGO_ENABLED ?= 0
@@ -37,7 +37,7 @@ test: ## Pass the tests: all Go tests, against a real API server, with the race 
 
 .PHONY: race
 race: ## Pass the tests of what runs beside itself, with the race detector: agent, controllers, operator and kit (gcc or clang)
-	@go run ./hack/runtests -results "" -packages "./internal/agent/... ./internal/controller/... ./internal/kube/... ./internal/operator/... ./kit"
+	@go run ./hack/runtests -results "" -packages "./internal/agent/... ./internal/operator/controller/... ./internal/shared/kube/... ./internal/operator/... ./kit"
 
 .PHONY: help
 help: ## List the targets
@@ -88,11 +88,11 @@ manifests: bin/controller-gen ## Generate CRDs and roles
 	bin/controller-gen crd $(call but,ooto hub $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
 	bin/controller-gen crd paths=./api/hub/... output:crd:artifacts:config=config/hub
 	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
-	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims,internal/controller) output:rbac:artifacts:config=config/rbac
-	bin/controller-gen rbac:roleName=drover-hub,fileName=hub_role.yaml paths=./internal/hub/... paths=./internal/controller/hub/... paths=./internal/controller/moduleimage/... output:rbac:artifacts:config=config/hub
-	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims moduleimage preflight,internal/controller) output:rbac:artifacts:config=config/spoke
-	bin/controller-gen rbac:roleName=drover-claims,fileName=claims_role.yaml paths=./internal/controller/claims/... output:rbac:artifacts:config=config/spoke
-	bin/controller-gen rbac:roleName=drover-operator-ooto,fileName=operator_role.yaml paths=./internal/controller/ooto/... output:rbac:artifacts:config=config/ooto
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims,internal/operator/controller) output:rbac:artifacts:config=config/rbac
+	bin/controller-gen rbac:roleName=drover-hub,fileName=hub_role.yaml paths=./internal/hub/... paths=./internal/operator/controller/hub/... paths=./internal/operator/controller/moduleimage/... output:rbac:artifacts:config=config/hub
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims moduleimage preflight,internal/operator/controller) output:rbac:artifacts:config=config/spoke
+	bin/controller-gen rbac:roleName=drover-claims,fileName=claims_role.yaml paths=./internal/operator/controller/claims/... output:rbac:artifacts:config=config/spoke
+	bin/controller-gen rbac:roleName=drover-operator-ooto,fileName=operator_role.yaml paths=./internal/operator/controller/ooto/... output:rbac:artifacts:config=config/ooto
 	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
 	for o in $(notdir $(wildcard $(addprefix api/,$(OPERATORS)))); do \
 		bin/controller-gen crd paths=./api/$$o/... output:crd:artifacts:config=config/operators/$$o/crd; done
@@ -141,7 +141,7 @@ verify: bin/controller-gen ## Check generated files, go.mod, the offline build a
 	@hack/verify
 
 # Tests that ask other programs have the build tag compare. gcc, kmod and the like are installed where apt-get is.
-COMPARED := ./images ./internal/agent/blacklist ./internal/agent/modprobe ./internal/kmod ./internal/kmod/sign ./samples/kmods
+COMPARED := ./images ./internal/agent/blacklist ./internal/agent/modprobe ./internal/shared/kmod ./internal/shared/kmod/sign ./samples/kmods
 .PHONY: compare
 compare: ## Compare with kmod, binutils, OpenSSL, sign-file, xz, zstd, and run the sample kernel modules' code under gcc's sanitizers (linux with apt-get; root)
 	@hack/compare $(COMPARED)
@@ -178,7 +178,7 @@ kmods: ## Compile the sample kernel modules for Debian's Linux 6.1 and 6.12, eve
 .PHONY: integration
 integration: export KUBERNETES ?= 1.31
 integration: ## Test the controllers and the device operators against the API server of another release (KUBERNETES=1.31, 1.33 or 1.34; so do e2e and conformance)
-	@go run ./hack/runtests -results "" -packages "./internal/controller/... ./internal/operator/... ./internal/operators/... ./test/api"
+	@go run ./hack/runtests -results "" -packages "./internal/operator/controller/... ./internal/operator/... ./internal/operators/... ./test/api"
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // children returns the desired children, or writes the first that differs and ends the pass.

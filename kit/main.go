@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/drover-project/drover/internal/kube/process"
+	"github.com/drover-project/drover/internal/shared/kube/process"
 )
 
 // NamespaceVariable is the environment variable with the namespaces in which the operator works,

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // Types of conditions.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // outdatedDelay is when a pass with outdated reads is repeated, unless an event comes earlier.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 const statusField = "status"

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 func main() {

@@ -22,7 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/boot"
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/place"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // runOptions are the flags of run.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/drover-project/drover/internal/agent/hollow"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 func main() {

@@ -7,14 +7,14 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	hubcontroller "github.com/drover-project/drover/internal/controller/hub"
-	"github.com/drover-project/drover/internal/controller/moduleimage"
-	"github.com/drover-project/drover/internal/gate"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/hub/ocm"
-	"github.com/drover-project/drover/internal/kube"
 	"github.com/drover-project/drover/internal/operator"
+	hubcontroller "github.com/drover-project/drover/internal/operator/controller/hub"
+	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // startHub makes the controllers of a hub and runs them. A cluster that both transports reach is the one's that comes first.

@@ -7,8 +7,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/drover-project/drover/internal/kube/process"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/shared/kube/process"
 )
 
 func main() {

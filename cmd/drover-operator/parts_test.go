@@ -14,10 +14,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/drover-project/drover/internal/controller/guard"
-	"github.com/drover-project/drover/internal/gate"
-	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/guard"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

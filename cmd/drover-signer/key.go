@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/drover-project/drover/internal/kmod/sign"
-	"github.com/drover-project/drover/internal/signer"
+	"github.com/drover-project/drover/internal/build/signer"
+	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
 
 // readKey makes a key of two Secrets. Keys in hardware or a service would come in here.

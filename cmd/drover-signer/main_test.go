@@ -24,10 +24,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"github.com/drover-project/drover/internal/kmod/signature"
-	"github.com/drover-project/drover/internal/kmod/synth"
-	"github.com/drover-project/drover/internal/pipeline/result"
-	"github.com/drover-project/drover/internal/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/pipeline/result"
+	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/shared/kmod/signature"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // secrets writes a key and its certificate as a Secret holds them.

@@ -24,7 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/status"
 	versioncmd "github.com/drover-project/drover/internal/cli/version"
 	"github.com/drover-project/drover/internal/cli/wait"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // command is the tree of all commands. called is the name under which the program runs.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/drover-project/drover/internal/lolcow"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/operators/lolcow/cow"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 func main() {
@@ -30,12 +30,12 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	config, err := lolcow.Configure(os.Args[1:], os.Getenv, rand.IntN)
+	config, err := cow.Configure(os.Args[1:], os.Getenv, rand.IntN)
 	if err != nil {
 		return err
 	}
 	logger := klog.FromContext(ctx)
-	return lolcow.Run(ctx, os.Stdout, config, func(address net.Addr) {
+	return cow.Run(ctx, os.Stdout, config, func(address net.Addr) {
 		logger.Info("Serving the cow's page; Ctrl-C ends", "address", address.String(), "version", version.Version)
 	})
 }

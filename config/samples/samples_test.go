@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

@@ -19,7 +19,7 @@ var products = []string{"drover", "drover-agent", "drover-kcall", "drover-operat
 
 // fakes are packages that pretend to be a node, a kernel or a cluster.
 var fakes = []string{
-	"internal/agent/hollow", "internal/agent/host/fake", "internal/kmod/synth", "internal/testkit", "kit/kittest", "test/",
+	"internal/agent/hollow", "internal/agent/host/fake", "internal/shared/kmod/synth", "internal/testkit", "kit/kittest", "test/",
 }
 
 // links looks for fakes among the symbols of each product.
@@ -70,7 +70,7 @@ func (h *house) reasonsIn(name, content string) {
 			h.declared = append(h.declared, m[1])
 		}
 	}
-	explains := strings.HasPrefix(name, "internal/reasons/") || strings.HasPrefix(name, "internal/cli/")
+	explains := strings.HasPrefix(name, "internal/shared/reasons/") || strings.HasPrefix(name, "internal/cli/")
 	if strings.HasSuffix(name, "_test.go") || explains || !ofProduct(filepath.ToSlash(filepath.Dir(name))) {
 		return
 	}

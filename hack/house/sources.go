@@ -164,8 +164,8 @@ func (h *house) functions(files *token.FileSet, file *ast.File) {
 
 // purePackages decide, and touch nothing.
 var purePackages = []string{
-	"internal/desired", "internal/nodeplan", "internal/rollout", "internal/status", "internal/facts", "internal/reasons", "internal/placement",
-	"internal/strikes", "internal/agent/decide",
+	"internal/shared/desired", "internal/operator/nodeplan", "internal/shared/rollout", "internal/shared/status", "internal/shared/facts", "internal/shared/reasons", "internal/shared/placement",
+	"internal/shared/strikes", "internal/agent/decide",
 }
 
 // impure are imports by which code touches something, with what is below them.
@@ -191,9 +191,9 @@ func (h *house) pure(name string, file *ast.File) error {
 
 // apart are folders of no product, and of the hub.
 var apart = []string{
-	"test", "hack", "images", "tools", "samples", "kit/kittest", "internal/testkit", "internal/agent/hollow", "internal/agent/host/fake", "internal/kmod/synth",
-	"cmd/drover-hollow", "internal/hub", "internal/controller/hub", "internal/controller/claims", "internal/cli/managed", "api/hub",
-	"internal/operators", "internal/lolcow", "internal/nodeselector", "api/deviceconfig", "api/lolcow", "api/ptemplate",
+	"test", "hack", "images", "tools", "samples", "kit/kittest", "internal/testkit", "internal/agent/hollow", "internal/agent/host/fake", "internal/shared/kmod/synth",
+	"cmd/drover-hollow", "internal/hub", "internal/operator/controller/hub", "internal/operator/controller/claims", "internal/cli/managed", "api/hub",
+	"internal/operators", "internal/operators/lolcow/cow", "internal/operators/deviceconfig/nodeselector", "api/deviceconfig", "api/lolcow", "api/ptemplate",
 	"cmd/deviceconfig-operator", "cmd/lolcow", "cmd/lolcow-operator", "cmd/ptemplate-operator",
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // record makes the agent's record these orders.

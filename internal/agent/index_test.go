@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 
 	"github.com/drover-project/drover/internal/agent/host/fake"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // TestHostsIndexIsOutOfDate: a dependency that depmod has not heard of yet, or that has moved since, is found.

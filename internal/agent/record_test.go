@@ -17,7 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // writeRecord records orders as an agent of that node and cluster does.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // TestAgentRestsWhileNothingHappens: at rest, a glance at the kernel's list of modules is enough, for a minute.

@@ -15,7 +15,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // scene is a hub with clusters.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // deselect decides which clusters that are not selected lose their Module now:

@@ -13,11 +13,11 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/pipeline"
-	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 // WantedBy is how a ManagedClusterModule stands in a ModuleImage's wantedBy.

@@ -13,7 +13,7 @@ import (
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // TestMessages: the conditions of a ManagedClusterModule, as its status and events have them.

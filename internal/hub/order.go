@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
-	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // rest is the wave of clusters that no wave selects.

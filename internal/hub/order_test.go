@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
-	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 func TestOrderOfClusters(t *testing.T) {

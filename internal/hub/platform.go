@@ -5,7 +5,7 @@
 // A cluster reports which kernels its nodes run. From these and the ManagedClusterModule follow the
 // images that the hub has to make, and the Module that the cluster gets when they exist:
 //
-//	claims ──► platforms ──► images to make (internal/pipeline)
+//	claims ──► platforms ──► images to make (internal/build/pipeline)
 //	                   └───► the cluster's Module, without builds and signatures
 package hub
 

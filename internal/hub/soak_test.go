@@ -13,7 +13,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/rollout"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // TestSoak: a cluster counts when it has been Ready for the soak time, all the while, and is

@@ -14,9 +14,9 @@ import (
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/rollout"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // ConditionApplied of a ManagedClusterModule: all its clusters have the Module.

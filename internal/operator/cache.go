@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/controller/module"
 	"github.com/drover-project/drover/internal/hub/direct"
-	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 // cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and few of the pods.

@@ -26,8 +26,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	ootov1alpha1 "github.com/drover-project/drover/api/ooto/v1alpha1"
-	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/kube/process"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/kube/process"
 )
 
 // Controller is one of the operator's controllers.

@@ -17,10 +17,10 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/controller/node"
-	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/metrics"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/node"
+	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

@@ -19,14 +19,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
-	"github.com/drover-project/drover/internal/controller/module"
-	"github.com/drover-project/drover/internal/controller/moduleimage"
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/gate"
+	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/hub"
-	"github.com/drover-project/drover/internal/kube"
-	"github.com/drover-project/drover/internal/kube/process"
-	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/kube/process"
 )
 
 // Name is the operator's name: its user agent's beginning, its Lease, its ServiceAccount.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
+	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

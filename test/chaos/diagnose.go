@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 // diagnose says why nothing goes on: what the Module says of itself, and what the nodes that are behind have in common.

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/drover-project/drover/internal/controller/claims"
+	"github.com/drover-project/drover/internal/operator/controller/claims"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 

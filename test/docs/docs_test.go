@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/drover-project/drover/internal/kernel"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/test/docs/page"
 )
 

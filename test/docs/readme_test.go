@@ -16,7 +16,7 @@ var demoLine = regexp.MustCompile(`^\[ *[0-9.]+s\] (applying) (\S+)$|^hollow-\d+
 
 // TestReadmeShowsTheDemo: README's lines of `make demo` consist of what the demo says, and of what the status says that it shows.
 func TestReadmeShowsTheDemo(t *testing.T) {
-	source := texts(t, "test/demo/*.go") + texts(t, "internal/status/*.go")
+	source := texts(t, "test/demo/*.go") + texts(t, "internal/shared/status/*.go")
 	lines := strings.Split(strings.TrimSpace(transcript(t, "README.md", t.Name())), "\n")
 	if len(lines) != 6 {
 		t.Errorf("README shows %d lines, want 6", len(lines))

@@ -22,7 +22,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
-	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Parts are what an Executor works with. Firmware, Blacklist, Modprobe and Fuse may be nil.

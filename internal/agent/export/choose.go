@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
-	"github.com/drover-project/drover/internal/kmod"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 const mostNamed = 10

@@ -17,7 +17,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/export"
 	"github.com/drover-project/drover/internal/agent/manifest"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 const kernel = "6.1.0-51-amd64"

@@ -27,8 +27,8 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/hollow"
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

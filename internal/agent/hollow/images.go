@@ -16,8 +16,8 @@ import (
 	"sync"
 
 	"github.com/drover-project/drover/internal/agent/export"
-	"github.com/drover-project/drover/internal/kmod"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // images plays the registry and the node's image store: an image has exactly what its carrier is told to take.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/export"
 	"github.com/drover-project/drover/internal/agent/manifest"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // recipe says what is wrong with the images that a regular expression matches.

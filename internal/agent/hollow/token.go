@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // boundToken authenticates one node's agent with a ServiceAccount token that is bound to the Node, as the kubelet would

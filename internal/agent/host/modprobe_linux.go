@@ -12,7 +12,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/kcall"
 	"github.com/drover-project/drover/internal/agent/modprobe"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // HasModprobe tells whether there is a kmod program to run as modprobe.

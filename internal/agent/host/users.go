@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // MaxUsers is how many users Users names at most.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // deviceNumber is what a device node stands for.

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Temp is where command lines expect the image's tree.

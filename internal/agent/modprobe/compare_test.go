@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/drover-project/drover/internal/kmod"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // kmodProgram is the machine's own. Tests of what it does need it.

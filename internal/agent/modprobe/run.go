@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/drover-project/drover/internal/agent/kcall"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // Error is modprobe's failure.

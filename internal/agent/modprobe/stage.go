@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 const (

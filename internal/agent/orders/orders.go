@@ -14,7 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Key names an order: the Module it comes from.

@@ -19,8 +19,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/agent/orders"
-	"github.com/drover-project/drover/internal/kmod"
-	"github.com/drover-project/drover/internal/kmod/check"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod/check"
 )
 
 // Make finds the modules to load for an order in the delivery's tree and the host's. What is

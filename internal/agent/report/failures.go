@@ -15,7 +15,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // LoadFailed words the error of a load. Where an errno has several causes, the kernel's lines

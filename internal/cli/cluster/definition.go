@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/definition"
+	"github.com/drover-project/drover/internal/shared/definition"
 )
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"

@@ -14,11 +14,11 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/desired"
-	"github.com/drover-project/drover/internal/facts"
-	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/status"
 )
 
 // ViewerRole is the ClusterRole that shows everything about nodes that the commands can show.

@@ -15,7 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/explain"
-	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 	"github.com/drover-project/drover/internal/testkit/env"
 )

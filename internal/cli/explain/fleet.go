@@ -12,9 +12,9 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
-	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/status"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/status"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // Fleet is how the Module stands on all nodes, by cause.

@@ -9,7 +9,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // mostNamed is how many nodes a line names.

@@ -14,11 +14,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 func (s *subject) mapping() Step {

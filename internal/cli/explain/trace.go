@@ -14,11 +14,11 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
-	"github.com/drover-project/drover/internal/desired"
-	"github.com/drover-project/drover/internal/facts"
-	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/status"
 )
 
 // State of one step of a trace.

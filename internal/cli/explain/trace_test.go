@@ -17,7 +17,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/shared/desired"
 )
 
 var update = flag.Bool("update", false, "write what is printed to testdata")

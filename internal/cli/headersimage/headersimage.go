@@ -19,7 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"github.com/drover-project/drover/internal/headers"
+	"github.com/drover-project/drover/internal/build/headers"
 )
 
 // Options of the command.

@@ -17,11 +17,11 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
+	"github.com/drover-project/drover/internal/build/fit"
 	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/fit"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Options of the command.

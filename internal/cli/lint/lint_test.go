@@ -19,7 +19,7 @@ import (
 
 	"github.com/drover-project/drover/images"
 	"github.com/drover-project/drover/internal/cli/lint"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 )
 

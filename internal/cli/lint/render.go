@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/drover-project/drover/internal/build/fit"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/fit"
 )
 
 // all are the findings about the image as a whole, then by platform.

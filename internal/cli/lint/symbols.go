@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // parseSymbols reads what a kernel exports: a Module.symvers (CRC, symbol, where, how) or a

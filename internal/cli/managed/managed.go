@@ -19,7 +19,7 @@ import (
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 // States of ManagedClusterModules and of clusters.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // Options of the command.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // TestOperatorOfARelease builds, and so does the tool that makes its image. The release is this checkout, behind a module proxy of files.

@@ -15,12 +15,12 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
-	"github.com/drover-project/drover/internal/desired"
-	"github.com/drover-project/drover/internal/facts"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/placement"
-	"github.com/drover-project/drover/internal/rollout"
-	"github.com/drover-project/drover/internal/status"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/rollout"
+	"github.com/drover-project/drover/internal/shared/status"
 )
 
 // Action is what would happen on a node.

@@ -12,7 +12,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/shared/desired"
 )
 
 const newKernel, oldKernel = "6.1.0-44-amd64", "5.10.0-32-amd64"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 func (p *Plan) fine() bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/rollout"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/rollout"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // Rollout is the order in which nodes would lose what they have, to get something else or nothing.

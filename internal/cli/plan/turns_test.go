@@ -18,7 +18,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/plan"
-	"github.com/drover-project/drover/internal/desired"
+	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 	"github.com/drover-project/drover/internal/testkit/env"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 // Report is what programs read.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/placement"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 // Options of the command.

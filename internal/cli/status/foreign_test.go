@@ -14,7 +14,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/explain"
 	"github.com/drover-project/drover/internal/cli/status"
-	"github.com/drover-project/drover/internal/definition"
+	"github.com/drover-project/drover/internal/shared/definition"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 	"github.com/drover-project/drover/internal/testkit/env"
 )

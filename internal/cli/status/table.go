@@ -20,11 +20,11 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/managed"
 	"github.com/drover-project/drover/internal/cli/paint"
-	"github.com/drover-project/drover/internal/facts"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/reasons"
-	"github.com/drover-project/drover/internal/status"
-	"github.com/drover-project/drover/internal/words"
+	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/status"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // States of Modules and nodes.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/cli/output"
-	"github.com/drover-project/drover/internal/version"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // partOf is on all workloads of ours.

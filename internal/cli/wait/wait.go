@@ -23,7 +23,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/complete"
 	"github.com/drover-project/drover/internal/cli/exit"
-	"github.com/drover-project/drover/internal/reasons"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 // Options of the command.

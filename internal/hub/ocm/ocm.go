@@ -26,7 +26,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/hub"
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // +kubebuilder:rbac:groups=cluster.open-cluster-management.io,resources=managedclusters,verbs=get;list;watch

@@ -16,8 +16,8 @@ import (
 
 	"github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kernel"
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 func given(change func(*v1alpha1.DeviceConfigSpec)) *v1alpha1.DeviceConfig {

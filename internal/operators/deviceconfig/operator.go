@@ -21,7 +21,7 @@ import (
 
 	"github.com/drover-project/drover/api/deviceconfig/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/nodeselector"
+	"github.com/drover-project/drover/internal/operators/deviceconfig/nodeselector"
 	"github.com/drover-project/drover/kit"
 )
 

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 
-	"github.com/drover-project/drover/internal/delivery"
-	"github.com/drover-project/drover/internal/kube"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // NeedsDRA skips a test where the API server is of a release that does not serve what DRA drivers need (variable KUBERNETES). What Drover says there

@@ -33,7 +33,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/test/vm/artifacts"
 )
 

@@ -39,7 +39,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // What it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer takes at most, and how much of the image is

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/drover-project/drover/internal/kmod/sign"
+	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
 
 // cost is processor time, and time by the clock.
@@ -42,7 +42,7 @@ type bench struct {
 	// rsa is ours without anything but the key's work.
 	ours, theirs, rsa cost
 	identical         int
-	// buffers that modules are read to. A Job has one, in internal/repack.
+	// buffers that modules are read to. A Job has one, in internal/build/repack.
 	buffers sync.Pool
 }
 
@@ -158,7 +158,7 @@ func (b *bench) sign(_ context.Context, file string) error {
 	return b.signTo(file, filepath.Join(b.ourDir, filepath.Base(file)), o)
 }
 
-// signTo signs from one file to another, as internal/repack has it done.
+// signTo signs from one file to another, as internal/build/repack has it done.
 func (b *bench) signTo(file, to string, o sign.Options) (err error) {
 	from, err := os.Open(file)
 	if err != nil {

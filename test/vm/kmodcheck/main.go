@@ -19,7 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/kmodbuild"
 )

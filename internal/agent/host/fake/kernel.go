@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
-	"github.com/drover-project/drover/internal/kmod/signature"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod/signature"
 )
 
 // admit is finit_module up to the call of init, in the kernel's order (kernel/module/main.c): signature, version magic, duplicates, symbols

@@ -15,7 +15,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // errnoOf is the kernel's refusal; "" when it did as it was told. Any other error is itself.

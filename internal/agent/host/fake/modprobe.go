@@ -11,7 +11,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/modprobe"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // ModprobeRunning is false: a call ends before it returns.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Calls is a copy of the call journal, oldest first. It spans boots.

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/agent/host"
-	"github.com/drover-project/drover/internal/kmod"
-	"github.com/drover-project/drover/internal/kmod/signature"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod/signature"
 )
 
 // Security is what a kernel demands of a module's signature.

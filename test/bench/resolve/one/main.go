@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 func main() {

@@ -34,8 +34,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/drover-project/drover/internal/headers"
-	"github.com/drover-project/drover/internal/pipeline"
+	"github.com/drover-project/drover/internal/build/headers"
+	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 	"github.com/drover-project/drover/test/vm/registry"
 )

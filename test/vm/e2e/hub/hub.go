@@ -20,7 +20,7 @@ import (
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/testkit/audit"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/test/vm/e2e/builds"

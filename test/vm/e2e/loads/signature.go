@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/kmod/synth"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 	"github.com/drover-project/drover/test/vm/uefi"

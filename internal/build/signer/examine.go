@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/build/fit"
+	"github.com/drover-project/drover/internal/build/pipeline/result"
+	"github.com/drover-project/drover/internal/build/repack/ocidir"
+)
+
+// examination says what image to examine: the registry's, or that of the layout.
+type examination struct {
+	registry      Registry
+	image, layout string
+	wish          fit.Wish
+}
+
+// unfitError says that a module of an image does not fit.
+type unfitError struct{ finding fit.Finding }
+
+func (e *unfitError) Error() string {
+	if e.finding.Module == "" {
+		return e.finding.Text
+	}
+	return fmt.Sprintf("kernel module %s, %s: %s", e.finding.Module, e.finding.Check, e.finding.Text)
+}
+
+// ExamineCommand says whether the kernel modules of an image fit a kernel.
+func ExamineCommand() *cobra.Command {
+	var e examination
+	cmd := command("examine", "Say whether the kernel modules of an image fit a kernel, without loading them",
+		func(ctx context.Context, c *common, r *result.Result) error {
+			if c.isDone() {
+				e.layout = "" // nothing was made
+			}
+			err := e.examine(ctx, r)
+			var unfit *unfitError
+			if errors.As(err, &unfit) {
+				r.Unfit = unfit.finding.Reason
+				return err
+			}
+			if err != nil {
+				return fmt.Errorf("examine %s: %w", e.image, err)
+			}
+			return nil
+		})
+	e.registry.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&e.image, "image", "", "the image's reference")
+	cmd.Flags().StringVar(&e.layout, "layout", "", "folder of an OCI layout to examine in place of the registry's image")
+	cmd.Flags().StringVar(&e.wish.Machine, "arch", runtime.GOARCH, "architecture")
+	cmd.Flags().StringVar(&e.wish.Kernel, "kernel", "", "version of the kernel")
+	cmd.Flags().StringVar(&e.wish.Dir, "dir-name", "/opt", "folder in the image that holds lib/modules")
+	cmd.Flags().StringVar(&e.wish.Firmware, "firmware-path", "", "folder in the image that holds firmware")
+	cmd.Flags().StringArrayVar(&e.wish.Modules, "module", nil, "module to load; may be repeated (default: all of the image)")
+	cmd.Flags().StringArrayVar(&e.wish.Loading, "load-order", nil, "module, in load order; may be repeated")
+	require(cmd, "image", "kernel")
+	return cmd
+}
+
+func (e *examination) examine(ctx context.Context, r *result.Result) (err error) {
+	var top ocidir.Manifest
+	if e.layout == "" {
+		top, err = e.registry.fetch(ctx, e.image)
+	} else {
+		var layout *ocidir.Layout
+		if layout, err = openLayout(e.layout); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, layout.Close()) }()
+		top, err = layout.Top()
+	}
+	if err != nil {
+		return err
+	}
+	digest, err := digestOf(top)
+	if err != nil {
+		return err
+	}
+	image, err := forPlatform(top, e.wish.Machine)
+	if err != nil {
+		return err
+	}
+	if image == nil {
+		return &unfitError{finding: fit.Finding{
+			Reason: v1beta1.ReasonPullFailed,
+			Text:   fmt.Sprintf("image %s is for several platforms, but not for linux/%s", e.image, e.wish.Machine),
+		}}
+	}
+	findings, err := fit.Look(image, e.wish)
+	if err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.State == fit.Failed {
+			return &unfitError{finding: f}
+		}
+	}
+	r.Digest = digest
+	return nil
+}

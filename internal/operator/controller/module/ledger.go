@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/reasons"
+)
+
+const (
+	firstRest = 10 * time.Second
+	longRest  = 5 * time.Minute
+)
+
+// ledger is what no API object tells of deliveries: which carriers this process created, what
+// failed where, and which slots each Module has. It is lost with the process: carriers that a new
+// one does not know, and no order names, are made again.
+type ledger struct {
+	mu      sync.Mutex
+	max     int
+	clock   clock.PassiveClock
+	modules map[types.NamespacedName]*account
+	// recalled are problems by node that the process before this one told of, and this one has not
+	// met yet. They stay told, and decide nothing.
+	recalled map[types.NamespacedName]map[string]reasons.Problem
+}
+
+type account struct {
+	carriers map[types.UID]nodeplan.Sight
+	slots    slots
+	failures map[nodeplan.Place]nodeplan.Failure
+}
+
+func newLedger(slots int, clock clock.PassiveClock) *ledger {
+	return &ledger{
+		max: slots, clock: clock, modules: map[types.NamespacedName]*account{},
+		recalled: map[types.NamespacedName]map[string]reasons.Problem{},
+	}
+}
+
+// at returns a Module's account. The caller has the lock.
+func (l *ledger) at(key types.NamespacedName) *account {
+	if l.modules[key] == nil {
+		l.modules[key] = &account{carriers: map[types.UID]nodeplan.Sight{}, failures: map[nodeplan.Place]nodeplan.Failure{}}
+	}
+	return l.modules[key]
+}
+
+// read returns a Module's account, and makes none where it has none. The caller has the lock.
+func (l *ledger) read(key types.NamespacedName) account {
+	if a := l.modules[key]; a != nil {
+		return *a
+	}
+	return account{}
+}
+
+// create notes a carrier that this process created.
+func (l *ledger) create(key types.NamespacedName, uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at(key).carriers[uid] = nodeplan.Sight{Created: true, Since: l.clock.Now()}
+}
+
+// memory is what is known of a Module's deliveries, for one pass.
+func (l *ledger) memory(key types.NamespacedName) nodeplan.Memory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.read(key)
+	return nodeplan.Memory{Carriers: maps.Clone(a.carriers), Failures: maps.Clone(a.failures)}
+}
+
+// look notes the carriers that the pass sees and forgets all others.
+func (l *ledger) look(key types.NamespacedName, nodes []nodeplan.Node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, seen := l.read(key).carriers, map[types.UID]nodeplan.Sight{}
+	for i := range nodes {
+		for _, pod := range nodes[i].Carriers {
+			now, ok := known[pod.UID]
+			if runs := delivery.Running(pod); !ok || now.Runs != runs {
+				now.Runs, now.Since = runs, l.clock.Now()
+			}
+			seen[pod.UID] = now
+		}
+	}
+	if len(known)+len(seen) > 0 {
+		l.at(key).carriers = seen
+	}
+}
+
+// fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long, up to 5
+// min.
+func (l *ledger) fail(key types.NamespacedName, at nodeplan.Place, problem reasons.Problem, retry time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failures, now := l.at(key).failures, l.clock.Now()
+	rest := min(max(2*failures[at].Rest, firstRest), longRest)
+	failures[at] = nodeplan.Failure{Problem: problem, At: now, Rest: rest, Until: now.Add(rest), Retry: retry}
+	delete(l.recalled[key], at.Node)
+}
+
+// recall takes over what is told of a Module's deliveries when the process sees it for the first
+// time. What else is told follows from each pass.
+func (l *ledger) recall(key types.NamespacedName, told map[string]reasons.Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.recalled[key]; !known {
+		l.recalled[key] = told
+		maps.DeleteFunc(told, func(_ string, p reasons.Problem) bool { return reasons.Step(p.Reason) != reasons.StepDelivered })
+	}
+}
+
+// retain forgets failures but those with the images that nodes need now, by node.
+func (l *ledger) retain(key types.NamespacedName, needed map[string]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.read(key).failures, func(at nodeplan.Place, _ nodeplan.Failure) bool {
+		return at.Image != needed[at.Node]
+	})
+	maps.DeleteFunc(l.recalled[key], func(node string, _ reasons.Problem) bool { return needed[node] == "" })
+}
+
+// nextRetry is the time until the first delivery that rests may be tried again; 0 when none rests.
+func (l *ledger) nextRetry(key types.NamespacedName) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next time.Duration
+	for _, f := range l.read(key).failures {
+		if left := f.Until.Sub(l.clock.Now()); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+// problems are a Module's open failures by node.
+func (l *ledger) problems(key types.NamespacedName) map[string]reasons.Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]reasons.Problem{}
+	maps.Copy(all, l.recalled[key])
+	for at, f := range l.read(key).failures {
+		all[at.Node] = f.Problem
+	}
+	return all
+}
+
+// forget drops a Module that is leaving.
+func (l *ledger) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.modules, key)
+	delete(l.recalled, key)
+}
+
+// recollection is what a pass of a Module notes of its nodes for the next one. It is lost with the
+// process, which can only change nodes later, and costs no write. The zero value has nothing.
+type recollection[K comparable, V any] struct {
+	mu    sync.Mutex
+	noted map[types.NamespacedName]map[K]V
+}
+
+// of is what the last pass noted.
+func (r *recollection[K, V]) of(key types.NamespacedName) map[K]V {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.noted[key]
+}
+
+// note replaces what the last pass noted.
+func (r *recollection[K, V]) note(key types.NamespacedName, nodes map[K]V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noted == nil {
+		r.noted = map[types.NamespacedName]map[K]V{}
+	}
+	delete(r.noted, key)
+	if len(nodes) > 0 {
+		r.noted[key] = nodes
+	}
+}

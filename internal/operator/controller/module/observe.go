@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/strikes"
+)
+
+// crdNames are the definitions whose deletion must not unload anything, that of Modules first.
+var crdNames = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
+
+// snapshot is what one pass sees.
+type snapshot struct {
+	nodeplan.Pass
+	// nodes are the cluster's, and those that only a NodeModulesConfig or carrier names, in order.
+	nodes []nodeplan.Node
+	// crdsLeaving is true while one of our CRDs is being deleted.
+	crdsLeaving bool
+	// images are those that are made in the cluster for the Module.
+	images []v1alpha1.ModuleImage
+	// made counts what goes before the Module's finalizer does.
+	made int
+}
+
+// leaving reports whether the Module is being deleted, or gone.
+func (s *snapshot) leaving() bool { return s.Module == nil || s.Module.DeletionTimestamp != nil }
+
+// observe is every read of a pass.
+func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*snapshot, error) {
+	snap := &snapshot{Pass: nodeplan.Pass{Key: key}}
+	m := &v1beta1.Module{}
+	switch err := c.client.Get(ctx, key, m); {
+	case err == nil:
+		snap.Module = m
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get Module: %w", err)
+	}
+	var err error
+	if snap.crdsLeaving, snap.Defined, err = definitions(ctx, c.client); err != nil {
+		return nil, err
+	}
+	if snap.Unsealed, err = c.unsealed(ctx); err != nil {
+		return nil, err
+	}
+	if snap.Devices, err = c.devices(ctx, snap.Module); err != nil {
+		return nil, err
+	}
+	if snap.images, err = c.images(ctx, snap.Module); err != nil {
+		return nil, err
+	}
+	if snap.made, err = c.made(ctx, snap.Module); err != nil {
+		return nil, err
+	}
+	return snap, c.fleet(ctx, snap)
+}
+
+// images reads the images that are made in the cluster for a Module.
+func (c *Controller) images(ctx context.Context, m *v1beta1.Module) ([]v1alpha1.ModuleImage, error) {
+	if !c.options.Images || m == nil || m.Spec.ModuleLoader == nil {
+		return nil, nil
+	}
+	var images v1alpha1.ModuleImageList
+	err := c.client.List(ctx, &images, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list ModuleImages: %w", err)
+	}
+	return images.Items, nil
+}
+
+// fleet reads what is known of nodes.
+func (c *Controller) fleet(ctx context.Context, snap *snapshot) error {
+	key := snap.Key
+	// Lists are read only: copies of every node are what a pass would mostly cost.
+	var nodes corev1.NodeList
+	// Another controller writes labels of nodes through this client; nothing here depends on those.
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	var configs v1beta1.NodeModulesConfigList
+	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list NodeModulesConfigs: %w", err)
+	}
+	var pods corev1.PodList
+	carriers := client.HasLabels{v1beta1.CarrierLabel}
+	if err := c.client.List(ctx, &pods, client.InNamespace(key.Namespace), carriers, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list carrier pods: %w", err)
+	}
+	snap.nodes = join(key, nodes.Items, configs.Items, pods.Items)
+	var fleet strikes.Fleet
+	exists := make(map[string]bool, len(nodes.Items))
+	for i := range nodes.Items {
+		exists[nodes.Items[i].Name] = true
+	}
+	for i := range configs.Items {
+		if exists[configs.Items[i].Name] {
+			fleet.Add(&configs.Items[i])
+		}
+	}
+	if snap.Module != nil {
+		snap.Verdict = fleet.Judge(key, placement.RetryAsked(snap.Module))
+	}
+	return nil
+}
+
+// join brings together by node name what concerns the Module.
+func join(key types.NamespacedName, nodes []corev1.Node, configs []v1beta1.NodeModulesConfig, pods []corev1.Pod) []nodeplan.Node {
+	byName := make(map[string]*nodeplan.Node, len(nodes))
+	at := func(name string) *nodeplan.Node {
+		if byName[name] == nil {
+			byName[name] = &nodeplan.Node{Name: name}
+		}
+		return byName[name]
+	}
+	for i := range nodes {
+		at(nodes[i].Name).Node = &nodes[i]
+	}
+	for i := range configs {
+		at(configs[i].Name).Read(key, &configs[i])
+	}
+	for i := range pods {
+		if delivery.IsCarrier(&pods[i]) && carrierOf(&pods[i]) == key {
+			n := at(pods[i].Spec.NodeName)
+			n.Carriers = append(n.Carriers, &pods[i])
+		}
+	}
+	all := make([]nodeplan.Node, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		all = append(all, *byName[name])
+	}
+	return all
+}
+
+// carrierOf is the Module that a carrier delivers for, in its namespace whatever the pod says.
+func carrierOf(pod client.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetAnnotations()[v1beta1.ModuleNameAnnotation]}
+}
+
+// departed asks the API server itself whether the Module of a pass that unloads everywhere is
+// leaving, or gone. The cache may lack a Module that was made a moment ago, and when the CRDs are
+// deleted, and the Modules with them, it may show the second before the first.
+func (c *Controller) departed(ctx context.Context, snap *snapshot) (bool, error) {
+	if leaving, _, err := definitions(ctx, c.live); err != nil || leaving {
+		return false, err
+	}
+	m := &v1beta1.Module{}
+	switch err := c.live.Get(ctx, snap.Key, m); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get Module: %w", err)
+	}
+	return m.DeletionTimestamp != nil, nil
+}
+
+// definitions reports whether one of our CRDs leaves or is gone, and the age of that of Modules.
+func definitions(ctx context.Context, reader client.Reader) (leaving bool, since metav1.Time, err error) {
+	for i, name := range crdNames {
+		crd := definition()
+		switch err := reader.Get(ctx, client.ObjectKey{Name: name}, crd); {
+		case apierrors.IsNotFound(err):
+			// Gone altogether. Whoever brings it back brings new objects, which are read then.
+			return true, since, nil
+		case err != nil:
+			return false, since, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)
+		case crd.DeletionTimestamp != nil:
+			return true, since, nil
+		}
+		if i == 0 {
+			since = crd.CreationTimestamp
+		}
+	}
+	return false, since, nil
+}
+
+// definition is an empty CustomResourceDefinition of which only the metadata is read.
+func definition() *metav1.PartialObjectMetadata {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	return crd
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
+)
+
+// plan is what a pass does.
+type plan struct {
+	*snapshot
+	plans []nodeplan.Plan
+	// rollout is until time alone changes what the rollout does next; 0: it does not.
+	rollout time.Duration
+}
+
+// plan looks at every node once, and gives out what they share: turns, and slots for carriers.
+func (c *Controller) plan(snap *snapshot) *plan {
+	m := snap.Module
+	if m != nil && m.Spec.ModuleLoader != nil {
+		snap.Wants = c.desired.Of(m).With(desired.Images{Makes: c.options.Images, Made: snap.images})
+	} else {
+		c.desired.Forget(snap.Key)
+	}
+	if m != nil {
+		c.ledger.look(snap.Key, snap.nodes)
+		c.ledger.recall(snap.Key, facts.Problems(m, v1beta1.ProblemDeliveries))
+	}
+	snap.Carriers = nodeplan.Carriers{Image: c.options.AgentImage, Mode: c.options.DeliveryMode, User: c.options.CarrierUser}
+	snap.Memory = c.ledger.memory(snap.Key)
+	snap.Memory.Unwanted, snap.Memory.Drains = c.unwanted.of(snap.Key), c.drains.of(snap.Key)
+	snap.Now = c.options.Clock.Now()
+
+	aims, unwanted := make([]nodeplan.Aim, len(snap.nodes)), map[types.UID]time.Time{}
+	for i := range snap.nodes {
+		aims[i] = snap.Aim(&snap.nodes[i])
+		if since := aims[i].Unwanted; !since.IsZero() {
+			unwanted[snap.nodes[i].Node.UID] = since
+		}
+	}
+	c.unwanted.note(snap.Key, unwanted)
+	r := c.turns(snap, aims)
+	p := &plan{snapshot: snap, plans: snap.Make(snap.nodes, aims, r)}
+	if r != nil && !r.Again.IsZero() {
+		p.rollout = max(r.Again.Sub(snap.Now), time.Millisecond)
+	}
+	c.admit(p)
+	return p
+}
+
+// turns says which nodes may change now; nil: all of them.
+func (c *Controller) turns(snap *snapshot, aims []nodeplan.Aim) *rollout.Plan {
+	parts, rolls := snap.Parts(snap.nodes, aims)
+	if !rolls {
+		return nil
+	}
+	policy := rollout.PolicyOf(snap.Module)
+	c.seen.Date(snap.Key, parts, policy, snap.Now)
+	return rollout.Make(parts, policy, snap.Now)
+}
+
+// admit gives slots to new carriers: where none failed yet, by name, so that the same nodes wait,
+// then where the failure is oldest, so that those that always fail keep nobody out.
+func (c *Controller) admit(p *plan) {
+	var working, asked []string
+	var asking []*nodeplan.Plan
+	needed := map[string]string{}
+	for i := range p.plans {
+		pl := &p.plans[i]
+		if pl.Delivery.Image != "" {
+			needed[pl.Node.Name] = pl.Delivery.Image
+		}
+		if pl.Delivery.Works {
+			working = append(working, pl.Node.Name)
+		}
+		if pl.Request() != nil {
+			asking = append(asking, pl)
+		}
+	}
+	c.ledger.retain(p.Key, needed)
+	slices.SortStableFunc(asking, func(a, b *nodeplan.Plan) int { return a.Delivery.FailedAt.Compare(b.Delivery.FailedAt) })
+	for _, pl := range asking {
+		asked = append(asked, pl.Node.Name)
+	}
+	granted := c.ledger.reserve(p.Key, working, asked)
+	for _, pl := range asking {
+		if !granted[pl.Node.Name] {
+			pl.Holds = append(pl.Holds, nodeplan.Hold{By: nodeplan.Slots})
+		}
+	}
+}
+
+// problems are what is told of nodes, by name, and of all of them as v1beta1.AllNodes.
+func (p *plan) problems() map[string]reasons.Problem {
+	all := map[string]reasons.Problem{}
+	for i := range p.plans {
+		pl := &p.plans[i]
+		if problem := pl.Tell(); problem != nil {
+			all[pl.Node.Name] = *problem
+		}
+		if h := pl.Delivery.Hold; h != nil {
+			all[v1beta1.AllNodes] = *h.Problem
+		}
+	}
+	return all
+}

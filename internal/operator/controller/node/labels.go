@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/status"
+)
+
+// labelDomain is the domain of all labels that this controller keeps.
+const labelDomain = "kmm.node.kubernetes.io/"
+
+// userPrefix begins, after the domain, the labels by which users drive ordered upgrades; a Module's name may end them in
+// any way.
+const userPrefix = "version-module."
+
+// keptSuffixes end the names of the labels that this controller keeps.
+var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
+
+// wantedLabels are the labels that a node shall have: what the agent verified in this boot and is still ordered, and
+// the device plugins and DRA drivers whose pod is ready. nmc is nil when there is none. What cannot be a label is left out: the labels
+// of a node are written together, and one that is refused would keep all others as they are.
+func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []plugin, busy func(types.NamespacedName) bool) map[string]string {
+	want := versionLabels(node.Labels, busy)
+	put := func(label, value string) {
+		if len(validation.IsQualifiedName(label)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+			want[label] = value
+		}
+	}
+	if nmc != nil {
+		for i := range nmc.Status.Modules {
+			live := &nmc.Status.Modules[i]
+			if !status.EntryOf(nmc, live.Namespace, live.Name).Usable(node) {
+				continue
+			}
+			put(v1beta1.ReadyLabel(live.Namespace, live.Name), "")
+			if live.Version != "" {
+				put(v1beta1.VersionReadyLabel(live.Namespace, live.Name), live.Version)
+			}
+		}
+	}
+	for _, p := range plugins {
+		put(p.label(), "")
+	}
+	return want
+}
+
+// kept is true for labels that this controller alone puts on nodes and takes off. The deprecated ready label without a
+// namespace is one of them: it is never wanted.
+func kept(label string) bool {
+	name, ours := strings.CutPrefix(label, labelDomain)
+	return keptVersion(label) || ours && !strings.HasPrefix(name, userPrefix) &&
+		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+}
+
+// labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing is to be done.
+func labelPatch(have, want map[string]string) ([]byte, error) {
+	change := map[string]any{}
+	for label, value := range want {
+		if now, ok := have[label]; !ok || now != value {
+			change[label] = value
+		}
+	}
+	for label := range have {
+		if _, ok := want[label]; !ok && kept(label) {
+			change[label] = nil
+		}
+	}
+	if len(change) == 0 {
+		return nil, nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": change}})
+	if err != nil {
+		return nil, fmt.Errorf("encode the labels: %w", err)
+	}
+	return patch, nil
+}
+
+// sameKept is true when two label sets agree in what this controller keeps.
+func sameKept(a, b map[string]string) bool {
+	return containsKept(a, b) && containsKept(b, a)
+}
+
+func containsKept(a, b map[string]string) bool {
+	for label, value := range b {
+		if kept(label) {
+			if have, ok := a[label]; !ok || have != value {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/kube"
+)
+
+// plugin is what a Module runs on nodes beside the kernel module, in one of the roles.
+type plugin struct {
+	role   string
+	module types.NamespacedName
+}
+
+// label is the node label that says that the plugin is ready.
+func (p plugin) label() string {
+	if p.role == roleDRA {
+		return v1beta1.DRAReadyLabel(p.module.Namespace, p.module.Name)
+	}
+	return v1beta1.DevicePluginReadyLabel(p.module.Namespace, p.module.Name)
+}
+
+// readyPlugins are those that have a ready pod on the node. busy tells which Modules have any pod there, until it is gone.
+func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []plugin, busy func(types.NamespacedName) bool, err error) {
+	var pods corev1.PodList
+	err = c.List(ctx, &pods, client.MatchingFields{pluginNodeIndex: node},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list plugin pods: %w", err)
+	}
+	there := map[types.NamespacedName]bool{}
+	for i := range pods.Items {
+		there[moduleOf(&pods.Items[i])] = true
+		isReady, err := readyPlugin(ctx, c, &pods.Items[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		if isReady {
+			ready = append(ready, plugin{role: roleOf(&pods.Items[i]), module: moduleOf(&pods.Items[i])})
+		}
+	}
+	return ready, func(module types.NamespacedName) bool { return there[module] }, nil
+}
+
+// readyPlugin is true for a ready pod that a DaemonSet of the Module made. A pod's labels alone prove nothing: whoever
+// may create pods chooses them.
+func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, error) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if !podReady(pod) || owner == nil || owner.Kind != "DaemonSet" {
+		return false, nil
+	}
+	daemonSet, module := &appsv1.DaemonSet{}, &v1beta1.Module{}
+	found, err := cached(ctx, c, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, daemonSet)
+	if err != nil || !found || daemonSet.UID != owner.UID {
+		return false, err
+	}
+	found, err = cached(ctx, c, moduleOf(pod), module)
+	return found && roleOf(daemonSet) == roleOf(pod) && kube.MadeFor(daemonSet, module.UID), err
+}
+
+// cached reads an object that must not be changed, and reports whether there is one.
+func cached(ctx context.Context, c client.Reader, key types.NamespacedName, object client.Object) (bool, error) {
+	err := c.Get(ctx, key, object, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get %T %s: %w", object, key, err)
+	}
+	return true, nil
+}
+
+// pluginNode is the index of plugin pods by node.
+func pluginNode(object client.Object) []string {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || !isPlugin(pod) || pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}
+
+// isPlugin is true for what looks like a part of a Module's device plugin or DRA driver.
+func isPlugin(object client.Object) bool {
+	role := roleOf(object)
+	return (role == rolePlugin || role == roleDRA) && object.GetLabels()[v1beta1.ModuleNameLabel] != ""
+}
+
+func roleOf(object client.Object) string { return object.GetLabels()[v1beta1.RoleLabel] }
+
+// moduleOf is the Module that something was made for; it is in the same namespace.
+func moduleOf(object client.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1beta1.ModuleNameLabel]}
+}
+
+// podReady is true for a running pod that is ready and not about to go.
+func podReady(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func nodeOfPlugin(_ context.Context, object client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, node := range pluginNode(object) {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
+	}
+	return requests
+}
+
+// nodesOfDaemonSet are the nodes of its pods: a pod can come into the cache before its DaemonSet does.
+func (l *labeler) nodesOfDaemonSet(ctx context.Context, object client.Object) []reconcile.Request {
+	if !isPlugin(object) {
+		return nil
+	}
+	var pods corev1.PodList
+	err := l.client.List(ctx, &pods, client.InNamespace(object.GetNamespace()), client.MatchingLabels(object.GetLabels()),
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		// A handler has nobody to return to. The cache fails only when the process ends.
+		log.FromContext(ctx).Error(err, "List the pods of a DaemonSet")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range pods.Items {
+		requests = append(requests, nodeOfPlugin(ctx, &pods.Items[i])...)
+	}
+	return requests
+}

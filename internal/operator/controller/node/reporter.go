@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
+	"github.com/drover-project/drover/internal/shared/status"
+)
+
+// reporter keeps Module.status.
+type reporter struct {
+	client   client.Client
+	makes    bool
+	recorder kube.Recorder
+	metrics  *metrics.Board
+	desired  desired.Memory
+	told     told
+	seen     rollout.Sightings
+	now      func() time.Time
+	gate     *gate.Gate
+}
+
+// Reconcile makes one Module's status right, with at most one write, and tells of conditions that changed.
+func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	module := &v1beta1.Module{}
+	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
+		if err = kube.UnlessGone("get Module", err); err == nil {
+			r.desired.Forget(request.NamespacedName)
+			r.told.forget(request.NamespacedName)
+			r.seen.Forget(request.NamespacedName)
+			r.metrics.Forget(request.NamespacedName)
+		}
+		return reconcile.Result{}, err
+	}
+	facts, err := r.observe(ctx, module)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var result reconcile.Result
+	if leaving(module) {
+		result.RequeueAfter = max(r.answerDue(module), 0)
+	}
+	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
+		result.RequeueAfter = max(p.Again.Sub(r.now()), time.Millisecond)
+	}
+	r.metrics.Set(module, status.Count(facts))
+	before := module.Status
+	before.Problems = nil // what others found is theirs to write
+	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
+	if equality.Semantic.DeepEqual(before, after) {
+		return result, nil
+	}
+	if err := r.write(ctx, module, &after); err != nil {
+		if p := r.gate.Closed(); p != nil && p.Reason == v1beta1.ReasonCRDIncompatible {
+			err = r.unsaid(ctx, module, &after, p)
+		}
+		return result, kube.UnlessGone("write status", err)
+	}
+	r.told.forget(request.NamespacedName)
+	r.recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
+	return result, nil
+}
+
+// unsaid is for a definition of Modules without conditions: an event says, once, what they would, and the numbers are still written.
+func (r *reporter) unsaid(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus, p *reasons.Problem) error {
+	if r.told.first(client.ObjectKeyFromObject(module), p) {
+		r.recorder.Warn(module, p.Reason, v1beta1.ConditionReady, p.Message)
+	}
+	numbers := v1beta1.ModuleStatus{ModuleLoader: after.ModuleLoader, DevicePlugin: after.DevicePlugin, DRA: after.DRA}
+	if equality.Semantic.DeepEqual(module.Status, numbers) {
+		return nil
+	}
+	return r.write(ctx, module, &numbers)
+}
+
+func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus) error {
+	config, err := kube.Convert[applyv1beta1.ModuleStatusApplyConfiguration](after)
+	if err != nil {
+		return fmt.Errorf("convert the status: %w", err)
+	}
+	for counts, of := range map[*v1beta1.DaemonSetStatus]**applyv1beta1.DaemonSetStatusApplyConfiguration{
+		&after.ModuleLoader: &config.ModuleLoader, &after.DevicePlugin: &config.DevicePlugin, &after.DRA: &config.DRA,
+	} {
+		// Zeros are written out: taking away all fields of an object by apply leaves null, which the schema refuses.
+		*of = applyv1beta1.DaemonSetStatus().WithNodesMatchingSelectorNumber(counts.NodesMatchingSelectorNumber).
+			WithDesiredNumber(counts.DesiredNumber).WithAvailableNumber(counts.AvailableNumber)
+	}
+	// The UID keeps this from speaking about a namesake that came after.
+	apply := applyv1beta1.Module(module.Name, module.Namespace).WithUID(module.UID).WithStatus(config)
+	if err := kube.ApplyStatus(ctx, r.client, kube.OwnerStatus, apply); err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/shared/kube"
+)
+
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=nodemodulesconfigs,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
+
+const (
+	// podNodeIndex is the index of pods with our waiting container by node.
+	podNodeIndex = "drover.dev/waiting-pod-node"
+	// restartDelay gives others time: the ready label, or the kubelet after a boot, may end the pod.
+	restartDelay = 3 * time.Second
+)
+
+// restarter ends plugin pods that found an older instance of the kernel module than the live one;
+// the DaemonSet then starts new ones. Mostly the ready label has done that, but after a quick
+// reload it may be back before anybody has looked.
+//
+// Both times are by the node's clock. If that is set back, every pod looks too old, so each load
+// ends a node's pod only once.
+type restarter struct {
+	client client.Client
+	gate   *gate.Gate
+
+	mu sync.Mutex
+	// done is the load for which each node's pods of a Module were ended last.
+	done map[string]map[types.NamespacedName]metav1.Time
+}
+
+// Reconcile looks at one node.
+func (r *restarter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if r.gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
+	config := &v1beta1.NodeModulesConfig{}
+	if found, err := r.get(ctx, types.NamespacedName{Name: request.Name}, config); !found || err != nil {
+		if err == nil {
+			r.forget(request.Name)
+		}
+		return reconcile.Result{}, err
+	}
+	var pods corev1.PodList
+	err := r.client.List(ctx, &pods, client.MatchingFields{podNodeIndex: request.Name},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("list plugin pods: %w", err)
+	}
+	for i := range pods.Items {
+		if err := r.restart(ctx, config, &pods.Items[i]); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConfig, pod *corev1.Pod) error {
+	module := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.ModuleNameLabel]}
+	began := loadOf(config, module)
+	if began == nil || !outlived(pod, began) || r.did(config.Name, module, began) {
+		return nil
+	}
+	if ours, err := r.ours(ctx, module, pod); !ours || err != nil {
+		return err
+	}
+	if err := kube.Delete(ctx, r.client, pod); err != nil {
+		return fmt.Errorf("restart a plugin: %w", err)
+	}
+	r.note(config.Name, module, began)
+	log.FromContext(ctx).Info("Restarted a plugin, for the kernel module was loaded anew", "pod", client.ObjectKeyFromObject(pod), "module", module)
+	return nil
+}
+
+// loadOf is when the load of a live kernel module began; nil: nothing is live, or was loaded.
+func loadOf(config *v1beta1.NodeModulesConfig, module types.NamespacedName) *metav1.Time {
+	for i := range config.Status.Modules {
+		if s := &config.Status.Modules[i]; s.Namespace == module.Namespace && s.Name == module.Name && s.Observed != nil {
+			return s.Observed.LoadBegan
+		}
+	}
+	return nil
+}
+
+// outlived reports whether a pod's waiting container had ended before a load began. Times are cut
+// to the second; in the same second, it ended afterwards.
+func outlived(pod *corev1.Pod, began *metav1.Time) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	ended := waited(pod)
+	return ended != nil && ended.Before(began)
+}
+
+func waited(pod *corev1.Pod) *metav1.Time {
+	for i := range pod.Status.InitContainerStatuses {
+		s := &pod.Status.InitContainerStatuses[i]
+		if t := s.State.Terminated; s.Name == waitName && t != nil && t.ExitCode == 0 && !t.FinishedAt.IsZero() {
+			return &t.FinishedAt
+		}
+	}
+	return nil
+}
+
+// ours reports whether the Module's DaemonSet made the pod: pods' labels prove nothing.
+func (r *restarter) ours(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (bool, error) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "DaemonSet" {
+		return false, nil
+	}
+	daemonSet, module := &appsv1.DaemonSet{}, &v1beta1.Module{}
+	found, err := r.get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, daemonSet)
+	if err != nil || !found || daemonSet.UID != owner.UID {
+		return false, err
+	}
+	found, err = r.get(ctx, key, module)
+	return found && kube.MadeFor(daemonSet, module.UID), err
+}
+
+func (r *restarter) get(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {
+	err := r.client.Get(ctx, key, object, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("get %T %s: %w", object, key, err)
+	}
+	return err == nil, nil
+}
+
+func (r *restarter) did(node string, module types.NamespacedName, began *metav1.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, known := r.done[node][module]
+	return known && last.Equal(began)
+}
+
+func (r *restarter) note(node string, module types.NamespacedName, began *metav1.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done[node] == nil {
+		r.done[node] = map[types.NamespacedName]metav1.Time{}
+	}
+	r.done[node][module] = *began
+}
+
+func (r *restarter) forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.done, node)
+}
+
+func (r *restarter) setup(mgr ctrl.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podNodeIndex, waitingPodNode); err != nil {
+		return fmt.Errorf("index plugin pods: %w", err)
+	}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("plugin-restart").
+		Watches(&v1beta1.NodeModulesConfig{}, later(loaded, func(o client.Object) []string { return []string{o.GetName()} })).
+		Watches(&corev1.Pod{}, later(waitEnded, waitingPodNode)).
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the restarter of plugins: %w", err)
+	}
+	return nil
+}
+
+// later queues the nodes of new and changed objects after a pause.
+func later(changed func(before, now client.Object) bool, nodes func(client.Object) []string) handler.Funcs {
+	add := func(q queue, o client.Object) {
+		for _, node := range nodes(o) {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, restartDelay)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(q, e.Object) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if changed(e.ObjectOld, e.ObjectNew) {
+				add(q, e.ObjectNew)
+			}
+		},
+	}
+}
+
+func loaded(before, now client.Object) bool {
+	older, okOlder := before.(*v1beta1.NodeModulesConfig)
+	newer, okNewer := now.(*v1beta1.NodeModulesConfig)
+	return okOlder && okNewer && slices.ContainsFunc(newer.Status.Modules, func(s v1beta1.NodeModuleStatus) bool {
+		key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+		return !loadOf(older, key).Equal(loadOf(newer, key))
+	})
+}
+
+func waitEnded(before, now client.Object) bool {
+	older, okOlder := before.(*corev1.Pod)
+	newer, okNewer := now.(*corev1.Pod)
+	return okOlder && okNewer && !waited(older).Equal(waited(newer))
+}
+
+func waitingPodNode(object client.Object) []string {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" || pod.Labels[v1beta1.ModuleNameLabel] == "" ||
+		!slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == waitName }) {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}

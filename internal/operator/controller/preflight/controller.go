@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight answers PreflightValidations: whether the cluster's Modules are ready for a
+// kernel that no node needs to run.
+//
+// Reads: PreflightValidation, Module, ModuleImage, the architecture of Nodes and, live, the
+// ConfigMap that a build names. Writes: its wish for ModuleImages, and the status of
+// PreflightValidations. The same code as for nodes decides about mappings and inputs of images, and
+// the controller moduleimage runs the Jobs, which hold the pull Secrets. Nodes get no orders.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
+	kmmac "github.com/drover-project/drover/api/kmm/v1beta2/applyconfiguration/kmm/v1beta2"
+	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/shared/kube"
+)
+
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=preflightvalidations,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=preflightvalidations/status,verbs=patch
+// +kubebuilder:rbac:groups=drover.dev,resources=moduleimages,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+
+// Options of the controller.
+type Options struct {
+	// BuildahImage builds from Dockerfiles.
+	BuildahImage string
+	// Makes: somebody runs the Jobs of ModuleImages. Without them no image can be examined.
+	Makes bool
+	// Gate keeps the controller from writing while it is closed.
+	Gate *gate.Gate
+	// Recorder writes events about conditions that change.
+	Recorder kube.Recorder
+	// Count is told how many PreflightValidations there are; nil: nobody is.
+	Count func(int)
+	// Clock is for times in the status; nil is the time of day.
+	Clock clock.PassiveClock
+}
+
+// Controller reconciles PreflightValidations.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	options Options
+}
+
+// New makes the controller. c's cache shows its own writes; live reads from the API server.
+func New(c client.Client, live client.Reader, o Options) *Controller {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Count == nil {
+		o.Count = func(int) {}
+	}
+	return &Controller{client: c, live: live, options: o}
+}
+
+// Reconcile asks for the images to examine, and reports the findings.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.options.Gate.Closed() != nil {
+		return reconcile.Result{RequeueAfter: gate.Pause}, nil
+	}
+	if err := c.count(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	p := &v1beta2.PreflightValidation{}
+	err := c.client.Get(ctx, request.NamespacedName, p)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("get PreflightValidation: %w", err)
+	}
+	gone := err != nil || p.DeletionTimestamp != nil
+	all, err := c.images(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if gone {
+		return reconcile.Result{}, c.release(ctx, request.Name, all, nil)
+	}
+	found, err := c.find(ctx, p, all)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	wants := map[types.NamespacedName]bool{}
+	for i := range found {
+		for key, spec := range found[i].wants {
+			wants[key] = true
+			if err := c.want(ctx, p, key, spec, all[key]); err != nil {
+				return reconcile.Result{}, err
+			}
+		}
+	}
+	if err := c.release(ctx, p.Name, all, wants); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, c.report(ctx, p, statusOf(p, found, c.options.Clock.Now()))
+}
+
+func (c *Controller) count(ctx context.Context) error {
+	var all v1beta2.PreflightValidationList
+	if err := c.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list PreflightValidations: %w", err)
+	}
+	c.options.Count(len(all.Items))
+	return nil
+}
+
+// images are all of the cluster.
+func (c *Controller) images(ctx context.Context) (map[types.NamespacedName]*v1alpha1.ModuleImage, error) {
+	var list v1alpha1.ModuleImageList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list ModuleImages: %w", err)
+	}
+	all := map[types.NamespacedName]*v1alpha1.ModuleImage{}
+	for i := range list.Items {
+		all[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// find decides about every Module.
+func (c *Controller) find(
+	ctx context.Context, p *v1beta2.PreflightValidation, images map[types.NamespacedName]*v1alpha1.ModuleImage,
+) ([]finding, error) {
+	var modules v1beta1.ModuleList
+	if err := c.client.List(ctx, &modules, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Modules: %w", err)
+	}
+	var nodes corev1.NodeList
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	var found []finding
+	for i := range modules.Items {
+		m := &modules.Items[i]
+		if m.DeletionTimestamp != nil || !concerned(p, m) {
+			continue
+		}
+		sources, err := c.sources(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, examine(p, m, architectures(p, m, nodes.Items), &world{
+			images: images, sources: sources, buildahImage: c.options.BuildahImage, makes: c.options.Makes,
+		}))
+	}
+	return found, nil
+}
+
+// sources reads the ConfigMaps that a Module's builds name, from the API server.
+func (c *Controller) sources(ctx context.Context, m *v1beta1.Module) (map[string]*corev1.ConfigMap, error) {
+	sources := map[string]*corev1.ConfigMap{}
+	for _, name := range pipeline.Sources(m) {
+		source := &corev1.ConfigMap{}
+		switch err := c.live.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: name}, source); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("get ConfigMap %s/%s: %w", m.Namespace, name, err)
+		default:
+			sources[name] = source
+		}
+	}
+	return sources, nil
+}
+
+// want writes the wish for an image, unless it stands there already. Others may want the image,
+// too: each owns it and is one entry of wantedBy.
+func (c *Controller) want(
+	ctx context.Context, p *v1beta2.PreflightValidation, key types.NamespacedName, spec *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage,
+) error {
+	if have != nil && right(p, spec, have) {
+		return nil
+	}
+	config, err := kube.Convert[droverac.ModuleImageSpecApplyConfiguration](spec)
+	if err != nil {
+		return err
+	}
+	apply := droverac.ModuleImage(key.Name, key.Namespace).WithLabels(map[string]string{v1beta1.ModuleNameLabel: spec.Module}).WithSpec(config).
+		WithOwnerReferences(metaac.OwnerReference().
+			WithAPIVersion(v1beta2.GroupVersion.String()).WithKind("PreflightValidation").WithName(p.Name).WithUID(p.UID))
+	if have != nil {
+		apply.WithUID(have.UID)
+	}
+	if err := kube.Apply(ctx, c.client, kube.PreflightOwner(p.Name), apply); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("apply ModuleImage %s: %w", key, err)
+	}
+	return nil
+}
+
+// right reports whether an image holds the preflight's wish.
+func right(p *v1beta2.PreflightValidation, want *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage) bool {
+	owned := slices.ContainsFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == p.UID })
+	same := have.Spec
+	same.WantedBy = want.WantedBy
+	return owned && slices.Contains(have.Spec.WantedBy, pipeline.WantedByPreflight(p.Name)) && equality.Semantic.DeepEqual(want, &same)
+}
+
+// release withdraws the wish for all images but wants, and deletes what nobody else wants.
+func (c *Controller) release(
+	ctx context.Context, name string, all map[types.NamespacedName]*v1alpha1.ModuleImage, wants map[types.NamespacedName]bool,
+) error {
+	for key, image := range all {
+		if wants[key] || image.DeletionTimestamp != nil || !slices.Contains(image.Spec.WantedBy, pipeline.WantedByPreflight(name)) {
+			continue
+		}
+		if alone(image) {
+			if err := kube.Delete(ctx, c.client, image); err != nil {
+				return err
+			}
+			continue
+		}
+		// The apply removes what this writer leaves out now, unless others wrote it, too. The image has
+		// to be the one that was read: if the others go at this moment, somebody must see to be the last.
+		apply := droverac.ModuleImage(key.Name, key.Namespace).WithUID(image.UID).WithResourceVersion(image.ResourceVersion)
+		if err := kube.Apply(ctx, c.client, kube.PreflightOwner(name), apply); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("release ModuleImage %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// alone reports whether nobody else wants the image, and no Module keeps it for later.
+func alone(image *v1alpha1.ModuleImage) bool {
+	return len(image.Spec.WantedBy) == 1 &&
+		!slices.ContainsFunc(image.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Module" })
+}
+
+// report writes a status that has changed.
+func (c *Controller) report(ctx context.Context, p *v1beta2.PreflightValidation, status *v1beta2.PreflightValidationStatus) error {
+	if equality.Semantic.DeepEqual(&p.Status, status) {
+		return nil
+	}
+	config, err := kube.Convert[kmmac.PreflightValidationStatusApplyConfiguration](status)
+	if err != nil {
+		return err
+	}
+	apply := kmmac.PreflightValidation(p.Name).WithUID(p.UID).WithStatus(config)
+	if err := kube.ApplyStatus(ctx, c.client, kube.OwnerStatus, apply); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone
+	} else if err != nil {
+		return fmt.Errorf("apply status of PreflightValidation %s: %w", p.Name, err)
+	}
+	c.options.Recorder.Changed(p, p.Status.Conditions, status.Conditions)
+	return nil
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics shows in numbers what the controllers have computed anyway: nothing is counted
+// per event, and a scrape asks nothing of the API server. A Module's numbers go with it. Only a
+// leader has any, so that sums over replicas are right.
+package metrics
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/status"
+)
+
+var ofModule = []string{"namespace", "name"}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	nodes = desc("drover_module_nodes",
+		"Nodes that a Module concerns, by where it is on them: ready, loading, waiting, failed, uncovered or unloading.", append(ofModule, "state")...)
+	failing = desc("drover_module_failing_nodes",
+		"Nodes where a Module needs attention, by reason (docs/reference/reasons.md).", append(ofModule, "reason")...)
+	uncovered = desc("drover_module_uncovered_kernels",
+		"Kernels of nodes that a Module selects for which it has no image.", ofModule...)
+
+	// Upstream's names and labels.
+	upstreamModules     = desc("kmm_module_num", "Number of Modules.")
+	upstreamBuilds      = desc("kmm_in_cluster_build_num", "Number of Modules that are built in the cluster.")
+	upstreamSigns       = desc("kmm_in_cluster_sign_num", "Number of Modules that are signed in the cluster.")
+	upstreamPlugins     = desc("kmm_device_plugin_num", "Number of Modules with a device plugin.")
+	upstreamPreflights  = desc("kmm_preflight_num", "Number of PreflightValidations.")
+	upstreamModprobe    = desc("kmm_modprobe_args", "Arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeArgs")
+	upstreamModprobeRaw = desc("kmm_modprobe_raw_args", "Raw arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeRawArgs")
+)
+
+// Board has the present numbers of every Module, and the durations of loads and unloads.
+type Board struct {
+	mu      sync.Mutex
+	modules map[types.NamespacedName]module
+	spans   *spans
+	// preflights counts PreflightValidations.
+	preflights int
+}
+
+type module struct {
+	tally               status.Tally
+	build, sign, plugin bool
+	args, rawArgs       string
+}
+
+// NewBoard makes an empty one.
+func NewBoard() *Board {
+	return &Board{modules: map[types.NamespacedName]module{}, spans: newSpans()}
+}
+
+// Set replaces a Module's numbers.
+func (b *Board) Set(m *v1beta1.Module, tally status.Tally) {
+	next := module{tally: tally, plugin: m.Spec.DevicePlugin != nil}
+	if loader := m.Spec.ModuleLoader; loader != nil {
+		next.build, next.sign = made(&loader.Container)
+		next.args, next.rawArgs = joined(loader.Container.Modprobe.Args), joined(loader.Container.Modprobe.RawArgs)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.modules[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = next
+}
+
+// Forget drops a Module that is gone.
+func (b *Board) Forget(key types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.modules, key)
+}
+
+// SetPreflights replaces the number of PreflightValidations.
+func (b *Board) SetPreflights(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.preflights = n
+}
+
+func made(c *v1beta1.ModuleLoaderContainerSpec) (build, sign bool) {
+	build, sign = c.Build != nil, c.Sign != nil
+	for i := range c.KernelMappings {
+		build = build || c.KernelMappings[i].Build != nil
+		sign = sign || c.KernelMappings[i].Sign != nil
+	}
+	return build, sign
+}
+
+func joined(args *v1beta1.ModprobeArgs) string {
+	if args == nil {
+		return ""
+	}
+	return strings.Join(args.Load, ",")
+}
+
+// Describe implements prometheus.Collector.
+func (b *Board) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		nodes, failing, uncovered, upstreamModules, upstreamBuilds, upstreamSigns, upstreamPlugins, upstreamPreflights, upstreamModprobe, upstreamModprobeRaw,
+	} {
+		out <- d
+	}
+	b.spans.load.Describe(out)
+	b.spans.unload.Describe(out)
+}
+
+// Collect implements prometheus.Collector.
+func (b *Board) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var builds, signs, plugins int
+	for key, m := range b.modules {
+		for state, n := range m.tally.States {
+			gauge(nodes, n, key.Namespace, key.Name, string(state))
+		}
+		for reason, n := range m.tally.Failing {
+			gauge(failing, n, key.Namespace, key.Name, reason)
+		}
+		gauge(uncovered, m.tally.UncoveredKernels, key.Namespace, key.Name)
+		if m.args != "" {
+			gauge(upstreamModprobe, 1, key.Name, key.Namespace, m.args)
+		}
+		if m.rawArgs != "" {
+			gauge(upstreamModprobeRaw, 1, key.Name, key.Namespace, m.rawArgs)
+		}
+		builds, signs, plugins = builds+number(m.build), signs+number(m.sign), plugins+number(m.plugin)
+	}
+	gauge(upstreamModules, len(b.modules))
+	gauge(upstreamBuilds, builds)
+	gauge(upstreamSigns, signs)
+	gauge(upstreamPlugins, plugins)
+	gauge(upstreamPreflights, b.preflights)
+	b.spans.load.Collect(out)
+	b.spans.unload.Collect(out)
+}
+
+func number(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplan
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/rollout"
+)
+
+// Reasons of orders to unload, as they stand in a NodeModulesConfig.
+const (
+	// ReasonDeleted: the Module is being deleted, or is gone.
+	ReasonDeleted = "Deleted"
+	// ReasonDeselected: the Module's selector no longer chooses the node.
+	ReasonDeselected = "Deselected"
+	// ReasonMappingLost: no kernel mapping matches the node's kernel.
+	ReasonMappingLost = "MappingLost"
+	// ReasonLoaderRemoved: the Module has no moduleLoader.
+	ReasonLoaderRemoved = "LoaderRemoved"
+	// ReasonVersionLabel: the node label that drives ordered upgrades has been taken off the node.
+	ReasonVersionLabel = "VersionLabelRemoved"
+)
+
+// Aim is what a Module wants of a node, whenever its turn comes.
+type Aim struct {
+	// Order to load, without a carrier; nil: nothing is to be loaded.
+	Order *v1beta1.NodeModuleSpec
+	// Image is the reference to pull for it, if not the one that it names.
+	Image string
+	// Unload is the reason of an order to unload; empty: there is none to give.
+	Unload string
+	// Keep what the node has, and change nothing but whether the order is paused.
+	Keep bool
+	// Wishes of annotations.
+	Wishes placement.Wishes
+	// Unwanted is since when the node is in its grace, to be remembered; zero: it is not.
+	Unwanted time.Time
+	// Due is until time alone changes the aim; 0: never.
+	Due time.Duration
+}
+
+// retry is the last request to try again; zero: there was none.
+func (a *Aim) retry() time.Time {
+	if a.Wishes.Retry == nil {
+		return time.Time{}
+	}
+	return a.Wishes.Retry.Time
+}
+
+// Aim decides what the Module wants of a node.
+func (p *Pass) Aim(n *Node) Aim {
+	m := p.Module
+	if n.Node == nil {
+		return Aim{}
+	}
+	a := Aim{Wishes: placement.WishesFor(m, n.Node)}
+	switch {
+	case a.Wishes.Paused, m == nil && p.survives(n):
+		a.Keep = true
+		return a
+	case m == nil || m.DeletionTimestamp != nil:
+		a.Unload = ReasonDeleted
+		return a
+	case m.Spec.ModuleLoader == nil:
+		a.Unload = ReasonLoaderRemoved
+		return a
+	case !placement.Wanted(m, n.Node, n.follows()):
+		return p.grace(n, a, ReasonDeselected)
+	case rollout.Labelled(m):
+		version, ok := n.Node.Labels[v1beta1.VersionWorkerLabel(m.Namespace, m.Name)]
+		if !ok {
+			a.Unload = ReasonVersionLabel
+			return a
+		} else if version != m.Spec.ModuleLoader.Container.Version {
+			a.Keep = true
+			return a
+		}
+	}
+	return p.load(n, a)
+}
+
+// load aims at what the Module wants of the node's kernel, once the image is made.
+func (p *Pass) load(n *Node, a Aim) Aim {
+	wants := p.Wants.On(&n.Node.Status.NodeInfo)
+	switch state := wants.State; {
+	case wants.Err != nil:
+		a.Keep = true
+	case state == nil:
+		return p.grace(n, a, ReasonMappingLost)
+	default:
+		if wants.Missing(n.artifact) != nil { // its ModuleImage says why
+			a.Keep = true
+			return a
+		}
+		a.Order, a.Image = p.order(n, state, a.Wishes), state.Pull
+		a.Keep = p.quarantined(n, a.Order)
+	}
+	return a
+}
+
+// survives reports whether a kernel module stays although its Module is gone: no order names it, or
+// it was ordered before the cluster had this definition of Modules, and the one before took all
+// Modules along. Nobody wished either gone. Applying and deleting the Module unloads it.
+func (p *Pass) survives(n *Node) bool {
+	if n.Order == nil {
+		return n.Live != nil
+	}
+	return !n.unloads() && n.Config.CreationTimestamp.Before(&p.Defined)
+}
+
+// grace unloads after the grace. An order to unload that stands is not taken back for it.
+func (p *Pass) grace(n *Node, a Aim, reason string) Aim {
+	a.Unload = reason
+	grace := rollout.Grace(p.Module)
+	if grace <= 0 || !n.follows() || n.unloads() {
+		return a
+	}
+	since, known := p.Memory.Unwanted[n.Node.UID]
+	if !known {
+		since = p.Now
+	}
+	a.Unwanted = since
+	if left := since.Add(grace).Sub(p.Now); left > 0 {
+		a.Keep, a.Due = true, left
+	}
+	return a
+}
+
+// quarantined reports whether an order is not given because it took another node down. A node that
+// has the order, or the very thing live, goes on as it is.
+func (p *Pass) quarantined(n *Node, order *v1beta1.NodeModuleSpec) bool {
+	if _, struck := p.Verdict.Held[order.Delivery.ID]; !struck {
+		return false
+	}
+	if o := n.Order; o != nil {
+		return deliveryOf(o) != order.Delivery.ID || n.unloads() && !n.observed()
+	}
+	return !n.observed() || !n.artifact(order.Delivery.ID) || !equality.Semantic.DeepEqual(n.Live.Config, &order.Config)
+}

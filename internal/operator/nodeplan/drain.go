@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/claims"
+	"github.com/drover-project/drover/internal/shared/drain"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/words"
+)
+
+// maxClaims is how many claims a message names.
+const maxClaims = 3
+
+// Drain is what has to leave a node for its order: pods, and what holds devices of a DRA driver.
+type Drain struct {
+	// Empty the node before anything is written.
+	Empty bool
+	// Evict are pods that hold the kernel module, or devices of its driver, as namespace/name.
+	Evict []string
+	// Uncordon what was cordoned for the Module.
+	Uncordon bool
+	// Options of the Module's rollout.
+	Options v1beta1.DrainOptions
+	// Hold keeps the Delivery's order back, or is nil. First is then the order to write in its
+	// place, or nil; Restores: it calls the DRA driver back for pods that could not end without it.
+	Hold     *Hold
+	First    *v1beta1.NodeModuleSpec
+	Restores bool
+	// Released: nothing holds devices, says the cache. The API server is to be asked, too.
+	Released bool
+	// Taint the node's devices, for its change begins.
+	Taint bool
+	// Left: a Module that is being deleted no longer waits for the node. Due is until then.
+	Left bool
+	Due  time.Duration
+}
+
+// Drain decides what has to leave a node for the order that is to be written.
+func (p *Pass) Drain(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
+	return p.leave(n, d, p.devices(n, d, p.pods(n, a, t, d)))
+}
+
+// pods decides what spec.rollout.drain asks for:
+//
+//	Node:    cordoned, pods evicted ──none left──► the order ──► done ──► uncordoned, if it was us
+//	Holders: the order ──► the agent names pods that hold the kernel module ──► these evicted
+//
+// Only where the rollout bounds how many nodes are at it: the deletion of a Module, which unloads
+// everywhere at once, drains nothing. Nothing is remembered but the cordon's mark on the node.
+func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
+	r := Drain{}
+	if n.Node == nil || a.Keep && a.Unload == "" {
+		return r
+	}
+	policy, bounded := p.drainPolicy()
+	if bounded && p.Module.Spec.Rollout.DrainOptions != nil {
+		r.Options = *p.Module.Spec.Rollout.DrainOptions
+	}
+	ready := bounded && placement.Ready(n.Node)
+	if ready && policy == v1beta1.DrainNode && d.Order != nil && n.inKernel() && disturbs(n.Order, d.Order) &&
+		d.Order.UnloadPolicy != v1beta1.UnloadOnReboot {
+		r.Empty = true
+		return r
+	}
+	if ready && policy != v1beta1.DrainNone && policy != "" && n.Attempt != nil && n.Attempt.State == v1beta1.AttemptInUse {
+		r.Evict = n.Attempt.Holders
+	}
+	r.Uncordon = drain.Marked(n.Node, p.Key) && !p.underway(n, a, t, d)
+	return r
+}
+
+// drainPolicy is the Module's, and whether the rollout bounds how many nodes are drained at a time.
+func (p *Pass) drainPolicy() (policy v1beta1.DrainPolicy, bounded bool) {
+	if p.rolls() && p.Module.Spec.Rollout != nil {
+		return p.Module.Spec.Rollout.Drain, true
+	}
+	return v1beta1.DrainNone, false
+}
+
+// underway reports whether a change that the node was cordoned for goes on there.
+func (p *Pass) underway(n *Node, a *Aim, t *Turn, d *Delivery) bool {
+	switch {
+	case n.Order == nil || d.Remove:
+		return false
+	case n.Order.State == v1beta1.NodeModuleDraining:
+		return true
+	case a.Order == nil:
+		return n.unloads() && n.inKernel()
+	case t.Stay != nil:
+		return false // it has lost its turn
+	}
+	part, _ := p.part(n, a)
+	return part.Since.IsZero() && part.Failed == "" && !part.Rests
+}
+
+// devices keeps back what would take the kernel module away under devices that pods have claimed:
+//
+//	Present ──no claim──► Draining: the driver leaves with the ready label ──no claim──► the order
+//	   ▲                     │
+//	   └───────a claim───────┘
+//
+// A claim that comes meanwhile brings the driver back: without it, its pod could not end. All this
+// ends with the patience of a Module that is being deleted. A node that is not Ready carries out
+// nothing anyway.
+func (p *Pass) devices(n *Node, d *Delivery, r Drain) Drain {
+	if p.Devices.Driver == "" || d.Order == nil || !n.inKernel() || !placement.Ready(n.Node) ||
+		!disturbs(n.Order, d.Order) || p.patience() <= 0 {
+		return r
+	}
+	r.Taint = true
+	draining := n.Order != nil && n.Order.State == v1beta1.NodeModuleDraining
+	switch names := claims.On(n.Node, p.Devices.Claims); {
+	case len(names) > 0:
+		r.Hold = &Hold{By: Claims, Problem: claimed(p.Devices.Driver, names)}
+		// A drain of the node evicts all pods anyway.
+		if policy, _ := p.drainPolicy(); policy == v1beta1.DrainHolders && d.Order.UnloadPolicy != v1beta1.UnloadOnReboot {
+			r.Evict = slices.Concat(r.Evict, claims.Pods(n.Node, p.Devices.Claims))
+		}
+		if draining {
+			r.First, r.Restores = n.inState(v1beta1.NodeModulePresent, ""), true
+		}
+	case n.Order != nil && !draining:
+		r.Hold, r.First = &Hold{By: Claims}, n.inState(v1beta1.NodeModuleDraining, d.Order.Reason)
+	case p.Devices.Pods[n.Name]: // it is on its way
+		r.Hold = &Hold{By: Claims}
+	default:
+		r.Released = true
+	}
+	return r
+}
+
+// claimed tells by which claims pods hold a node's devices.
+func claimed(driver string, names []string) *reasons.Problem {
+	return &reasons.Problem{
+		Reason:  v1beta1.ReasonInUse,
+		Message: "pods hold devices of " + driver + " by ResourceClaims " + words.List(names, maxClaims),
+	}
+}
+
+// patience is how long a Module still waits for nodes if it is being deleted; else for ever.
+func (p *Pass) patience() time.Duration {
+	if p.Module.DeletionTimestamp == nil {
+		return time.Duration(1<<63 - 1)
+	}
+	return p.Module.DeletionTimestamp.Add(placement.Patience(p.Module)).Sub(p.Now)
+}

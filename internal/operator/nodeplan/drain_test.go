@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/placement"
+)
+
+const (
+	draDriver = "nic.example.com"
+	thisBoot  = "boot-1"
+)
+
+// heldOn is a claim by which a pod holds a device on a node.
+func heldOn(node string) resourcev1.ResourceClaim {
+	c := resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "users", Name: "claim"}}
+	c.Status.Allocation = &resourcev1.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+	}}}}
+	c.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Driver: draDriver}}
+	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
+	return c
+}
+
+// driven is a scene in which the kernel module of a Module with a DRA driver is live on a Ready
+// node as it was ordered.
+func driven(t *testing.T) *scene {
+	t.Helper()
+	m := given()
+	m.Spec.DRA = &v1beta1.DRASpec{DriverName: draDriver}
+	s := &scene{module: m, node: emptyNode(), devices: Devices{Driver: draDriver, Pods: map[string]bool{"n": true}}}
+	s.node.Node.Status.NodeInfo.BootID = thisBoot
+	order := *aimed(t)
+	s.node.Config.Spec.Modules = []v1beta1.NodeModuleSpec{order}
+	s.node.Config.Status.Modules = []v1beta1.NodeModuleStatus{{
+		ModuleItem: order.ModuleItem, Config: &order.Config, BootID: thisBoot, Observed: &v1beta1.ObservedModule{},
+	}}
+	s.node.Config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: order.Delivery.ID}}
+	return s
+}
+
+func deleted(s *scene) { s.module.DeletionTimestamp = &metav1.Time{Time: noon.Add(-time.Second)} }
+
+// changed asks for another build, which the node holds already.
+func changed(t *testing.T) func(*scene) {
+	t.Helper()
+	return func(s *scene) {
+		s.module.Generation = 2
+		s.module.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2"
+		want := desired.New(s.module).On(running, "amd64").State
+		s.node.Config.Status.Artifacts = append(s.node.Config.Status.Artifacts, v1beta1.NodeArtifact{ID: want.Delivery})
+	}
+}
+
+func claimedThere(s *scene)    { s.devices.Claims = []resourcev1.ResourceClaim{heldOn("n")} }
+func claimedAway(s *scene)     { s.devices.Claims = []resourcev1.ResourceClaim{heldOn("other")} }
+func driverGone(s *scene)      { s.devices.Pods = nil }
+func isDraining(s *scene)      { s.node.Config.Spec.Modules[0].State = v1beta1.NodeModuleDraining }
+func inAnEarlierBoot(s *scene) { s.node.Config.Status.Modules[0].BootID = "boot-0" }
+
+func TestAKernelModuleGoesAfterItsDRADriver(t *testing.T) {
+	const (
+		draining = v1beta1.NodeModuleDraining
+		absent   = v1beta1.NodeModuleAbsent
+		present  = v1beta1.NodeModulePresent
+	)
+	reload := changed(t)
+	cases := map[string]struct {
+		given []func(*scene)
+		then  v1beta1.NodeModuleState // written; "-": nothing is
+	}{
+		"deleted, a claim there":                    {[]func(*scene){deleted, claimedThere}, "-"},
+		"deleted, a claim elsewhere":                {[]func(*scene){deleted, claimedAway}, draining},
+		"deleted, no claim":                         {[]func(*scene){deleted}, draining},
+		"draining, the driver is there":             {[]func(*scene){deleted, isDraining}, "-"},
+		"draining, a claim came":                    {[]func(*scene){deleted, isDraining, claimedThere}, present},
+		"draining, a claim came, driver gone":       {[]func(*scene){deleted, isDraining, claimedThere, driverGone}, present},
+		"drained":                                   {[]func(*scene){deleted, isDraining, driverGone}, absent},
+		"another build, a claim there":              {[]func(*scene){reload, claimedThere}, "-"},
+		"another build, no claim":                   {[]func(*scene){reload}, draining},
+		"another build, drained":                    {[]func(*scene){reload, isDraining, driverGone}, present},
+		"draining, and wanted again":                {[]func(*scene){isDraining}, present},
+		"not in the kernel in this boot":            {[]func(*scene){deleted, claimedThere, inAnEarlierBoot}, absent},
+		"nothing to change":                         {[]func(*scene){claimedThere}, "-"},
+		"the Module's patience is at its end":       {[]func(*scene){claimedThere, func(s *scene) { deletedLongAgo(s) }}, absent},
+		"a node that is not Ready":                  {[]func(*scene){deleted, claimedThere, func(s *scene) { s.node.Node.Status.Conditions = nil }}, absent},
+		"a driver of a cluster that does not serve": {[]func(*scene){deleted, claimedThere, func(s *scene) { s.devices.Driver = "" }}, absent},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := driven(t)
+			for _, change := range tc.given {
+				change(s)
+			}
+			out := s.play(t)
+			got := out.State
+			if !out.Writes {
+				got = "-"
+			}
+			if got != tc.then || out.Creates {
+				t.Errorf("writes %q instead of %q; %+v", got, tc.then, out)
+			}
+		})
+	}
+}
+
+func deletedLongAgo(s *scene) {
+	s.module.DeletionTimestamp = &metav1.Time{Time: noon.Add(-placement.Patience(s.module))}
+}
+
+func TestWhatHoldsANodeIsNamed(t *testing.T) {
+	got := claimed(draDriver, []string{"a/1", "b/2", "c/3", "d/4"})
+	want := "pods hold devices of nic.example.com by ResourceClaims a/1, b/2, c/3 and 1 more"
+	if diff := cmp.Diff(want, got.Message); diff != "" || got.Reason != v1beta1.ReasonInUse {
+		t.Errorf("problem (-want +got):\n%s", diff)
+	}
+}

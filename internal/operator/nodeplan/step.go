@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplan
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
+)
+
+// Plan is what was decided of one node, stage by stage.
+type Plan struct {
+	// Key is the Module's name.
+	Key      types.NamespacedName
+	Node     *Node
+	Aim      Aim
+	Turn     Turn
+	Delivery Delivery
+	Drain    Drain
+	// Holds are added by whoever carries the plan out.
+	Holds []Hold
+}
+
+// Hold is what keeps a node's change from going on in this pass.
+type Hold struct {
+	By Holder
+	// Problem is what is told of it, or nil.
+	Problem *reasons.Problem
+}
+
+// Holder is who, or what, holds a node's change.
+type Holder int
+
+const (
+	// Policies are missing on which the trust in carriers rests.
+	Policies Holder = iota
+	// Slots for carriers are all taken.
+	Slots
+	// Admission refused the carrier.
+	Admission
+	// Claims hold devices, or the DRA driver has not left.
+	Claims
+	// Pods have not left, or the node could not be cordoned.
+	Pods
+)
+
+// Make decides for every node. The rollout is nil where there is none.
+func (p *Pass) Make(nodes []Node, aims []Aim, r *rollout.Plan) []Plan {
+	plans := make([]Plan, len(nodes))
+	for i := range nodes {
+		n, a := &nodes[i], &aims[i]
+		t := p.Turn(n, a, r)
+		d := p.Delivery(n, a, &t)
+		plans[i] = Plan{Key: p.Key, Node: n, Aim: *a, Turn: t, Delivery: d, Drain: p.Drain(n, a, &t, &d)}
+	}
+	return plans
+}
+
+// next is the order to write: the Delivery's, or the one that comes first.
+func next(d *Delivery, r *Drain) *v1beta1.NodeModuleSpec {
+	if r.Hold != nil {
+		return r.First
+	}
+	return d.Order
+}
+
+// Request is the carrier that the plan asks for, or nil.
+func (pl *Plan) Request() *delivery.Request {
+	if pl.Drain.Hold != nil {
+		return nil
+	}
+	return pl.Delivery.Create
+}
+
+// AllHolds are those of the stages, and those that were added.
+func (pl *Plan) AllHolds() []Hold {
+	var all []Hold
+	for _, h := range []*Hold{pl.Delivery.Hold, pl.Drain.Hold} {
+		if h != nil {
+			all = append(all, *h)
+		}
+	}
+	return append(all, pl.Holds...)
+}
+
+// Tell is what is told of the node, or nil: what came last.
+func (pl *Plan) Tell() *reasons.Problem {
+	tell := cmp.Or(pl.Delivery.Tell, pl.Turn.Tell)
+	for _, h := range pl.AllHolds() {
+		if h.Problem != nil && (h.By == Claims || h.By == Pods) {
+			tell = h.Problem
+		}
+	}
+	return tell
+}
+
+// withheld reports whether nothing may be written. Pods that are evicted after the order keep
+// nothing back, and no pods keep back the driver that they need to end.
+func (pl *Plan) withheld() bool {
+	for _, h := range pl.Holds {
+		if h.By != Pods || pl.Drain.Empty && !pl.Drain.Restores {
+			return true
+		}
+	}
+	return false
+}
+
+// Step is what to do for one node, in the order of its fields.
+type Step struct {
+	*Plan
+	// Discard are carriers to delete.
+	Discard []*corev1.Pod
+	// Failed is why a delivery failed, or nil.
+	Failed *reasons.Problem
+	// Create is a carrier to create. Its UID goes into Write.
+	Create *delivery.Request
+	// Write is the order to apply.
+	Write *v1beta1.NodeModuleSpec
+	// Remove takes the order out.
+	Remove bool
+	// Free takes off the finalizer: no order to unload stands, or nobody can carry it out.
+	Free bool
+}
+
+// Step is what is left to do by the plan and all its holds.
+func (pl *Plan) Step() Step {
+	n, order := pl.Node, next(&pl.Delivery, &pl.Drain)
+	s := Step{Plan: pl, Discard: pl.Delivery.Discard, Failed: pl.Delivery.Failed, Remove: pl.Delivery.Remove}
+	s.Free = order == nil && !s.Remove && Finalized(n.Config) && (n.Node == nil || !Unloads(n.Config))
+	for _, h := range pl.Holds {
+		if h.By == Admission {
+			s.Failed = h.Problem
+		}
+	}
+	if !pl.withheld() {
+		s.Write, s.Create = order, pl.Request()
+	}
+	return s
+}
+
+// Idle reports whether there is nothing to do.
+func (s *Step) Idle() bool {
+	return len(s.Discard) == 0 && s.Create == nil && s.Write == nil && !s.Remove && !s.Free
+}
+
+// Remains reports whether the node has, or will have after this step, an order or the live kernel
+// module: a Module that is being deleted waits for it.
+func (s *Step) Remains() bool {
+	return s.Node.Node != nil && !s.Remove && (s.Node.follows() || s.Write != nil)
+}
+
+// Named is the order to write with the carrier that was created for it.
+func (s *Step) Named(carrier types.UID) *v1beta1.NodeModuleSpec {
+	return carried(&s.Aim, &s.Turn, carrier)
+}

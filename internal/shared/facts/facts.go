@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package facts turns API objects into what is known about a Module on each node. It is pure, and
+// shared by the controller that writes Module.status and the command line tool, so that they agree.
+package facts
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
+	"github.com/drover-project/drover/internal/shared/status"
+)
+
+// Scene is what has been read for one Module. It is not safe for concurrent use.
+type Scene struct {
+	Module  *v1beta1.Module
+	Desired *desired.Fleet // what it wants of nodes
+	Held    Held           // the deliveries that go to no further node; see [Judge]
+	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
+	Seen    *rollout.Sightings
+	Configs map[string]*v1beta1.NodeModulesConfig // the NodeModulesConfigs by name
+	Plugins map[string]bool                       // the nodes with a ready device plugin pod
+	// Deliveries tells what keeps the image from a node, or nil.
+	Deliveries func(node string) *reasons.Problem
+	Silent     bool // orders to unload should have been answered by now
+}
+
+// Wants is what the Module wants of a node.
+func (s *Scene) Wants(node *corev1.Node) desired.Answer { return s.Desired.On(&node.Status.NodeInfo) }
+
+// unmapped is why nothing can be wanted of a node's kernel, or nil.
+func (s *Scene) unmapped(a *desired.Answer) *reasons.Problem {
+	switch {
+	case s.Module.Spec.ModuleLoader == nil || a.State != nil:
+		return nil
+	case a.Err != nil:
+		return &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: a.Err.Error()}
+	}
+	return &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
+}
+
+// Entry is the Module's part of the node's NodeModulesConfig.
+func (s *Scene) Entry(node string) status.Entry {
+	return status.EntryOf(s.Configs[node], s.Module.Namespace, s.Module.Name)
+}
+
+// Node is what is known of one node; false: the Module is not wanted there and nothing of it is.
+func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
+	entry := s.Entry(node.Name)
+	wanted := placement.Wanted(s.Module, node, entry.Pending())
+	if !wanted && !entry.Pending() {
+		return status.Node{}, false
+	}
+	a := s.Wants(node)
+	return status.Node{
+		Name:     node.Name,
+		Ready:    placement.Ready(node),
+		Wanted:   wanted,
+		Kernel:   kernel.Trim(node.Status.NodeInfo.KernelVersion),
+		Unmapped: s.unmapped(&a),
+		Ordered:  entry.Ordered(),
+		Pending:  entry.Pending(),
+		Paused:   placement.Paused(node),
+
+		Struck:       s.Held.On(a.State, entry),
+		RetryIgnored: placement.RetryIgnored(node),
+		Silent:       s.Silent && entry.Unanswered(),
+		Live:         entry.IsLive(node),
+		Usable:       entry.Usable(node),
+		Available:    entry.Current(node, a.State),
+		Attempt:      entry.Attempt,
+		Delivery:     s.deliveryProblem(node.Name, entry, &a),
+		Image:        a.Image,
+		Content:      contentOf(node, a.State, entry),
+		PluginReady:  s.Plugins[node.Name],
+		Unlabelled:   s.unlabelled(node),
+	}, true
+}
+
+func (s *Scene) deliveryProblem(node string, entry status.Entry, a *desired.Answer) *reasons.Problem {
+	if p := a.Missing(entry.Holds); p != nil {
+		return p
+	}
+	return s.Deliveries(node)
+}
+
+// Unsupported is a node that the Module selects and that cannot run an agent; false: it is not.
+func (s *Scene) Unsupported(node *corev1.Node) (status.Unsupported, bool) {
+	why := placement.Unsupported(node)
+	return status.Unsupported{Name: node.Name, Why: why}, why != "" && placement.Selects(s.Module, node)
+}
+
+// contentOf is what the node got for what is asked. One reference can name an image for each
+// architecture.
+func contentOf(node *corev1.Node, want *desired.State, entry status.Entry) *status.Content {
+	if want == nil {
+		return nil
+	}
+	for i := range entry.Artifacts {
+		if a := &entry.Artifacts[i]; a.ID == want.Delivery {
+			return &status.Content{Image: want.Config.ContainerImage, Same: a.ID + " " + node.Status.NodeInfo.Architecture, Digest: a.Digest}
+		}
+	}
+	return nil
+}
+
+// Of is what is known of the Module itself, without its nodes.
+func Of(module *v1beta1.Module) status.Module {
+	return status.Module{
+		Patience:       placement.Patience(module),
+		Generation:     module.Generation,
+		Deleting:       module.DeletionTimestamp != nil,
+		Paused:         placement.Paused(module),
+		RetryIgnored:   placement.RetryIgnored(module),
+		Loads:          module.Spec.ModuleLoader != nil,
+		HasPlugin:      module.Spec.DevicePlugin != nil,
+		HasDRA:         module.Spec.DRA != nil,
+		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
+		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
+		PluginProblem:  Problem(module, v1beta1.ProblemPlugin),
+		Others:         pick(Problems(module, v1beta1.ProblemDeliveries), v1beta1.OtherNodes),
+	}
+}

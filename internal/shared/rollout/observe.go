@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/placement"
+)
+
+// Facts are what one node's objects say about one Module.
+type Facts struct {
+	Node *corev1.Node
+	// Order, Live and Attempt are the Module's parts of the NodeModulesConfig; nil: there is none.
+	Order   *v1beta1.NodeModuleSpec
+	Live    *v1beta1.NodeModuleStatus
+	Attempt *v1beta1.NodeModuleAttempt
+	// Artifacts are the deliveries that the node holds.
+	Artifacts []v1beta1.NodeArtifact
+	// Config and Delivery are what the Module asks for; nil: that the kernel module goes.
+	Config   *v1beta1.ModuleConfig
+	Delivery string
+	// Unknown: it cannot be told what the Module asks for, and the node keeps what it has.
+	Unknown bool
+	// Paused: no order reaches the node. Begun, Passed, Late and Later as in [Node].
+	Paused, Begun, Late, Later bool
+	Passed                     time.Time
+}
+
+// Observe tells how far a node is.
+func Observe(f *Facts) Node {
+	n := Node{
+		Name: f.Node.Name, Ready: placement.Ready(f.Node), Serving: f.serving(), Late: f.Late, Paused: f.Paused || f.Unknown,
+		Build: f.Delivery, Held: f.Holds(f.Delivery), Stage: f.stage(), Begun: f.Begun, Passed: f.Passed,
+	}
+	switch n.Stage {
+	case Given:
+		n.Failed = f.failed()
+		n.Rests = f.rests()
+		if n.Failed == "" && f.done() {
+			// The API cuts times to the second: round up, so that a node soaks no less than asked.
+			n.Since = f.Live.LastTransitionTime.Add(time.Second)
+			n.Load = Load{Boot: f.Live.BootID, At: f.Live.LastTransitionTime.Unix()}
+		}
+	case Behind:
+		n.Stuck = f.stuck()
+		n.Late = n.Late || f.refused()
+	case Leaving:
+		n.Later = f.Later
+	case Fresh, Going:
+	}
+	return n
+}
+
+func (f *Facts) stage() Stage {
+	ordered := f.Order != nil && f.Order.State != v1beta1.NodeModuleAbsent
+	switch {
+	case f.Unknown && ordered && f.Order.Delivery != nil:
+		return Behind
+	case f.Unknown:
+		return Fresh
+	case f.Config == nil && f.Order != nil && (!ordered || f.Order.State == v1beta1.NodeModuleDraining):
+		return Going
+	case f.Config == nil:
+		return Leaving
+	case !ordered, f.Order.Delivery == nil:
+		// Nothing is ordered, it is on its way out, or another operator's: our agent loaded nothing.
+		return Fresh
+	case f.Order.State == v1beta1.NodeModuleDraining:
+		return Given // its turn has come: devices are given back before the order
+	case f.Order.Delivery.ID == f.Delivery && SameBuild(f.Order.Config, *f.Config):
+		return Given
+	case !sameKernel(f.Order.Config.KernelVersion, f.Config.KernelVersion):
+		return Fresh
+	case f.Order.UnloadPolicy == v1beta1.UnloadOnReboot && f.serving():
+		// Whoever reboots the node sets the pace.
+		return Fresh
+	}
+	return Behind
+}
+
+// serving: the agent saw the kernel module live in the node's current boot.
+func (f *Facts) serving() bool {
+	return f.Live != nil && f.Live.Observed != nil && f.Live.BootID == f.Node.Status.NodeInfo.BootID
+}
+
+// done: what the Module asks for is live, and the agent asks for nothing more.
+func (f *Facts) done() bool {
+	if !f.serving() || f.open() || !SameBuild(ptr.Deref(f.Live.Config, v1beta1.ModuleConfig{}), *f.Config) {
+		return false
+	}
+	if by := f.Live.Observed.Delivery; by != "" {
+		return by == f.Delivery
+	}
+	return f.Live.Observed.BuiltIn || f.Holds(f.Delivery)
+}
+
+func (f *Facts) open() bool {
+	return f.Attempt != nil && f.Attempt.State != v1beta1.AttemptAbsent && f.Attempt.State != v1beta1.AttemptUnclaimed
+}
+
+// failed is why the order failed; empty: it did not.
+func (f *Facts) failed() string {
+	if f.Attempt == nil || f.Attempt.State != v1beta1.AttemptFailed && f.Attempt.Strike == nil {
+		return ""
+	}
+	return f.Attempt.Reason
+}
+
+// rests: the order waits for the next boot, and what is live stays until then.
+func (f *Facts) rests() bool {
+	return f.serving() && f.Attempt != nil && f.Attempt.Reason == v1beta1.ReasonRebootRequired
+}
+
+// stuck: nothing is live, and nothing comes of the order: its image is not there, or it failed.
+func (f *Facts) stuck() bool {
+	if f.Live != nil {
+		return false
+	}
+	return f.failed() != "" || !f.Holds(f.Order.Delivery.ID)
+}
+
+// refused: the node could not use what was delivered ahead.
+func (f *Facts) refused() bool { return f.serving() && f.failed() != "" && f.Order.Next != nil }
+
+// Holds reports whether the node holds a delivery.
+func (f *Facts) Holds(id string) bool {
+	for i := range f.Artifacts {
+		if f.Artifacts[i].ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// SameBuild compares what a reload would change; how an image is pulled is not part of it.
+func SameBuild(a, b v1beta1.ModuleConfig) bool {
+	a.ImagePullPolicy, b.ImagePullPolicy = "", ""
+	a.InsecurePull, b.InsecurePull = false, false
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// sameKernel compares releases as upstream does: a trailing "+" does not count.
+func sameKernel(a, b string) bool { return strings.TrimSuffix(a, "+") == strings.TrimSuffix(b, "+") }

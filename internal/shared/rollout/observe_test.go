@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/drover-project/drover/internal/shared/rollout"
+)
+
+// TestSoakIsNoShorterThanAsked: a time in the API is cut to the second, so that a node may be live for up to a second less
+// than it says.
+func TestSoakIsNoShorterThanAsked(t *testing.T) {
+	cases := map[string]struct {
+		after time.Duration
+		done  int
+	}{
+		"perhaps not for a second":   {after: 1500 * time.Millisecond, done: 0},
+		"for a second in every case": {after: 2 * time.Second, done: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := &cluster{T: t, target: "2"}
+			m := &machine{name: "a", order: "2", live: "2", since: noon, held: map[string]bool{"2": true}}
+
+			p := rollout.Make([]rollout.Node{c.seen(m)}, rollout.Policy{MaxUnavailable: intstr.FromInt32(1), Soak: time.Second}, noon.Add(tc.after))
+
+			if p.Done != tc.done {
+				t.Errorf("%d nodes are done, want %d", p.Done, tc.done)
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/drover-project/drover/internal/shared/rollout"
+)
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func behind(name string, change ...func(*rollout.Node)) rollout.Node {
+	n := rollout.Node{Name: name, Stage: rollout.Behind, Ready: true, Serving: true, Held: true}
+	for _, f := range change {
+		f(&n)
+	}
+	return n
+}
+
+func given(name string, change ...func(*rollout.Node)) rollout.Node {
+	return behind(name, append([]func(*rollout.Node){func(n *rollout.Node) { n.Stage = rollout.Given }}, change...)...)
+}
+
+func leaving(name string, change ...func(*rollout.Node)) rollout.Node {
+	return behind(name, append([]func(*rollout.Node){func(n *rollout.Node) { n.Stage = rollout.Leaving }}, change...)...)
+}
+
+func away(n *rollout.Node)   { n.Ready = false }
+func empty(n *rollout.Node)  { n.Held = false }
+func late(n *rollout.Node)   { n.Held, n.Late = false, true }
+func stuck(n *rollout.Node)  { n.Serving, n.Stuck = false, true }
+func gone(n *rollout.Node)   { n.Serving = false }
+func failed(n *rollout.Node) { n.Failed = "RolledBack" }
+func rests(n *rollout.Node)  { n.Rests = true }
+func paused(n *rollout.Node) { n.Paused = true }
+func later(n *rollout.Node)  { n.Later = true }
+
+func build(id string) func(*rollout.Node) {
+	return func(n *rollout.Node) { n.Build = id }
+}
+
+func done(ago time.Duration) func(*rollout.Node) {
+	return func(n *rollout.Node) { n.Since = noon.Add(-ago) }
+}
+
+// line is a plan in one line.
+func line(p *rollout.Plan) string {
+	var parts []string
+	for word, set := range map[string]map[string]bool{"start": p.Start, "deliver": p.Deliver} {
+		if len(set) > 0 {
+			parts = append(parts, word+" "+strings.Join(slices.Sorted(maps.Keys(set)), " "))
+		}
+	}
+	slices.Sort(parts)
+	if p.Halt != "" {
+		parts = append(parts, string(p.Halt))
+	}
+	if len(p.Mass) > 0 {
+		parts = append(parts, fmt.Sprintf("mass %d", len(p.Mass)))
+	}
+	if !p.Confirmation.IsZero() {
+		parts = append(parts, "confirmed in vain for "+p.Confirmation.Format(time.TimeOnly))
+	}
+	if !p.Again.IsZero() {
+		parts = append(parts, "again in "+p.Again.Sub(noon).String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func TestWhoMayChangeNow(t *testing.T) {
+	plain := rollout.Policy{MaxUnavailable: intstr.FromInt32(2)}
+	careful := rollout.Policy{MaxUnavailable: intstr.FromInt32(2), Trial: true, PauseOnFailure: true, Soak: time.Minute}
+	with := func(p rollout.Policy, change func(*rollout.Policy)) rollout.Policy { change(&p); return p }
+	cases := map[string]struct {
+		given  []rollout.Node
+		policy rollout.Policy
+		then   string
+	}{
+		"as many as may be unavailable": {given: []rollout.Node{behind("c"), behind("b"), behind("a")}, policy: plain, then: "start a b"},
+		"10 % of few nodes are one":     {given: []rollout.Node{behind("a"), behind("b")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("10%")}, then: "start a"},
+		"a percentage is rounded down":  {given: []rollout.Node{behind("a"), behind("b"), behind("c")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("60%")}, then: "start a"},
+		"nonsense is one":               {given: []rollout.Node{behind("a"), behind("b")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("many")}, then: "start a"},
+		"less those that are unavailable: being changed": {
+			given: []rollout.Node{given("a"), behind("b"), behind("c")}, policy: plain, then: "start b"},
+		"and failed, whether or not the one before serves": {
+			given: []rollout.Node{given("a", failed), behind("b"), behind("c")}, policy: plain, then: "start b"},
+		"and not Ready, with the change or without": {
+			given: []rollout.Node{given("a", away, done(time.Hour)), behind("b", away), behind("c")}, policy: plain, then: ""},
+		"and rebooted, which are not begun with before they are back": {
+			given: []rollout.Node{behind("a", gone), behind("b"), behind("c")}, policy: plain, then: "start b"},
+		"and on their way out": {
+			given: []rollout.Node{{Name: "a", Stage: rollout.Going, Ready: true}, behind("b"), behind("c")}, policy: plain, then: "start b"},
+		"those that wait for a boot have what they had": {
+			given: []rollout.Node{given("a", rests), given("b", rests), behind("c")}, policy: plain, then: "start c"},
+		"first loads count for nothing and wait for nothing": {
+			given:  []rollout.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}, behind("d"), behind("e"), behind("f")},
+			policy: plain, then: "start a b c d e"},
+		"nor do they wait for a pause of the rollout, only of the node": {
+			given: []rollout.Node{{Name: "a"}, {Name: "b", Paused: true}, behind("c")}, policy: with(plain, func(p *rollout.Policy) { p.Paused = true }),
+			then: "start a, paused"},
+		"what has nothing to lose needs no place": {
+			given: []rollout.Node{behind("a", stuck), behind("b", stuck), behind("c", stuck), behind("d")}, policy: plain, then: "start a b c"},
+		"a node that is paused by annotation is passed over": {
+			given: []rollout.Node{behind("a", paused), behind("b"), behind("c"), behind("d")}, policy: plain, then: "start b c"},
+
+		"a step begins when all of it is delivered": {
+			given: []rollout.Node{behind("a"), behind("b", empty), behind("c")}, policy: plain, then: "deliver b"},
+		"but for those that the image does not reach": {
+			given: []rollout.Node{behind("a", late), behind("b")}, policy: plain, then: "deliver a, start b"},
+		"which come last": {
+			given: []rollout.Node{behind("a", late), behind("b"), behind("c")}, policy: plain, then: "deliver a, start b c"},
+		"the next ones are delivered meanwhile, no more than a step": {
+			given:  []rollout.Node{given("a"), given("b"), behind("c", empty), behind("d", empty), behind("e", empty)},
+			policy: plain, then: "deliver c d"},
+
+		"the first step is one node": {given: []rollout.Node{behind("a"), behind("b", empty)}, policy: careful, then: "start a"},
+		"on which the others wait":   {given: []rollout.Node{given("a"), behind("b")}, policy: careful, then: ""},
+		"for the soak time": {
+			given: []rollout.Node{given("a", done(10*time.Second)), behind("b"), behind("c")}, policy: careful, then: "again in 50s"},
+		"and no longer": {
+			given: []rollout.Node{given("a", done(time.Minute)), behind("b"), behind("c"), behind("d")}, policy: careful, then: "start b c"},
+		"each further node has to soak too": {
+			given:  []rollout.Node{given("a", done(time.Hour)), given("b", done(30*time.Second)), behind("c"), behind("d")},
+			policy: careful, then: "start c, again in 30s"},
+		"a first node that went away is waited for, or another one proves it": {
+			given: []rollout.Node{given("a", away), behind("b"), behind("c")}, policy: careful, then: "start b"},
+		"a node whose build stays as it is proves nothing of another one": {
+			given: []rollout.Node{given("a", build("6.1"), done(time.Hour)), behind("b", build("6.12")), behind("c", build("6.12"))}, policy: careful, then: "start b"},
+		"each build has a first node": {
+			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12"), empty), behind("d", build("6.12"), empty)},
+			policy: careful, then: "deliver c, start a"},
+		"the first of all begins alone": {
+			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"))},
+			policy: careful, then: "start a"},
+		"and is waited for": {
+			given: []rollout.Node{given("a", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"), stuck)}, policy: careful, then: ""},
+		"after it, none waits for the other": {
+			given: []rollout.Node{
+				given("a", build("6.1"), done(time.Hour)), behind("b", build("6.1")), given("c", build("6.12")), behind("d", build("6.12"), empty), behind("e", build("6.12"), empty),
+			},
+			policy: careful, then: "deliver d, start b"},
+		"a failure pauses": {
+			given: []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")}, policy: careful, then: "failed"},
+		"unless told otherwise": {
+			given:  []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")},
+			policy: with(careful, func(p *rollout.Policy) { p.PauseOnFailure = false }), then: "start c"},
+		"paused": {given: []rollout.Node{behind("a", empty), behind("b", stuck)}, policy: with(careful, func(p *rollout.Policy) { p.Paused = true }), then: "paused"},
+
+		"deselected nodes take places": {
+			given: []rollout.Node{leaving("a"), given("b"), behind("c")}, policy: plain, then: "start a"},
+		"and wait for them":          {given: []rollout.Node{leaving("a"), given("b"), given("c")}, policy: plain, then: ""},
+		"unless they have nothing":   {given: []rollout.Node{leaving("a", gone), given("b"), given("c")}, policy: plain, then: "start a"},
+		"too many of them stay":      {given: []rollout.Node{leaving("a"), leaving("b"), leaving("c")}, policy: plain, then: "mass 3"},
+		"those in their grace count": {given: []rollout.Node{leaving("a"), leaving("b", later), leaving("c", later)}, policy: plain, then: "mass 3"},
+		"a pause of the rollout is not theirs": {
+			given: []rollout.Node{leaving("a")}, policy: with(plain, func(p *rollout.Policy) { p.Paused = true }), then: "start a, paused"},
+		"once confirmed all go that may": {
+			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c"), leaving("d", later)},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Minute) }), then: "start a b c"},
+		"for an hour": {
+			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c")},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Hour) }), then: "mass 3, confirmed in vain for 11:00:00"},
+		"and not before the time that was named": {
+			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c")},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(time.Minute) }), then: "mass 3, confirmed in vain for 12:01:00, again in 1m0s"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := line(rollout.Make(tc.given, tc.policy, noon)); got != tc.then {
+				t.Errorf("plan %q, want %q", got, tc.then)
+			}
+		})
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	p := rollout.Make([]rollout.Node{
+		given("a", done(time.Hour)), given("b"), given("d", failed), given("c", failed), behind("e"), behind("f", away), {Name: "g"},
+	}, rollout.Policy{MaxUnavailable: intstr.FromInt32(5), PauseOnFailure: true}, noon)
+	got := fmt.Sprintf("%d %d %d %d %d %d %d %v %s", p.Total, p.Limit, p.Unavailable, p.Done, p.Underway, p.Waiting, p.Away, p.Failed, p.Reason)
+	if want := "7 5 4 1 1 2 1 [c d] RolledBack"; got != want {
+		t.Errorf("numbers %s, want %s", got, want)
+	}
+}
