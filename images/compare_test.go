@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// unpacked lays this machine's kmod out as if it came in packages: libraries under links, absolute ones among them.
+// unpacked lays this machine's kmod out as if it came in packages: libraries under links, absolute
+// ones among them.
 func unpacked(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("kmod")

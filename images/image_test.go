@@ -294,7 +294,8 @@ func TestFindNamesTheImagesThereAre(t *testing.T) {
 	}
 }
 
-// TestSignerHasAnImageOfItsOwn: whoever can pull the operator or run it has no tool to sign with, and the signer is not root.
+// TestSignerHasAnImageOfItsOwn: whoever can pull the operator or run it has no tool to sign with,
+// and the signer is not root.
 func TestSignerHasAnImageOfItsOwn(t *testing.T) {
 	signer, err := Find("drover-signer")
 	if err != nil {

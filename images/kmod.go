@@ -56,7 +56,8 @@ func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 		}
 	}
 	config := filepath.Join(work, "apt.conf")
-	err = errors.Join(os.WriteFile(filepath.Join(work, "status"), nil, 0o644), os.WriteFile(config, fmt.Appendf(nil, aptConfig, work, arch), 0o644))
+	err = errors.Join(os.WriteFile(filepath.Join(work, "status"), nil, 0o644),
+		os.WriteFile(config, fmt.Appendf(nil, aptConfig, work, arch), 0o644))
 	if err != nil {
 		return fmt.Errorf("fetch kmod: %w", err)
 	}

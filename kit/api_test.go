@@ -46,7 +46,8 @@ func TestThePublicAPIIsWhatIsPromised(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("the public API has changed (-promised +now). If it has to: go test ./kit -run %s -update, and a line in CHANGELOG.md\n%s", t.Name(), diff)
+		t.Errorf("the public API has changed (-promised +now). If it has to: go test ./kit -run %s -update, and a line in CHANGELOG.md\n%s",
+			t.Name(), diff)
 	}
 }
 

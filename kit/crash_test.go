@@ -41,7 +41,8 @@ func afterWrites(c client.WithWatch, f func() error) client.WithWatch {
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 			return then(c.Delete(ctx, o, options...))
 		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration,
+			options ...client.SubResourceApplyOption) error {
 			return then(c.SubResource(sub).Apply(ctx, o, options...))
 		},
 	})
@@ -234,7 +235,8 @@ func beforeWrites(c client.WithWatch, f func() error) client.WithWatch {
 			}
 			return c.Patch(ctx, o, p, options...)
 		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration,
+			options ...client.SubResourceApplyOption) error {
 			if err := f(); err != nil {
 				return err
 			}

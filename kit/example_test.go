@@ -68,8 +68,10 @@ func ExampleNewModule() {
 // Two objects want one node: the older one keeps it.
 func ExampleOverlap() {
 	nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"nic": "x", "rack": "7"}}}}
-	older := kit.Claim{Key: types.NamespacedName{Namespace: "ns", Name: "nics"}, Selector: map[string]string{"nic": "x"}, Created: time.Unix(1, 0)}
-	younger := kit.Claim{Key: types.NamespacedName{Namespace: "ns", Name: "rack"}, Selector: map[string]string{"rack": "7"}, Created: time.Unix(2, 0)}
+	older := kit.Claim{Key: types.NamespacedName{Namespace: "ns", Name: "nics"}, Selector: map[string]string{"nic": "x"},
+		Created: time.Unix(1, 0)}
+	younger := kit.Claim{Key: types.NamespacedName{Namespace: "ns", Name: "rack"}, Selector: map[string]string{"rack": "7"},
+		Created: time.Unix(2, 0)}
 	fmt.Println(kit.Overlap(older, []kit.Claim{younger}, nodes))
 	fmt.Println(kit.Overlap(younger, []kit.Claim{older}, nodes))
 	// Output:

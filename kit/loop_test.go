@@ -134,7 +134,8 @@ func TestADefinitionThatGoesIsSaid(t *testing.T) {
 // has to do anything.
 func TestANameThatIsStillInUse(t *testing.T) {
 	r := newRig(t)
-	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "g-config", Finalizers: []string{"example.com/slow"}}}
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "g-config",
+		Finalizers: []string{"example.com/slow"}}}
 	r.must(r.admin.Create(t.Context(), theirs))
 	r.must(r.admin.Delete(t.Context(), theirs.DeepCopy()))
 	r.create("g")

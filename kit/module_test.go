@@ -118,10 +118,12 @@ func TestWhenAModuleIsReady(t *testing.T) {
 		given      v1beta1.ModuleStatus
 		then       string
 	}{
-		"nobody has looked":              {then: "Progressing: Module nic is ready on 0 of 0 nodes"},
-		"numbers alone, all":             {given: v1beta1.ModuleStatus{ModuleLoader: numbers(2, 2)}},
-		"numbers alone, some":            {given: v1beta1.ModuleStatus{ModuleLoader: numbers(1, 2)}, then: "Progressing: Module nic is ready on 1 of 2 nodes"},
-		"numbers alone, no plugin yet":   {plugin: plugin, given: v1beta1.ModuleStatus{ModuleLoader: numbers(2, 2), DevicePlugin: numbers(1, 2)}, then: "Progressing: Module nic is ready on 2 of 2 nodes, and its device plugin on 1 of 2"},
+		"nobody has looked":  {then: "Progressing: Module nic is ready on 0 of 0 nodes"},
+		"numbers alone, all": {given: v1beta1.ModuleStatus{ModuleLoader: numbers(2, 2)}},
+		"numbers alone, some": {given: v1beta1.ModuleStatus{ModuleLoader: numbers(1, 2)},
+			then: "Progressing: Module nic is ready on 1 of 2 nodes"},
+		"numbers alone, no plugin yet": {plugin: plugin, given: v1beta1.ModuleStatus{ModuleLoader: numbers(2, 2), DevicePlugin: numbers(1, 2)},
+			then: "Progressing: Module nic is ready on 2 of 2 nodes, and its device plugin on 1 of 2"},
 		"numbers alone, with the plugin": {plugin: plugin, given: v1beta1.ModuleStatus{ModuleLoader: numbers(2, 2), DevicePlugin: numbers(2, 2)}},
 		"a condition, all": {generation: 3, given: v1beta1.ModuleStatus{
 			ObservedGeneration: 3, ModuleLoader: numbers(2, 2), Conditions: condition("True", "Loaded", "everywhere"),
@@ -129,7 +131,8 @@ func TestWhenAModuleIsReady(t *testing.T) {
 		"a condition of before": {generation: 4, given: v1beta1.ModuleStatus{
 			ObservedGeneration: 3, ModuleLoader: numbers(2, 2), Conditions: condition("True", "Loaded", "everywhere"),
 		}, then: "Progressing: Module nic has changed, and its operator has not looked at it yet"},
-		"a condition, no nodes": {given: v1beta1.ModuleStatus{Conditions: condition("True", "Loaded", "everywhere")}, then: "Progressing: Module nic selects no nodes"},
+		"a condition, no nodes": {given: v1beta1.ModuleStatus{Conditions: condition("True", "Loaded", "everywhere")},
+			then: "Progressing: Module nic selects no nodes"},
 		"a condition, some": {given: v1beta1.ModuleStatus{
 			ModuleLoader: numbers(1, 2), Conditions: condition("False", "SignatureRejected", "node b: the key is not known"),
 		}, then: "SignatureRejected: Module nic is ready on 1 of 2 nodes: node b: the key is not known"},

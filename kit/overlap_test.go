@@ -37,29 +37,40 @@ func holding(c kit.Claim, selector map[string]string) kit.Claim {
 }
 
 func TestWhoseNodesAreWhose(t *testing.T) {
-	nodes := []corev1.Node{node("a", "rack", "1"), node("b", "rack", "1", "nic", "x"), node("c", "rack", "2", "nic", "x"), node("d", "rack", "3")}
+	nodes := []corev1.Node{node("a", "rack", "1"), node("b", "rack", "1", "nic", "x"), node("c", "rack", "2", "nic", "x"),
+		node("d", "rack", "3")}
 	rack1, nicX := map[string]string{"rack": "1"}, map[string]string{"nic": "x"}
 	cases := map[string]struct {
 		me     kit.Claim
 		others []kit.Claim
 		then   string
 	}{
-		"alone":                         {me: claim("me", 1, rack1)},
-		"itself is nobody else":         {me: claim("me", 1, rack1), others: []kit.Claim{claim("me", 1, rack1)}},
-		"others elsewhere":              {me: claim("me", 5, rack1), others: []kit.Claim{claim("o", 1, map[string]string{"rack": "2"})}},
-		"the older one":                 {me: claim("me", 1, rack1), others: []kit.Claim{claim("o", 2, nicX)}},
-		"the younger one":               {me: claim("me", 3, rack1), others: []kit.Claim{claim("o", 2, nicX)}, then: "ns/o has the same nodes (b): choose others"},
-		"one age, the first by name":    {me: claim("me", 3, rack1), others: []kit.Claim{claim("o", 3, nicX)}},
-		"one age, the second by name":   {me: claim("me", 3, rack1), others: []kit.Claim{claim("a", 3, nicX)}, then: "ns/a has the same nodes (b): choose others"},
-		"the older one came too late":   {me: claim("me", 1, rack1), others: []kit.Claim{holding(claim("o", 2, nicX), nicX)}, then: "ns/o has the same nodes (b): choose others"},
-		"the younger one was there":     {me: holding(claim("me", 3, rack1), rack1), others: []kit.Claim{claim("o", 2, nicX)}},
-		"both were, the older one":      {me: holding(claim("me", 1, rack1), rack1), others: []kit.Claim{holding(claim("o", 2, nicX), nicX)}},
-		"both were, the younger one":    {me: holding(claim("me", 3, rack1), rack1), others: []kit.Claim{holding(claim("o", 2, nicX), nicX)}, then: "ns/o has the same nodes (b): choose others"},
-		"it was, but elsewhere":         {me: holding(claim("me", 1, nicX), map[string]string{"rack": "3"}), others: []kit.Claim{holding(claim("o", 2, rack1), rack1)}, then: "ns/o has the same nodes (b): choose others"},
-		"another has not left yet":      {me: claim("me", 1, rack1), others: []kit.Claim{holding(claim("o", 2, map[string]string{"rack": "3"}), nicX)}, then: "ns/o has the same nodes (b): choose others"},
-		"no selector takes all":         {me: claim("me", 3, nil), others: []kit.Claim{claim("o", 2, nicX)}, then: "ns/o has the same nodes (b, c): choose others"},
-		"several, the first by name":    {me: claim("me", 3, nil), others: []kit.Claim{claim("z", 1, rack1), claim("o", 2, nicX)}, then: "ns/o has the same nodes (a, b, c): choose others"},
-		"one in another namespace, too": {me: claim("me", 3, rack1), others: []kit.Claim{{Key: types.NamespacedName{Namespace: "other", Name: "me"}, Selector: nicX, Created: time.Unix(1, 0)}}, then: "other/me has the same nodes (b): choose others"},
+		"alone":                 {me: claim("me", 1, rack1)},
+		"itself is nobody else": {me: claim("me", 1, rack1), others: []kit.Claim{claim("me", 1, rack1)}},
+		"others elsewhere":      {me: claim("me", 5, rack1), others: []kit.Claim{claim("o", 1, map[string]string{"rack": "2"})}},
+		"the older one":         {me: claim("me", 1, rack1), others: []kit.Claim{claim("o", 2, nicX)}},
+		"the younger one": {me: claim("me", 3, rack1), others: []kit.Claim{claim("o", 2, nicX)},
+			then: "ns/o has the same nodes (b): choose others"},
+		"one age, the first by name": {me: claim("me", 3, rack1), others: []kit.Claim{claim("o", 3, nicX)}},
+		"one age, the second by name": {me: claim("me", 3, rack1), others: []kit.Claim{claim("a", 3, nicX)},
+			then: "ns/a has the same nodes (b): choose others"},
+		"the older one came too late": {me: claim("me", 1, rack1), others: []kit.Claim{holding(claim("o", 2, nicX), nicX)},
+			then: "ns/o has the same nodes (b): choose others"},
+		"the younger one was there": {me: holding(claim("me", 3, rack1), rack1), others: []kit.Claim{claim("o", 2, nicX)}},
+		"both were, the older one":  {me: holding(claim("me", 1, rack1), rack1), others: []kit.Claim{holding(claim("o", 2, nicX), nicX)}},
+		"both were, the younger one": {me: holding(claim("me", 3, rack1), rack1), others: []kit.Claim{holding(claim("o", 2, nicX), nicX)},
+			then: "ns/o has the same nodes (b): choose others"},
+		"it was, but elsewhere": {me: holding(claim("me", 1, nicX), map[string]string{"rack": "3"}),
+			others: []kit.Claim{holding(claim("o", 2, rack1), rack1)}, then: "ns/o has the same nodes (b): choose others"},
+		"another has not left yet": {me: claim("me", 1, rack1),
+			others: []kit.Claim{holding(claim("o", 2, map[string]string{"rack": "3"}), nicX)}, then: "ns/o has the same nodes (b): choose others"},
+		"no selector takes all": {me: claim("me", 3, nil), others: []kit.Claim{claim("o", 2, nicX)},
+			then: "ns/o has the same nodes (b, c): choose others"},
+		"several, the first by name": {me: claim("me", 3, nil), others: []kit.Claim{claim("z", 1, rack1), claim("o", 2, nicX)},
+			then: "ns/o has the same nodes (a, b, c): choose others"},
+		"one in another namespace, too": {me: claim("me", 3, rack1),
+			others: []kit.Claim{{Key: types.NamespacedName{Namespace: "other", Name: "me"}, Selector: nicX, Created: time.Unix(1, 0)}},
+			then:   "other/me has the same nodes (b): choose others"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +101,8 @@ func TestOverlapOfALargeFleet(t *testing.T) {
 	}
 	var others []kit.Claim
 	for i := range 20 {
-		others = append(others, holding(claim(fmt.Sprint("o", i), 2, map[string]string{"rack": fmt.Sprint(i), "nic": "y"}), map[string]string{"nic": "y"}))
+		others = append(others, holding(claim(fmt.Sprint("o", i), 2, map[string]string{"rack": fmt.Sprint(i), "nic": "y"}),
+			map[string]string{"nic": "y"}))
 	}
 	me := claim("me", 1, map[string]string{"nic": "x"})
 	allocations := testing.AllocsPerRun(3, func() {
@@ -160,7 +172,8 @@ func write(t *testing.T, seed uint64, claims []kit.Claim, i int, nodes []corev1.
 	for j := range claims {
 		for k := range nodes {
 			had := before != nil && selects(before.Spec.Selector, &nodes[k])
-			if j != i && !had && claims[j].Module != nil && selects(claims[j].Module.Spec.Selector, &nodes[k]) && selects(claims[i].Selector, &nodes[k]) {
+			if j != i && !had && claims[j].Module != nil && selects(claims[j].Module.Spec.Selector, &nodes[k]) &&
+				selects(claims[i].Selector, &nodes[k]) {
 				t.Fatalf("seed %d: a write gave node %s of %s to %s, too", seed, nodes[k].Name, claims[j].Key, claims[i].Key)
 			}
 		}

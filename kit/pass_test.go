@@ -72,7 +72,8 @@ func TestAPassThatFindsAllRight(t *testing.T) {
 	if writes := r.writes(mark); len(writes) > 0 {
 		t.Errorf("writes %v", writes)
 	}
-	want := []client.ObjectKey{{Namespace: r.namespace, Name: "g"}, {Namespace: r.namespace, Name: "g-config"}, {Namespace: r.namespace, Name: "g"}}
+	want := []client.ObjectKey{{Namespace: r.namespace, Name: "g"}, {Namespace: r.namespace, Name: "g-config"},
+		{Namespace: r.namespace, Name: "g"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("it got %v, want %v", got, want)
 	}

@@ -85,7 +85,8 @@ func TestAProgramRuns(t *testing.T) {
 	r.start(&kit.Options{MetricsAddress: address, MetricsSecure: true, ProbeAddress: "0", Namespaces: []string{r.namespace}})
 
 	other := r.env.Namespace(t)
-	r.must(r.admin.Create(t.Context(), &Gadget{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "elsewhere"}, Spec: GadgetSpec{Image: "r/g:1"}}))
+	r.must(r.admin.Create(t.Context(), &Gadget{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "elsewhere"},
+		Spec: GadgetSpec{Image: "r/g:1"}}))
 	mark := r.env.Mark(t)
 	r.create("g", func(g *Gadget) { g.Spec.Account = true })
 	r.await("the children", func() bool { return strings.HasPrefix(r.says("g", "Ready"), "False Progressing") })
@@ -157,8 +158,9 @@ func TestFlags(t *testing.T) {
 		"a comma too many":         {env: "a,", then: `WATCH_NAMESPACE: "" is not a namespace's name`},
 		"a flag that there is not": {args: []string{"--magic"}, then: "flag provided but not defined: -magic"},
 		"a stray word":             {args: []string{"run"}, then: `unexpected argument "run"`},
-		"no address":               {args: []string{"--metrics-bind-address=nowhere"}, then: `--metrics-bind-address: "nowhere" is neither HOST:PORT nor 0`},
-		"no port":                  {args: []string{"--health-probe-bind-address=:http"}, then: `--health-probe-bind-address: ":http" is neither HOST:PORT nor 0`},
+		"no address": {args: []string{"--metrics-bind-address=nowhere"},
+			then: `--metrics-bind-address: "nowhere" is neither HOST:PORT nor 0`},
+		"no port": {args: []string{"--health-probe-bind-address=:http"}, then: `--health-probe-bind-address: ":http" is neither HOST:PORT nor 0`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +186,8 @@ func TestFlags(t *testing.T) {
 func TestFlagsOfTheProgramsOwn(t *testing.T) {
 	var registry string
 	p := kit.Program{Name: "x", Flags: func(set *flag.FlagSet) { set.StringVar(&registry, "registry", "r.example.com", "where images are") }}
-	for want, args := range map[string][]string{"r.example.com": {"--leader-elect"}, "other:5000": {"--leader-elect", "--registry=other:5000"}} {
+	for want, args := range map[string][]string{"r.example.com": {"--leader-elect"},
+		"other:5000": {"--leader-elect", "--registry=other:5000"}} {
 		o, err := p.ParseFlags(args, func(string) string { return "" })
 		if err != nil {
 			t.Fatal(err)
@@ -235,7 +238,8 @@ func TestAnOutdatedDefinitionIsFound(t *testing.T) {
 		p := program(r.op)
 		p.Requires = requirements
 		p.Setup = func(ctrl.Manager) error { return errors.New("it would run") }
-		err := p.Run(t.Context(), r.env.Config(t, operatorName), &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(t, ktesting.NewConfig())})
+		err := p.Run(t.Context(), r.env.Config(t, operatorName),
+			&kit.Options{MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(t, ktesting.NewConfig())})
 		return fmt.Sprint(err)
 	}
 	cases := map[string]struct {

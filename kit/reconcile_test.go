@@ -78,9 +78,12 @@ func TestWhatIsNotRightIsPutRight(t *testing.T) {
 			m.Spec.StartupTaint, m.Annotations["note"] = "example.com/not-yet", "mine"
 			r.must(r.admin.Update(r.Context(), m))
 		}, nil},
-		"another wish": {func(r *rig) { r.change("g", func(g *Gadget) { g.Spec.Size = "6" }) }, [][]string{{patchConfig}, {patchModule}, {patchStatus}}},
-		"a wish less":  {func(r *rig) { r.change("g", func(g *Gadget) { g.Spec.Size = "" }) }, [][]string{{patchConfig}, {patchModule}, {patchStatus}}},
-		"a child less": {func(r *rig) { r.change("g", func(g *Gadget) { g.Spec.Account = false }) }, [][]string{{"delete serviceaccounts"}, {patchStatus}}},
+		"another wish": {func(r *rig) { r.change("g", func(g *Gadget) { g.Spec.Size = "6" }) },
+			[][]string{{patchConfig}, {patchModule}, {patchStatus}}},
+		"a wish less": {func(r *rig) { r.change("g", func(g *Gadget) { g.Spec.Size = "" }) },
+			[][]string{{patchConfig}, {patchModule}, {patchStatus}}},
+		"a child less": {func(r *rig) { r.change("g", func(g *Gadget) { g.Spec.Account = false }) },
+			[][]string{{"delete serviceaccounts"}, {patchStatus}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

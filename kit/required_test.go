@@ -30,7 +30,8 @@ func TestWhatIsWrittenIsRequired(t *testing.T) {
 	}
 	least := []string{
 		"spec", "spec.moduleLoader", "spec.moduleLoader.container", "spec.moduleLoader.container.kernelMappings",
-		"spec.moduleLoader.container.kernelMappings.containerImage", "spec.moduleLoader.container.kernelMappings.regexp", "spec.moduleLoader.container.modprobe",
+		"spec.moduleLoader.container.kernelMappings.containerImage", "spec.moduleLoader.container.kernelMappings.regexp",
+		"spec.moduleLoader.container.modprobe",
 		"spec.moduleLoader.container.modprobe.moduleName", "spec.moduleLoader.serviceAccountName", "spec.selector",
 	}
 	for given, test := range map[string]struct {

@@ -57,7 +57,8 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 	}
 	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("the API server does not know %s of %s: install its CustomResourceDefinition (make install): %w", kind.Kind, kind.GroupVersion(), err)
+		return fmt.Errorf("the API server does not know %s of %s: install its CustomResourceDefinition (make install): %w", kind.Kind,
+			kind.GroupVersion(), err)
 	}
 	if err != nil {
 		return fmt.Errorf("look for %s of %s: %w", kind.Kind, kind.GroupVersion(), err)
@@ -82,7 +83,8 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: it is older than this program; %w", name, strings.Join(missing, ", "), ErrOutdated)
+		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: it is older than this program; %w", name, strings.Join(missing, ", "),
+			ErrOutdated)
 	}
 	return nil
 }
@@ -132,7 +134,8 @@ func below(path string, t reflect.Type, within []reflect.Type) []string {
 		t = t.Elem()
 	}
 	fields := []string{path}
-	if t.Kind() != reflect.Struct || slices.Contains(within, t) || reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ MarshalJSON() ([]byte, error) }]()) {
+	if t.Kind() != reflect.Struct || slices.Contains(within, t) ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ MarshalJSON() ([]byte, error) }]()) {
 		return fields
 	}
 	within = append(slices.Clone(within), t)

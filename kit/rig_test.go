@@ -63,7 +63,8 @@ func (r *rig) connect(config *rest.Config) client.WithWatch {
 
 func (r *rig) install(e *env.Env) {
 	r.Helper()
-	_, err := envtest.InstallCRDs(e.AdminConfig(), envtest.CRDInstallOptions{Paths: []string{"testdata/gadget/crd.yaml"}, MaxTime: time.Minute})
+	_, err := envtest.InstallCRDs(e.AdminConfig(),
+		envtest.CRDInstallOptions{Paths: []string{"testdata/gadget/crd.yaml"}, MaxTime: time.Minute})
 	r.must(err)
 	content, err := os.ReadFile("testdata/gadget/role.yaml")
 	r.must(err)
@@ -85,7 +86,8 @@ func (r *rig) must(err error) {
 
 func (r *rig) await(what string, done func() bool) {
 	r.Helper()
-	err := wait.PollUntilContextTimeout(r.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return done(), nil })
+	err := wait.PollUntilContextTimeout(r.Context(), 20*time.Millisecond, 30*time.Second, true,
+		func(context.Context) (bool, error) { return done(), nil })
 	if err != nil {
 		r.Fatalf("wait for %s: %v\nGadget: %+v\nModule: %+v", what, err, r.gadget("g"), r.module("g"))
 	}

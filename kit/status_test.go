@@ -18,7 +18,8 @@ import (
 // TestStatusIsNeverRead: whatever somebody writes into the status, the children stay as they are,
 // and the status becomes what it was.
 func TestStatusIsNeverRead(t *testing.T) {
-	forged := metav1.Condition{Type: "Ready", Status: "False", Reason: "Forged", Message: "not so", LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}
+	forged := metav1.Condition{Type: "Ready", Status: "False", Reason: "Forged", Message: "not so",
+		LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}
 	extra := forged
 	extra.Type = "Extra"
 	cases := map[string]func(*GadgetStatus){
@@ -80,8 +81,10 @@ func TestEventsTellOfTransitions(t *testing.T) {
 		}, nil},
 		{"ready", func() { r.ready("g") }, []string{"Normal Reconciled Everything exists and is ready"}},
 		{"nothing happens", func() {}, nil},
-		{"refused", func() { r.change("g", func(g *Gadget) { g.Spec.Size = "none" }) }, []string{"Warning NoSize A gadget of no size is none: choose another"}},
-		{"ready again", func() { r.change("g", func(g *Gadget) { g.Spec.Size = "5" }) }, []string{"Normal Reconciled Everything exists and is ready"}},
+		{"refused", func() { r.change("g", func(g *Gadget) { g.Spec.Size = "none" }) }, []string{"Warning NoSize A gadget of no size is none: " +
+			"choose another"}},
+		{"ready again", func() { r.change("g", func(g *Gadget) { g.Spec.Size = "5" }) }, []string{"Normal Reconciled Everything exists " +
+			"and is ready"}},
 	}
 	for _, step := range steps {
 		clock.SetTime(clock.Now().Add(time.Minute))

@@ -30,7 +30,8 @@ type Workspace interface {
 // Direct is a client without a cache, for workspaces. A manager's client would watch all of them,
 // to know when its cache has seen a write.
 func Direct(mgr manager.Manager) (client.Client, error) {
-	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(),
+		Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client without a cache: %w", err)
 	}
@@ -49,7 +50,8 @@ func Direct(mgr manager.Manager) (client.Client, error) {
 // the workspace remembers only the last of a series, so that it does not grow. c writes without a
 // cache, see [Direct]; live reads from the API server. empty is an empty workspace. After an error
 // of do, which is returned, the next call uses the same nonce. After a conflict, try again.
-func Once(ctx context.Context, c client.Client, live client.Reader, owner client.Object, empty Workspace, effect string, do func(ctx context.Context, nonce string) error) error {
+func Once(ctx context.Context, c client.Client, live client.Reader, owner client.Object, empty Workspace, effect string,
+	do func(ctx context.Context, nonce string) error) error {
 	w, err := begin(ctx, c, live, owner, empty, effect)
 	if err != nil {
 		return err

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestConfigurationIsChecked: at the start, with a message that names what is wrong, and an exit status that is not 0.
+// TestConfigurationIsChecked: at the start, with a message that names what is wrong, and an exit
+// status that is not 0.
 func TestConfigurationIsChecked(t *testing.T) {
 	for given, test := range map[string]struct {
 		args   []string
@@ -31,7 +32,8 @@ func TestConfigurationIsChecked(t *testing.T) {
 		status int
 		says   string
 	}{
-		"a namespace that is none":      {nil, "WATCH_NAMESPACE=default,My_Namespace", 1, `WATCH_NAMESPACE: "My_Namespace" is not a namespace's name`},
+		"a namespace that is none": {nil, "WATCH_NAMESPACE=default,My_Namespace", 1,
+			`WATCH_NAMESPACE: "My_Namespace" is not a namespace's name`},
 		"an empty name in the list":     {nil, "WATCH_NAMESPACE=a,,b", 1, `WATCH_NAMESPACE: ""`},
 		"a flag that there is not":      {[]string{"--metrics-addr=:1"}, "", 1, "metrics-addr"},
 		"an address without a port":     {[]string{"--health-probe-bind-address=8081"}, "", 1, "--health-probe-bind-address"},

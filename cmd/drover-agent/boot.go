@@ -23,7 +23,8 @@ func bootCommand() *cobra.Command {
 		Use: "boot", Short: "Load what this node's record orders, without an API server, then sleep", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			klog.FromContext(c.Context()).Info("Starting", "version", version.Version, "node", o.nodeName)
-			return boot.Run(c.Context(), boot.Options{StateDir: o.stateDir, ManifestDir: o.manifestDir, Work: o.boot, Stopped: func() error { return o.stopped(c.Context()) }})
+			return boot.Run(c.Context(), boot.Options{StateDir: o.stateDir, ManifestDir: o.manifestDir, Work: o.boot,
+				Stopped: func() error { return o.stopped(c.Context()) }})
 		},
 	}
 	o.addFlags(c)

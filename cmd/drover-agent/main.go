@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-agent is everything that runs on a node: the agent itself, what loads at boot, a carrier's export, the wait of plugin pods,
-// and one kernel call in a process of its own.
+// Command drover-agent is everything that runs on a node: the agent itself, what loads at boot, a
+// carrier's export, the wait of plugin pods, and one kernel call in a process of its own.
 package main
 
 import (

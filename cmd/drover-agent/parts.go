@@ -32,13 +32,17 @@ func (o *nodeOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node")
 	f.StringVar(&o.hostRoot, "host-root", "/host", "where the host's proc, sys and lib/modules are mounted")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/drover", "directory of the agent's own that survives reboots")
-	f.StringVar(&o.firmwareDir, "firmware-dir", firmware.DefaultDir, "directory on the host to stage firmware in; an administrator's firmware_class.path goes first")
-	f.StringVar(&o.kmod, "kmod", "/usr/bin/kmod", "kmod's program, for Modules with modprobe.args or modprobe.rawArgs; without it, these are refused")
-	f.StringVar(&o.manifestDir, "boot-manifest-dir", os.Getenv("BOOT_MANIFEST_DIR"), "the kubelet's staticPodPath as mounted here: a static pod there loads at boot without the API server (default: none does)")
+	f.StringVar(&o.firmwareDir, "firmware-dir", firmware.DefaultDir, "directory on the host to stage firmware in; an administrator's "+
+		"firmware_class.path goes first")
+	f.StringVar(&o.kmod, "kmod", "/usr/bin/kmod", "kmod's program, for Modules with modprobe.args or modprobe.rawArgs; without it, these "+
+		"are refused")
+	f.StringVar(&o.manifestDir, "boot-manifest-dir", os.Getenv("BOOT_MANIFEST_DIR"), "the kubelet's staticPodPath as mounted here: a static "+
+		"pod there loads at boot without the API server (default: none does)")
 	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
 }
 
-// parts are everything of an agent but the API server. Only the agent that has the node's lock may make them.
+// parts are everything of an agent but the API server. Only the agent that has the node's lock may
+// make them.
 func (o nodeOptions) parts(ctx context.Context) (agent.Options, error) {
 	parts, err := o.bare(ctx)
 	if err != nil {

@@ -40,15 +40,19 @@ func runCommand() *cobra.Command {
 	o.addFlags(c)
 	f := c.Flags()
 	f.StringVar(&o.kubeletPods, "kubelet-pods", "/var/lib/kubelet/pods", "the kubelet's pods directory")
-	f.StringVar(&o.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of the agent's own pod, to tell whether --kubelet-pods is this node's kubelet's")
-	f.StringVar(&o.modprobeD, "modprobe-d", "", "the host's /etc/modprobe.d, for Modules with blacklistInTree; empty: they are told that it is missing")
+	f.StringVar(&o.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of the agent's own pod, to tell whether --kubelet-pods is this "+
+		"node's kubelet's")
+	f.StringVar(&o.modprobeD, "modprobe-d", "", "the host's /etc/modprobe.d, for Modules with blacklistInTree; empty: they are told that "+
+		"it is missing")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	f.StringVar(&o.bootImage, "boot-image", os.Getenv("BOOT_IMAGE"), "image of the static pod that loads at boot: the agent's own")
-	f.StringVar(&o.bootStatePath, "boot-state-path", os.Getenv("BOOT_STATE_PATH"), "where the state directory is on the host (default: as in --state-dir)")
+	f.StringVar(&o.bootStatePath, "boot-state-path", os.Getenv("BOOT_STATE_PATH"), "where the state directory is on the host (default: as "+
+		"in --state-dir)")
 	return c
 }
 
-// run works until ctx ends. While there is no place for the state directory it only says so, and looks again now and then.
+// run works until ctx ends. While there is no place for the state directory it only says so, and
+// looks again now and then.
 func (o runOptions) run(ctx context.Context) error {
 	const lookAgain = 30 * time.Second
 	config, err := clientConfig(o.kubeconfig, "drover-agent")
@@ -72,7 +76,8 @@ func (o runOptions) run(ctx context.Context) error {
 }
 
 func (o runOptions) place() place.Findings {
-	return place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID), MountInfo: "/proc/self/mountinfo"})
+	return place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),
+		MountInfo: "/proc/self/mountinfo"})
 }
 
 // idle reports only. What it has to remember, it remembers in a directory that is thrown away.
@@ -95,7 +100,8 @@ func (o runOptions) idle(ctx context.Context, config *rest.Config, found place.F
 	return a.Run(ctx)
 }
 
-// work is alone on the node: the agent before, or the static pod's, may be in the middle of something.
+// work is alone on the node: the agent before, or the static pod's, may be in the middle of
+// something.
 func (o runOptions) work(ctx context.Context, config *rest.Config, found place.Findings) (err error) {
 	lock, err := boot.Take(ctx, o.stateDir, "the DaemonSet's agent", clock.RealClock{})
 	if ctx.Err() != nil {

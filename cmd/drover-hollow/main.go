@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drover-hollow is a fleet of nodes for demos, tests and benches: a real agent for each, over a fake kernel, in one process. It is in no image.
+// Command drover-hollow is a fleet of nodes for demos, tests and benches: a real agent for each,
+// over a fake kernel, in one process. It is in no image.
 package main
 
 import (

@@ -17,7 +17,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
-// startHub makes the controllers of a hub and runs them. A cluster that both transports reach is the one's that comes first.
+// startHub makes the controllers of a hub and runs them. A cluster that both transports reach is
+// the one's that comes first.
 func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
 	c, live, open := mgr.GetClient(), mgr.GetAPIReader(), &gate.Gate{}
 	self, err := hubcontroller.Identity(ctx, live)
@@ -26,7 +27,8 @@ func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) 
 	}
 	all := map[string]operator.Controller{
 		"hub": hubcontroller.New(c, live, hubcontroller.Options{
-			Namespace: options.Namespace, Hub: self, BuildahImage: options.BuildImage, Gate: open, Recorder: kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
+			Namespace: options.Namespace, Hub: self, BuildahImage: options.BuildImage, Gate: open,
+			Recorder:   kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
 			Transports: []hub.Transport{ocm.New(c, mgr.GetCache(), self), direct.New(c, mgr.GetCache(), options.Namespace, self)},
 		}),
 	}

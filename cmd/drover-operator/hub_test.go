@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(env.Main(m))
 }
 
-// startOperator runs the operator in a process of its own, as a ServiceAccount of the operator's namespace.
+// startOperator runs the operator in a process of its own, as a ServiceAccount of the operator's
+// namespace.
 func startOperator(t *testing.T, account string, args ...string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +54,8 @@ func startOperator(t *testing.T, account string, args ...string) {
 		t.Fatal(err)
 	}
 	process, err := fleet.StartProcess(self, logFile, append([]string{
-		"--kubeconfig=" + kubeconfig, "--namespace=" + env.OperatorNamespace, "--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect=false",
+		"--kubeconfig=" + kubeconfig, "--namespace=" + env.OperatorNamespace, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--leader-elect=false",
 	}, args...), asOperator+"=1")
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +119,8 @@ func (h *hubUnderTest) eventually(what string, holds func(context.Context) error
 	}
 }
 
-// installOCM installs the hub's side of Open Cluster Management, whose definitions come with the module of its API.
+// installOCM installs the hub's side of Open Cluster Management, whose definitions come with the
+// module of its API.
 func (h *hubUnderTest) installOCM() {
 	h.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api").Output()
@@ -137,9 +140,11 @@ func TestAHubStartsBeforeOpenClusterManagement(t *testing.T) {
 	h := startTestHub(t)
 	m := &hubv1beta1.ManagedClusterModule{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: hubv1beta1.ManagedClusterModuleSpec{
 		SpokeNamespace: "drivers", Selector: map[string]string{"site": "north"},
-		ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-			Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:1"}},
-		}}},
+		ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe:       v1beta1.ModprobeSpec{ModuleName: "nic"},
+				KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:1"}},
+			}}},
 	}}
 	h.must(h.admin.Create(t.Context(), m))
 	h.eventually("the condition says what is missing", func(ctx context.Context) error {
@@ -156,7 +161,8 @@ func TestAHubStartsBeforeOpenClusterManagement(t *testing.T) {
 	h.installOCM()
 	north := env.Get(t).Namespace(t)
 	cluster := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: north, Labels: map[string]string{"site": "north"}}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
+		ObjectMeta: metav1.ObjectMeta{Name: north, Labels: map[string]string{"site": "north"}},
+		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	h.must(h.admin.Create(t.Context(), cluster))
 	h.eventually("the cluster is sent the Module", func(ctx context.Context) error {

@@ -30,7 +30,8 @@ import (
 func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
 	closed := &gate.Gate{}
 	// The manager's client would begin to watch what it creates, and reviews cannot be watched.
-	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	live, err := client.New(mgr.GetConfig(),
+		client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("make a client without a cache: %w", err)
 	}
@@ -51,7 +52,8 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 }
 
 // controllers are all that there are, by the names by which --controllers switches them.
-func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate, numbers *metrics.Board) map[string]operator.Controller {
+func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate,
+	numbers *metrics.Board) map[string]operator.Controller {
 	role := ""
 	if options.CarrierUser == nil { // the cluster chooses users: OpenShift
 		role = plugin.WorkloadRole

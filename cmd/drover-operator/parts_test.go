@@ -21,7 +21,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestEachModeRunsItsControllers: what makes images is not even made on a spoke, so that nothing there watches for it.
+// TestEachModeRunsItsControllers: what makes images is not even made on a spoke, so that nothing
+// there watches for it.
 func TestEachModeRunsItsControllers(t *testing.T) {
 	e := env.Get(t)
 	for mode, want := range map[operator.Mode][]string{

@@ -23,7 +23,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// spokesAccount has the rights of a spoke's operator and no others. That of the other tests has those of a whole one.
+// spokesAccount has the rights of a spoke's operator and no others. That of the other tests has
+// those of a whole one.
 const spokesAccount = "spoke-under-test"
 
 // grant gives an account the rights of files of config.
@@ -80,7 +81,8 @@ func TestASpokeSaysWhatItsNodesRun(t *testing.T) {
 		var last error
 		if err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 			said := &corev1.ConfigMap{}
-			if last = admin.Get(ctx, client.ObjectKey{Namespace: env.OperatorNamespace, Name: direct.Platforms}, said); last == nil && said.Data[hub.PlatformsClaim] != "amd64/"+kernel {
+			if last = admin.Get(ctx, client.ObjectKey{Namespace: env.OperatorNamespace, Name: direct.Platforms}, said); last == nil &&
+				said.Data[hub.PlatformsClaim] != "amd64/"+kernel {
 				last = fmt.Errorf("it says %q", said.Data)
 			}
 			return last == nil, nil

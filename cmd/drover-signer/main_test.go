@@ -109,7 +109,8 @@ func inLayout(t *testing.T, dir, name string) []byte {
 	}
 }
 
-// TestSignedModulesAreSignedAgain by the commands of a Job, with real keys: the second signature comes behind the first.
+// TestSignedModulesAreSignedAgain by the commands of a Job, with real keys: the second signature
+// comes behind the first.
 func TestSignedModulesAreSignedAgain(t *testing.T) {
 	source, layout := t.TempDir(), t.TempDir()
 	plain := synth.Module{Name: "demo"}.Bytes()
@@ -159,10 +160,12 @@ func TestOtherFilesAreNotSigned(t *testing.T) {
 	message := filepath.Join(t.TempDir(), "message")
 	c := root()
 	c.SetOut(io.Discard)
-	c.SetArgs([]string{"sign", "--layout", layout, "--key", key, "--cert", cert, "--file", "/opt/lib/modules/*/extra/*", "--termination-message", message})
+	c.SetArgs([]string{"sign", "--layout", layout, "--key", key, "--cert", cert, "--file", "/opt/lib/modules/*/extra/*",
+		"--termination-message", message})
 	err := c.ExecuteContext(t.Context())
 	raw, readErr := os.ReadFile(message)
-	if err == nil || readErr != nil || !strings.Contains(string(raw), `"reason":"NotModule"`) || !strings.Contains(string(raw), "extra/demo.ko") {
+	if err == nil || readErr != nil || !strings.Contains(string(raw), `"reason":"NotModule"`) ||
+		!strings.Contains(string(raw), "extra/demo.ko") {
 		t.Errorf("error %v, message %s, %v", err, raw, readErr)
 	}
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lolcow is a cow that says its arguments, or a fortune without any: first in the terminal, then on a web page on port 8080 of all addresses,
-// or $PORT. With LOLCOW_ONCE=true it speaks in the terminal only.
+// Command lolcow is a cow that says its arguments, or a fortune without any: first in the terminal,
+// then on a web page on port 8080 of all addresses, or $PORT. With LOLCOW_ONCE=true it speaks in
+// the terminal only.
 package main
 
 import (

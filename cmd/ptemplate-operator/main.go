@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command ptemplate-operator serves Ptemplates (pt.example.com): a kernel module, its device plugin, and pods that use the devices.
+// Command ptemplate-operator serves Ptemplates (pt.example.com): a kernel module, its device
+// plugin, and pods that use the devices.
 package main
 
 import (

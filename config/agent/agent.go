@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the agent's DaemonSet as it is installed. The static pod that loads at boot is made from it.
+// Package agent is the agent's DaemonSet as it is installed. The static pod that loads at boot is
+// made from it.
 package agent
 
 import _ "embed" // for the file

@@ -81,7 +81,8 @@ func TestKustomizationListsEverySample(t *testing.T) {
 	}
 }
 
-// TestSamplesDeclareWhatIsMade: what samples have built or signed is complete, and each of the three ways has one.
+// TestSamplesDeclareWhatIsMade: what samples have built or signed is complete, and each of the
+// three ways has one.
 func TestSamplesDeclareWhatIsMade(t *testing.T) {
 	got := map[string]string{}
 	for _, file := range modules(t) {
@@ -128,14 +129,19 @@ func TestSamplesResolveToImages(t *testing.T) {
 		images    = "registry.example.com/drover/"
 	)
 	want := map[string]map[string]string{
-		"module_sample.yaml":    {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
-		"module_literal.yaml":   {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
-		"module_minimal.yaml":   {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images + "drover-sample:1.0-6.12.57_deb12-amd64"},
-		"module_ready.yaml":     {backports: images + "example-accel:1.0-6.12.57_deb12-amd64"},
-		"build_dockerfile.yaml": {debian12: images + "example-camera:1.0-6.1.0-44-amd64", backports: images + "example-camera:1.0-6.12.57_deb12-amd64"},
-		"build_native.yaml":     {debian12: images + "example-fpga:1.0-6.1.0-44-amd64", backports: images + "example-fpga:1.0-6.12.57_deb12-amd64"},
-		"sign.yaml":             {debian12: images + "example-storage:1.0-6.1.0-44-amd64-signed", backports: images + "example-storage:1.0-6.12.57_deb12-amd64-signed"},
-		"v4l2loopback.yaml":     {debian12: images + "v4l2loopback:0.12.7-6.1.0-44-amd64"},
+		"module_sample.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images +
+			"drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_literal.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images +
+			"drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_minimal.yaml": {debian12: images + "drover-sample:1.0-6.1.0-44-amd64", backports: images +
+			"drover-sample:1.0-6.12.57_deb12-amd64"},
+		"module_ready.yaml": {backports: images + "example-accel:1.0-6.12.57_deb12-amd64"},
+		"build_dockerfile.yaml": {debian12: images + "example-camera:1.0-6.1.0-44-amd64", backports: images +
+			"example-camera:1.0-6.12.57_deb12-amd64"},
+		"build_native.yaml": {debian12: images + "example-fpga:1.0-6.1.0-44-amd64", backports: images + "example-fpga:1.0-6.12.57_deb12-amd64"},
+		"sign.yaml": {debian12: images + "example-storage:1.0-6.1.0-44-amd64-signed", backports: images +
+			"example-storage:1.0-6.12.57_deb12-amd64-signed"},
+		"v4l2loopback.yaml": {debian12: images + "v4l2loopback:0.12.7-6.1.0-44-amd64"},
 	}
 	got := map[string]map[string]string{}
 	owners := map[string]string{}

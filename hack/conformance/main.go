@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command conformance runs test/conformance and joins its results with the table of numbers (test/conformance/numbers.tsv):
-// what Drover owes to users and clients of Kernel Module Management, case by case.
+// Command conformance runs test/conformance and joins its results with the table of numbers
+// (test/conformance/numbers.tsv): what Drover owes to users and clients of Kernel Module
+// Management, case by case.
 //
 // A line of the table is: number, state, what it is about. The state is one of
 //
@@ -160,7 +161,8 @@ func test(ctx context.Context, out io.Writer, pkg, only string) (map[int]tally, 
 	return results, err
 }
 
-// follow counts, and prints what comes from no test (how the fleet starts, why a build failed) and the output of what failed.
+// follow counts, and prints what comes from no test (how the fleet starts, why a build failed) and
+// the output of what failed.
 func follow(in io.Reader, out io.Writer) (map[int]tally, error) {
 	results, output := map[int]tally{}, map[string][]string{}
 	err := gotest.Each(in, func(e *gotest.Event) {
@@ -179,7 +181,8 @@ func follow(in io.Reader, out io.Writer) (map[int]tally, error) {
 	return results, err
 }
 
-// count a test of a number, or a top-level test of none. What fails below a number fails the number.
+// count a test of a number, or a top-level test of none. What fails below a number fails the
+// number.
 func count(results map[int]tally, e *gotest.Event) {
 	n := 0
 	if match := numbered.FindStringSubmatch(e.Test); match != nil {

@@ -37,21 +37,30 @@ func TestTableOfNumbers(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	numbers := []number{{n: 1, state: stateTest, title: "a"}, {n: 2, state: stateLater, detail: "M4", title: "b"}, {n: 3, state: stateDeviates, detail: "d", title: "c"}}
+	numbers := []number{{n: 1, state: stateTest, title: "a"}, {n: 2, state: stateLater, detail: "M4", title: "b"},
+		{n: 3, state: stateDeviates, detail: "d", title: "c"}}
 	cases := map[string]struct {
 		given map[int]tally
 		then  string
 		fails bool
 	}{
-		"all is well":          {given: map[int]tally{1: {passed: 2}, 0: {passed: 1}}, then: `{"passed":1,"failed":0,"later":[2],"deviates":[3],"numbers":3,"others":1}`},
-		"a test fails":         {given: map[int]tally{1: {passed: 1, failed: 1}}, then: `{"passed":0,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
-		"a test is left out":   {given: map[int]tally{1: {skipped: 1}}, then: `{"passed":0,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
-		"no test":              {then: `{"passed":0,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
-		"later has a test":     {given: map[int]tally{1: {passed: 1}, 2: {passed: 1}}, then: `{"passed":1,"failed":1,"later":[],"deviates":[3],"numbers":3,"others":0}`, fails: true},
-		"what is owed fails":   {given: map[int]tally{1: {passed: 1}, 3: {failed: 1}}, then: `{"passed":1,"failed":1,"later":[2],"deviates":[],"numbers":3,"others":0}`, fails: true},
-		"another test fails":   {given: map[int]tally{1: {passed: 1}, 0: {failed: 1}}, then: `{"passed":1,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
-		"a number of nowhere":  {given: map[int]tally{1: {passed: 1}, 9: {passed: 1}}, then: `{"passed":1,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
-		"not the whole number": {given: map[int]tally{1: {passed: 1}}, then: `{"passed":1,"failed":0,"later":[2],"deviates":[3],"numbers":3,"others":0}`},
+		"all is well": {given: map[int]tally{1: {passed: 2}, 0: {passed: 1}},
+			then: `{"passed":1,"failed":0,"later":[2],"deviates":[3],"numbers":3,"others":1}`},
+		"a test fails": {given: map[int]tally{1: {passed: 1, failed: 1}},
+			then: `{"passed":0,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
+		"a test is left out": {given: map[int]tally{1: {skipped: 1}},
+			then: `{"passed":0,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
+		"no test": {then: `{"passed":0,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
+		"later has a test": {given: map[int]tally{1: {passed: 1}, 2: {passed: 1}},
+			then: `{"passed":1,"failed":1,"later":[],"deviates":[3],"numbers":3,"others":0}`, fails: true},
+		"what is owed fails": {given: map[int]tally{1: {passed: 1}, 3: {failed: 1}},
+			then: `{"passed":1,"failed":1,"later":[2],"deviates":[],"numbers":3,"others":0}`, fails: true},
+		"another test fails": {given: map[int]tally{1: {passed: 1}, 0: {failed: 1}},
+			then: `{"passed":1,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
+		"a number of nowhere": {given: map[int]tally{1: {passed: 1}, 9: {passed: 1}},
+			then: `{"passed":1,"failed":1,"later":[2],"deviates":[3],"numbers":3,"others":0}`, fails: true},
+		"not the whole number": {given: map[int]tally{1: {passed: 1}},
+			then: `{"passed":1,"failed":0,"later":[2],"deviates":[3],"numbers":3,"others":0}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +97,8 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[int]tally{1: {passed: 1, failed: 1}, 12: {passed: 1}, 0: {passed: 1}}, got, cmp.AllowUnexported(tally{})); diff != "" {
+	if diff := cmp.Diff(map[int]tally{1: {passed: 1, failed: 1}, 12: {passed: 1}, 0: {passed: 1}}, got,
+		cmp.AllowUnexported(tally{})); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	if out.String() != "starting\nwhy\n" {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command devcluster builds the embedded control plane's binary when it is missing or out of date, and links kubectl beside it.
+// Command devcluster builds the embedded control plane's binary when it is missing or out of date,
+// and links kubectl beside it.
 package main
 
 import (

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command e2e runs groups of the tests in test/e2e, all on one fleet of hollow nodes, and says for each what came of it.
-// GROUP chooses: a list of lifecycle, rollout, preflight and failures; all of them when it is empty. A group's tests are told by their
-// names. `make test` runs the same tests, without the summary.
+// Command e2e runs groups of the tests in test/e2e, all on one fleet of hollow nodes, and says for
+// each what came of it. GROUP chooses: a list of lifecycle, rollout, preflight and failures; all of
+// them when it is empty. A group's tests are told by their names. `make test` runs the same tests,
+// without the summary.
 //
-// The last line is RESULT with what each test came to, by group. Tests of failures log how long a reason took to be seen,
-// as "REASON <reason> <seconds>"; RESULT has how many reasons that were, and the slowest.
+// The last line is RESULT with what each test came to, by group. Tests of failures log how long a
+// reason took to be seen, as "REASON <reason> <seconds>"; RESULT has how many reasons that were,
+// and the slowest.
 package main
 
 import (
@@ -44,9 +46,10 @@ func run(ctx context.Context, chosen string) (green bool, err error) {
 	}
 	fmt.Println("starting a fleet (the first run compiles; minutes on 2 cores)")
 	t, began := newTally(groups), time.Now()
-	failed := gotest.Run(ctx, []string{"-v", "-count=1", "-timeout", timeout, "-run", pattern(groups), "./test/e2e"}, func(out io.Reader) error {
-		return t.follow(out, os.Stdout)
-	})
+	failed := gotest.Run(ctx, []string{"-v", "-count=1", "-timeout", timeout, "-run", pattern(groups), "./test/e2e"},
+		func(out io.Reader) error {
+			return t.follow(out, os.Stdout)
+		})
 	result, err := json.Marshal(t.result(time.Since(began)))
 	if err != nil {
 		return false, fmt.Errorf("encode the result: %w", err)

@@ -45,7 +45,8 @@ func TestTally(t *testing.T) {
 			given: []gotest.Event{
 				ended("pass", "TestLifecycleDeselected"), ended("pass", "TestRolloutOneAtATime"), ended("pass", "TestPreflightTouchesNoNode"),
 				said("TestFailureMatrix/x", "    x_test.go:12: REASON InUse 2.04"), said("TestFailureMatrix/x", "    x_test.go:12: REASON InUse 3.04"),
-				said("TestFailureMatrix/y", "    x_test.go:12: REASON Timeout 1"), ended("pass", "TestFailureMatrix/x"), ended("pass", "TestFailureMatrix"),
+				said("TestFailureMatrix/y", "    x_test.go:12: REASON Timeout 1"), ended("pass", "TestFailureMatrix/x"),
+				ended("pass", "TestFailureMatrix"),
 			},
 			then: `{"failures":{"matrix":true},"lifecycle":{"deselected":true},"preflight":{"touchesNoNode":true},"reasons":2,"rollout":{"oneAtATime":true},"seconds":1.5,` +
 				`"slowestReason":"InUse","slowestSeconds":3}`,

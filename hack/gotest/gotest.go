@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gotest runs `go test -json` with what our tests need: the embedded control plane and, where there is a C
-// compiler, the race detector.
+// Package gotest runs `go test -json` with what our tests need: the embedded control plane and,
+// where there is a C compiler, the race detector.
 package gotest
 
 import (
@@ -25,13 +25,15 @@ type Event struct {
 	Elapsed                                   float64
 }
 
-// Run runs `go test -json` with more arguments and hands over its output. A test that fails is an error too.
+// Run runs `go test -json` with more arguments and hands over its output. A test that fails is an
+// error too.
 func Run(ctx context.Context, arguments []string, follow func(io.Reader) error) error {
 	assets, err := devcluster.Assets(ctx)
 	if err != nil {
 		return fmt.Errorf("build the control plane for the API tests: %w", err)
 	}
-	// `make verify` vets everything. Debuggers' tables are half of what the linker writes; stack traces need none.
+	// `make verify` vets everything. Debuggers' tables are half of what the linker writes; stack
+	// traces need none.
 	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w"}
 	env := append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
 	if raceDetectorWorks() {

@@ -2,8 +2,8 @@
 
 // Command house looks at the shape of the sources: how many files a package has, how long files and
 // functions and how wide lines are, what pure packages import, what programs link, and whether each
-// reason is reported. It prints what is beyond the bounds of CONTRIBUTING.md, and a RESULT; it fails
-// if anything is.
+// reason is reported. It prints what is beyond the bounds of CONTRIBUTING.md, and a RESULT; it
+// fails if anything is.
 package main
 
 import (

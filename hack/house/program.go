@@ -62,8 +62,8 @@ var (
 	usedReason     = regexp.MustCompile(`\b(?:v1beta1|manifest)\.(Reason\w+)`)
 )
 
-// reasonsIn notes the reasons that a file declares, and those that it reports. The packages that say
-// what reasons mean report none.
+// reasonsIn notes the reasons that a file declares, and those that it reports. The packages that
+// say what reasons mean report none.
 func (h *house) reasonsIn(name, content string) {
 	if name == "api/kmm/v1beta1/conditions.go" {
 		for _, m := range declaredReason.FindAllStringSubmatch(content, -1) {

@@ -50,7 +50,8 @@ func run(ctx context.Context, args []string) error {
 }
 
 func printContainer(greeting string) error {
-	children, err := lolcow.Desired(&api.Lolcow{ObjectMeta: metav1.ObjectMeta{Name: "lolcow-sample"}, Spec: api.LolcowSpec{Greeting: greeting}})
+	children, err := lolcow.Desired(&api.Lolcow{ObjectMeta: metav1.ObjectMeta{Name: "lolcow-sample"},
+		Spec: api.LolcowSpec{Greeting: greeting}})
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command proofs runs what takes too long for every change, one after another: virtual nodes, large fleets, whole kernels. It goes on after
-// a red one. ONLY and GROUP choose, by a list of names or of groups; `-list` prints both.
+// Command proofs runs what takes too long for every change, one after another: virtual nodes, large
+// fleets, whole kernels. It goes on after a red one. ONLY and GROUP choose, by a list of names or
+// of groups; `-list` prints both.
 //
-// Each proof ends with its RESULT line; all of them are printed again at the end, before a RESULT of their own.
+// Each proof ends with its RESULT line; all of them are printed again at the end, before a RESULT
+// of their own.
 package main
 
 import (
@@ -68,7 +70,8 @@ func inTurn(ctx context.Context, out io.Writer, chosen []proof, do func(context.
 		}
 		fmt.Fprintf(&summary, "%-4s %-12s %5.0fs  %s\n", verdict, p.name, time.Since(began).Seconds(), result)
 	}
-	result, err := json.Marshal(map[string]any{"proofs": len(chosen), "failed": len(red), "red": red, "seconds": int(time.Since(begin).Seconds())})
+	result, err := json.Marshal(map[string]any{"proofs": len(chosen), "failed": len(red), "red": red,
+		"seconds": int(time.Since(begin).Seconds())})
 	if err != nil {
 		return err
 	}
@@ -79,7 +82,8 @@ func inTurn(ctx context.Context, out io.Writer, chosen []proof, do func(context.
 	return nil
 }
 
-// prove runs the command, then each of its counterproofs. The result is the command's last RESULT line.
+// prove runs the command, then each of its counterproofs. The result is the command's last RESULT
+// line.
 func (p *proof) prove(ctx context.Context, out io.Writer, do func(context.Context, io.Writer, string) error) (result string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
@@ -110,7 +114,8 @@ func (p *proof) prove(ctx context.Context, out io.Writer, do func(context.Contex
 	return result, nil
 }
 
-// runMake runs `make` with the words of the command. What chose the proofs must not reach it: GROUP means another thing there.
+// runMake runs `make` with the words of the command. What chose the proofs must not reach it: GROUP
+// means another thing there.
 func runMake(ctx context.Context, out io.Writer, command string) error {
 	cmd := exec.CommandContext(ctx, "make", strings.Fields(command)...)
 	for _, v := range os.Environ() {
@@ -121,7 +126,8 @@ func runMake(ctx context.Context, out io.Writer, command string) error {
 		}
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	// A process group of its own: what ends it ends all that it started, and that within the time to clean up.
+	// A process group of its own: what ends it ends all that it started, and that within the time to
+	// clean up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute

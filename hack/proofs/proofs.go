@@ -63,7 +63,8 @@ var all = []proof{
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
 }
 
-// choose keeps the proofs whose name is in only and whose group is in groups. An empty list is all of them.
+// choose keeps the proofs whose name is in only and whose group is in groups. An empty list is all
+// of them.
 func choose(from []proof, only, groups string) ([]proof, error) {
 	names, wanted := list(only), list(groups)
 	for _, n := range names {

@@ -77,7 +77,8 @@ func TestGoesOnAfterARedOne(t *testing.T) {
 	_, summary, _ := strings.Cut(out.String(), "=== summary\n")
 	for _, line := range []string{
 		`(?m)^ok   green .* RESULT {"green":true}$`, `(?m)^RED  red .* RESULT {"red":false}$`, `(?m)^RED  silent `, `(?m)^RED  weak `,
-		`(?m)^ok   strong .* RESULT {"strong":true}$`, `(?m)^RESULT {"failed":4,"proofs":6,"red":\["red","silent","weak","mute"\],"seconds":\d+}$`,
+		`(?m)^ok   strong .* RESULT {"strong":true}$`,
+		`(?m)^RESULT {"failed":4,"proofs":6,"red":\["red","silent","weak","mute"\],"seconds":\d+}$`,
 	} {
 		if !regexp.MustCompile(line).MatchString(summary) {
 			t.Errorf("no line like %s in:\n%s", line, summary)

@@ -3,11 +3,13 @@
 // Command rows joins the table of requirements (test/rows.tsv) with the results of `go test -json`
 // and says, section by section, what is proved and what is missing.
 //
-// A row is: ID, state, proof. The state is done, open or superseded. The proof of a done row is one or more tests
-// ("test:TestName" or "test:TestName/sub"), documents or files ("file:docs/x.md") or commands that .ci/run or `make proofs` runs
-// ("ci:make target"); of a superseded row the decision ("A-15"); of an open row the milestone that brings it.
+// A row is: ID, state, proof. The state is done, open or superseded. The proof of a done row is one
+// or more tests ("test:TestName" or "test:TestName/sub"), documents or files ("file:docs/x.md") or
+// commands that .ci/run or `make proofs` runs ("ci:make target"); of a superseded row the decision
+// ("A-15"); of an open row the milestone that brings it.
 //
-// Exit status 1: a done row without a passing test, a file that does not exist, or a malformed line.
+// Exit status 1: a done row without a passing test, a file that does not exist, or a malformed
+// line.
 package main
 
 import (
@@ -167,7 +169,8 @@ func (c checker) section(out io.Writer, prefix, title string, rows []row) (done,
 		}
 	}
 	sort.Strings(broken)
-	fmt.Fprintf(out, "%s (%s): %d rows, %d done, %d superseded, %d open, %d broken\n", title, prefix, total, done, len(superseded), len(open), len(broken))
+	fmt.Fprintf(out, "%s (%s): %d rows, %d done, %d superseded, %d open, %d broken\n", title, prefix, total, done, len(superseded), len(open),
+		len(broken))
 	if len(open) > 0 {
 		fmt.Fprintf(out, "  missing: %s\n", strings.Join(open, " "))
 	}

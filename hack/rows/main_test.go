@@ -17,17 +17,18 @@ func TestRowsTellWhatIsProved(t *testing.T) {
 		problems       int
 		says           string
 	}{
-		"a done row with a passing test":           {"KM-01\tdone\ttest:TestA\n", `{"Action":"pass","Test":"TestA"}`, 0, "1 done"},
-		"a done row whose test failed":             {"KM-01\tdone\ttest:TestA\n", `{"Action":"fail","Test":"TestA"}`, 1, "did not pass"},
-		"a done row whose test was skipped":        {"KM-01\tdone\ttest:TestA\n", `{"Action":"skip","Test":"TestA"}`, 1, "did not pass"},
-		"a done row whose test never ran":          {"KM-01\tdone\ttest:TestB\n", `{"Action":"pass","Test":"TestA"}`, 1, "did not run"},
-		"a test that passed here and failed there": {"KM-01\tdone\ttest:TestA\n", `{"Action":"fail","Test":"TestA"}` + "\n" + `{"Action":"pass","Test":"TestA"}`, 1, "did not pass"},
-		"a file that is not there":                 {"KM-01\tdone\tfile:no/such/file\n", "", 1, "is missing"},
-		"a target that exists":                     {"KM-01\tdone\tci:lint\n", "", 0, "1 done"},
-		"a target that does not":                   {"KM-01\tdone\tci:nope\n", "", 1, "no target"},
-		"an open row":                              {"PT-B1\topen\tM5\n", "", 0, "missing: PT-B1"},
-		"a superseded row":                         {"KM-61\tsuperseded\tA-13\n", "", 0, "1 superseded"},
-		"an open row that claims a test":           {"KM-61\topen\ttest:TestA\n", "", 1, "does not fit"},
+		"a done row with a passing test":    {"KM-01\tdone\ttest:TestA\n", `{"Action":"pass","Test":"TestA"}`, 0, "1 done"},
+		"a done row whose test failed":      {"KM-01\tdone\ttest:TestA\n", `{"Action":"fail","Test":"TestA"}`, 1, "did not pass"},
+		"a done row whose test was skipped": {"KM-01\tdone\ttest:TestA\n", `{"Action":"skip","Test":"TestA"}`, 1, "did not pass"},
+		"a done row whose test never ran":   {"KM-01\tdone\ttest:TestB\n", `{"Action":"pass","Test":"TestA"}`, 1, "did not run"},
+		"a test that passed here and failed there": {"KM-01\tdone\ttest:TestA\n", `{"Action":"fail","Test":"TestA"}` + "\n" +
+			`{"Action":"pass","Test":"TestA"}`, 1, "did not pass"},
+		"a file that is not there":       {"KM-01\tdone\tfile:no/such/file\n", "", 1, "is missing"},
+		"a target that exists":           {"KM-01\tdone\tci:lint\n", "", 0, "1 done"},
+		"a target that does not":         {"KM-01\tdone\tci:nope\n", "", 1, "no target"},
+		"an open row":                    {"PT-B1\topen\tM5\n", "", 0, "missing: PT-B1"},
+		"a superseded row":               {"KM-61\tsuperseded\tA-13\n", "", 0, "1 superseded"},
+		"an open row that claims a test": {"KM-61\topen\ttest:TestA\n", "", 1, "does not fit"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

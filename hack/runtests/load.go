@@ -14,7 +14,8 @@ import (
 // busyVariable makes this program a busy loop.
 const busyVariable = "DROVER_BUSY_LOOP"
 
-// underLoad runs something beside so many busy loops; an empty number is none. They have the same priority as what is run.
+// underLoad runs something beside so many busy loops; an empty number is none. They have the same
+// priority as what is run.
 func underLoad(number string, run func() error) (err error) {
 	loops := 0
 	if number != "" {

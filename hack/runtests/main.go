@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command runtests runs all Go tests against a real API server. It builds the embedded control plane when needed, prints one
-// line per package and the output of what failed, and keeps the results for `make rows` in .cache/test.json (or where -results says).
+// Command runtests runs all Go tests against a real API server. It builds the embedded control
+// plane when needed, prints one line per package and the output of what failed, and keeps the
+// results for `make rows` in .cache/test.json (or where -results says).
 //
-// LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then fails leans on time. Then, nothing counts that passed before.
+// LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then
+// fails leans on time. Then, nothing counts that passed before.
 //
 // The race detector needs a C compiler on linux; without one it is left out, and that is said.
 package main
@@ -55,7 +57,8 @@ func main() {
 	}
 }
 
-// arguments of `go test`, but for packages. Without load, packages whose tests passed before and have not changed are not tested again.
+// arguments of `go test`, but for packages. Without load, packages whose tests passed before and
+// have not changed are not tested again.
 func arguments(load, pattern, tags string) []string {
 	args := []string{"-timeout", "20m"}
 	if load != "" {
@@ -92,7 +95,8 @@ func runTests(ctx context.Context, packages string, args []string, kept string) 
 	return errors.Join(err, tally.report(os.Stdout))
 }
 
-// choose is what to test. Of all packages, the one that `make conformance` runs is left out: it needs a fleet of its own, and CI runs both.
+// choose is what to test. Of all packages, the one that `make conformance` runs is left out: it
+// needs a fleet of its own, and CI runs both.
 func choose(ctx context.Context, packages string) ([]string, error) {
 	if packages != "./..." {
 		return strings.Fields(packages), nil
@@ -102,7 +106,8 @@ func choose(ctx context.Context, packages string) ([]string, error) {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	all := slices.DeleteFunc(strings.Fields(string(list)), func(name string) bool { return strings.HasSuffix(name, conformance) })
-	// Those that wait for clusters more than they compute begin first, so that the others are done meanwhile.
+	// Those that wait for clusters more than they compute begin first, so that the others are done
+	// meanwhile.
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(turn(a), turn(b)) })
 	return all, nil
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent makes one node's kernel hold what its NodeModulesConfig orders, and reports what the
-// kernel says.
+// Package agent makes one node's kernel hold what its NodeModulesConfig orders, and reports what
+// the kernel says.
 //
-// It is the loop: it watches the orders, and keeps a record of them for boots without an API server.
-// In a pass it asks package decide about each order, has package execute do what was decided, and
-// publishes what package report makes of it. An unload is an order (state: Absent), never an absence:
-// what the agent has loaded and finds no order for, it keeps and reports.
+// It is the loop: it watches the orders, and keeps a record of them for boots without an API
+// server. In a pass it asks package decide about each order, has package execute do what was
+// decided, and publishes what package report makes of it. An unload is an order (state: Absent),
+// never an absence: what the agent has loaded and finds no order for, it keeps and reports.
 package agent
 
 import (

@@ -179,7 +179,8 @@ func TestChangedOrders(t *testing.T) {
 		},
 		"nothing is unloaded when the new image has nothing to load": {
 			func(r *rig) (v1beta1.NodeModuleSpec, v1beta1.NodeModuleSpec) {
-				return order("gadget", r.deliver("d1", gadget)), order("gadget", r.deliver("d2", synth.Module{Name: "gadget", Depends: []string{"nowhere"}}))
+				return order("gadget", r.deliver("d1", gadget)),
+					order("gadget", r.deliver("d2", synth.Module{Name: "gadget", Depends: []string{"nowhere"}}))
 			},
 			[]string{"finit_module gadget"},
 		},
@@ -291,8 +292,9 @@ func TestJournalLost(t *testing.T) {
 	}
 }
 
-// TestAnOrderWithoutADeliveryIsLeftAlone: another CustomResourceDefinition in the place of ours drops what only ours has, the
-// delivery and the state with it. An order to unload that reads as one to load must load nothing.
+// TestAnOrderWithoutADeliveryIsLeftAlone: another CustomResourceDefinition in the place of ours
+// drops what only ours has, the delivery and the state with it. An order to unload that reads as
+// one to load must load nothing.
 func TestAnOrderWithoutADeliveryIsLeftAlone(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	d := r.deliver("d1", gadget)

@@ -28,7 +28,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// cluster is a rig whose agent talks to a real API server under its own role, with its token bound to its node.
+// cluster is a rig whose agent talks to a real API server under its own role, with its token bound
+// to its node.
 type cluster struct {
 	*rig
 	env   *env.Env
@@ -128,10 +129,12 @@ func (c *cluster) writes() int {
 	return n
 }
 
-// wrote compares what the agent wrote so far. The audit log has a request after its effect can be read.
+// wrote compares what the agent wrote so far. The audit log has a request after its effect can be
+// read.
 func (c *cluster) wrote(what string, want int) {
 	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return c.writes() >= want, nil })
+	err := wait.PollUntilContextTimeout(c.t.Context(), 10*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return c.writes() >= want, nil })
 	if err != nil && !wait.Interrupted(err) {
 		c.t.Fatal(err)
 	}
@@ -186,7 +189,8 @@ func TestObjectDeletedByHand(t *testing.T) {
 func TestAStatusThatAnotherWroteGoes(t *testing.T) {
 	c := newCluster(t)
 	c.order(order("gadget", c.deliver("d1", gadget)))
-	// As an operator wrote it that ran here before: under another name, and nothing that an agent of ours knows of.
+	// As an operator wrote it that ran here before: under another name, and nothing that an agent of
+	// ours knows of.
 	n := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1beta1.GroupVersion.String(), "kind": "NodeModulesConfig", "metadata": map[string]any{"name": c.node},
 		"status": map[string]any{"modules": []any{map[string]any{

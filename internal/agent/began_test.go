@@ -12,8 +12,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 )
 
-// TestWhenALoadBeganIsTold: each load has its own time, which whatever uses the kernel module is compared with; what was live before us, or stays
-// live, has none or keeps it.
+// TestWhenALoadBeganIsTold: each load has its own time, which whatever uses the kernel module is
+// compared with; what was live before us, or stays live, has none or keeps it.
 func TestWhenALoadBeganIsTold(t *testing.T) {
 	cases := map[string]struct {
 		// given is what happens an hour after the first load.
@@ -26,8 +26,9 @@ func TestWhenALoadBeganIsTold(t *testing.T) {
 		"the agent starts again":   {given: func(r *rig, _ *v1beta1.NodeModuleSpec) { r.restart(r.host) }},
 		"the agent forgets it":     {given: func(r *rig, _ *v1beta1.NodeModuleSpec) { r.forgetful() }},
 		"another image, one build": {given: func(r *rig, o *v1beta1.NodeModuleSpec) { *o = order("gadget", r.deliver("d2", gadget)) }},
-		"another build":            {given: func(r *rig, o *v1beta1.NodeModuleSpec) { *o = order("gadget", r.deliver("d2", gadgetV2)) }, then: time.Hour},
-		"other parameters":         {given: func(_ *rig, o *v1beta1.NodeModuleSpec) { params("a=1")(o) }, then: time.Hour},
+		"another build": {given: func(r *rig, o *v1beta1.NodeModuleSpec) { *o = order("gadget", r.deliver("d2", gadgetV2)) },
+			then: time.Hour},
+		"other parameters": {given: func(_ *rig, o *v1beta1.NodeModuleSpec) { params("a=1")(o) }, then: time.Hour},
 		"drift": {given: func(r *rig, _ *v1beta1.NodeModuleSpec) {
 			if err := r.host.Rmmod("gadget"); err != nil {
 				r.t.Fatal(err)

@@ -122,7 +122,8 @@ func TestBootTwice(t *testing.T) {
 	same(t, "loads of both boots", 2, loadsOf(r, "gadget"))
 }
 
-// TestBootUnloadsNothing, not even what stands in the way of an order, or what a load that failed half-way has brought in.
+// TestBootUnloadsNothing, not even what stands in the way of an order, or what a load that failed
+// half-way has brought in.
 func TestBootUnloadsNothing(t *testing.T) {
 	r := newRig(t, fake.Options{Tree: hostTreeOf(synth.Module{Name: "bus_core"})})
 	o := order("gadget", r.deliver("d1", synth.Module{Name: "gadget", Depends: []string{"bus_core"}}))
@@ -188,7 +189,8 @@ func TestBootWithoutAnUsableRecord(t *testing.T) {
 	}
 }
 
-// TestBootIsHeldBackToo: a module that takes the node down is struck and quarantined by the static pod's agent as by the DaemonSet's.
+// TestBootIsHeldBackToo: a module that takes the node down is struck and quarantined by the static
+// pod's agent as by the DaemonSet's.
 func TestBootIsHeldBackToo(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	o := order("gadget", r.deliver("d1", gadget))

@@ -16,7 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/report"
 )
 
-// TestAReportIsNeverRefused, however much there is to say: the API server takes a status as a whole or not at all.
+// TestAReportIsNeverRefused, however much there is to say: the API server takes a status as a whole
+// or not at all.
 func TestAReportIsNeverRefused(t *testing.T) {
 	c := newCluster(t)
 	a, err := newAPI(c.api, c.node)
@@ -33,7 +34,8 @@ func TestAReportIsNeverRefused(t *testing.T) {
 	for i := range 1100 {
 		o := report.Outcome{Attempt: &orders.Attempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}}
 		if i < 600 {
-			o.Live, o.Loaded = true, &journal.Load{Item: v1beta1.ModuleItem{Namespace: "team", Name: fmt.Sprintf("m%04d", i)}, Observed: &v1beta1.ObservedModule{}}
+			o.Live, o.Loaded = true, &journal.Load{Item: v1beta1.ModuleItem{Namespace: "team", Name: fmt.Sprintf("m%04d", i)},
+				Observed: &v1beta1.ObservedModule{}}
 		}
 		outcomes[orders.Key{Namespace: "team", Name: fmt.Sprintf("m%04d", i)}] = o
 	}
@@ -61,7 +63,8 @@ func TestAReportIsNeverRefused(t *testing.T) {
 	}
 	// What could be named is whole; the rest is cut, or not named.
 	seen, attempt := s.Modules[0].Observed, s.Attempts[0]
-	if n := len(seen.Parameters); n == 0 || n >= 256 || len(seen.Parameters["p000"]) != 100 || !strings.HasPrefix(long, seen.BuildID) || seen.BuildID == "" {
+	if n := len(seen.Parameters); n == 0 || n >= 256 || len(seen.Parameters["p000"]) != 100 || !strings.HasPrefix(long, seen.BuildID) ||
+		seen.BuildID == "" {
 		t.Errorf("%d parameters, build ID %q", n, seen.BuildID)
 	}
 	if len(attempt.Holders) != 1 || attempt.Holders[0] != "team/short" || !strings.HasPrefix(long, attempt.Strike.Build) {

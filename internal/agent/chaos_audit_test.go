@@ -83,7 +83,8 @@ func (c *chaos) loading(call fake.Call) bool {
 	return call.Result == ""
 }
 
-// unloading judges an unload. What has just been loaded may go again, when the rest of the load fails.
+// unloading judges an unload. What has just been loaded may go again, when the rest of the load
+// fails.
 func (c *chaos) unloading(call fake.Call, inserted bool) {
 	name, of := call.Module, strings.TrimPrefix(call.For, "ns/")
 	if call.Result != "" && call.Result != "timeout" && call.Result != "oops" && call.Result != "panic" {
@@ -115,7 +116,8 @@ func (c *chaos) workedOtherwise(of string) bool {
 	return w != nil && o != nil && w.DeliveryID == o.Delivery.ID
 }
 
-// wayOf tells apart loads of one build that the agent tries apart: of another delivery, or by another command line of modprobe.
+// wayOf tells apart loads of one build that the agent tries apart: of another delivery, or by
+// another command line of modprobe.
 func (c *chaos) wayOf(name string) string {
 	o := c.acting[name]
 	if o == nil {
@@ -181,7 +183,8 @@ func (c *chaos) settle() {
 		switch {
 		case o == nil:
 		case o.State == v1beta1.NodeModuleAbsent && live == "", o.State != v1beta1.NodeModuleAbsent && live == c.wanted(o):
-		case o.State != v1beta1.NodeModuleAbsent && c.enforced && !c.builds[o.Delivery.ID].trusted && strings.Contains(c.why(name), "SignatureRejected"):
+		case o.State != v1beta1.NodeModuleAbsent && c.enforced && !c.builds[o.Delivery.ID].trusted &&
+			strings.Contains(c.why(name), "SignatureRejected"):
 		default:
 			c.faults.stuck++
 			c.t.Errorf("event %d: %s is stuck: live %q; wanted %+v; %s", c.counts["events"], name, live, o, c.why(name))
@@ -189,7 +192,8 @@ func (c *chaos) settle() {
 	}
 }
 
-// clear takes away what keeps orders from being carried out: on the server, from the node, and by a boot where nothing else helps.
+// clear takes away what keeps orders from being carried out: on the server, from the node, and by a
+// boot where nothing else helps.
 func (c *chaos) clear() {
 	c.killer.left = -1
 	c.host.Mend()

@@ -19,7 +19,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// build delivers a new build and orders it. It is signed by a key that the node has, by another, or not at all.
+// build delivers a new build and orders it. It is signed by a key that the node has, by another, or
+// not at all.
 func (c *chaos) build(name string) {
 	c.next++
 	m := synth.Module{Name: name, Version: fmt.Sprint(c.next), SoftdepPre: []string{"extra"}}

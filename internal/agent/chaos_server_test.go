@@ -24,7 +24,8 @@ type chaosServer struct {
 	node string
 	// object is nil when there is none.
 	object *v1beta1.NodeModulesConfig
-	// Until these times the server does not answer, has no definition of the object, or nobody has made the object again.
+	// Until these times the server does not answer, has no definition of the object, or nobody has
+	// made the object again.
 	away, undefined, forgotten time.Time
 	// down and unknown are the first two, now.
 	down, unknown bool
@@ -37,10 +38,12 @@ func (s *chaosServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	case s.down:
 		return nil, errors.New("connection refused")
 	case r.Method == http.MethodGet:
-		return s.answer(http.StatusOK, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{UID: "cluster"}})
+		return s.answer(http.StatusOK, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{UID: "cluster"}})
 	case s.object == nil:
 		return s.answer(http.StatusNotFound, &metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+			Code: http.StatusNotFound,
 		})
 	}
 	var patch struct {
@@ -57,7 +60,8 @@ func (s *chaosServer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s *chaosServer) answer(code int, body any) (*http.Response, error) {
 	data, err := json.Marshal(body)
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data))}, err
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(data))}, err
 }
 
 // put stores an object that nobody else holds.
@@ -81,8 +85,8 @@ const deselectGrace = 5 * time.Minute
 
 const deselected = "NodeDeselected"
 
-// operate is the operator, and who runs the cluster: what was down comes back, labels count after a while, orders are written. An object that
-// is new gets its entries one by one.
+// operate is the operator, and who runs the cluster: what was down comes back, labels count after a
+// while, orders are written. An object that is new gets its entries one by one.
 func (c *chaos) operate() {
 	s, now := c.server, c.clock.Now()
 	s.down, s.unknown = now.Before(s.away), now.Before(s.undefined)
@@ -121,8 +125,8 @@ func (c *chaos) operate() {
 	s.put(next)
 }
 
-// watch shows the agent what its watch would. Of a definition that goes, a running agent sees the object go; one that begins meanwhile gets no
-// list, as from a server that does not answer.
+// watch shows the agent what its watch would. Of a definition that goes, a running agent sees the
+// object go; one that begins meanwhile gets no list, as from a server that does not answer.
 func (c *chaos) watch() {
 	s, w := c.server, c.agent.latest
 	_, listed := w.get()

@@ -47,18 +47,22 @@ type chaos struct {
 	away map[string]span
 	// server is where the orders stand, as far as they have been written again after an accident.
 	server *chaosServer
-	// acting are the orders that the agent has in the current look; accepted the last ones it was shown.
+	// acting are the orders that the agent has in the current look; accepted the last ones it was
+	// shown.
 	acting, accepted map[string]*v1beta1.NodeModuleSpec
 	// builds that were delivered, by delivery.
 	builds map[string]chaosBuild
 	owners struct{ trusted, stranger *synth.Owner }
 	// enforced: signatures are, in this boot; willEnforce: in the next.
 	enforced, willEnforce bool
-	// live is what was last loaded under a name: build and parameters; coming what is on its way, or was.
+	// live is what was last loaded under a name: build and parameters; coming what is on its way, or
+	// was.
 	live, coming map[string]string
-	// worked is what an order last was when it was seen fulfilled, and what it loaded since: that may serve again.
+	// worked is what an order last was when it was seen fulfilled, and what it loaded since: that may
+	// serve again.
 	worked map[string][]string
-	// refusals counts how often the kernel has rejected a signature since there was a reason to try it again.
+	// refusals counts how often the kernel has rejected a signature since there was a reason to try it
+	// again.
 	refusals map[string]int
 	retried  map[orders.Key]time.Time // retries that were carried out
 	killer   *killer
@@ -133,7 +137,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		rig:    newRig(t, fake.Options{}),
 		random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test's dice
 		want:   map[string]*v1beta1.NodeModuleSpec{}, away: map[string]span{}, builds: map[string]chaosBuild{},
-		live: map[string]string{}, coming: map[string]string{}, worked: map[string][]string{}, refusals: map[string]int{}, counts: map[string]int{},
+		live: map[string]string{}, coming: map[string]string{}, worked: map[string][]string{}, refusals: map[string]int{},
+		counts: map[string]int{},
 	}
 	for _, o := range []**synth.Owner{&c.owners.trusted, &c.owners.stranger} {
 		var err error
@@ -224,7 +229,8 @@ func (c *chaos) look() {
 	c.truthful()
 }
 
-// TestChaos makes random things happen and audits every call to the kernel: `make chaos-node` does so 10,000 times.
+// TestChaos makes random things happen and audits every call to the kernel: `make chaos-node` does
+// so 10,000 times.
 func TestChaos(t *testing.T) {
 	c := newChaos(t, *chaosSeed)
 	events := c.events()
@@ -288,7 +294,8 @@ func (c *chaos) report(seed uint64, names []string) {
 		}
 	}
 	result := map[string]any{
-		"events": c.counts["events"], "seed": seed, "unaskedUnloads": c.faults.unasked, "wrongBuildLoaded": c.faults.wrong, "stuck": c.faults.stuck,
+		"events": c.counts["events"], "seed": seed, "unaskedUnloads": c.faults.unasked, "wrongBuildLoaded": c.faults.wrong,
+		"stuck":        c.faults.stuck,
 		"refusedAgain": c.faults.again, "answers": answers,
 		"calls": len(c.host.Calls()), "boots": c.host.Boots(),
 	}

@@ -29,8 +29,8 @@ func TestDriftIsRepairedAtOnceThenEverMoreSlowly(t *testing.T) {
 	same(t, "live", o.Config.ContainerImage, loadedImage(s, "gadget"))
 }
 
-// TestRepeatedRepairsAreTold: a repair is over in no time. What users must hear of is told by a count and a time, and by a reason that stands
-// while it goes on.
+// TestRepeatedRepairsAreTold: a repair is over in no time. What users must hear of is told by a
+// count and a time, and by a reason that stands while it goes on.
 func TestRepeatedRepairsAreTold(t *testing.T) {
 	const told, untold = "Waiting Drifted", ""
 	remove := func(r *rig) {

@@ -29,7 +29,8 @@ func (h stoppingHost) Unload(ctx context.Context, r host.UnloadRequest) error {
 	return h.Host.Unload(ctx, r)
 }
 
-// TestStopsBetweenCalls: an agent that is told to stop finishes the call that it is in and begins no other. The next one goes on.
+// TestStopsBetweenCalls: an agent that is told to stop finishes the call that it is in and begins
+// no other. The next one goes on.
 func TestStopsBetweenCalls(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	d := r.deliver("d1", busCore, stacked)

@@ -37,7 +37,8 @@ func (r *rig) stage() *searchPath {
 		}
 	}
 	paths := &searchPath{}
-	stage, err := firmware.Open(firmware.Options{HostRoot: filepath.Join(r.dir, "root"), StateDir: state, BootID: "boot", SearchPath: paths, NoSync: true})
+	stage, err := firmware.Open(firmware.Options{HostRoot: filepath.Join(r.dir, "root"), StateDir: state, BootID: "boot", SearchPath: paths,
+		NoSync: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -119,7 +120,8 @@ func TestFirmwareOfOrdersThatAreGone(t *testing.T) {
 	}
 }
 
-// TestFirmwareOfAFailedLoadIsReleased: it is in nobody's way, and a previous build has its own again.
+// TestFirmwareOfAFailedLoadIsReleased: it is in nobody's way, and a previous build has its own
+// again.
 func TestFirmwareOfAFailedLoadIsReleased(t *testing.T) {
 	refuse := func(r *rig, name string) { r.host.Script("finit_module", name, fake.Fault{Errno: "ENODEV", Times: 1}) }
 	t.Run("for another Module", func(t *testing.T) {

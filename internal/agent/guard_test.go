@@ -37,7 +37,8 @@ func (c crashingHost) Load(ctx context.Context, req host.LoadRequest) error {
 	panic("the node is down")
 }
 
-// live restarts the agent on a host, with the node's fuse, and passes once. It tells whether the node went down.
+// live restarts the agent on a host, with the node's fuse, and passes once. It tells whether the
+// node went down.
 func (r *rig) boot(h host.Host, o v1beta1.NodeModuleSpec) (down bool) {
 	r.t.Helper()
 	r.restart(h)
@@ -90,7 +91,8 @@ func TestNodeThatGoesDownAtALoad(t *testing.T) {
 
 func TestKernelNamesTheModule(t *testing.T) {
 	r := newRig(t, fake.Options{})
-	dump := "<1>[   10.0] BUG: kernel NULL pointer dereference, address: 0000000000000000\n<4>[   10.0] RIP: 0010:gadget_init+0x5/0x1000 [gadget]\n" +
+	dump := "<1>[   10.0] BUG: kernel NULL pointer dereference, address: 0000000000000000\n<4>[   10.0] RIP: " +
+		"0010:gadget_init+0x5/0x1000 [gadget]\n" +
 		"<0>[   10.1] Kernel panic - not syncing: Fatal exception\n"
 	bad := crashingHost{Host: r.host, at: "gadget", dump: dump}
 	o := order("gadget", r.deliver("d1", gadget))
@@ -131,7 +133,8 @@ func TestStrikesAreReported(t *testing.T) {
 		then v1beta1.Strike
 	}{
 		"without evidence": {},
-		"with evidence":    {dump: "<4>[   10.0] RIP: 0010:gadget_init+0x5/0x1000 [gadget]\n<0>[   10.1] Kernel panic - not syncing: Fatal exception\n", then: v1beta1.Strike{Evidence: true}},
+		"with evidence": {dump: "<4>[   10.0] RIP: 0010:gadget_init+0x5/0x1000 [gadget]\n<0>[   10.1] Kernel panic - not syncing: Fatal " +
+			"exception\n", then: v1beta1.Strike{Evidence: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -36,7 +36,8 @@ func (s fullStore) Import(ctx context.Context, id string, carrier types.UID) (st
 	return s.Store.Import(ctx, id, carrier)
 }
 
-// TestFullStore: what only a way back would need makes room for what is ordered; what is ordered, or has to serve, does not go.
+// TestFullStore: what only a way back would need makes room for what is ordered; what is ordered,
+// or has to serve, does not go.
 func TestFullStore(t *testing.T) {
 	for name, test := range map[string]struct {
 		room    int

@@ -10,7 +10,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// TestHostsIndexIsOutOfDate: a dependency that depmod has not heard of yet, or that has moved since, is found.
+// TestHostsIndexIsOutOfDate: a dependency that depmod has not heard of yet, or that has moved
+// since, is found.
 func TestHostsIndexIsOutOfDate(t *testing.T) {
 	cases := map[string]string{
 		"current": "kernel/drivers/base.ko:\n",

@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// stock is a node that runs the kernel's own driver, with a module of the kernel's own on top of it.
+// stock is a node that runs the kernel's own driver, with a module of the kernel's own on top of
+// it.
 func stock(t *testing.T) *rig {
 	t.Helper()
 	base, top := synth.Module{Name: "stock"}, synth.Module{Name: "stock_top", Depends: []string{"stock"}}
@@ -108,11 +109,13 @@ func (d dyingUnload) Unload(ctx context.Context, req host.UnloadRequest) error {
 	return err
 }
 
-// TestNoIdentityIsNoAdoption: a module without build ID and srcversion takes the place of the kernel's own of that name, and gives it back.
+// TestNoIdentityIsNoAdoption: a module without build ID and srcversion takes the place of the
+// kernel's own of that name, and gives it back.
 func TestNoIdentityIsNoAdoption(t *testing.T) {
 	cases := map[string]struct{ stock, then synth.Module }{
 		"the kernel's own has an identity": {stock: synth.Module{Name: "stock"}, then: synth.Module{Name: "stock", NoBuildID: true}},
-		"neither has one":                  {stock: synth.Module{Name: "stock", NoBuildID: true}, then: synth.Module{Name: "stock", NoBuildID: true, Version: "2"}},
+		"neither has one": {stock: synth.Module{Name: "stock", NoBuildID: true},
+			then: synth.Module{Name: "stock", NoBuildID: true, Version: "2"}},
 	}
 	for name, given := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,8 @@ func TestUsersOfAnInTreeModuleAreNamed(t *testing.T) {
 	if err := r.host.HoldBy("gadget", inPod("team/job", 8)); err != nil {
 		t.Fatal(err)
 	}
-	s := r.pass(order("gadget", r.deliver("d1", gadget), func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"gadget"} }))
+	s := r.pass(order("gadget", r.deliver("d1", gadget),
+		func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"gadget"} }))
 	same(t, "attempt", "InUse InUse", attempt(s, "gadget"))
 	same(t, "names the pod", true, strings.Contains(s.Attempts[0].Message, "pod team/job"))
 }

@@ -101,7 +101,8 @@ func TestModprobeDoesWhatTheAgentDoes(t *testing.T) {
 	}
 	native, lines := run(t, params("size=3"))
 	same(t, "modprobe without a need", 0, len(lines))
-	same(t, "native calls", []string{"finit_module bus_core", "finit_module gadget", "delete_module gadget", "delete_module bus_core"}, native.Calls)
+	same(t, "native calls", []string{"finit_module bus_core", "finit_module gadget", "delete_module gadget", "delete_module bus_core"},
+		native.Calls)
 	cases := map[string]struct {
 		given []func(*v1beta1.NodeModuleSpec)
 		lines [][]string
@@ -210,7 +211,8 @@ func TestModprobeHangs(t *testing.T) {
 	same(t, "live", []string(nil), liveNow(r))
 }
 
-// TestModprobeHangsBeforeAModule that takes the node down when it gets there: its load was never seen to end, so it counts.
+// TestModprobeHangsBeforeAModule that takes the node down when it gets there: its load was never
+// seen to end, so it counts.
 func TestModprobeHangsBeforeAModule(t *testing.T) {
 	for name, test := range map[string]struct {
 		running bool
@@ -284,12 +286,14 @@ func TestWhatAnotherOrderNeedsStays(t *testing.T) {
 	same(t, "calls of modprobe", 1, len(p.lines))
 }
 
-// TestArgsAreTheWayNotTheGoal: with the same build and parameters in the kernel, nothing is unloaded for other args.
+// TestArgsAreTheWayNotTheGoal: with the same build and parameters in the kernel, nothing is
+// unloaded for other args.
 func TestArgsAreTheWayNotTheGoal(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	r.probes()
 	d := r.deliver("d1", gadget)
-	for _, change := range [][]func(*v1beta1.NodeModuleSpec){{params("size=3")}, {params("size=3"), args(loadV, nil)}, {params("size=3"), args(nil, unloadW)}} {
+	for _, change := range [][]func(*v1beta1.NodeModuleSpec){{params("size=3")}, {params("size=3"), args(loadV, nil)},
+		{params("size=3"), args(nil, unloadW)}} {
 		o := order("gadget", d, change...)
 		same(t, "config", &o.Config, r.pass(o).Modules[0].Config)
 	}

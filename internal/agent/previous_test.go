@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// TestFailedBuildBringsThePreviousOneBack, and is rarely tried again: each try takes out what serves.
+// TestFailedBuildBringsThePreviousOneBack, and is rarely tried again: each try takes out what
+// serves.
 func TestFailedBuildBringsThePreviousOneBack(t *testing.T) {
 	cases := map[string]struct {
 		given fake.Fault

@@ -31,7 +31,8 @@ func (a *Agent) lastStatus(object *v1beta1.NodeModulesConfig) *v1beta1.NodeModul
 }
 
 // publish writes the status if it says anything new, and then drops what it no longer claims.
-func (a *Agent) publish(ctx context.Context, p *pass, object *v1beta1.NodeModulesConfig, outcomes map[orders.Key]report.Outcome, tidy bool) error {
+func (a *Agent) publish(ctx context.Context, p *pass, object *v1beta1.NodeModulesConfig, outcomes map[orders.Key]report.Outcome,
+	tidy bool) error {
 	now, e := a.o.Clock.Now(), p.exec
 	need := e.Journal.Needed(e.Orders, e.Held)
 	last := a.lastStatus(object)

@@ -30,7 +30,8 @@ func writeRecord(t *testing.T, dir, node, cluster string, orders ...v1beta1.Node
 	if cluster == "cluster-a" {
 		return
 	}
-	rewrite(t, filepath.Join(dir, recordFile), func(data []byte) []byte { return bytes.ReplaceAll(data, []byte("cluster-a"), []byte(cluster)) })
+	rewrite(t, filepath.Join(dir, recordFile),
+		func(data []byte) []byte { return bytes.ReplaceAll(data, []byte("cluster-a"), []byte(cluster)) })
 }
 
 func rewrite(t *testing.T, name string, change func([]byte) []byte) {
@@ -50,9 +51,10 @@ func TestRecordBelongsHere(t *testing.T) {
 		given func(t *testing.T, dir string)
 		then  string // what is wrong with it
 	}{
-		"ours":            {given: func(*testing.T, string) {}},
-		"missing":         {given: func(t *testing.T, dir string) { t.Helper(); _ = os.Remove(filepath.Join(dir, recordFile)) }},
-		"of another node": {given: func(t *testing.T, dir string) { t.Helper(); writeRecord(t, dir, "node-2", "cluster-a") }, then: `of node "node-2"`},
+		"ours":    {given: func(*testing.T, string) {}},
+		"missing": {given: func(t *testing.T, dir string) { t.Helper(); _ = os.Remove(filepath.Join(dir, recordFile)) }},
+		"of another node": {given: func(t *testing.T, dir string) { t.Helper(); writeRecord(t, dir, "node-2", "cluster-a") },
+			then: `of node "node-2"`},
 		"of no cluster": {given: func(t *testing.T, dir string) {
 			t.Helper()
 			w := recorder{dir: dir}
@@ -142,7 +144,8 @@ func TestOrdersForABoot(t *testing.T) {
 	}
 }
 
-// TestAnotherKernelsOrdersAreNotWorkedFrom, by the DaemonSet's agent either: after a boot into another kernel the operator renews the order.
+// TestAnotherKernelsOrdersAreNotWorkedFrom, by the DaemonSet's agent either: after a boot into
+// another kernel the operator renews the order.
 func TestAnotherKernelsOrdersAreNotWorkedFrom(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	o := order("gadget", r.deliver("d1", gadget))
@@ -212,17 +215,22 @@ func TestForeignRecordIsReported(t *testing.T) {
 	}
 }
 
-// TestWrongPlaceIsAReason: what is wrong with the agent's directories is said of each order that it keeps waiting.
+// TestWrongPlaceIsAReason: what is wrong with the agent's directories is said of each order that it
+// keeps waiting.
 func TestWrongPlaceIsAReason(t *testing.T) {
 	cases := map[string]struct {
 		given               place.Findings
 		held, waits, unload string // what the status says of an order whose content is held, that waits for it, to unload
 		calls               []string
 	}{
-		"all is well":   {held: "", waits: "", unload: "Absent ModuleDeleted", calls: []string{"finit_module held", "finit_module going", "delete_module going"}},
-		"no deliveries": {given: place.Findings{NoDelivery: "why"}, held: "", waits: "Failed AgentFailed", unload: "Absent ModuleDeleted", calls: []string{"finit_module held", "finit_module going", "delete_module going"}},
-		"forgetful":     {given: place.Findings{Forgets: "why"}, held: "", waits: "Waiting AwaitingDelivery", unload: "Absent ModuleDeleted", calls: []string{"finit_module held", "finit_module going", "delete_module going"}},
-		"idle":          {given: place.Findings{Idle: "why"}, held: "", waits: "Failed AgentFailed", unload: "Failed AgentFailed", calls: []string{"finit_module held", "finit_module going"}},
+		"all is well": {held: "", waits: "", unload: "Absent ModuleDeleted",
+			calls: []string{"finit_module held", "finit_module going", "delete_module going"}},
+		"no deliveries": {given: place.Findings{NoDelivery: "why"}, held: "", waits: "Failed AgentFailed", unload: "Absent ModuleDeleted",
+			calls: []string{"finit_module held", "finit_module going", "delete_module going"}},
+		"forgetful": {given: place.Findings{Forgets: "why"}, held: "", waits: "Waiting AwaitingDelivery", unload: "Absent ModuleDeleted",
+			calls: []string{"finit_module held", "finit_module going", "delete_module going"}},
+		"idle": {given: place.Findings{Idle: "why"}, held: "", waits: "Failed AgentFailed", unload: "Failed AgentFailed",
+			calls: []string{"finit_module held", "finit_module going"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

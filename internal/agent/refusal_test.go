@@ -88,7 +88,8 @@ func TestRefusedOncePerBoot(t *testing.T) {
 	}
 }
 
-// TestRefusedOnceAlsoWhenSomethingStays: a part of the load that is in use by now cannot be taken back.
+// TestRefusedOnceAlsoWhenSomethingStays: a part of the load that is in use by now cannot be taken
+// back.
 func TestRefusedOnceAlsoWhenSomethingStays(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	held := &holdingHost{Host: r.host, name: "bus"}
@@ -116,7 +117,8 @@ func (h *holdingHost) Load(ctx context.Context, r host.LoadRequest) error {
 	return err
 }
 
-// TestSignedAnew: a signature is not part of the build ID, so another delivery of a build that was refused for its signature is tried.
+// TestSignedAnew: a signature is not part of the build ID, so another delivery of a build that was
+// refused for its signature is tried.
 func TestSignedAnew(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "EKEYREJECTED", Times: 1})
@@ -143,7 +145,8 @@ func TestMissingSymbolMayCome(t *testing.T) {
 	}
 }
 
-// TestDependencyConflict: the kernel misses a symbol, and what exports it is live in another build than the image's.
+// TestDependencyConflict: the kernel misses a symbol, and what exports it is live in another build
+// than the image's.
 func TestDependencyConflict(t *testing.T) {
 	bus, other := synth.Module{Name: "bus"}, synth.Module{Name: "bus", Version: "other"}
 	user := synth.Module{Name: "gadget", Depends: []string{"bus"}}
@@ -159,20 +162,25 @@ func TestDependencyConflict(t *testing.T) {
 	}{
 		"of the image": {
 			live: &other, fault: disagrees, image: []synth.Module{bus, user}, then: "Failed DependencyConflict",
-			says: []string{"The kernel refused gadget (EINVAL): it needs bus, of which build " + buildID(t, other) + " is live, and the image has build " + buildID(t, bus) + ".",
+			says: []string{"The kernel refused gadget (EINVAL): it needs bus, of which build " + buildID(t, other) +
+				" is live, and the image has build " + buildID(t, bus) + ".",
 				"\ngadget: disagrees about version of symbol bus_register"},
 		},
 		"of the node's own tree": {
 			live: &other, fault: disagrees, image: []synth.Module{user}, tree: []synth.Module{bus}, then: "Failed DependencyConflict",
 			says: []string{"of which build " + buildID(t, other) + " is live, and the node's own tree has build "},
 		},
-		"a symbol is not there":         {live: &other, fault: fake.Fault{Errno: "ENOENT"}, image: []synth.Module{bus, user}, then: "Failed DependencyConflict"},
-		"another build that fits":       {live: &other, image: []synth.Module{bus, user}},
-		"the very build":                {live: &bus, fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
-		"not live before":               {fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
-		"refused for something else":    {live: &other, fault: fake.Fault{Errno: "ENODEV"}, image: []synth.Module{bus, user}, then: "Failed NoSuchDevice"},
-		"what is live is not needed":    {live: &other, fault: disagrees, image: []synth.Module{bus, {Name: "gadget"}}, then: "Failed UnknownSymbol"},
-		"what is live is only optional": {live: &other, fault: disagrees, image: []synth.Module{bus, {Name: "gadget", SoftdepPre: []string{"bus"}}}, then: "Failed UnknownSymbol"},
+		"a symbol is not there": {live: &other, fault: fake.Fault{Errno: "ENOENT"}, image: []synth.Module{bus, user},
+			then: "Failed DependencyConflict"},
+		"another build that fits": {live: &other, image: []synth.Module{bus, user}},
+		"the very build":          {live: &bus, fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
+		"not live before":         {fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
+		"refused for something else": {live: &other, fault: fake.Fault{Errno: "ENODEV"}, image: []synth.Module{bus, user},
+			then: "Failed NoSuchDevice"},
+		"what is live is not needed": {live: &other, fault: disagrees, image: []synth.Module{bus, {Name: "gadget"}},
+			then: "Failed UnknownSymbol"},
+		"what is live is only optional": {live: &other, fault: disagrees,
+			image: []synth.Module{bus, {Name: "gadget", SoftdepPre: []string{"bus"}}}, then: "Failed UnknownSymbol"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -196,14 +204,16 @@ func TestDependencyConflict(t *testing.T) {
 	}
 }
 
-// TestDependencyConflictEnds when the build that was live has made room, although the names in the kernel are the same as before.
+// TestDependencyConflictEnds when the build that was live has made room, although the names in the
+// kernel are the same as before.
 func TestDependencyConflictEnds(t *testing.T) {
 	bus, other := synth.Module{Name: "bus"}, synth.Module{Name: "bus", Version: "other"}
 	r := newRig(t, fake.Options{})
 	if err := r.host.Insmod(ko(other)); err != nil {
 		t.Fatal(err)
 	}
-	r.host.Script("finit_module", "gadget", fake.Fault{Errno: "EINVAL", Log: []string{"gadget: disagrees about version of symbol x"}, Times: 1})
+	r.host.Script("finit_module", "gadget",
+		fake.Fault{Errno: "EINVAL", Log: []string{"gadget: disagrees about version of symbol x"}, Times: 1})
 	o := order("gadget", r.deliver("d1", bus, synth.Module{Name: "gadget", Depends: []string{"bus"}}))
 	for range 3 {
 		same(t, "attempt", "Failed DependencyConflict", attempt(r.pass(o), "gadget"))

@@ -252,7 +252,8 @@ func TestRefusalsNameTheirCause(t *testing.T) {
 	}{
 		"parameters that it may need": {
 			synth.Module{Name: "gadget", Params: param("path", "format")}, fake.Fault{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed,
-			"The kernel refused gadget (EINVAL): the module's own code, or the kernel, finds something invalid; it has parameters, and may need one or refuse a value (path, format): see modprobe.parameters.",
+			"The kernel refused gadget (EINVAL): the module's own code, or the kernel, finds something invalid; it has parameters, and may need " +
+				"one or refuse a value (path, format): see modprobe.parameters.",
 		},
 		"too many parameters to name": {
 			synth.Module{Name: "gadget", Params: many}, fake.Fault{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed,
@@ -267,8 +268,10 @@ func TestRefusalsNameTheirCause(t *testing.T) {
 			"The kernel refused bus (EINVAL): the module's own code, or the kernel, finds something invalid; the kernel printed nothing about it.",
 		},
 		"a module that the node lacks": {
-			synth.Module{Name: "gadget"}, fake.Fault{Errno: "ENXIO", Log: []string{"gadget: request_module('hmac(sha256)') error."}}, v1beta1.ReasonMissingDependency,
-			"The kernel refused gadget (ENXIO): it asked the kernel for the module hmac(sha256), which the node does not have.\ngadget: request_module",
+			synth.Module{Name: "gadget"}, fake.Fault{Errno: "ENXIO", Log: []string{"gadget: request_module('hmac(sha256)') error."}},
+			v1beta1.ReasonMissingDependency,
+			"The kernel refused gadget (ENXIO): it asked the kernel for the module hmac(sha256), which the node does not have.\ngadget: " +
+				"request_module",
 		},
 	}
 	for name, tc := range cases {

@@ -13,7 +13,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// TestAgentRestsWhileNothingHappens: at rest, a glance at the kernel's list of modules is enough, for a minute.
+// TestAgentRestsWhileNothingHappens: at rest, a glance at the kernel's list of modules is enough,
+// for a minute.
 func TestAgentRestsWhileNothingHappens(t *testing.T) {
 	cases := map[string]struct {
 		order func(*v1beta1.NodeModuleSpec)

@@ -37,8 +37,8 @@ import (
 
 const release = "6.1.0-1-test"
 
-// rig is one node: a fake kernel, a real store, and an agent whose API server is away, so that the test sees each
-// status instead.
+// rig is one node: a fake kernel, a real store, and an agent whose API server is away, so that the
+// test sees each status instead.
 type rig struct {
 	t     *testing.T
 	dir   string
@@ -55,7 +55,8 @@ type rig struct {
 
 func newRig(t *testing.T, o fake.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), node: "node-1", api: &rest.Config{Host: "127.0.0.1:1"}, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), last: &v1beta1.NodeModulesConfigStatus{}}
+	r := &rig{t: t, dir: t.TempDir(), node: "node-1", api: &rest.Config{Host: "127.0.0.1:1"},
+		clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), last: &v1beta1.NodeModulesConfigStatus{}}
 	o.Release, o.Clock = release, r.clock
 	r.host = fake.New(o)
 	if err := os.MkdirAll(filepath.Join(r.dir, "pods"), 0o755); err != nil {
@@ -85,7 +86,8 @@ func (r *rig) restart(h host.Host) {
 // loseJournal empties the agent's journal.
 func (r *rig) loseJournal() {
 	j := r.agent.memory.Journal
-	j.BootID, j.Loaded, j.Replaced, j.Refused, j.RolledBack, j.Worked, j.Deliveries = "", map[orders.Key]*journal.Load{}, nil, nil, nil, nil, nil
+	j.BootID, j.Loaded, j.Replaced, j.Refused, j.RolledBack, j.Worked, j.Deliveries = "", map[orders.Key]*journal.Load{}, nil, nil, nil, nil,
+		nil
 }
 
 // pass is one round of the agent with these orders.
@@ -252,7 +254,8 @@ func buildID(t *testing.T, m synth.Module) string {
 	return info.BuildID
 }
 
-// dyingHost ends the agent in the middle of a load: the call is made, and nobody is there to hear its answer.
+// dyingHost ends the agent in the middle of a load: the call is made, and nobody is there to hear
+// its answer.
 type dyingHost struct {
 	host.Host
 	dieAt string

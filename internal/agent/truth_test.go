@@ -20,7 +20,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// TestImageDoesNotKnowTheKernel: what an image's own index calls built in need not be so on the node.
+// TestImageDoesNotKnowTheKernel: what an image's own index calls built in need not be so on the
+// node.
 func TestImageDoesNotKnowTheKernel(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	d := r.deliver("d1", gadget)
@@ -64,7 +65,8 @@ func TestOptionalDependencyMayRefuse(t *testing.T) {
 	}
 }
 
-// TestBuildsWithoutIdentity: without a build ID, the file's content tells two builds apart, and a module in the kernel is nobody's we know.
+// TestBuildsWithoutIdentity: without a build ID, the file's content tells two builds apart, and a
+// module in the kernel is nobody's we know.
 func TestBuildsWithoutIdentity(t *testing.T) {
 	anonymous := func(version string) synth.Module {
 		return synth.Module{Name: "gadget", Version: version, NoBuildID: true}
@@ -109,13 +111,15 @@ func TestFileHoldsAnotherModule(t *testing.T) {
 	same(t, "calls", 0, len(r.calls()))
 }
 
-// TestStatusWhenTheDiskIsFull: what the agent cannot write down it can still report, and one order's trouble is not another's.
+// TestStatusWhenTheDiskIsFull: what the agent cannot write down it can still report, and one
+// order's trouble is not another's.
 func TestStatusWhenTheDiskIsFull(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	a, b := order("alpha", r.deliver("d1", synth.Module{Name: "alpha"})), order("beta", r.deliver("d2", synth.Module{Name: "beta"}))
 	r.pass(a, b)
 	name := filepath.Join(r.dir, "state", journal.File)
-	if err := errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "in", "the", "way"), 0o755)); err != nil { // no write of the journal works
+	// no write of the journal works
+	if err := errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "in", "the", "way"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.host.Rmmod("beta"); err != nil {
@@ -128,7 +132,8 @@ func TestStatusWhenTheDiskIsFull(t *testing.T) {
 	same(t, "attempt", "Failed AgentFailed", attempt(s, "beta"))
 }
 
-// TestMessagesFitTheAPI: whatever is in an image, its words must not keep the node's status from being written.
+// TestMessagesFitTheAPI: whatever is in an image, its words must not keep the node's status from
+// being written.
 func TestMessagesFitTheAPI(t *testing.T) {
 	for name, depends := range map[string]string{"long": strings.Repeat("x", 3000), "not UTF-8": "caf\xe9"} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +165,8 @@ func TestLiveDependency(t *testing.T) {
 	core, user := synth.Module{Name: "vendor_core"}, synth.Module{Name: "gadget", Depends: []string{"vendor_core"}}
 	t.Run("loaded before", func(t *testing.T) {
 		r := newRig(t, fake.Options{})
-		s := r.pass(order("vendor_core", r.deliver("d1", core)), order("zzz", r.deliver("d2", user), func(s *v1beta1.NodeModuleSpec) { s.Config.Modprobe.ModuleName = "gadget" }))
+		s := r.pass(order("vendor_core", r.deliver("d1", core)),
+			order("zzz", r.deliver("d2", user), func(s *v1beta1.NodeModuleSpec) { s.Config.Modprobe.ModuleName = "gadget" }))
 		if loadedImage(s, "zzz") == "" {
 			t.Errorf("attempt %q", attempt(s, "zzz"))
 		}
@@ -189,7 +195,8 @@ func TestReplacedDependencyIsOurs(t *testing.T) {
 	if err := r.host.Insmod(ko(synth.Module{Name: "core"})); err != nil {
 		t.Fatal(err)
 	}
-	o := order("ib", r.deliver("d1", synth.Module{Name: "core", Version: "other"}, synth.Module{Name: "ib", Depends: []string{"core"}, Version: "other"}))
+	o := order("ib", r.deliver("d1", synth.Module{Name: "core", Version: "other"},
+		synth.Module{Name: "ib", Depends: []string{"core"}, Version: "other"}))
 	o.Config.InTreeModulesToRemove = []string{"core"}
 	r.pass(o)
 	absent(&o)
@@ -239,7 +246,8 @@ func (c countingStore) Open(id string) (fs.FS, error) {
 	return c.Store.Open(id)
 }
 
-// TestRestCostsNothing: an order that waits for somebody else is decided without reading its delivery again.
+// TestRestCostsNothing: an order that waits for somebody else is decided without reading its
+// delivery again.
 func TestRestCostsNothing(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	if err := r.host.Insmod(ko(gadgetV2)); err != nil {

@@ -24,7 +24,8 @@ var (
 	needsLink = v1beta1.ReadyCheck{Sysfs: &v1beta1.SysfsCheck{Path: "/sys/class/gadget/g0/state", Value: "up"}}
 )
 
-// TestLiveIsNotReadyUntilTheChecksPass: what the kernel holds is reported as it is; that it cannot be used yet, or any more, beside it.
+// TestLiveIsNotReadyUntilTheChecksPass: what the kernel holds is reported as it is; that it cannot
+// be used yet, or any more, beside it.
 func TestLiveIsNotReadyUntilTheChecksPass(t *testing.T) {
 	const notUsable = "Waiting NotUsable"
 	cases := map[string]struct {
@@ -33,13 +34,18 @@ func TestLiveIsNotReadyUntilTheChecksPass(t *testing.T) {
 		then   string
 		words  string
 	}{
-		"no checks":              {},
-		"no such device node":    {checks: []v1beta1.ReadyCheck{needsNode}, then: notUsable, words: "device node /dev/gadget*"},
-		"a device node":          {checks: []v1beta1.ReadyCheck{needsNode}, given: func(h *fake.Host) { h.Put("/dev/gadget3", "") }},
-		"no such file":           {checks: []v1beta1.ReadyCheck{needsLink}, then: notUsable, words: `/sys/class/gadget/g0/state with the value "up"`},
-		"another value":          {checks: []v1beta1.ReadyCheck{needsLink}, given: func(h *fake.Host) { h.Put("/sys/class/gadget/g0/state", "down") }, then: notUsable, words: "\n/sys/class/gadget/g0/state holds down"},
-		"the value":              {checks: []v1beta1.ReadyCheck{needsLink}, given: func(h *fake.Host) { h.Put("/sys/class/gadget/g0/state", "up\n") }},
-		"one of two":             {checks: []v1beta1.ReadyCheck{needsNode, needsLink}, given: func(h *fake.Host) { h.Put("/dev/gadget0", "") }, then: notUsable, words: "/sys/class/gadget"},
+		"no checks":           {},
+		"no such device node": {checks: []v1beta1.ReadyCheck{needsNode}, then: notUsable, words: "device node /dev/gadget*"},
+		"a device node":       {checks: []v1beta1.ReadyCheck{needsNode}, given: func(h *fake.Host) { h.Put("/dev/gadget3", "") }},
+		"no such file": {checks: []v1beta1.ReadyCheck{needsLink}, then: notUsable,
+			words: `/sys/class/gadget/g0/state with the value "up"`},
+		"another value": {checks: []v1beta1.ReadyCheck{needsLink},
+			given: func(h *fake.Host) { h.Put("/sys/class/gadget/g0/state", "down") }, then: notUsable,
+			words: "\n/sys/class/gadget/g0/state holds down"},
+		"the value": {checks: []v1beta1.ReadyCheck{needsLink},
+			given: func(h *fake.Host) { h.Put("/sys/class/gadget/g0/state", "up\n") }},
+		"one of two": {checks: []v1beta1.ReadyCheck{needsNode, needsLink}, given: func(h *fake.Host) { h.Put("/dev/gadget0", "") },
+			then: notUsable, words: "/sys/class/gadget"},
 		"what is not for a node": {checks: []v1beta1.ReadyCheck{{Command: []string{"true"}}}},
 	}
 	for name, tc := range cases {
@@ -84,7 +90,8 @@ func TestReadinessComesAndGoesWithoutAReload(t *testing.T) {
 	same(t, "calls", []string{"finit_module gadget"}, r.calls())
 }
 
-// TestWaitingForAnotherBuildDoesNotMakeReady: what is live under an order that waits is still not ready.
+// TestWaitingForAnotherBuildDoesNotMakeReady: what is live under an order that waits is still not
+// ready.
 func TestWaitingForAnotherBuildDoesNotMakeReady(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	o := order("gadget", r.deliver("d1", gadget), readyWhen(needsNode))
@@ -98,7 +105,8 @@ func TestWaitingForAnotherBuildDoesNotMakeReady(t *testing.T) {
 	same(t, "gone", "Absent ModuleDeleted", attempt(r.pass(order("gadget", o.Delivery, absent, readyWhen(needsNode))), "gadget"))
 }
 
-// TestChecksAreMadeAgainSoon: nothing tells of a change, so the agent looks: at once at first, and within 15 s at any time.
+// TestChecksAreMadeAgainSoon: nothing tells of a change, so the agent looks: at once at first, and
+// within 15 s at any time.
 func TestChecksAreMadeAgainSoon(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	r := newRig(t, fake.Options{})
@@ -128,7 +136,8 @@ func TestChecksAreMadeAgainSoon(t *testing.T) {
 	same(t, "begins anew", observe.UnusableSoon, look())
 }
 
-// TestTheCheckThatFailsNowIsNamed: where the one that failed passes and the next fails, the status says so at the next look.
+// TestTheCheckThatFailsNowIsNamed: where the one that failed passes and the next fails, the status
+// says so at the next look.
 func TestTheCheckThatFailsNowIsNamed(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	r := newRig(t, fake.Options{})

@@ -150,9 +150,11 @@ func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error)
 	case module != nil:
 		v.want = module
 	case len(v.platforms) == 0:
-		v.problem = reasons.Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: "the cluster has not reported its nodes' kernels: check that Drover runs there in spoke mode"}
+		v.problem = reasons.Problem{Reason: v1beta1.ReasonAwaitingDelivery, Message: "the cluster has not reported its nodes' kernels: check " +
+			"that Drover runs there in spoke mode"}
 	default:
-		v.problem = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "no kernel of the cluster has a mapping: add one to spec.moduleSpec"}
+		v.problem = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "no kernel of the cluster has a mapping: add one to " +
+			"spec.moduleSpec"}
 	}
 	return v, nil
 }
@@ -256,7 +258,8 @@ func (f *Facts) images(cluster string, platforms []Platform) (there []Platform, 
 // image is that of a platform; empty: the hub does not make it.
 func (f *Facts) image(cluster string, p Platform) (string, *reasons.Problem) {
 	building := func(text string) (string, *reasons.Problem) {
-		return "", &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: fmt.Sprintf("the image for kernel %s (%s) %s", p.Kernel, p.Architecture, text)}
+		return "", &reasons.Problem{Reason: v1beta1.ReasonBuilding,
+			Message: fmt.Sprintf("the image for kernel %s (%s) %s", p.Kernel, p.Architecture, text)}
 	}
 	if wrong, ok := f.Made.Problems[p]; ok {
 		return "", &wrong
@@ -277,7 +280,8 @@ func (f *Facts) image(cluster string, p Platform) (string, *reasons.Problem) {
 		return building("has not been checked yet")
 	}
 	if c.Status != metav1.ConditionTrue {
-		return "", &reasons.Problem{Reason: c.Reason, Message: fmt.Sprintf("the image for kernel %s (%s) is missing: %s", p.Kernel, p.Architecture, cut(c.Message))}
+		return "", &reasons.Problem{Reason: c.Reason,
+			Message: fmt.Sprintf("the image for kernel %s (%s) is missing: %s", p.Kernel, p.Architecture, cut(c.Message))}
 	}
 	return image.Status.Image, nil
 }

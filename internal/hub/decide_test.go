@@ -27,13 +27,15 @@ type scene struct {
 }
 
 func newScene(t *testing.T, clusters ...string) *scene {
-	s := &scene{T: t, now: time.Unix(1000, 0), sources: map[string]*corev1.ConfigMap{"dockerfile": {Data: map[string]string{"dockerfile": "FROM scratch"}}}}
+	s := &scene{T: t, now: time.Unix(1000, 0),
+		sources: map[string]*corev1.ConfigMap{"dockerfile": {Data: map[string]string{"dockerfile": "FROM scratch"}}}}
 	s.facts = Facts{
 		Module: built(), Parcels: map[string]Parcel{}, Images: map[string]*v1alpha1.ModuleImage{},
 		Seen: &rollout.Sightings{},
 	}
 	for _, name := range clusters {
-		s.facts.Targets = append(s.facts.Targets, Target{Name: name, Labels: map[string]string{"name": name}, Claims: map[string]string{KernelsClaim: debian.Kernel}})
+		s.facts.Targets = append(s.facts.Targets,
+			Target{Name: name, Labels: map[string]string{"name": name}, Claims: map[string]string{KernelsClaim: debian.Kernel}})
 	}
 	return s
 }
@@ -48,7 +50,8 @@ func (s *scene) declare() {
 			known[p] = true
 		}
 	}
-	made, err := MakingsOf(s.facts.Module, slices.SortedFunc(maps.Keys(known), compare), "drover-system", "example.com/buildah@sha256:1", s.sources)
+	made, err := MakingsOf(s.facts.Module, slices.SortedFunc(maps.Keys(known), compare), "drover-system", "example.com/buildah@sha256:1",
+		s.sources)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -85,7 +88,8 @@ func (s *scene) decide() *Decision {
 // deliver sends what is to be sent; answer says what becomes of it.
 func (s *scene) deliver(d *Decision, answer func(cluster string, r *Report)) {
 	for cluster, m := range d.Send {
-		r := Report{Applied: true, Revision: m.Annotations[RevisionAnnotation], Current: true, Ready: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, Desired: 2, Available: 2}
+		r := Report{Applied: true, Revision: m.Annotations[RevisionAnnotation], Current: true, Ready: metav1.ConditionTrue,
+			Reason: v1beta1.ReasonReady, Desired: 2, Available: 2}
 		if answer != nil {
 			answer(cluster, &r)
 		}
@@ -149,7 +153,8 @@ func TestWhatAClusterSays(t *testing.T) {
 		"it speaks of an older one":         {answer: func(r *Report) { r.Revision = "older" }, reason: v1beta1.ReasonAwaitingDelivery},
 		"its operator has not looked at it": {answer: func(r *Report) { r.Current = false }, reason: v1beta1.ReasonAwaitingDelivery},
 		"it does not take it": {
-			answer: func(r *Report) { *r = Report{Refused: "namespaces \"drivers\" not found"} }, reason: v1beta1.ReasonDeliveryRefused, text: "not found",
+			answer: func(r *Report) { *r = Report{Refused: "namespaces \"drivers\" not found"} }, reason: v1beta1.ReasonDeliveryRefused,
+			text: "not found",
 		},
 		"a node has failed": {
 			answer: func(r *Report) {
@@ -157,16 +162,19 @@ func TestWhatAClusterSays(t *testing.T) {
 			},
 			reason: v1beta1.ReasonUnknownSymbol, text: "node-7",
 		},
-		"it is not reached, and was Ready": {given: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" }, reason: v1beta1.ReasonAgentMissing, text: "lease"},
+		"it is not reached, and was Ready": {given: func(s *scene) { s.facts.Targets[0].Unreachable = "lease" },
+			reason: v1beta1.ReasonAgentMissing, text: "lease"},
 		"it is not reached, and unknown": {
 			given: func(s *scene) {
 				s.facts.Targets[0] = Target{Name: "a", Unreachable: "connection refused", Unknown: true}
 			},
 			reason: v1beta1.ReasonAgentMissing, text: "cannot reach the cluster: connection refused",
 		},
-		"it has told no kernel": {given: func(s *scene) { s.facts.Targets[0].Claims = nil }, reason: v1beta1.ReasonAwaitingDelivery, text: "spoke mode"},
+		"it has told no kernel": {given: func(s *scene) { s.facts.Targets[0].Claims = nil }, reason: v1beta1.ReasonAwaitingDelivery,
+			text: "spoke mode"},
 		"no kernel has a mapping": {
-			given: func(s *scene) { s.facts.Targets[0].Claims = map[string]string{KernelsClaim: other.Kernel} }, reason: v1beta1.ReasonNoKernelMapping, text: "no kernel",
+			given:  func(s *scene) { s.facts.Targets[0].Claims = map[string]string{KernelsClaim: other.Kernel} },
+			reason: v1beta1.ReasonNoKernelMapping, text: "no kernel",
 		},
 		"a mapping cannot be read": {
 			given: func(s *scene) {
@@ -196,7 +204,8 @@ func TestWhatAClusterSays(t *testing.T) {
 // have.
 func TestANewKernelWaitsForNobodysTurn(t *testing.T) {
 	s := newScene(t, "a", "b")
-	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
+		Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
 	s.make("sha256:1")
 	s.deliver(s.decide(), nil)
 	s.deliver(s.decide(), nil)
@@ -221,7 +230,8 @@ func TestANewKernelWaitsForNobodysTurn(t *testing.T) {
 // TestABadBuildStaysInTheFirstWave, also where its image has the same name as the one before.
 func TestABadBuildStaysInTheFirstWave(t *testing.T) {
 	s := newScene(t, "a", "b")
-	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
+		Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
 	s.make("sha256:1")
 	s.deliver(s.decide(), nil)
 	s.deliver(s.decide(), nil)

@@ -43,11 +43,13 @@ func (d *Decision) deselect(f *Facts, selected map[string]bool, now time.Time) {
 
 // massOf says that too many clusters are no longer selected.
 func massOf(name string, d *Decision) string {
-	text := fmt.Sprintf("%d clusters are no longer selected, more than spec.rollout.maxConcurrency, and keep the Module: %s. Restore the selector or their "+
+	text := fmt.Sprintf("%d clusters are no longer selected, more than spec.rollout.maxConcurrency, and keep the Module: %s. Restore the "+
+		"selector or their "+
 		"labels, or confirm it: kubectl annotate managedclustermodule %s --overwrite %s=$(date -u +%%FT%%TZ)",
 		len(d.Mass), strings.Join(some(d.Mass), ", "), name, v1beta1.ConfirmDeselectionAnnotation)
 	if !d.Confirmation.IsZero() {
-		text += fmt.Sprintf("; the confirmation of %s does not count: by the hub's clock, it is not of the last hour", d.Confirmation.UTC().Format(time.RFC3339))
+		text += fmt.Sprintf("; the confirmation of %s does not count: by the hub's clock, it is not of the last hour",
+			d.Confirmation.UTC().Format(time.RFC3339))
 	}
 	return text
 }

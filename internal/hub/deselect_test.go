@@ -24,12 +24,14 @@ func TestTooManyAreNotRecalledUnconfirmed(t *testing.T) {
 		recalled  string
 		mass      int
 	}{
-		"no order":                       {selected: 0, recalled: "a b c"},
-		"no number":                      {rollout: &hubv1beta1.ClusterRollout{}, selected: 0, recalled: "a b c"},
-		"as many as may be changed":      {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 2, recalled: "c"},
-		"more":                           {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, mass: 2},
-		"more, confirmed":                {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, confirmed: time.Minute, recalled: "b c"},
-		"more, confirmed the day before": {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, confirmed: 24 * time.Hour, mass: 2},
+		"no order":                  {selected: 0, recalled: "a b c"},
+		"no number":                 {rollout: &hubv1beta1.ClusterRollout{}, selected: 0, recalled: "a b c"},
+		"as many as may be changed": {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 2, recalled: "c"},
+		"more":                      {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, mass: 2},
+		"more, confirmed": {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, confirmed: time.Minute,
+			recalled: "b c"},
+		"more, confirmed the day before": {rollout: &hubv1beta1.ClusterRollout{MaxConcurrency: &one}, selected: 1, confirmed: 24 * time.Hour,
+			mass: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, "a", "b", "c")
@@ -46,7 +48,8 @@ func TestTooManyAreNotRecalledUnconfirmed(t *testing.T) {
 				t.Errorf("recalled from %q, kept by %v", got, d.Mass)
 			}
 			ready := StatusOf(s.facts.Module, d, s.now).Conditions[0]
-			if held := ready.Reason == v1beta1.ReasonMassDeselection && strings.Contains(ready.Message, "kubectl annotate managedclustermodule nic"); held != (tc.mass > 0) {
+			if held := ready.Reason == v1beta1.ReasonMassDeselection &&
+				strings.Contains(ready.Message, "kubectl annotate managedclustermodule nic"); held != (tc.mass > 0) {
 				t.Errorf("it says %s: %s", ready.Reason, ready.Message)
 			}
 		})

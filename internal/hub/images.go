@@ -44,7 +44,8 @@ type Makings struct {
 
 // MakingsOf are the images for the platforms of all clusters, each once. They are made in the hub's
 // namespace, with its Secrets and ConfigMaps, but their variables have the spoke's namespace.
-func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespace, builder string, sources map[string]*corev1.ConfigMap) (*Makings, error) {
+func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespace, builder string,
+	sources map[string]*corev1.ConfigMap) (*Makings, error) {
 	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]reasons.Problem{}}
 	module := Whole(m)
 	var err error

@@ -48,9 +48,11 @@ func WorkOf(cluster string, m *v1beta1.Module) (*workv1.ManifestWork, error) {
 		Spec: workv1.ManifestWorkSpec{
 			Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw}}}},
 			ManifestConfigs: []workv1.ManifestConfigOption{{
-				ResourceIdentifier: workv1.ResourceIdentifier{Group: v1beta1.GroupVersion.Group, Resource: "modules", Namespace: m.Namespace, Name: m.Name},
+				ResourceIdentifier: workv1.ResourceIdentifier{Group: v1beta1.GroupVersion.Group, Resource: "modules", Namespace: m.Namespace,
+					Name: m.Name},
 				UpdateStrategy: &workv1.UpdateStrategy{
-					Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: &workv1.ServerSideApplyConfig{Force: true, FieldManager: "work-agent-drover"},
+					Type:            workv1.UpdateStrategyTypeServerSideApply,
+					ServerSideApply: &workv1.ServerSideApplyConfig{Force: true, FieldManager: "work-agent-drover"},
 				},
 				FeedbackRules: []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: feedback}},
 			}},
@@ -91,7 +93,8 @@ func ReportOfWork(work *workv1.ManifestWork) Report {
 }
 
 func (r *Report) read(manifest *workv1.ManifestCondition) {
-	if c := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied); c != nil && r.Refused != "" && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied); c != nil && r.Refused != "" &&
+		c.Status == metav1.ConditionFalse {
 		r.Refused = c.Message // says more than the work's
 	}
 	text, number := map[string]string{}, map[string]int64{}

@@ -28,7 +28,8 @@ func TestMessages(t *testing.T) {
 	failed := func(name string) State {
 		return State{Name: name, Sent: true, Applied: true, Reason: v1beta1.ReasonVermagicMismatch, Message: "VermagicMismatch on node-1"}
 	}
-	unbuilt := State{Name: "east", Missing: true, Reason: v1beta1.ReasonBuilding, Message: "the image for kernel 6.1 (amd64) has not been requested yet"}
+	unbuilt := State{Name: "east", Missing: true, Reason: v1beta1.ReasonBuilding, Message: "the image for kernel 6.1 (amd64) has not been " +
+		"requested yet"}
 	east, down := &Target{Name: "east"}, &Target{Name: "east", Unreachable: "connection refused"}
 	const images, applied = "True ImagesAvailable: all clusters have their images", "True Ready: all clusters have the Module"
 	for name, c := range map[string]struct {
@@ -100,7 +101,8 @@ func TestMessages(t *testing.T) {
 	}
 	t.Run("it is being deleted", func(t *testing.T) {
 		m := &hubv1beta1.ManagedClusterModule{ObjectMeta: metav1.ObjectMeta{Name: "nic"}}
-		then := "False AgentMissing: is being deleted; waits for 2 clusters; cluster east: the hub cannot reach the cluster: connection refused; " +
+		then := "False AgentMissing: is being deleted; waits for 2 clusters; cluster east: the hub cannot reach the cluster: connection " +
+			"refused; " +
 			"it keeps the Module until the hub reaches it, or no longer knows it"
 		if got := said(Leaving(m, []State{Left(east, true), Left(down, false)}, now))[0]; got != then {
 			t.Errorf("got:\n%s\nwant:\n%s", got, then)

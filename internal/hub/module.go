@@ -39,7 +39,8 @@ func Whole(m *hubv1beta1.ManagedClusterModule) *v1beta1.Module {
 // nil if none of them has a mapping. Where the hub makes images, each mapping is for a kernel that
 // the cluster has reported, so that no node asks for an image before it is made, and names the
 // image by digest, so that another build is another Module.
-func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned map[Platform]string, declaration string) (*v1beta1.Module, error) {
+func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned map[Platform]string, declaration string) (*v1beta1.Module,
+	error) {
 	module := Whole(m)
 	module.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "Module"}
 	module.Labels = map[string]string{NameLabel: m.Name}
@@ -135,7 +136,8 @@ func literals(module *v1beta1.Module, platforms []Platform, pinned map[Platform]
 		version := kernel.Trim(p.Kernel)
 		if i, known := at[version]; known {
 			if mappings[i].ContainerImage != pinned[p] {
-				mappings[i].ContainerImage = module.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].ContainerImage // one for each processor
+				// one for each processor
+				mappings[i].ContainerImage = module.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].ContainerImage
 			}
 			continue
 		}

@@ -41,7 +41,8 @@ func built() *hubv1beta1.ManagedClusterModule {
 				Build: build(), Sign: sign(), ContainerImage: "example.com/nic:${KERNEL_FULL_VERSION}", RegistryTLS: v1beta1.TLSOptions{Insecure: true},
 				Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"},
 				KernelMappings: []v1beta1.KernelMapping{
-					{Regexp: `^6\.1\.`, Build: build(), Sign: sign(), RegistryTLS: &v1beta1.TLSOptions{InsecureSkipTLSVerify: true}, InTreeModulesToRemove: []string{"old"}},
+					{Regexp: `^6\.1\.`, Build: build(), Sign: sign(), RegistryTLS: &v1beta1.TLSOptions{InsecureSkipTLSVerify: true},
+						InTreeModulesToRemove: []string{"old"}},
 					{Regexp: `^6\.`},
 				},
 			}},
@@ -58,12 +59,14 @@ func TestAClustersModule(t *testing.T) {
 	if diff := cmp.Diff(before, m); diff != "" {
 		t.Errorf("the ManagedClusterModule itself has changed:\n%s", diff)
 	}
-	if module.Name != "nic" || module.Namespace != "drivers" || module.Labels[NameLabel] != "nic" || module.Spec.ImageRepoSecret.Name != "pull" {
+	if module.Name != "nic" || module.Namespace != "drivers" || module.Labels[NameLabel] != "nic" ||
+		module.Spec.ImageRepoSecret.Name != "pull" {
 		t.Errorf("the Module is %+v", module.ObjectMeta)
 	}
 	container := module.Spec.ModuleLoader.Container
 	want := []v1beta1.KernelMapping{
-		{Literal: debian.Kernel, ContainerImage: "example.com/nic@sha256:1", RegistryTLS: &v1beta1.TLSOptions{InsecureSkipTLSVerify: true}, InTreeModulesToRemove: []string{"old"}},
+		{Literal: debian.Kernel, ContainerImage: "example.com/nic@sha256:1", RegistryTLS: &v1beta1.TLSOptions{InsecureSkipTLSVerify: true},
+			InTreeModulesToRemove: []string{"old"}},
 		{Literal: newer.Kernel},
 	}
 	if diff := cmp.Diff(want, container.KernelMappings); diff != "" {
@@ -114,7 +117,8 @@ func TestModulesThatTheHubMakesNothingFor(t *testing.T) {
 	if diff := cmp.Diff(container.KernelMappings, module.Spec.ModuleLoader.Container.KernelMappings); diff != "" {
 		t.Errorf("the mappings are others:\n%s", diff)
 	}
-	plugin := &hubv1beta1.ManagedClusterModule{Spec: hubv1beta1.ManagedClusterModuleSpec{ModuleSpec: v1beta1.ModuleSpec{DevicePlugin: &v1beta1.DevicePluginSpec{}}}}
+	plugin := &hubv1beta1.ManagedClusterModule{
+		Spec: hubv1beta1.ManagedClusterModuleSpec{ModuleSpec: v1beta1.ModuleSpec{DevicePlugin: &v1beta1.DevicePluginSpec{}}}}
 	if module, err := ForCluster(plugin, nil, nil, "1"); err != nil || module.Spec.DevicePlugin == nil {
 		t.Errorf("without a loader: %v", err)
 	}

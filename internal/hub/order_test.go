@@ -19,7 +19,8 @@ import (
 
 func TestOrderOfClusters(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	waves := []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"tier": "canary"}}, {Name: "east", Selector: map[string]string{"region": "east"}}}
+	waves := []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"tier": "canary"}},
+		{Name: "east", Selector: map[string]string{"region": "east"}}}
 	cluster := func(name, labels string, change func(*Cluster)) Cluster {
 		c := Cluster{Name: name, Labels: map[string]string{}, Held: true}
 		for _, label := range strings.Fields(labels) {
@@ -50,7 +51,8 @@ func TestOrderOfClusters(t *testing.T) {
 		},
 		"the canaries go first, also with their first Module": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
-			clusters: []Cluster{cluster("a", "tier=canary", nil), cluster("b", "region=east", nil), cluster("c", "", nil)}, send: "a", wave: "canary", waiting: 2,
+			clusters: []Cluster{cluster("a", "tier=canary", nil), cluster("b", "region=east", nil), cluster("c", "", nil)}, send: "a",
+			wave: "canary", waiting: 2,
 		},
 		"a wave waits until the one before is Ready": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
@@ -58,26 +60,31 @@ func TestOrderOfClusters(t *testing.T) {
 		},
 		"the next wave": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
-			clusters: []Cluster{cluster("a", "tier=canary", done), cluster("b", "region=east", nil), cluster("c", "", nil)}, send: "b", wave: "east", waiting: 1,
+			clusters: []Cluster{cluster("a", "tier=canary", done), cluster("b", "region=east", nil), cluster("c", "", nil)}, send: "b", wave: "east",
+			waiting: 1,
 		},
 		"what no wave selects comes last": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
-			clusters: []Cluster{cluster("a", "tier=canary", done), cluster("b", "region=east", done), cluster("c", "", nil)}, send: "c", wave: "rest",
+			clusters: []Cluster{cluster("a", "tier=canary", done), cluster("b", "region=east", done), cluster("c", "", nil)}, send: "c",
+			wave: "rest",
 		},
 		"all have it": {
 			given: &hubv1beta1.ClusterRollout{Waves: waves}, clusters: []Cluster{cluster("a", "tier=canary", done), cluster("c", "", done)},
 		},
 		"a cluster belongs to the first wave that selects it": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
-			clusters: []Cluster{cluster("a", "tier=canary region=east", nil), cluster("b", "region=east", nil)}, send: "a", wave: "canary", waiting: 1,
+			clusters: []Cluster{cluster("a", "tier=canary region=east", nil), cluster("b", "region=east", nil)}, send: "a", wave: "canary",
+			waiting: 1,
 		},
 		"a failure stops its wave, and so all that follow": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
-			clusters: []Cluster{cluster("a", "tier=canary", failed), cluster("a2", "tier=canary", nil), cluster("b", "region=east", nil)}, wave: "canary", waiting: 2,
+			clusters: []Cluster{cluster("a", "tier=canary", failed), cluster("a2", "tier=canary", nil), cluster("b", "region=east", nil)},
+			wave:     "canary", waiting: 2,
 		},
 		"a failure that does not stop leaves its wave undone all the same": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves, PauseOnFailure: ptr.To(false)},
-			clusters: []Cluster{cluster("a", "tier=canary", failed), cluster("a2", "tier=canary", nil), cluster("b", "region=east", nil)}, send: "a2", wave: "canary", waiting: 1,
+			clusters: []Cluster{cluster("a", "tier=canary", failed), cluster("a2", "tier=canary", nil), cluster("b", "region=east", nil)},
+			send:     "a2", wave: "canary", waiting: 1,
 		},
 		"paused": {
 			given:    &hubv1beta1.ClusterRollout{Paused: true},
@@ -109,7 +116,8 @@ func TestOrderOfClusters(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := OrderOf(&hubv1beta1.ManagedClusterModule{Spec: hubv1beta1.ManagedClusterModuleSpec{Rollout: tc.given}}, tc.clusters, &rollout.Sightings{}, now)
+			o := OrderOf(&hubv1beta1.ManagedClusterModule{Spec: hubv1beta1.ManagedClusterModuleSpec{Rollout: tc.given}}, tc.clusters,
+				&rollout.Sightings{}, now)
 			var send []string
 			for _, name := range slices.Sorted(maps.Keys(o.Send)) {
 				if i := slices.IndexFunc(tc.clusters, func(c Cluster) bool { return c.Name == name }); !tc.clusters[i].Sent || tc.given == nil {

@@ -16,15 +16,20 @@ func TestPlatforms(t *testing.T) {
 		want   []Platform
 		left   int
 	}{
-		"none":         {},
-		"upstream's":   {claims: map[string]string{KernelsClaim: "6.1.0-37-amd64\n6.12.9+deb12-amd64"}, want: []Platform{{"6.1.0-37-amd64", "amd64"}, {"6.12.9+deb12-amd64", "amd64"}}},
-		"ours wins":    {claims: map[string]string{KernelsClaim: "6.1.0", PlatformsClaim: "arm64/6.1.0\namd64/6.1.0"}, want: []Platform{{"6.1.0", "amd64"}, {"6.1.0", "arm64"}}},
-		"twice":        {claims: map[string]string{KernelsClaim: "6.1.0\n6.1.0\n"}, want: []Platform{{"6.1.0", "amd64"}}},
-		"ours, broken": {claims: map[string]string{PlatformsClaim: "6.1.0\n/6.1.0\namd64/\nAMD 64/6.1.0\namd64/6.1.0"}, want: []Platform{{"6.1.0", "amd64"}}, left: 4},
+		"none": {},
+		"upstream's": {claims: map[string]string{KernelsClaim: "6.1.0-37-amd64\n6.12.9+deb12-amd64"},
+			want: []Platform{{"6.1.0-37-amd64", "amd64"}, {"6.12.9+deb12-amd64", "amd64"}}},
+		"ours wins": {claims: map[string]string{KernelsClaim: "6.1.0", PlatformsClaim: "arm64/6.1.0\namd64/6.1.0"},
+			want: []Platform{{"6.1.0", "amd64"}, {"6.1.0", "arm64"}}},
+		"twice": {claims: map[string]string{KernelsClaim: "6.1.0\n6.1.0\n"}, want: []Platform{{"6.1.0", "amd64"}}},
+		"ours, broken": {claims: map[string]string{PlatformsClaim: "6.1.0\n/6.1.0\namd64/\nAMD 64/6.1.0\namd64/6.1.0"},
+			want: []Platform{{"6.1.0", "amd64"}}, left: 4},
 		"what is no kernel": {
-			claims: map[string]string{KernelsClaim: "6.1.0 $(reboot)\n../../etc\n" + strings.Repeat("6", 65) + "\n-6.1\n6.1.0"}, want: []Platform{{"6.1.0", "amd64"}}, left: 4,
+			claims: map[string]string{KernelsClaim: "6.1.0 $(reboot)\n../../etc\n" + strings.Repeat("6", 65) + "\n-6.1\n6.1.0"},
+			want:   []Platform{{"6.1.0", "amd64"}}, left: 4,
 		},
-		"longer than a claim may be": {claims: map[string]string{KernelsClaim: "6.1.0\n" + strings.Repeat("x", MaxClaim)}, want: []Platform{{"6.1.0", "amd64"}}},
+		"longer than a claim may be": {claims: map[string]string{KernelsClaim: "6.1.0\n" + strings.Repeat("x", MaxClaim)},
+			want: []Platform{{"6.1.0", "amd64"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, left := Platforms(tc.claims)

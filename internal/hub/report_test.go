@@ -22,7 +22,8 @@ func TestWhatAClusterSaysIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := &v1beta1.Module{}
 			m.Status.ModuleLoader.AvailableNumber, m.Status.ModuleLoader.DesiredNumber = -1, maxNodes+1
-			m.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "OfNobodysSet", Message: tc.message}}
+			m.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "OfNobodysSet",
+				Message: tc.message}}
 			m.Annotations = map[string]string{RevisionAnnotation: strings.Repeat("x", maxRevision+1)}
 			r := ReportOf(m)
 			r.Refuse(tc.message)

@@ -107,7 +107,8 @@ func TestAKernelUpgradePassesNoWave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, "a", "b")
-			s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+			s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
+				Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
 			s.make("sha256:1")
 			s.deliver(s.decide(), nil)
 			s.deliver(s.decide(), nil)
@@ -128,7 +129,8 @@ func TestAKernelUpgradePassesNoWave(t *testing.T) {
 // TestAnEditThatChangesNothingOfAClusterPassesNoWave: what comes there later would be new.
 func TestAnEditThatChangesNothingOfAClusterPassesNoWave(t *testing.T) {
 	s := newScene(t, "a", "b")
-	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
+		Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
 	s.facts.Targets[0].Claims = map[string]string{KernelsClaim: debian.Kernel + "\n" + newer.Kernel}
 	s.make("sha256:1")
 	s.deliver(s.decide(), nil)
@@ -156,7 +158,8 @@ func TestAnEditThatChangesNothingOfAClusterPassesNoWave(t *testing.T) {
 // TestAnotherNamespaceGoesByWaves: it is unloaded in one and loaded in the other.
 func TestAnotherNamespaceGoesByWaves(t *testing.T) {
 	s := newScene(t, "a", "b")
-	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{
+		Waves: []hubv1beta1.Wave{{Name: "canary", Selector: map[string]string{"name": "a"}}}}
 	s.make("sha256:1")
 	s.deliver(s.decide(), nil)
 	s.deliver(s.decide(), nil)

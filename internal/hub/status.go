@@ -86,7 +86,8 @@ func Left(t *Target, reached bool) State {
 
 // Keeps is how a cluster stands that refuses to delete the Module.
 func Keeps(t *Target, err error) State {
-	return State{Name: t.Name, Refused: true, Reason: v1beta1.ReasonDeliveryRefused, Message: "the cluster refuses to delete the Module: " + cut(err.Error())}
+	return State{Name: t.Name, Refused: true, Reason: v1beta1.ReasonDeliveryRefused, Message: "the cluster refuses to delete the Module: " +
+		cut(err.Error())}
 }
 
 // Leaving sums up a ManagedClusterModule that is being deleted and waits for clusters.
@@ -134,14 +135,16 @@ func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterMod
 		return c
 	}
 	c.Reason = bad[0].Reason
-	text := fmt.Sprintf("ready on %d of %d clusters; cluster %s: %s", s.NumberReady, s.NumberDesired, bad[0].Name, cmp.Or(bad[0].Message, bad[0].Reason))
+	text := fmt.Sprintf("ready on %d of %d clusters; cluster %s: %s", s.NumberReady, s.NumberDesired, bad[0].Name,
+		cmp.Or(bad[0].Message, bad[0].Reason))
 	if more := others(bad); more != "" {
 		text += "; " + more
 	}
 	o := d.Order
 	switch {
 	case o.Halt == rollout.HaltFailed:
-		text += fmt.Sprintf("; stopped in wave %s (%d of %d) because %s failed, %s", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "), wait(o.Waiting))
+		text += fmt.Sprintf("; stopped in wave %s (%d of %d) because %s failed, %s", o.Wave, o.Number, o.Of, strings.Join(some(o.Failed), ", "),
+			wait(o.Waiting))
 	case o.Halt == rollout.HaltPaused:
 		text += "; paused, " + wait(o.Waiting)
 	case o.Waiting > 0:
@@ -199,7 +202,8 @@ func some(names []string) []string {
 }
 
 func imagesOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, missing int) metav1.Condition {
-	c := metav1.Condition{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "all clusters have their images"}
+	c := metav1.Condition{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable,
+		Message: "all clusters have their images"}
 	if missing == 0 {
 		return c
 	}
@@ -215,7 +219,8 @@ func imagesOf(s *hubv1beta1.ManagedClusterModuleStatus, d *Decision, missing int
 }
 
 func appliedOf(s *hubv1beta1.ManagedClusterModuleStatus, bad []State) metav1.Condition {
-	c := metav1.Condition{Type: ConditionApplied, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, Message: "all clusters have the Module"}
+	c := metav1.Condition{Type: ConditionApplied, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady,
+		Message: "all clusters have the Module"}
 	if s.NumberApplied == s.NumberDesired {
 		return c
 	}

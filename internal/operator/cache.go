@@ -25,8 +25,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
-// cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and few of the pods.
-// Secrets are never read, and of ConfigMaps only that they changed. dra: the API server serves claims and DeviceClasses.
+// cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and
+// few of the pods. Secrets are never read, and of ConfigMaps only that they changed. dra: the API
+// server serves claims and DeviceClasses.
 func cacheOptions(dra bool) (cache.Options, error) {
 	ofModules, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
 	if err != nil {
@@ -66,7 +67,8 @@ func spokeCache(options *cache.Options, namespace string) {
 	options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {FieldSelector: only}}}
 }
 
-// hubCache keeps of a hub's own cluster what images are made with, and of Secrets only those that stand for clusters, which are in the operator's namespace.
+// hubCache keeps of a hub's own cluster what images are made with, and of Secrets only those that
+// stand for clusters, which are in the operator's namespace.
 func hubCache(namespace string) (cache.Options, error) {
 	made, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
 	if err != nil {
@@ -145,7 +147,8 @@ func slimNode(object any) (any, error) {
 	}
 	info := &kept.Status.NodeInfo
 	info.MachineID, info.SystemUUID = "", ""
-	shareAll(&info.KernelVersion, &info.OSImage, &info.ContainerRuntimeVersion, &info.KubeletVersion, &info.OperatingSystem, &info.Architecture)
+	shareAll(&info.KernelVersion, &info.OSImage, &info.ContainerRuntimeVersion, &info.KubeletVersion, &info.OperatingSystem,
+		&info.Architecture)
 	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool {
 		return key != v1beta1.CordonedAnnotation && !slices.Contains(placement.WishAnnotations, key)
 	})
@@ -160,8 +163,8 @@ func slimNode(object any) (any, error) {
 	return kept, nil
 }
 
-// slimPod keeps a pod's identity, its node, its status and the names of its init containers, which tell how a carrier
-// delivers; the rest of what it runs is known from what it was made for.
+// slimPod keeps a pod's identity, its node, its status and the names of its init containers, which
+// tell how a carrier delivers; the rest of what it runs is known from what it was made for.
 func slimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

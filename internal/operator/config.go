@@ -14,10 +14,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// configKey is upstream's key in the ConfigMap, and so the file's name where the ConfigMap is mounted.
+// configKey is upstream's key in the ConfigMap, and so the file's name where the ConfigMap is
+// mounted.
 const configKey = "controller_config.yaml"
 
-// fileConfig is upstream's configuration of its operator. A key that is not set keeps the flag's value.
+// fileConfig is upstream's configuration of its operator. A key that is not set keeps the flag's
+// value.
 type fileConfig struct {
 	HealthProbeBindAddress *string `json:"healthProbeBindAddress"`
 	WebhookPort            *int    `json:"webhookPort"`
@@ -40,8 +42,9 @@ type fileConfig struct {
 	} `json:"worker"`
 }
 
-// loadConfig reads a file, or the mounted ConfigMap at a directory, into the options, where no flag was given: flags win. One
-// that is not there sets nothing, as upstream has it. What is unknown or has a bad value is an error of one line.
+// loadConfig reads a file, or the mounted ConfigMap at a directory, into the options, where no flag
+// was given: flags win. One that is not there sets nothing, as upstream has it. What is unknown or
+// has a bad value is an error of one line.
 func (o *Options) loadConfig(path string, given map[string]bool) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, configKey)

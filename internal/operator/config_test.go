@@ -20,7 +20,8 @@ type settings struct {
 
 func TestConfigFile(t *testing.T) {
 	defaults := settings{Probe: ":8081", Metrics: ":8080", LeaseName: Name, Elect: true}
-	whole := "healthProbeBindAddress: :9081\nleaderElection: {enabled: false, resourceID: x}\nmetrics: {bindAddress: 0.0.0.0:8443, secureServing: true}\n"
+	whole := "healthProbeBindAddress: :9081\nleaderElection: {enabled: false, resourceID: x}\nmetrics: {bindAddress: 0.0.0.0:8443, " +
+		"secureServing: true}\n"
 	cases := map[string]struct {
 		given *string
 		flags []string
@@ -31,12 +32,14 @@ func TestConfigFile(t *testing.T) {
 		"an empty file":   {given: new(string), then: defaults},
 		"all that counts": {given: &whole, then: settings{Probe: ":9081", Metrics: "0.0.0.0:8443", LeaseName: "x", Secure: true}},
 		"flags win": {
-			given: &whole, flags: []string{"--leader-elect", "--metrics-bind-address=0", "--leader-election-id=y", "--metrics-secure=false", "--health-probe-bind-address=:1"},
+			given: &whole, flags: []string{"--leader-elect", "--metrics-bind-address=0", "--leader-election-id=y", "--metrics-secure=false",
+				"--health-probe-bind-address=:1"},
 			then: settings{Probe: ":1", Metrics: "0", LeaseName: "y", Elect: true},
 		},
 		"what has no effect": {
-			given: text("webhookPort: 9443\njob: {gcDelay: 1h}\nworker: {runAsUser: 0, seLinuxType: spc_t, firmwareHostPath: /lib/firmware}\nmetrics: {enableAuthnAuthz: true}\n"),
-			then:  settings{Probe: ":8081", Metrics: ":8080", LeaseName: Name, Elect: true, Notes: 6},
+			given: text("webhookPort: 9443\njob: {gcDelay: 1h}\nworker: {runAsUser: 0, seLinuxType: spc_t, firmwareHostPath: " +
+				"/lib/firmware}\nmetrics: {enableAuthnAuthz: true}\n"),
+			then: settings{Probe: ":8081", Metrics: ":8080", LeaseName: Name, Elect: true, Notes: 6},
 		},
 		"an unknown key":   {given: text("worker: {setFirmwareClassPath: /x}\n"), fails: `unknown field "setFirmwareClassPath"`},
 		"a key twice":      {given: text("webhookPort: 1\nwebhookPort: 2\n"), fails: "webhookPort"},
@@ -68,7 +71,8 @@ func TestConfigFile(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := settings{
-					Probe: o.ProbeAddress, Metrics: o.MetricsAddress, LeaseName: o.LeaderElectionID, Elect: o.LeaderElect, Secure: o.MetricsSecure, Notes: len(o.Notes),
+					Probe: o.ProbeAddress, Metrics: o.MetricsAddress, LeaseName: o.LeaderElectionID, Elect: o.LeaderElect, Secure: o.MetricsSecure,
+					Notes: len(o.Notes),
 				}
 				if diff := cmp.Diff(tc.then, got); diff != "" {
 					t.Errorf("options (-want +got):\n%s", diff)

@@ -15,12 +15,14 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestMemoryOfANodeAndModule reads what an API server sends for 500 nodes with 20 Modules each, as a watch does.
+// TestMemoryOfANodeAndModule reads what an API server sends for 500 nodes with 20 Modules each, as
+// a watch does.
 func TestMemoryOfANodeAndModule(t *testing.T) {
 	const nodes, modules = 500, 20
 	cases := map[string]struct {
 		given func(*v1beta1.NodeModulesConfig)
-		// then is how much heap a node and Module may take in the cache, bytes; docs/reference/configuration.md reckons with 1,024.
+		// then is how much heap a node and Module may take in the cache, bytes;
+		// docs/reference/configuration.md reckons with 1,024.
 		then int64
 	}{
 		"all nodes are alike":          {then: 512},
@@ -87,14 +89,16 @@ func full(node, modules int) *v1beta1.NodeModulesConfig {
 		config := v1beta1.ModuleConfig{
 			KernelVersion: "6.12.57+deb13-amd64", ContainerImage: "registry.example.com/drivers/" + item.Name + ":6.12.57_deb13-amd64",
 			ImagePullPolicy: "IfNotPresent",
-			Modprobe:        v1beta1.ModprobeSpec{ModuleName: fmt.Sprintf("vendor_driver_%d", i), DirName: "/opt", Parameters: []string{"mode=fast"}},
+			Modprobe: v1beta1.ModprobeSpec{ModuleName: fmt.Sprintf("vendor_driver_%d", i), DirName: "/opt",
+				Parameters: []string{"mode=fast"}},
 		}
 		c.Spec.Modules = append(c.Spec.Modules, v1beta1.NodeModuleSpec{
 			ModuleItem: item, Config: config, Delivery: &v1beta1.Delivery{ID: id, CarrierUID: types.UID(fmt.Sprintf("c-%032d-%d", node, i))},
 		})
 		c.Status.Modules = append(c.Status.Modules, v1beta1.NodeModuleStatus{
 			ModuleItem: item, Config: &config, BootID: "5f0c1f5e-9f0a-4d0d-8d67-" + name, LastTransitionTime: at,
-			Observed: &v1beta1.ObservedModule{Delivery: id, BuildID: fmt.Sprintf("%040d", i), SrcVersion: fmt.Sprintf("%023d", i), LoadBegan: &at, Taint: "OE"},
+			Observed: &v1beta1.ObservedModule{Delivery: id, BuildID: fmt.Sprintf("%040d", i), SrcVersion: fmt.Sprintf("%023d", i), LoadBegan: &at,
+				Taint: "OE"},
 		})
 		c.Status.Artifacts = append(c.Status.Artifacts, v1beta1.NodeArtifact{ID: id, Digest: fmt.Sprintf("%064d", i)})
 		c.Labels[v1beta1.InUseLabel(item.Namespace, item.Name)], c.Labels[v1beta1.ConfiguredLabel(item.Namespace, item.Name)] = "", ""

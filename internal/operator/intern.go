@@ -14,9 +14,10 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// slimConfig shares what a NodeModulesConfig holds with those of all other nodes: orders and reports repeat the Module's names, images and kernels
-// on every node, once in spec and once in status. What no controller reads goes. Objects of the cache are never changed, so that it does not
-// matter who else has a part of them.
+// slimConfig shares what a NodeModulesConfig holds with those of all other nodes: orders and
+// reports repeat the Module's names, images and kernels on every node, once in spec and once in
+// status. What no controller reads goes. Objects of the cache are never changed, so that it does
+// not matter who else has a part of them.
 func slimConfig(object any) (any, error) {
 	config, ok := object.(*v1beta1.NodeModulesConfig)
 	if !ok {
@@ -49,7 +50,8 @@ func slimConfig(object any) (any, error) {
 	return config, nil
 }
 
-// sharedDelivery forgets the carrier of what the node holds: nobody asks for it any more, as the API says of deliveries without one.
+// sharedDelivery forgets the carrier of what the node holds: nobody asks for it any more, as the
+// API says of deliveries without one.
 func sharedDelivery(d *v1beta1.Delivery, held map[string]bool) *v1beta1.Delivery {
 	switch {
 	case d == nil:
@@ -61,7 +63,8 @@ func sharedDelivery(d *v1beta1.Delivery, held map[string]bool) *v1beta1.Delivery
 	return deliveries.same(d.ID, func() *v1beta1.Delivery { return &v1beta1.Delivery{ID: shared(d.ID)} })
 }
 
-// sharedOrders is the same list for all nodes with the same orders, once they hold what is to be delivered.
+// sharedOrders is the same list for all nodes with the same orders, once they hold what is to be
+// delivered.
 func sharedOrders(orders []v1beta1.NodeModuleSpec) []v1beta1.NodeModuleSpec {
 	var key strings.Builder
 	for i := range orders {
@@ -81,7 +84,8 @@ func sharedOrders(orders []v1beta1.NodeModuleSpec) []v1beta1.NodeModuleSpec {
 	return known
 }
 
-// internLive shares what is reported with what is ordered: nearly always they are the same. Lists have their final place.
+// internLive shares what is reported with what is ordered: nearly always they are the same. Lists
+// have their final place.
 func internLive(config *v1beta1.NodeModulesConfig) {
 	orders := make(map[[2]string]*v1beta1.NodeModuleSpec, len(config.Spec.Modules))
 	for i := range config.Spec.Modules {
@@ -184,7 +188,8 @@ func sharedList(list []string) []string {
 
 // pool remembers the one copy of values that are the same.
 type pool[T any] struct {
-	// most bounds how many it remembers: more than fleets have kinds of nodes, or images. What it forgets is kept twice at worst.
+	// most bounds how many it remembers: more than fleets have kinds of nodes, or images. What it
+	// forgets is kept twice at worst.
 	most  int
 	lock  sync.Mutex
 	known map[string]T

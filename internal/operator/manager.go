@@ -35,8 +35,8 @@ type Controller interface {
 	SetupWithManager(ctrl.Manager) error
 }
 
-// NewManager makes the manager that runs the controllers. It sets o.DRA: the cache asks for each of its kinds at once,
-// and ends the process for one that the API server does not serve.
+// NewManager makes the manager that runs the controllers. It sets o.DRA: the cache asks for each of
+// its kinds at once, and ends the process for one that the API server does not serve.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	clients := kube.Hasty(process.Clients(base, o.Called()))
 	scheme, err := newScheme(o.Mode)
@@ -109,8 +109,8 @@ func newMapper(clients *rest.Config) (meta.RESTMapper, error) {
 // carrierUser is nobody in particular: the user of our own images.
 const carrierUser = 65532
 
-// CarrierUser is the user of carriers that run a kernel module image, or nil where the cluster assigns users itself: OpenShift gives
-// every namespace a range, and refuses others.
+// CarrierUser is the user of carriers that run a kernel module image, or nil where the cluster
+// assigns users itself: OpenShift gives every namespace a range, and refuses others.
 func CarrierUser(mapper meta.RESTMapper) (*int64, error) {
 	_, err := mapper.ResourceFor(schema.GroupVersionResource{Group: "security.openshift.io", Resource: "securitycontextconstraints"})
 	switch {
@@ -122,7 +122,8 @@ func CarrierUser(mapper meta.RESTMapper) (*int64, error) {
 	return nil, nil
 }
 
-// Run starts the controllers that the options enable and returns when ctx ends or the manager fails.
+// Run starts the controllers that the options enable and returns when ctx ends or the manager
+// fails.
 func Run(ctx context.Context, mgr ctrl.Manager, o *Options, controllers map[string]Controller) error {
 	for name, controller := range controllers {
 		if !o.enabled(name) {

@@ -17,8 +17,8 @@ const (
 	heapPercent = 90
 )
 
-// LimitMemory has Go collect garbage more often before the container's limit is reached, rather than be killed there. It returns Go's limit in
-// bytes; 0: none was set.
+// LimitMemory has Go collect garbage more often before the container's limit is reached, rather
+// than be killed there. It returns Go's limit in bytes; 0: none was set.
 func LimitMemory(getenv func(string) string) (int64, error) {
 	limit := getenv(MemoryVariable)
 	if limit == "" || getenv(goMemoryVariable) != "" {

@@ -45,7 +45,8 @@ func TestGoKnowsTheContainersLimit(t *testing.T) {
 	}
 }
 
-// TestTextsOfAllNodesAreShared: a NodeModulesConfig repeats them in spec and status, and every node repeats them.
+// TestTextsOfAllNodesAreShared: a NodeModulesConfig repeats them in spec and status, and every node
+// repeats them.
 func TestTextsOfAllNodesAreShared(t *testing.T) {
 	node := func() *v1beta1.NodeModulesConfig {
 		copied := func(s string) string { return strings.Clone(s) }
@@ -57,14 +58,16 @@ func TestTextsOfAllNodesAreShared(t *testing.T) {
 			}
 		}
 		return &v1beta1.NodeModulesConfig{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{copied("label"): ""}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{copied("label"): ""},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
 			Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{{
 				ModuleItem: item(), Config: config(), Delivery: &v1beta1.Delivery{ID: copied("id"), CarrierUID: "on its way"},
 			}, {
 				ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "gpu"}, Config: config(),
 				Delivery: &v1beta1.Delivery{ID: copied("held"), CarrierUID: "has delivered"},
 			}}},
-			Status: v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item(), Config: ptr.To(config())}}, Artifacts: []v1beta1.NodeArtifact{{ID: copied("held")}}},
+			Status: v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{ModuleItem: item(), Config: ptr.To(config())}},
+				Artifacts: []v1beta1.NodeArtifact{{ID: copied("held")}}},
 		}
 	}
 	a, b := node(), node()

@@ -24,7 +24,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestMetricsAreServed scrapes an operator that has become the leader: a Module's series come and go with it.
+// TestMetricsAreServed scrapes an operator that has become the leader: a Module's series come and
+// go with it.
 func TestMetricsAreServed(t *testing.T) {
 	e := env.Get(t)
 	f := &fleet{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t)}
@@ -51,7 +52,8 @@ func TestMetricsAreServed(t *testing.T) {
 			"drover_load_duration_seconds_count 0")
 	})
 	f.must(f.admin.Delete(t.Context(), m))
-	f.scrape(address, "an end of the Module's numbers", func(text string) bool { return !strings.Contains(text, own) && has(text, "kmm_module_num 0") })
+	f.scrape(address, "an end of the Module's numbers",
+		func(text string) bool { return !strings.Contains(text, own) && has(text, "kmm_module_num 0") })
 
 	f.await("an event that tells of the leader", func(ctx context.Context) (bool, error) {
 		var list corev1.EventList

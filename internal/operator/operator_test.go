@@ -29,7 +29,8 @@ const nodeCount = 20
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// fleet is a running module controller, with the operator's own manager and cache, and nodes for it.
+// fleet is a running module controller, with the operator's own manager and cache, and nodes for
+// it.
 type fleet struct {
 	*testing.T
 	env       *env.Env
@@ -100,8 +101,9 @@ func (f *fleet) await(what string, done func(ctx context.Context) (bool, error))
 	}
 }
 
-// serve plays agents and kubelets until all nodes have answered the order: what is ordered is loaded or gone, and what
-// is delivered is reported. It returns the largest number of carriers seen at a time.
+// serve plays agents and kubelets until all nodes have answered the order: what is ordered is
+// loaded or gone, and what is delivered is reported. It returns the largest number of carriers seen
+// at a time.
 func (f *fleet) serve(m *v1beta1.Module, answer func(*v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigStatus) (most int) {
 	f.Helper()
 	answered := map[string]bool{}
@@ -189,7 +191,8 @@ func unloaded(e *v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigStatus {
 	}}}
 }
 
-// TestAFleetComesAndGoes runs the controller as the operator does, on its cache: every write is made once.
+// TestAFleetComesAndGoes runs the controller as the operator does, on its cache: every write is
+// made once.
 func TestAFleetComesAndGoes(t *testing.T) {
 	f := newFleet(t)
 	mark := f.env.Mark(t)
@@ -231,7 +234,8 @@ func TestAFleetComesAndGoes(t *testing.T) {
 		t.Errorf("%d NodeModulesConfigs are left", len(left.Items))
 	}
 	got := f.writes(mark)
-	// An order, its removal, and the end of the object. What was based on an old state is refused and made again.
+	// An order, its removal, and the end of the object. What was based on an old state is refused and
+	// made again.
 	for write, least := range map[env.Write]int{
 		{Agent: env.Operator, Verb: "patch", Resource: "nodemodulesconfigs"}:  2 * nodeCount,
 		{Agent: env.Operator, Verb: "delete", Resource: "nodemodulesconfigs"}: nodeCount,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operator sets up the process around the operator's controllers: flags, logging, the manager, and what its
-// cache holds.
+// Package operator sets up the process around the operator's controllers: flags, logging, the
+// manager, and what its cache holds.
 package operator
 
 import (
@@ -45,13 +45,16 @@ type Mode string
 const (
 	// ModeCluster makes images and loads them, for the Modules of this cluster.
 	ModeCluster Mode = "cluster"
-	// ModeSpoke loads what a hub sends. The hub makes the images: nothing is built, signed or checked ahead here.
+	// ModeSpoke loads what a hub sends. The hub makes the images: nothing is built, signed or checked
+	// ahead here.
 	ModeSpoke Mode = "spoke"
-	// ModeHub makes images, and brings Modules to the clusters of ManagedClusterModules. No node of this cluster is touched.
+	// ModeHub makes images, and brings Modules to the clusters of ManagedClusterModules. No node of
+	// this cluster is touched.
 	ModeHub Mode = "hub"
 )
 
-// HubName is the name of an operator in [ModeHub]: of its Lease, its ServiceAccount and its Deployment. It stands beside one of this cluster's nodes.
+// HubName is the name of an operator in [ModeHub]: of its Lease, its ServiceAccount and its
+// Deployment. It stands beside one of this cluster's nodes.
 const HubName = "drover-hub"
 
 // Options are the operator's flags.
@@ -62,19 +65,22 @@ type Options struct {
 	Namespace string
 	// DRA: the API server serves what DRA drivers need. No flag: [NewManager] finds out.
 	DRA bool
-	// Taints keep pods off devices whose kernel module is in change. No flag; nil where the API server has nothing to do it by.
+	// Taints keep pods off devices whose kernel module is in change. No flag; nil where the API server
+	// has nothing to do it by.
 	Taints module.DeviceTaints
 	// AgentImage is the image of carrier pods and of the plugin pods' waiting container.
 	AgentImage string
 	// DeliveryMode says how carriers read kernel module images.
 	DeliveryMode delivery.Mode
-	// SignerImage and BuildImage are the images of Jobs that build and sign kernel module images. Without the first, none run.
+	// SignerImage and BuildImage are the images of Jobs that build and sign kernel module images.
+	// Without the first, none run.
 	SignerImage, BuildImage string
 	// BuildHostModules mounts the node's /lib/modules into builds from Dockerfiles.
 	BuildHostModules bool
 	// BuildTimeout ends a build.
 	BuildTimeout time.Duration
-	// BuildRequests and BuildLimits are those of containers that compile, unless the Module names its own.
+	// BuildRequests and BuildLimits are those of containers that compile, unless the Module names its
+	// own.
 	BuildRequests, BuildLimits corev1.ResourceList
 	// CarrierUser is found out, not given: see CarrierUser.
 	CarrierUser *int64
@@ -82,7 +88,8 @@ type Options struct {
 	DeliveryMaxInFlight int
 	// Parallelism bounds concurrent writes per Module.
 	Parallelism int
-	// Controllers lists the controllers to run: "*" is all but the optional ones, a leading "-" takes one out.
+	// Controllers lists the controllers to run: "*" is all but the optional ones, a leading "-" takes
+	// one out.
 	Controllers []string
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
@@ -100,32 +107,39 @@ type Options struct {
 	Log logr.Logger
 }
 
-// ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help was asked for.
+// ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help
+// was asked for.
 func ParseFlags(args []string) (*Options, error) {
 	o := &Options{}
 	var mode, delivers, controllers, config, requests, limits string
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
-	set.StringVar(&mode, "mode", string(defaultMode(os.Getenv)), "what the operator does: cluster (images and nodes of this cluster), hub (images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
+	set.StringVar(&mode, "mode", string(defaultMode(os.Getenv)), "what the operator does: cluster (images and nodes of this cluster), hub "+
+		"(images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
 	set.StringVar(&o.Namespace, "namespace", envOr(namespaceVariable, defaultNamespace),
 		"namespace of the operator; default from $"+namespaceVariable)
 	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required, but for a hub)")
 	set.StringVar(&delivers, "delivery-mode", string(delivery.ModeAuto),
-		"how the pods that deliver, and native builds, read an image: imageVolume, initContainer (builds: a step that unpacks it), or auto to choose by nodes")
+		"how the pods that deliver, and native builds, read an image: imageVolume, initContainer (builds: a step that unpacks it), or auto to "+
+			"choose by nodes")
 	set.IntVar(&o.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
 	set.StringVar(&o.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
 	set.StringVar(&o.BuildImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
-	set.BoolVar(&o.BuildHostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs namespaces that admit hostPath")
+	set.BoolVar(&o.BuildHostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs "+
+		"namespaces that admit hostPath")
 	set.DurationVar(&o.BuildTimeout, "build-timeout", 2*time.Hour, "how long the Job of an image may take")
-	set.StringVar(&requests, "build-requests", pipeline.DefaultBuildRequests, "requests of the containers that compile, unless a Module has build.resources")
+	set.StringVar(&requests, "build-requests", pipeline.DefaultBuildRequests, "requests of the containers that compile, unless a Module has "+
+		"build.resources")
 	set.StringVar(&limits, "build-limits", pipeline.DefaultBuildLimits, "their limits")
 	set.IntVar(&o.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
-	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+"; -name leaves one out")
+	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+
+		"; -name leaves one out")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
 	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
-	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is mounted; flags win")
+	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is "+
+		"mounted; flags win")
 	var err error
 	if o.Log, err = process.Parse(set, args); err != nil {
 		return nil, err
@@ -223,7 +237,8 @@ func (o *Options) Images(g *gate.Gate) moduleimage.Options {
 	}}
 }
 
-// optional are the controllers that run only where they are named: the cluster need not have what they work on.
+// optional are the controllers that run only where they are named: the cluster need not have what
+// they work on.
 var optional = []string{"ooto"}
 
 // enabled reports whether a controller shall run. The last mention of a name wins over "*".

@@ -48,7 +48,8 @@ func TestOptionalControllersRunWhereTheyAreNamed(t *testing.T) {
 	}
 }
 
-// TestEachOperatorMakesItsImages: a hub those that ManagedClusterModules want, an operator of the cluster beside it the others.
+// TestEachOperatorMakesItsImages: a hub those that ManagedClusterModules want, an operator of the
+// cluster beside it the others.
 func TestEachOperatorMakesItsImages(t *testing.T) {
 	for mode, mine := range map[Mode]map[string]bool{
 		ModeCluster: {"Module/m": true, "ManagedClusterModule/m": false, "Module/m ManagedClusterModule/m": false},
@@ -111,7 +112,8 @@ func TestCarrierUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{openshift})
 			for _, kind := range tc.given {
-				mapper.AddSpecific(kind, openshift.WithResource("securitycontextconstraints"), openshift.WithResource("securitycontextconstraint"), meta.RESTScopeRoot)
+				mapper.AddSpecific(kind, openshift.WithResource("securitycontextconstraints"), openshift.WithResource("securitycontextconstraint"),
+					meta.RESTScopeRoot)
 			}
 			got, err := CarrierUser(mapper)
 			if err != nil {

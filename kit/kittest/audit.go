@@ -16,11 +16,12 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// calm is how long an operator may write nothing before it is called quiet: longer than any pause between two steps that follow from one
-// event.
+// calm is how long an operator may write nothing before it is called quiet: longer than any pause
+// between two steps that follow from one event.
 const calm = 2 * time.Second
 
-// Write is a request that was to change something, whatever was answered. Leases, token requests and reviews do not count.
+// Write is a request that was to change something, whatever was answered. Leases, token requests
+// and reviews do not count.
 type Write struct {
 	// Verb is the API's, such as "patch".
 	Verb string
@@ -53,8 +54,8 @@ func (o *Operator) Writes(t testing.TB, do func()) []Write {
 	return all
 }
 
-// SecondPass waits until the operator is quiet, starts it again, so that it looks at everything once more, and returns what it wrote then.
-// A good operator writes nothing.
+// SecondPass waits until the operator is quiet, starts it again, so that it looks at everything
+// once more, and returns what it wrote then. A good operator writes nothing.
 func (o *Operator) SecondPass(t testing.TB) []Write {
 	t.Helper()
 	o.Writes(t, func() {})

@@ -28,8 +28,9 @@ import (
 
 var errNotThere = errors.New("it is not there")
 
-// Await watches the object of o's kind, namespace and name until objection has nothing to say against it, and leaves that state in o.
-// The test ends with the last objection and the object when that takes too long.
+// Await watches the object of o's kind, namespace and name until objection has nothing to say
+// against it, and leaves that state in o. The test ends with the last objection and the object when
+// that takes too long.
 func Await[O client.Object](t testing.TB, c *Cluster, o O, what string, objection func(O) error) {
 	t.Helper()
 	last := errNotThere
@@ -51,7 +52,8 @@ func Await[O client.Object](t testing.TB, c *Cluster, o O, what string, objectio
 	}
 }
 
-// AwaitCondition waits until the object has a condition with that status and reason, about its present generation. An empty reason is any.
+// AwaitCondition waits until the object has a condition with that status and reason, about its
+// present generation. An empty reason is any.
 func AwaitCondition[O client.Object](t testing.TB, c *Cluster, o O, conditionType string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
 	Await(t, c, o, fmt.Sprintf("%s is %s %s", conditionType, status, reason), func(now O) error {
@@ -81,11 +83,13 @@ func AwaitGone(t testing.TB, c *Cluster, o client.Object) {
 	t.Helper()
 	err := c.follow(t.Context(), o, func(e watch.Event) (bool, error) { return e.Type == watch.Deleted, nil })
 	if err != nil {
-		t.Fatalf("%T %s was to be gone; %v; after %s it is there\n%s\n%s", o, client.ObjectKeyFromObject(o), err, c.o.Patience, c.show(o), c.logs())
+		t.Fatalf("%T %s was to be gone; %v; after %s it is there\n%s\n%s", o, client.ObjectKeyFromObject(o), err, c.o.Patience, c.show(o),
+			c.logs())
 	}
 }
 
-// AwaitLoaded waits until the node says that the Module is ready there, and returns what its kernel says.
+// AwaitLoaded waits until the node says that the Module is ready there, and returns what its kernel
+// says.
 func (n *Node) AwaitLoaded(t testing.TB, module client.ObjectKey) Kernel {
 	t.Helper()
 	label := v1beta1.ReadyLabel(module.Namespace, module.Name)
@@ -99,7 +103,8 @@ func (n *Node) AwaitLoaded(t testing.TB, module client.ObjectKey) Kernel {
 	return n.Kernel(t)
 }
 
-// AwaitUnloaded waits until the node's agent no longer reports the Module to be in the kernel, and returns what its kernel says.
+// AwaitUnloaded waits until the node's agent no longer reports the Module to be in the kernel, and
+// returns what its kernel says.
 func (n *Node) AwaitUnloaded(t testing.TB, module client.ObjectKey) Kernel {
 	t.Helper()
 	report := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
@@ -115,8 +120,9 @@ func (n *Node) AwaitUnloaded(t testing.TB, module client.ObjectKey) Kernel {
 	return n.Kernel(t)
 }
 
-// AwaitLoads waits until the kernel has granted the agent so many loads, all boots together; it looks whenever the node reports.
-// That is how to see a module come back that somebody removed: labels may not even have moved.
+// AwaitLoads waits until the kernel has granted the agent so many loads, all boots together; it
+// looks whenever the node reports. That is how to see a module come back that somebody removed:
+// labels may not even have moved.
 func (n *Node) AwaitLoads(t testing.TB, loads int) Kernel {
 	t.Helper()
 	report := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
@@ -147,7 +153,8 @@ func Conditions(o client.Object) ([]metav1.Condition, error) {
 	return read.Status.Conditions, nil
 }
 
-// follow shows one object's states, the present one first, until seen has seen enough. An object that is not there is shown as Deleted.
+// follow shows one object's states, the present one first, until seen has seen enough. An object
+// that is not there is shown as Deleted.
 func (c *Cluster) follow(ctx context.Context, o client.Object, seen watchtools.ConditionFunc) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Patience) // cleanups wait, too
 	defer cancel()
@@ -165,12 +172,13 @@ func (c *Cluster) follow(ctx context.Context, o client.Object, seen watchtools.C
 			return c.Client.Watch(ctx, list, append(only, &client.ListOptions{Raw: &options})...)
 		},
 	}
-	_, err = watchtools.UntilWithSync(ctx, cache.ToListWatcherWithWatchListSemantics(from, c.Client), o, func(store cache.Store) (bool, error) {
-		if len(store.ListKeys()) > 0 {
-			return false, nil
-		}
-		return seen(watch.Event{Type: watch.Deleted, Object: o})
-	}, seen)
+	_, err = watchtools.UntilWithSync(ctx, cache.ToListWatcherWithWatchListSemantics(from, c.Client), o,
+		func(store cache.Store) (bool, error) {
+			if len(store.ListKeys()) > 0 {
+				return false, nil
+			}
+			return seen(watch.Event{Type: watch.Deleted, Object: o})
+		}, seen)
 	if err != nil {
 		return fmt.Errorf("watch %T %s: %w", o, client.ObjectKeyFromObject(o), err)
 	}

@@ -31,9 +31,11 @@ const (
 	pace = 100 * time.Millisecond
 )
 
-// Cluster is a running cluster. Its methods end the test when something is wrong with the cluster itself.
+// Cluster is a running cluster. Its methods end the test when something is wrong with the cluster
+// itself.
 type Cluster struct {
-	// Client is the administrator's, to play the cluster's users and everybody else. It knows the kinds of AddToScheme and Drover's.
+	// Client is the administrator's, to play the cluster's users and everybody else. It knows the
+	// kinds of AddToScheme and Drover's.
 	Client client.WithWatch
 
 	o         Options
@@ -42,7 +44,8 @@ type Cluster struct {
 	operators map[string]*Operator
 }
 
-// shared is the one cluster of a test binary. Tests have no other way to share what TestMain starts.
+// shared is the one cluster of a test binary. Tests have no other way to share what TestMain
+// starts.
 var shared struct {
 	once    sync.Once
 	options *Options
@@ -50,7 +53,8 @@ var shared struct {
 	err     error
 }
 
-// Start starts a cluster of the test's own, which ends with the test. Tests of one package do better to share one: see Main.
+// Start starts a cluster of the test's own, which ends with the test. Tests of one package do
+// better to share one: see Main.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c, err := start(o)
@@ -68,7 +72,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Main runs a package's tests, which share the cluster that Shared returns, and ends it afterwards. It is the body of TestMain:
+// Main runs a package's tests, which share the cluster that Shared returns, and ends it afterwards.
+// It is the body of TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(kittest.Main(m, kittest.Options{…})) }
 func Main(m *testing.M, o Options) int {
@@ -87,7 +92,8 @@ func Main(m *testing.M, o Options) int {
 	return code
 }
 
-// Shared is the cluster of Main's options. The first test that asks for it starts it. Tests that share it use namespaces of their own.
+// Shared is the cluster of Main's options. The first test that asks for it starts it. Tests that
+// share it use namespaces of their own.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	if shared.options == nil {
@@ -152,8 +158,9 @@ func (c *Cluster) Scheme() *runtime.Scheme { return c.scheme }
 // Dir is a folder that is there as long as the cluster. It has the logs of all that runs.
 func (c *Cluster) Dir() string { return c.fleet.Dir() }
 
-// Namespace makes a namespace of the test's own and returns its name. It is deleted at the end of the test with what is in it, Modules first, and
-// nobody waits until all of that is gone: what must be gone for other tests, delete with Delete.
+// Namespace makes a namespace of the test's own and returns its name. It is deleted at the end of
+// the test with what is in it, Modules first, and nobody waits until all of that is gone: what must
+// be gone for other tests, delete with Delete.
 func (c *Cluster) Namespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -168,7 +175,8 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return namespace.Name
 }
 
-// clear deletes a namespace. Drover refuses that as long as there are Modules in it: each is to be unloaded first.
+// clear deletes a namespace. Drover refuses that as long as there are Modules in it: each is to be
+// unloaded first.
 func (c *Cluster) clear(ctx context.Context, namespace *corev1.Namespace) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pace, c.o.Patience, true, func(ctx context.Context) (bool, error) {
@@ -197,18 +205,21 @@ func (c *Cluster) Create(t testing.TB, objects ...client.Object) {
 	}
 }
 
-// Delete deletes objects, if they are there, and returns when they are gone: finalizers have done their work.
+// Delete deletes objects, if they are there, and returns when they are gone: finalizers have done
+// their work.
 func (c *Cluster) Delete(t testing.TB, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {
-		if err := c.Client.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationForeground)); client.IgnoreNotFound(err) != nil {
+		if err := c.Client.Delete(context.WithoutCancel(t.Context()), o,
+			client.PropagationPolicy(metav1.DeletePropagationForeground)); client.IgnoreNotFound(err) != nil {
 			t.Fatalf("delete %T %s: %v", o, client.ObjectKeyFromObject(o), err)
 		}
 		AwaitGone(t, c, o)
 	}
 }
 
-// Apply applies files or folders under strict validation, as `kubectl apply --server-side` does, to a namespace unless they name one.
+// Apply applies files or folders under strict validation, as `kubectl apply --server-side` does, to
+// a namespace unless they name one.
 func (c *Cluster) Apply(t testing.TB, namespace string, paths ...string) {
 	t.Helper()
 	for _, path := range paths {

@@ -19,7 +19,8 @@ func (n *Node) FailUnload(t testing.TB, module, errno string) {
 	n.fault(t, module, "unload-"+strings.ToLower(errno))
 }
 
-// CrashLoad makes the module's init oops: whoever loads it dies, and the module can neither be used nor unloaded until a reboot.
+// CrashLoad makes the module's init oops: whoever loads it dies, and the module can neither be used
+// nor unloaded until a reboot.
 func (n *Node) CrashLoad(t testing.TB, module string) {
 	t.Helper()
 	n.fault(t, module, "load-oops")
@@ -44,8 +45,8 @@ func (n *Node) fault(t testing.TB, module, what string, args ...string) {
 	t.Cleanup(func() { n.Mend(t, module) })
 }
 
-// Mend ends what FailLoad, FailUnload, CrashLoad, HangLoad and HangUnload arranged for the module. What they have done to the kernel already
-// stays done.
+// Mend ends what FailLoad, FailUnload, CrashLoad, HangLoad and HangUnload arranged for the module.
+// What they have done to the kernel already stays done.
 func (n *Node) Mend(t testing.TB, module string) {
 	t.Helper()
 	n.does(t, "mend", "module", module)
@@ -128,8 +129,9 @@ const (
 	ImageEmpty ImageFault = "empty"
 )
 
-// BreakImages makes something be wrong with the images whose reference matches a regular expression, until the test ends. All other
-// images exist and hold the kernel module that is asked for. What nodes have pulled they keep.
+// BreakImages makes something be wrong with the images whose reference matches a regular
+// expression, until the test ends. All other images exist and hold the kernel module that is asked
+// for. What nodes have pulled they keep.
 func (c *Cluster) BreakImages(t testing.TB, pattern string, fault ImageFault) {
 	t.Helper()
 	c.does(t, "recipe", "pattern", pattern, "recipe", string(fault))

@@ -174,7 +174,8 @@ func TestOperatorHasItsRoleAndNoMore(t *testing.T) {
 	}
 }
 
-// TestWrites: the audit log has what an operator does, and a second pass of one that has nothing to do.
+// TestWrites: the audit log has what an operator does, and a second pass of one that has nothing to
+// do.
 func TestWrites(t *testing.T) {
 	for _, name := range []string{inProcess, asProcess} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 
-// Node is one node of the cluster. What its methods break stays broken until it is mended or the test ends.
+// Node is one node of the cluster. What its methods break stays broken until it is mended or the
+// test ends.
 type Node struct {
 	// Name of the Node object.
 	Name string
@@ -116,7 +117,8 @@ func (n *Node) Kernel(t testing.TB) Kernel {
 }
 
 func kernelOf(truth *fleet.NodeTruth) Kernel {
-	k := Kernel{Release: truth.Kernel, BootID: truth.BootID, Loaded: map[string]map[string]string{}, Loads: truth.Loads, Unloads: truth.Unloads}
+	k := Kernel{Release: truth.Kernel, BootID: truth.BootID, Loaded: map[string]map[string]string{}, Loads: truth.Loads,
+		Unloads: truth.Unloads}
 	for _, m := range truth.Loaded {
 		k.Loaded[m.Name] = m.Params
 	}

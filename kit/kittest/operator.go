@@ -172,7 +172,8 @@ func (o *Operator) startProcess(ctx context.Context) error {
 	return o.process.WaitFor(ctx, workers, o.c.o.Patience)
 }
 
-// built are the programs of this test binary by package, each in the folder of the cluster that needed it first.
+// built are the programs of this test binary by package, each in the folder of the cluster that
+// needed it first.
 var built = struct {
 	sync.Mutex
 	paths map[string]string

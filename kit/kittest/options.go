@@ -19,7 +19,8 @@ const (
 	DefaultKernel = "6.12.57+deb12-amd64"
 	// defaultPatience is long because the machine may be busy; nothing waits longer than it must.
 	defaultPatience = 90 * time.Second
-	// callDeadline is how long a call of a fake kernel may take until it is left behind: what hangs is told soon.
+	// callDeadline is how long a call of a fake kernel may take until it is left behind: what hangs is
+	// told soon.
 	callDeadline = 3 * time.Second
 )
 
@@ -27,8 +28,9 @@ const (
 type Options struct {
 	// Nodes of the cluster; nil for two.
 	Nodes []NodeOptions
-	// Manifests are installed first, by the administrator, as `kubectl apply --server-side` does: YAML files, folders of them, or
-	// folders with a kustomization.yaml. Paths are relative to the test's folder. The CRDs among them are being served when Start returns.
+	// Manifests are installed first, by the administrator, as `kubectl apply --server-side` does: YAML
+	// files, folders of them, or folders with a kustomization.yaml. Paths are relative to the test's
+	// folder. The CRDs among them are being served when Start returns.
 	Manifests []string
 	// AddToScheme makes the operator's kinds known to the cluster's clients.
 	AddToScheme []func(*runtime.Scheme) error
@@ -46,28 +48,31 @@ type Options struct {
 type NodeOptions struct {
 	// Kernel is the version that it runs; empty for DefaultKernel.
 	Kernel string
-	// OSImage is status.nodeInfo.osImage, such as "Red Hat Enterprise Linux CoreOS 418.94"; empty for that of hollow nodes.
+	// OSImage is status.nodeInfo.osImage, such as "Red Hat Enterprise Linux CoreOS 418.94"; empty for
+	// that of hollow nodes.
 	OSImage string
 	// Labels beside the usual ones.
 	Labels map[string]string
-	// Devices are extended resources with how many of each the node has, such as "example.com/card": 2. On a real node a device plugin
-	// tells the kubelet of them; pods of device plugins are played here, so that nobody would.
+	// Devices are extended resources with how many of each the node has, such as "example.com/card":
+	// 2. On a real node a device plugin tells the kubelet of them; pods of device plugins are played
+	// here, so that nobody would.
 	Devices map[corev1.ResourceName]int64
 }
 
-// OperatorOptions describe an operator under test. It gets a ServiceAccount of its own in the namespace "<Name>-system", with exactly
-// the rights of Roles.
+// OperatorOptions describe an operator under test. It gets a ServiceAccount of its own in the
+// namespace "<Name>-system", with exactly the rights of Roles.
 type OperatorOptions struct {
 	// Name tells operators apart. It is the name of its ServiceAccount.
 	Name string
-	// Roles are files with the ClusterRoles and Roles that `make manifests` generates. They are bound to the ServiceAccount here, a Role
-	// without a namespace in the operator's. Several operators may have one of the same name.
+	// Roles are files with the ClusterRoles and Roles that `make manifests` generates. They are bound
+	// to the ServiceAccount here, a Role without a namespace in the operator's. Several operators may
+	// have one of the same name.
 	Roles []string
-	// Program runs in this process, as kit.Main runs it, without open ports. Either Program or Package is set, or neither: then nothing runs,
-	// and Operator.Client plays the operator.
+	// Program runs in this process, as kit.Main runs it, without open ports. Either Program or Package
+	// is set, or neither: then nothing runs, and Operator.Client plays the operator.
 	Program *kit.Program
-	// Package is the operator's main package as `go build` in the test's folder names it, such as "../../cmd/widget-operator". It runs as
-	// a process that finds the cluster by KUBECONFIG.
+	// Package is the operator's main package as `go build` in the test's folder names it, such as
+	// "../../cmd/widget-operator". It runs as a process that finds the cluster by KUBECONFIG.
 	Package string
 	// Args of the process; nil for those that keep a program built on package kit from opening ports.
 	Args []string

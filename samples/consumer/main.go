@@ -40,7 +40,8 @@ func main() {
 // the kubelet then starts it again, with its devices made ready anew.
 func run(ctx context.Context, out io.Writer, args, environment []string) error {
 	flags := flag.NewFlagSet("consumer", flag.ContinueOnError)
-	prefix := flags.String("prefix", cmp.Or(os.Getenv("DEVICE_PREFIX"), "ptemplate"), "what the names of the devices' variables begin with (DEVICE_PREFIX)")
+	prefix := flags.String("prefix", cmp.Or(os.Getenv("DEVICE_PREFIX"), "ptemplate"), "what the names of the devices' variables begin with "+
+		"(DEVICE_PREFIX)")
 	message := flags.String("message", os.Getenv("MESSAGE"), "written to each device after the first reading; empty: only read (MESSAGE)")
 	interval := flags.Duration("interval", 10*time.Second, "time between readings (INTERVAL)")
 	if value := os.Getenv("INTERVAL"); value != "" {

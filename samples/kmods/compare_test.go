@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// compile makes a program of a test in C and the module that it includes, with the sanitizers, and with every kernel header empty:
-// what the module needs of the kernel is in kernel_stub.h.
+// compile makes a program of a test in C and the module that it includes, with the sanitizers, and
+// with every kernel header empty: what the module needs of the kernel is in kernel_stub.h.
 func compile(t *testing.T, test string, modules ...string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kmods_test looks at the sample kernel modules' sources, and (`make compare`) runs their code in user space.
+// Package kmods_test looks at the sample kernel modules' sources, and (`make compare`) runs their
+// code in user space.
 package kmods_test
 
 import (

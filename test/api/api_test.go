@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api_test holds the tests of what the API server admits: the rules of the CRDs and of the admission policies.
+// Package api_test holds the tests of what the API server admits: the rules of the CRDs and of the
+// admission policies.
 package api_test
 
 import (
@@ -71,7 +72,8 @@ type moduleCase struct {
 	then []string
 }
 
-// TestModuleAdmission creates each Module, and updates an accepted one to it: what is refused is refused both ways.
+// TestModuleAdmission creates each Module, and updates an accepted one to it: what is refused is
+// refused both ways.
 func TestModuleAdmission(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)

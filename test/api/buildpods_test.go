@@ -45,9 +45,11 @@ func constraintsCalled(t *testing.T, name string) constraints {
 	return constraints{}
 }
 
-// TestBuildPodsFitTheirConstraints: what the Jobs' pods need is allowed, and each of the constraints' volumes and capabilities is needed.
+// TestBuildPodsFitTheirConstraints: what the Jobs' pods need is allowed, and each of the
+// constraints' volumes and capabilities is needed.
 func TestBuildPodsFitTheirConstraints(t *testing.T) {
-	native := &v1beta1.NativeBuild{ToolchainImage: "r/gcc:1", SourceConfigMap: local("source"), HeadersImage: "r/headers:1", Command: []string{"make"}}
+	native := &v1beta1.NativeBuild{ToolchainImage: "r/gcc:1", SourceConfigMap: local("source"), HeadersImage: "r/headers:1",
+		Command: []string{"make"}}
 	for name, build := range map[string]*v1alpha1.ImageBuild{
 		"drover-build-native": {Native: native},
 		"drover-build":        {DockerfileConfigMap: "dockerfile", Secrets: []string{"s"}, Builder: "r/buildah:1"},
@@ -83,7 +85,8 @@ func TestBuildPodsFitTheirConstraints(t *testing.T) {
 				if s.RunAsUser != nil && allowed.RunAsUser.Type != "RunAsAny" {
 					t.Errorf("%s names a user, which the constraints choose", c.Name)
 				}
-				if s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined && !slices.Contains(allowed.SeccompProfiles, "unconfined") {
+				if s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined &&
+					!slices.Contains(allowed.SeccompProfiles, "unconfined") {
 					t.Errorf("%s leaves its seccomp profile", c.Name)
 				}
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestBuildsAreOfOneKind: by a Dockerfile or natively, from one source; what Go clients send for "unset" is unset.
+// TestBuildsAreOfOneKind: by a Dockerfile or natively, from one source; what Go clients send for
+// "unset" is unset.
 func TestBuildsAreOfOneKind(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -46,7 +47,8 @@ func TestBuildsAreOfOneKind(t *testing.T) {
 	}
 }
 
-// TestBuildsNameKnownVariables: in where a build is pushed to, and in what a native build is made from.
+// TestBuildsNameKnownVariables: in where a build is pushed to, and in what a native build is made
+// from.
 func TestBuildsNameKnownVariables(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)

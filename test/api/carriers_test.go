@@ -14,12 +14,15 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestCarriersReserveNothing: neither in a plain namespace, nor where a tenant's ResourceQuota wants every number, or a LimitRange has defaults.
-// A pod that asks for something is refused by the kubelet of a full node.
+// TestCarriersReserveNothing: neither in a plain namespace, nor where a tenant's ResourceQuota
+// wants every number, or a LimitRange has defaults. A pod that asks for something is refused by the
+// kubelet of a full node.
 func TestCarriersReserveNothing(t *testing.T) {
 	quantity := resource.MustParse
-	requests := corev1.ResourceList{corev1.ResourceRequestsCPU: quantity("0"), corev1.ResourceRequestsMemory: quantity("0"), corev1.ResourceRequestsEphemeralStorage: quantity("0")}
-	limits := corev1.ResourceList{corev1.ResourceLimitsCPU: quantity("4"), corev1.ResourceLimitsMemory: quantity("4Gi"), corev1.ResourceLimitsEphemeralStorage: quantity("8Gi")}
+	requests := corev1.ResourceList{corev1.ResourceRequestsCPU: quantity("0"), corev1.ResourceRequestsMemory: quantity("0"),
+		corev1.ResourceRequestsEphemeralStorage: quantity("0")}
+	limits := corev1.ResourceList{corev1.ResourceLimitsCPU: quantity("4"), corev1.ResourceLimitsMemory: quantity("4Gi"),
+		corev1.ResourceLimitsEphemeralStorage: quantity("8Gi")}
 	quota := func(hard corev1.ResourceList) *corev1.ResourceQuota {
 		q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 		q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{}}
@@ -32,11 +35,12 @@ func TestCarriersReserveNothing(t *testing.T) {
 		"a plain namespace":                 nil,
 		"a quota without room for requests": {quota(requests)},
 		"a quota for limits":                {quota(limits)},
-		"a LimitRange with defaults": {&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-			Type:           corev1.LimitTypeContainer,
-			DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: quantity("500m"), corev1.ResourceMemory: quantity("256Mi")},
-			Default:        corev1.ResourceList{corev1.ResourceCPU: quantity("2"), corev1.ResourceMemory: quantity("2Gi")},
-		}}}}},
+		"a LimitRange with defaults": {&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+				Type:           corev1.LimitTypeContainer,
+				DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: quantity("500m"), corev1.ResourceMemory: quantity("256Mi")},
+				Default:        corev1.ResourceList{corev1.ResourceCPU: quantity("2"), corev1.ResourceMemory: quantity("2Gi")},
+			}}}}},
 	}
 	e := env.Get(t)
 	admin, operator := e.Admin(t), e.Client(t, e.Config(t, env.Operator))

@@ -14,8 +14,9 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestDeviceTaints shows what docs/design/0011-dra.md says of an API server as it comes: it keeps the taints that a driver puts on its own
-// devices, and does not serve what others taint devices by. Package devicetaint has the test with it.
+// TestDeviceTaints shows what docs/design/0011-dra.md says of an API server as it comes: it keeps
+// the taints that a driver puts on its own devices, and does not serve what others taint devices
+// by. Package devicetaint has the test with it.
 func TestDeviceTaints(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

@@ -30,7 +30,8 @@ spec:
     container: {image: "example.com/plugin:1"}
 `
 
-// TestManifestsDoNotDrift: who applies the same manifest again changes nothing, whoever applied it first and whatever defaults came in.
+// TestManifestsDoNotDrift: who applies the same manifest again changes nothing, whoever applied it
+// first and whatever defaults came in.
 func TestManifestsDoNotDrift(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)

@@ -23,7 +23,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestMustGather: the script of the image collects our objects and what is made for them, changes nothing, and never asks for a Secret or ConfigMap.
+// TestMustGather: the script of the image collects our objects and what is made for them, changes
+// nothing, and never asks for a Secret or ConfigMap.
 func TestMustGather(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -35,14 +36,17 @@ func TestMustGather(t *testing.T) {
 			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}},
 		}}},
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "key"}, StringData: map[string]string{"key": "do-not-tell"}}
-	asks := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0-44-amd64"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "key"},
+		StringData: map[string]string{"key": "do-not-tell"}}
+	asks := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0-44-amd64"}}
 	t.Cleanup(func() {
 		if err := admin.Delete(context.WithoutCancel(t.Context()), asks); err != nil {
 			t.Error(err)
 		}
 	})
-	for _, err := range []error{admin.Create(t.Context(), asks), admin.Create(t.Context(), module), admin.Create(t.Context(), job), admin.Create(t.Context(), secret)} {
+	for _, err := range []error{admin.Create(t.Context(), asks), admin.Create(t.Context(), module), admin.Create(t.Context(), job),
+		admin.Create(t.Context(), secret)} {
 		if err != nil {
 			t.Fatal(err)
 		}

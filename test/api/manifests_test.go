@@ -49,7 +49,8 @@ func TestAgentPrivileges(t *testing.T) {
 	manifest(t, "agent/daemonset.yaml", daemonSet)
 	spec := daemonSet.Spec.Template.Spec
 	got := spec.Containers[0].SecurityContext
-	want := &corev1.Capabilities{Add: []corev1.Capability{"SYS_MODULE", "SYSLOG", "SYS_PTRACE", "DAC_READ_SEARCH"}, Drop: []corev1.Capability{"ALL"}}
+	want := &corev1.Capabilities{Add: []corev1.Capability{"SYS_MODULE", "SYSLOG", "SYS_PTRACE", "DAC_READ_SEARCH"},
+		Drop: []corev1.Capability{"ALL"}}
 	if diff := cmp.Diff(want, got.Capabilities); diff != "" {
 		t.Errorf("capabilities (-want +got):\n%s", diff)
 	}
@@ -74,14 +75,16 @@ func TestAgentPrivileges(t *testing.T) {
 	}
 }
 
-// TestOperatorHasNoVerbOnSecrets, nor a writing one on ConfigMaps, and its agents' image is what the policy and the carriers agree on.
+// TestOperatorHasNoVerbOnSecrets, nor a writing one on ConfigMaps, and its agents' image is what
+// the policy and the carriers agree on.
 func TestOperatorHasNoVerbOnSecrets(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	manifest(t, "rbac/operator_role.yaml", role)
 	for _, rule := range role.Rules {
 		for _, resource := range rule.Resources {
 			// Of ConfigMaps it reads the one that a build names, and watches that they change.
-			reads := resource == "configmaps" && !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
+			reads := resource == "configmaps" && !slices.ContainsFunc(rule.Verbs,
+				func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
 			if resource == "secrets" || resource == "*" || resource == "configmaps" && !reads {
 				t.Errorf("the operator has %v on %s", rule.Verbs, resource)
 			}
@@ -96,7 +99,8 @@ func TestOperatorHasNoVerbOnSecrets(t *testing.T) {
 	}
 }
 
-// TestWhatViewGetsIsToLookOnly: the one role that is aggregated, and only to view, reads Modules and the images that are made for them, and nothing else.
+// TestWhatViewGetsIsToLookOnly: the one role that is aggregated, and only to view, reads Modules
+// and the images that are made for them, and nothing else.
 func TestWhatViewGetsIsToLookOnly(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	manifest(t, "rbac/module_view_role.yaml", role)
@@ -114,7 +118,8 @@ func TestWhatViewGetsIsToLookOnly(t *testing.T) {
 	}
 }
 
-// TestEditorAndViewerAreNotAggregated: who may edit pods in a namespace may not put code into kernels.
+// TestEditorAndViewerAreNotAggregated: who may edit pods in a namespace may not put code into
+// kernels.
 func TestEditorAndViewerAreNotAggregated(t *testing.T) {
 	for _, path := range []string{"rbac/module_editor_role.yaml", "rbac/module_viewer_role.yaml"} {
 		role := &rbacv1.ClusterRole{}

@@ -24,7 +24,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestVariablesAgreeWithTheProgram: the policy admits exactly the templates that the operator can substitute.
+// TestVariablesAgreeWithTheProgram: the policy admits exactly the templates that the operator can
+// substitute.
 func TestVariablesAgreeWithTheProgram(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -59,7 +60,8 @@ func TestNamesHaveToFitLabels(t *testing.T) {
 	}
 }
 
-// TestVersionIsALabelValue: it becomes the value of a node label, which the API server would refuse later.
+// TestVersionIsALabelValue: it becomes the value of a node label, which the API server would refuse
+// later.
 func TestVersionIsALabelValue(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -103,7 +105,8 @@ func TestRetryIsATime(t *testing.T) {
 	refused := []string{"drover.dev/retry", "RFC 3339"}
 	for value, then := range map[string][]string{
 		"2026-01-31T12:00:00Z": nil, "2026-12-01T23:59:59.123+02:00": nil,
-		"": refused, "now": refused, "2026-01-31": refused, "2026-13-01T12:00:00Z": refused, "2026-01-31T12:00:00": refused, "2026-01-31T24:00:00Z": refused,
+		"": refused, "now": refused, "2026-01-31": refused, "2026-13-01T12:00:00Z": refused, "2026-01-31T12:00:00": refused,
+		"2026-01-31T24:00:00Z": refused,
 	} {
 		m := valid(func(m *v1beta1.Module) { m.Annotations = map[string]string{v1beta1.RetryAnnotation: value} })
 		m.Namespace = namespace
@@ -120,7 +123,8 @@ func TestRetryIsATime(t *testing.T) {
 	check(t, admin.Update(t.Context(), m))
 }
 
-// TestGracePeriodIsADuration: one that Go cannot read would keep the operator from listing Modules at all.
+// TestGracePeriodIsADuration: one that Go cannot read would keep the operator from listing Modules
+// at all.
 func TestGracePeriodIsADuration(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -150,8 +154,8 @@ func TestGracePeriodIsADuration(t *testing.T) {
 	}
 }
 
-// TestClientsInGo: upstream's Go types have fields without omitempty, and vendors' operators set empty values. Empty
-// means unset.
+// TestClientsInGo: upstream's Go types have fields without omitempty, and vendors' operators set
+// empty values. Empty means unset.
 func TestClientsInGo(t *testing.T) {
 	e := env.Get(t)
 	const text = `{
@@ -202,7 +206,8 @@ func TestLargestModule(t *testing.T) {
 	check(t, e.Admin(t).Create(t.Context(), m))
 }
 
-// TestFinalizerOfAnInvalidModuleCanBeRemoved: a Module that an older policy let in can still be labelled, and deleted.
+// TestFinalizerOfAnInvalidModuleCanBeRemoved: a Module that an older policy let in can still be
+// labelled, and deleted.
 func TestFinalizerOfAnInvalidModuleCanBeRemoved(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
@@ -253,8 +258,8 @@ func eventually(t *testing.T, what string, done func(context.Context) (bool, err
 	}
 }
 
-// TestRolloutFields: what would stop a rollout for ever, or mean nothing, is refused with the field's path.
-// TestBuildResources: a build may be given what every node has, and nothing else.
+// TestRolloutFields: what would stop a rollout for ever, or mean nothing, is refused with the
+// field's path. TestBuildResources: a build may be given what every node has, and nothing else.
 func TestBuildResources(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -286,7 +291,8 @@ func TestRolloutFields(t *testing.T) {
 		m.Namespace = namespace
 		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
 	}
-	for value, then := range map[v1beta1.DrainPolicy][]string{"": nil, "None": nil, "Holders": nil, "Node": nil, "Pods": {"spec.rollout.drain"}} {
+	for value, then := range map[v1beta1.DrainPolicy][]string{"": nil, "None": nil, "Holders": nil, "Node": nil,
+		"Pods": {"spec.rollout.drain"}} {
 		m := valid(func(m *v1beta1.Module) { m.Spec.Rollout = &v1beta1.RolloutSpec{Drain: value} })
 		m.Namespace = namespace
 		check(t, admin.Create(t.Context(), m, client.DryRunAll), then...)
@@ -295,7 +301,8 @@ func TestRolloutFields(t *testing.T) {
 		rollout v1beta1.RolloutSpec
 		then    []string
 	}{
-		"with a drain":    {v1beta1.RolloutSpec{Drain: "Node", DrainOptions: &v1beta1.DrainOptions{Force: true, WaitForCompletion: map[string]string{"a": "b"}}}, nil},
+		"with a drain": {v1beta1.RolloutSpec{Drain: "Node",
+			DrainOptions: &v1beta1.DrainOptions{Force: true, WaitForCompletion: map[string]string{"a": "b"}}}, nil},
 		"without a drain": {v1beta1.RolloutSpec{DrainOptions: &v1beta1.DrainOptions{Force: true}}, []string{"drainOptions need drain"}},
 		"with none":       {v1beta1.RolloutSpec{Drain: "None", DrainOptions: &v1beta1.DrainOptions{}}, []string{"drainOptions need drain"}},
 	} {

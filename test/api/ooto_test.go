@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// TestOotoIsOptIn: a plain install has nothing of the older group; the component adds its CRD, roles, policy and the operator's switch.
+// TestOotoIsOptIn: a plain install has nothing of the older group; the component adds its CRD,
+// roles, policy and the operator's switch.
 func TestOotoIsOptIn(t *testing.T) {
 	root, err := filepath.Abs(config)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// TestOverlayForOpenShift renders: all of config/default, constraints for each of our kinds of pods, and who may use them.
+// TestOverlayForOpenShift renders: all of config/default, constraints for each of our kinds of
+// pods, and who may use them.
 func TestOverlayForOpenShift(t *testing.T) {
 	render := func(path string) resmap.ResMap {
 		all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), config+"/"+path)
@@ -33,11 +34,13 @@ func TestOverlayForOpenShift(t *testing.T) {
 		}
 		users[r.GetName()] = len(who)
 	}
-	if len(users) != 5 || users["drover-build"]+users["drover-build-native"] != 0 || users["drover-agent"] != 1 || users["drover-carrier"] != 1 || users["drover-workload"] != 0 {
+	if len(users) != 5 || users["drover-build"]+users["drover-build-native"] != 0 || users["drover-agent"] != 1 ||
+		users["drover-carrier"] != 1 || users["drover-workload"] != 0 {
 		t.Errorf("constraints and how many users they name: %v", users)
 	}
 	for _, name := range []string{"drover-workload", "drover-operator-openshift", "drover-build", "drover-build-native"} {
-		if !slices.ContainsFunc(overlay.Resources(), func(r *resource.Resource) bool { return r.GetKind() == "ClusterRole" && r.GetName() == name }) {
+		if !slices.ContainsFunc(overlay.Resources(),
+			func(r *resource.Resource) bool { return r.GetKind() == "ClusterRole" && r.GetName() == name }) {
 			t.Errorf("no ClusterRole %s", name)
 		}
 	}

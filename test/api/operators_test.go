@@ -54,7 +54,8 @@ func TestEveryKindHasColumns(t *testing.T) {
 	}
 }
 
-// TestDeviceOperatorsKeepNoKnowledgeInTheStatus: what an operator has to remember is in a workspace; a status has what was seen.
+// TestDeviceOperatorsKeepNoKnowledgeInTheStatus: what an operator has to remember is in a
+// workspace; a status has what was seen.
 func TestDeviceOperatorsKeepNoKnowledgeInTheStatus(t *testing.T) {
 	knowledge := regexp.MustCompile(`(?i)nonce|retr|attempt|tries|pending|counter|backoff|next`)
 	checked := 0
@@ -88,7 +89,8 @@ func TestDeviceOperatorsKeepNoKnowledgeInTheStatus(t *testing.T) {
 	}
 }
 
-// TestProjectNamesWhatIsThere: PROJECT, which kubebuilder and operator-sdk read, names packages that have the kinds, and the kinds have definitions.
+// TestProjectNamesWhatIsThere: PROJECT, which kubebuilder and operator-sdk read, names packages
+// that have the kinds, and the kinds have definitions.
 func TestProjectNamesWhatIsThere(t *testing.T) {
 	var project struct {
 		Repo      string

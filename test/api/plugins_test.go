@@ -42,7 +42,8 @@ func pluginCases() map[string]moduleCase {
 		},
 		"a plugin volume with our name": {
 			given: func(m *v1beta1.Module) {
-				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: image, Volumes: []corev1.Volume{{Name: "x"}, {Name: "kubelet-device-plugins"}}}
+				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: image,
+					Volumes: []corev1.Volume{{Name: "x"}, {Name: "kubelet-device-plugins"}}}
 			},
 			then: []string{"spec.devicePlugin.volumes[1].name"},
 		},

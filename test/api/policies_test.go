@@ -39,7 +39,8 @@ func carrier(t *testing.T, namespace string, mode delivery.Mode, change ...func(
 	return pod
 }
 
-// editor is somebody with the stock role edit in a namespace that enforces Pod Security "restricted".
+// editor is somebody with the stock role edit in a namespace that enforces Pod Security
+// "restricted".
 func editor(t *testing.T, e *env.Env) (*rest.Config, string) {
 	t.Helper()
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -85,19 +86,26 @@ func TestOperatorMakesCarriersOnly(t *testing.T) {
 		"another pod, generated": {given: func(p *corev1.Pod) { p.Name, p.GenerateName = "", "backdoor-" }, then: []string{"metadata.name"}},
 		"host network":           {given: func(p *corev1.Pod) { p.Spec.HostNetwork = true }, then: []string{"namespaces with the host"}},
 		"host PIDs":              {given: func(p *corev1.Pod) { p.Spec.HostPID = true }, then: []string{"namespaces with the host"}},
-		"a token":                {given: func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, then: []string{"automountServiceAccountToken"}},
-		"no node":                {given: func(p *corev1.Pod) { p.Spec.NodeName = "" }, then: []string{"spec.nodeName"}},
-		"no label":               {given: func(p *corev1.Pod) { p.Labels = nil }, then: []string{"metadata.labels"}},
-		"another image":          {given: first(func(c *corev1.Container) { c.Image = "evil:1" }), then: []string{"a carrier runs " + env.AgentImage}},
-		"another command":        {given: first(func(c *corev1.Container) { c.Command = []string{"sh"} }), then: []string{"runs the agent image's export"}},
-		"another subcommand":     {given: first(func(c *corev1.Container) { c.Args = []string{"run"} }), then: []string{"runs the agent image's export"}},
+		"a token": {given: func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil },
+			then: []string{"automountServiceAccountToken"}},
+		"no node":  {given: func(p *corev1.Pod) { p.Spec.NodeName = "" }, then: []string{"spec.nodeName"}},
+		"no label": {given: func(p *corev1.Pod) { p.Labels = nil }, then: []string{"metadata.labels"}},
+		"another image": {given: first(func(c *corev1.Container) { c.Image = "evil:1" }),
+			then: []string{"a carrier runs " + env.AgentImage}},
+		"another command": {given: first(func(c *corev1.Container) { c.Command = []string{"sh"} }),
+			then: []string{"runs the agent image's export"}},
+		"another subcommand": {given: first(func(c *corev1.Container) { c.Args = []string{"run"} }),
+			then: []string{"runs the agent image's export"}},
 		"privileged": {given: first(func(c *corev1.Container) {
 			c.SecurityContext.Privileged, c.SecurityContext.AllowPrivilegeEscalation = ptr.To(true), nil
 		}), then: []string{"capabilities"}},
-		"a capability":    {given: first(func(c *corev1.Container) { c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"} }), then: []string{"capabilities"}},
-		"a writable root": {given: first(func(c *corev1.Container) { c.SecurityContext.ReadOnlyRootFilesystem = nil }), then: []string{"read-only root"}},
-		"root":            {given: first(func(c *corev1.Container) { c.SecurityContext.RunAsUser = ptr.To[int64](0) }), then: []string{"does not run as root"}},
-		"a hook":          {given: first(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), then: []string{"hooks"}},
+		"a capability": {given: first(func(c *corev1.Container) { c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"} }),
+			then: []string{"capabilities"}},
+		"a writable root": {given: first(func(c *corev1.Container) { c.SecurityContext.ReadOnlyRootFilesystem = nil }),
+			then: []string{"read-only root"}},
+		"root": {given: first(func(c *corev1.Container) { c.SecurityContext.RunAsUser = ptr.To[int64](0) }),
+			then: []string{"does not run as root"}},
+		"a hook": {given: first(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), then: []string{"hooks"}},
 		"environment from a Secret": {given: first(func(c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: *local("s")}}}
 		}), then: []string{"environment"}},
@@ -111,13 +119,15 @@ func TestOperatorMakesCarriersOnly(t *testing.T) {
 		},
 		"a host path": {
 			given: func(p *corev1.Pod) {
-				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
+				p.Spec.Volumes = append(p.Spec.Volumes,
+					corev1.Volume{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 			},
 			then: []string{"spec.volumes"},
 		},
 		"a Secret": {
 			given: func(p *corev1.Pod) {
-				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
+				p.Spec.Volumes = append(p.Spec.Volumes,
+					corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
 			},
 			then: []string{"spec.volumes"},
 		},
@@ -202,7 +212,8 @@ func TestClusterControllersMayChangeMetadataOfCarriers(t *testing.T) {
 		"system:masters", "system:serviceaccounts", "system:serviceaccounts:kube-system"))
 	patch := func(text string) client.Patch { return client.RawPatch(types.StrategicMergePatchType, []byte(text)) }
 	check(t, controller.Patch(t.Context(), sealed.DeepCopy(), patch(`{"metadata":{"finalizers":["foregroundDeletion"]}}`)))
-	check(t, controller.Patch(t.Context(), sealed.DeepCopy(), patch(`{"spec":{"containers":[{"name":"export","image":"evil:1"}]}}`)), "carriers are sealed")
+	check(t, controller.Patch(t.Context(), sealed.DeepCopy(), patch(`{"spec":{"containers":[{"name":"export","image":"evil:1"}]}}`)),
+		"carriers are sealed")
 }
 
 func TestOtherPodsAreNobodysConcern(t *testing.T) {
@@ -232,7 +243,8 @@ func TestAgentsWriteTheStatusOfTheirNode(t *testing.T) {
 	}
 	status := func(c client.Client, name string) error {
 		patch := []byte(`{"status":{"artifacts":[{"id":"a","digest":"b"}]}}`)
-		return c.Status().Patch(t.Context(), &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, patch))
+		return c.Status().Patch(t.Context(), &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			client.RawPatch(types.MergePatchType, patch))
 	}
 	agent := e.Client(t, e.AgentConfig(t, names[0]))
 	check(t, status(agent, names[0]))

@@ -16,13 +16,16 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestPreflightAdmission creates a PreflightValidation for each kernel, in both versions, and updates an accepted one to it.
+// TestPreflightAdmission creates a PreflightValidation for each kernel, in both versions, and
+// updates an accepted one to it.
 func TestPreflightAdmission(t *testing.T) {
 	admin := env.Get(t).Admin(t)
 	const field = "spec.kernelVersion"
 	kernels := map[string]bool{
-		"6.0.15-300.fc37.x86_64": true, "6.1.0-44-amd64": true, "5.4.0-104-generic": true, "6.1.0+": true, "6.12.57+deb12-amd64": true, "6.6.0-rc1~x": true,
-		"": false, "test": false, "6.1": false, "6..1": false, "../../6.1.0": false, "6.1.0/x": false, "6.1.0 x": false, "6.1.0\n": false,
+		"6.0.15-300.fc37.x86_64": true, "6.1.0-44-amd64": true, "5.4.0-104-generic": true, "6.1.0+": true, "6.12.57+deb12-amd64": true,
+		"6.6.0-rc1~x": true,
+		"":            false, "test": false, "6.1": false, "6..1": false, "../../6.1.0": false, "6.1.0/x": false, "6.1.0 x": false,
+		"6.1.0\n":                           false,
 		"6.1.0-" + strings.Repeat("x", 128): false,
 	}
 	for kernel, fine := range kernels {
@@ -31,12 +34,15 @@ func TestPreflightAdmission(t *testing.T) {
 			want = []string{field}
 		}
 		spec := v1beta2.PreflightValidationSpec{KernelVersion: kernel}
-		check(t, admin.Create(t.Context(), &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "pf"}, Spec: spec}, client.DryRunAll), want...)
-		old := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "pf"}, "spec": map[string]any{"kernelVersion": kernel}}}
+		check(t, admin.Create(t.Context(), &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "pf"}, Spec: spec}, client.DryRunAll),
+			want...)
+		old := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "pf"},
+			"spec": map[string]any{"kernelVersion": kernel}}}
 		old.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("PreflightValidation"))
 		check(t, admin.Create(t.Context(), old, client.DryRunAll), want...)
 	}
-	have := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{GenerateName: "pf-"}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0"}}
+	have := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{GenerateName: "pf-"},
+		Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0"}}
 	check(t, admin.Create(t.Context(), have))
 	for kernel, fine := range kernels {
 		changed := have.DeepCopy()
@@ -47,7 +53,8 @@ func TestPreflightAdmission(t *testing.T) {
 	check(t, admin.Delete(t.Context(), have))
 }
 
-// TestPreflightVersionsHoldTheSame: what is written in one version is read in the other, spec and status, with no webhook.
+// TestPreflightVersionsHoldTheSame: what is written in one version is read in the other, spec and
+// status, with no webhook.
 func TestPreflightVersionsHoldTheSame(t *testing.T) {
 	admin := env.Get(t).Admin(t)
 	kind := func(version string) *unstructured.Unstructured {

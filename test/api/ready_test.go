@@ -14,7 +14,8 @@ func sysfs(path, value string) v1beta1.ReadyCheck {
 	return v1beta1.ReadyCheck{Sysfs: &v1beta1.SysfsCheck{Path: path, Value: value}}
 }
 
-// readyCases are about what readyWhen may ask for. Patterns keep it from leading the agent elsewhere on the node.
+// readyCases are about what readyWhen may ask for. Patterns keep it from leading the agent
+// elsewhere on the node.
 func readyCases() map[string]moduleCase {
 	const field = "spec.moduleLoader.container.readyWhen"
 	command := v1beta1.ReadyCheck{Command: []string{"/probe"}}
@@ -27,7 +28,8 @@ func readyCases() map[string]moduleCase {
 	add("nothing in a check", []string{field, "exactly one of deviceNode, sysfs and command"}, v1beta1.ReadyCheck{})
 	add("two things in a check", []string{field, "exactly one of deviceNode, sysfs and command"},
 		v1beta1.ReadyCheck{DeviceNode: "/dev/nic", Sysfs: &v1beta1.SysfsCheck{Path: "/sys/module/nic"}})
-	for _, path := range []string{"/dev", "/dev/", "dev/nic", "/dev/../etc/shadow", "/dev//nic", "/dev/./nic", "/dev/a b", "/proc/1/root/dev/nic"} {
+	for _, path := range []string{"/dev", "/dev/", "dev/nic", "/dev/../etc/shadow", "/dev//nic", "/dev/./nic", "/dev/a b",
+		"/proc/1/root/dev/nic"} {
 		add("device node "+path, []string{field + "[0].deviceNode"}, v1beta1.ReadyCheck{DeviceNode: path})
 	}
 	for _, path := range []string{"/sys/kernel/debug/x", "/sys/class", "/sys/class/../kernel/x", "/sys/firmware/x", "/etc/shadow"} {
@@ -58,8 +60,10 @@ func readyCases() map[string]moduleCase {
 	for _, taint := range []string{"example.com/starting", "starting", "startup-taint.cluster-autoscaler.kubernetes.io/nic", ""} {
 		cases["startupTaint: "+taint] = moduleCase{given: func(m *v1beta1.Module) { m.Spec.StartupTaint = taint }}
 	}
-	for _, taint := range []string{"node.kubernetes.io/unreachable", "kubernetes.io/x", "node-role.kubernetes.io/control-plane", "Example.com/x", "a b", "x/"} {
-		cases["startupTaint: "+taint] = moduleCase{given: func(m *v1beta1.Module) { m.Spec.StartupTaint = taint }, then: []string{"spec.startupTaint"}}
+	for _, taint := range []string{"node.kubernetes.io/unreachable", "kubernetes.io/x", "node-role.kubernetes.io/control-plane",
+		"Example.com/x", "a b", "x/"} {
+		cases["startupTaint: "+taint] = moduleCase{given: func(m *v1beta1.Module) { m.Spec.StartupTaint = taint },
+			then: []string{"spec.startupTaint"}}
 	}
 	return cases
 }

@@ -27,7 +27,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the list of upstream's fields from its CRDs")
 
 const (
-	// upstreamVariable names a directory with the CRDs of Kernel Module Management; the default is beside the repository.
+	// upstreamVariable names a directory with the CRDs of Kernel Module Management; the default is
+	// beside the repository.
 	upstreamVariable = "DROVER_UPSTREAM_CRDS"
 	upstreamDefault  = "../../../shared/upstream-crds"
 	// fieldList holds the names of upstream's fields, for machines without its CRDs.
@@ -85,7 +86,8 @@ func fields(schema *apiextensionsv1.JSONSchemaProps, path string, into map[strin
 	for name := range schema.Properties {
 		property := schema.Properties[name]
 		at := strings.TrimPrefix(path+"."+name, ".")
-		f := field{Type: property.Type, Format: property.Format, IntOrString: property.XIntOrString, Required: slices.Contains(schema.Required, name)}
+		f := field{Type: property.Type, Format: property.Format, IntOrString: property.XIntOrString,
+			Required: slices.Contains(schema.Required, name)}
 		if property.Default != nil {
 			f.Default = string(property.Default.Raw)
 		}
@@ -112,8 +114,8 @@ func upstream(t *testing.T) string {
 	return upstreamDefault
 }
 
-// TestUpstreamFieldsAreOurs: every field of upstream has the same type and default here, and is not required unless it is
-// there. Without upstream's CRDs only the names are compared.
+// TestUpstreamFieldsAreOurs: every field of upstream has the same type and default here, and is not
+// required unless it is there. Without upstream's CRDs only the names are compared.
 func TestUpstreamFieldsAreOurs(t *testing.T) {
 	dir := upstream(t)
 	var listed []string
@@ -179,7 +181,8 @@ func checkNames(t *testing.T, file string, ours map[string]field) {
 	}
 }
 
-// TestUpstreamFieldsRoundTrip fills every field of upstream's schema and reads it into our Go types and back.
+// TestUpstreamFieldsRoundTrip fills every field of upstream's schema and reads it into our Go types
+// and back.
 func TestUpstreamFieldsRoundTrip(t *testing.T) {
 	dir := upstream(t)
 	for file, into := range kinds {

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// notice is how long the API must have shown that a node is down until an order for another may not be given any more:
-	// a watch has to bring it, and an order that is being written is not taken back.
+	// notice is how long the API must have shown that a node is down until an order for another may
+	// not be given any more: a watch has to bring it, and an order that is being written is not taken
+	// back.
 	notice = 2 * time.Second
 	// unknown is what the result says before anything was judged.
 	unknown = -1
@@ -23,8 +24,8 @@ const (
 	shown = 10
 )
 
-// judge reads the journals of all kernels, then the audit log, and fills the result. In this order, also a run that was ended in the middle has all
-// orders in the log that the calls before followed.
+// judge reads the journals of all kernels, then the audit log, and fills the result. In this order,
+// also a run that was ended in the middle has all orders in the log that the calls before followed.
 func (s *scene) judge(ctx context.Context) error {
 	journal, err := s.f.Journal(ctx)
 	if err != nil {
@@ -51,7 +52,8 @@ func (s *scene) judge(ctx context.Context) error {
 	limits := judge.Judge(nodes, reloads, judge.Rule{Module: kernelName, Limit: s.limit, Notice: notice})
 	s.tell("over the limit", limits.Exceeded)
 	r := &s.result
-	r.LimitExceeded, r.ReloadsJudged, r.ReloadsWhileDown, r.MostUnavailable = len(limits.Exceeded), limits.Judged, limits.WhileDown, limits.Most
+	r.LimitExceeded, r.ReloadsJudged, r.ReloadsWhileDown, r.MostUnavailable = len(limits.Exceeded), limits.Judged, limits.WhileDown,
+		limits.Most
 	for i := range nodes {
 		nodes[i].Calls = slices.DeleteFunc(nodes[i].Calls, func(c fake.Call) bool { return !s.deleted.IsZero() && c.Time.After(s.deleted) })
 	}
@@ -96,7 +98,8 @@ func (r *result) count(calls []fake.Call) {
 	}
 }
 
-// limit is how many nodes may be unavailable under the policy of the upgrade that an order belongs to.
+// limit is how many nodes may be unavailable under the policy of the upgrade that an order belongs
+// to.
 func (s *scene) limit(o judge.Order) int {
 	for _, u := range s.upgrades {
 		if strings.Contains(o.Image, fmt.Sprintf(":%s-", u.version)) {

@@ -16,7 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
-// diagnose says why nothing goes on: what the Module says of itself, and what the nodes that are behind have in common.
+// diagnose says why nothing goes on: what the Module says of itself, and what the nodes that are
+// behind have in common.
 func (s *scene) diagnose(ctx context.Context) {
 	s.say("operator running: %t, hollow nodes running: %t", s.f.Operator.Running(), s.f.Hollow.Running())
 	m := &v1beta1.Module{}

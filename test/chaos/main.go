@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chaos upgrades a Module on many hollow nodes again and again while the operator is killed every two seconds, many nodes
-// reboot at once and the API server goes away and comes back. In the end it judges from outside, by the API server's audit log and
-// the fake kernels' journals of calls: was anything unloaded that no order asked for, and were more nodes without their kernel
+// Command chaos upgrades a Module on many hollow nodes again and again while the operator is killed
+// every two seconds, many nodes reboot at once and the API server goes away and comes back. In the
+// end it judges from outside, by the API server's audit log and the fake kernels' journals of
+// calls: was anything unloaded that no order asked for, and were more nodes without their kernel
 // module than the policy allows when a reload was ordered?
 //
-// BREAK breaks something on purpose, so that the result must be red: unload (somebody removes the module behind Drover's back),
-// limit (the Module allows more nodes at a time than the judge does).
+// BREAK breaks something on purpose, so that the result must be red: unload (somebody removes the
+// module behind Drover's back), limit (the Module allows more nodes at a time than the judge does).
 package main
 
 import (
@@ -33,31 +34,37 @@ type result struct {
 	// Upgrades that every kernel took.
 	Upgrades       int `json:"upgrades"`
 	UnaskedUnloads int `json:"unaskedUnloads"`
-	// LimitExceeded are reloads that were ordered while the policy's number of nodes, or more, was unavailable.
+	// LimitExceeded are reloads that were ordered while the policy's number of nodes, or more, was
+	// unavailable.
 	LimitExceeded int `json:"limitExceeded"`
-	// Converged: each upgrade ended with every kernel holding it, every node labelled and the Module Ready, and the Module's
-	// deletion with nothing left in any kernel nor in the API.
+	// Converged: each upgrade ended with every kernel holding it, every node labelled and the Module
+	// Ready, and the Module's deletion with nothing left in any kernel nor in the API.
 	Converged bool `json:"converged"`
-	// OperatorKills by SIGKILL; OperatorExits are starts that ended by themselves, as without an API server.
+	// OperatorKills by SIGKILL; OperatorExits are starts that ended by themselves, as without an API
+	// server.
 	OperatorKills int `json:"operatorKills"`
 	OperatorExits int `json:"operatorExits"`
 	Reboots       int `json:"reboots"`
 	APIRestarts   int `json:"apiRestarts"`
 	// OutageSeconds is how long the API server was away in all.
 	OutageSeconds float64 `json:"outageSeconds"`
-	// Loads, Reloads and Removals are what the kernels did; WrongLoads are loads of what no order wanted.
+	// Loads, Reloads and Removals are what the kernels did; WrongLoads are loads of what no order
+	// wanted.
 	Loads      int `json:"loads"`
 	Reloads    int `json:"reloads"`
 	Removals   int `json:"removals"`
 	WrongLoads int `json:"wrongLoads"`
-	// OrdersWritten by the operator, and how many of them while it was being killed. HistoryGaps are orders that the audit log lacks.
+	// OrdersWritten by the operator, and how many of them while it was being killed. HistoryGaps are
+	// orders that the audit log lacks.
 	OrdersWritten    int `json:"ordersWritten"`
 	OrdersUnderKills int `json:"ordersUnderKills"`
 	HistoryGaps      int `json:"historyGaps"`
-	// MostDown is the most kernels without the module at one time, whatever the cause, before the Module was deleted.
+	// MostDown is the most kernels without the module at one time, whatever the cause, before the
+	// Module was deleted.
 	MostDown int `json:"mostDown"`
-	// ReloadsJudged against the limit; ReloadsWhileDown are of nodes that the API showed as down. MostUnavailable is the most nodes that
-	// were unavailable when a reload was ordered, that one included, and Limits are the upgrades' limits.
+	// ReloadsJudged against the limit; ReloadsWhileDown are of nodes that the API showed as down.
+	// MostUnavailable is the most nodes that were unavailable when a reload was ordered, that one
+	// included, and Limits are the upgrades' limits.
 	ReloadsJudged    int     `json:"reloadsJudged"`
 	ReloadsWhileDown int     `json:"reloadsWhileDown"`
 	MostUnavailable  int     `json:"mostUnavailable"`

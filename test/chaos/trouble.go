@@ -19,7 +19,8 @@ import (
 const (
 	// killPeriod is how long an operator lives.
 	killPeriod = 2 * time.Second
-	// maxKilling is how long one upgrade is done under kills. What is left then, an operator that lives does.
+	// maxKilling is how long one upgrade is done under kills. What is left then, an operator that
+	// lives does.
 	maxKilling = 40 * time.Second
 	// reboots is how many nodes reboot at once; of a small fleet, two of five.
 	reboots = 200
@@ -39,8 +40,9 @@ type killer struct {
 
 type span struct{ begin, end time.Time }
 
-// start kills until stop is called, or for a while, and from then on only starts an operator that ended by itself, as a kubelet does:
-// when the last kill and an outage meet, nothing else would. In the end an operator runs.
+// start kills until stop is called, or for a while, and from then on only starts an operator that
+// ended by itself, as a kubelet does: when the last kill and an outage meet, nothing else would. In
+// the end an operator runs.
 func (k *killer) start(ctx context.Context, longest time.Duration) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -62,12 +62,14 @@ var admission = map[string]func(*testing.T){
 		m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "example.com/plugin:1"}}
 	}),
 
-	"13_dra_on_this_server":        admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com") }),
-	"14_no_driver_name":            refused("spec.dra.driverName", func(m *v1beta1.Module) { m.Spec.DRA = driver("") }),
-	"14_invalid_driver_name":       refused("spec.dra.driverName", func(m *v1beta1.Module) { m.Spec.DRA = driver("INVALID_NAME!") }),
-	"14_device_class_twice":        refused("spec.dra.deviceClasses[1]", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "a") }),
-	"14_invalid_device_class_name": refused("spec.dra.deviceClasses[0].name", func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "Not_A_Name") }),
-	"14_two_device_classes":        admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "b") }),
+	"13_dra_on_this_server":  admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com") }),
+	"14_no_driver_name":      refused("spec.dra.driverName", func(m *v1beta1.Module) { m.Spec.DRA = driver("") }),
+	"14_invalid_driver_name": refused("spec.dra.driverName", func(m *v1beta1.Module) { m.Spec.DRA = driver("INVALID_NAME!") }),
+	"14_device_class_twice": refused("spec.dra.deviceClasses[1]",
+		func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "a") }),
+	"14_invalid_device_class_name": refused("spec.dra.deviceClasses[0].name",
+		func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "Not_A_Name") }),
+	"14_two_device_classes": admitted(func(m *v1beta1.Module) { m.Spec.DRA = driver("dra.example.com", "a", "b") }),
 
 	"17_kernel_of_one_word": preflight("test", false),
 	"17_whole_kernel":       preflight("6.0.15-300.fc37.x86_64", true),

@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestClients applies Modules as clients written in Go serialise them, unchanged and validated strictly, and has them loaded:
-// with fields that have no omitempty, empty lists and objects, null, relative firmware paths and variables without braces.
+// TestClients applies Modules as clients written in Go serialise them, unchanged and validated
+// strictly, and has them loaded: with fields that have no omitempty, empty lists and objects, null,
+// relative firmware paths and variables without braces.
 func TestClients(t *testing.T) {
 	files, err := filepath.Glob("clients/*.json")
 	if err != nil || len(files) < 3 {

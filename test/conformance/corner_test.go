@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// patience bounds every wait. It is long because the machine may be busy; nothing waits longer than it must.
+	// patience bounds every wait. It is long because the machine may be busy; nothing waits longer
+	// than it must.
 	patience = 2 * time.Minute
 	pace     = 100 * time.Millisecond
 )
@@ -38,14 +39,16 @@ type corner struct {
 	kernelModule string
 }
 
-// given makes a corner with one node for each of the kernels. What is still there at the end is left to the fleet's end.
+// given makes a corner with one node for each of the kernels. What is still there at the end is
+// left to the fleet's end.
 func given(t *testing.T, kernels ...string) *corner {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}
 	if err := shared.Admin.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
-	c := &corner{T: t, key: types.NamespacedName{Namespace: namespace.Name, Name: "mod"}, kernelModule: "k_" + strings.ReplaceAll(namespace.Name, "-", "_")}
+	c := &corner{T: t, key: types.NamespacedName{Namespace: namespace.Name, Name: "mod"}, kernelModule: "k_" +
+		strings.ReplaceAll(namespace.Name, "-", "_")}
 	for _, kernel := range kernels {
 		node := take(t, kernel)
 		c.nodes = append(c.nodes, node)
@@ -153,7 +156,8 @@ func (c *corner) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return n, shared.Admin.Get(ctx, client.ObjectKey{Name: name}, n)
 }
 
-// tally is what one kernel says of one kernel module: whether it is live, and how many calls were granted.
+// tally is what one kernel says of one kernel module: whether it is live, and how many calls were
+// granted.
 type tally struct {
 	Live           bool
 	Loads, Unloads int
@@ -271,7 +275,8 @@ func (c *corner) carriers(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, err
 }
 
-// gone objects as long as the Module is there, its kernel module is in a kernel, or a NodeModulesConfig or label speaks of it.
+// gone objects as long as the Module is there, its kernel module is in a kernel, or a
+// NodeModulesConfig or label speaks of it.
 func (c *corner) gone(ctx context.Context) error {
 	if _, err := c.read(ctx); !apierrors.IsNotFound(err) {
 		return fmt.Errorf("Module %s is still there (%w)", c.key, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// deliveries are the cases about how images come to nodes. The peer has a pull pod for each image; a carrier per node has
-// the same purpose.
+// deliveries are the cases about how images come to nodes. The peer has a pull pod for each image;
+// a carrier per node has the same purpose.
 var deliveries = map[string]func(*testing.T){
 	"20_no_image_no_load":          noImageNoLoad,
 	"32_rebuild_trigger":           rebuildTrigger,

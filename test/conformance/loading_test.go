@@ -45,7 +45,8 @@ var loading = map[string]func(*testing.T){
 	"83_replaces_and_loads_a_chain":  replacesAndLoadsAChain,
 }
 
-// replacesAndLoadsAChain removes what the host had, loads a module and what it needs, and unloads both with the Module.
+// replacesAndLoadsAChain removes what the host had, loads a module and what it needs, and unloads
+// both with the Module.
 func replacesAndLoadsAChain(t *testing.T) {
 	c := given(t, kernelDebian)
 	node, host, dependency := c.nodes[0], c.kernelModule+"_host", c.kernelModule+"_dep"

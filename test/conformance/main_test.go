@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance holds the black-box tests of what Drover owes to users and clients of Kernel Module Management: each is
-// named by its number in the list of conformance cases, and numbers.tsv says what becomes of every number. They run on one
-// control plane with the operator as a process and real agents on hollow nodes. `make conformance` runs and counts them.
+// Package conformance holds the black-box tests of what Drover owes to users and clients of Kernel
+// Module Management: each is named by its number in the list of conformance cases, and numbers.tsv
+// says what becomes of every number. They run on one control plane with the operator as a process
+// and real agents on hollow nodes. `make conformance` runs and counts them.
 //
-// Tests run at the same time. Each has nodes of its own, so that none sees what another does to a kernel.
+// Tests run at the same time. Each has nodes of its own, so that none sees what another does to a
+// kernel.
 package conformance
 
 import (

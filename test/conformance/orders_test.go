@@ -33,11 +33,12 @@ var orders = map[string]func(*testing.T){
 		c.create(func(m *v1beta1.Module) { mapping(m).Regexp, mapping(m).Literal = "", "6.1.0" })
 		c.ordered(map[string]string{c.nodes[0]: c.image("1-6.1.0")})
 	},
-	"33_literal":       maps([]v1beta1.KernelMapping{{Literal: kernelDebian}}, 0, -1),
-	"33_regexp":        maps([]v1beta1.KernelMapping{{Regexp: `\.fc31\.`}}, -1, 0),
-	"33_first_wins":    maps([]v1beta1.KernelMapping{{Regexp: "^6"}, {Regexp: ".+"}, {Literal: kernelDebian}}, 0, 1),
-	"34_template":      templates,
-	"34_open_variable": refused("unknown template variable", func(m *v1beta1.Module) { mapping(m).ContainerImage = "example.com/i:${KERNEL_XYZ" }),
+	"33_literal":    maps([]v1beta1.KernelMapping{{Literal: kernelDebian}}, 0, -1),
+	"33_regexp":     maps([]v1beta1.KernelMapping{{Regexp: `\.fc31\.`}}, -1, 0),
+	"33_first_wins": maps([]v1beta1.KernelMapping{{Regexp: "^6"}, {Regexp: ".+"}, {Literal: kernelDebian}}, 0, 1),
+	"34_template":   templates,
+	"34_open_variable": refused("unknown template variable",
+		func(m *v1beta1.Module) { mapping(m).ContainerImage = "example.com/i:${KERNEL_XYZ" }),
 }
 
 func entryLabelsAndOwner(t *testing.T) {
@@ -71,7 +72,8 @@ func entryLabelsAndOwner(t *testing.T) {
 func versionLabels(t *testing.T) {
 	c := given(t, kernelDebian, kernelDebian)
 	label := func(node, version string) {
-		c.patchNode(node, fmt.Sprintf(`{"metadata":{"labels":{"kmm.node.kubernetes.io/version-module.%s.%s":%s}}}`, c.key.Namespace, c.key.Name, version))
+		c.patchNode(node, fmt.Sprintf(`{"metadata":{"labels":{"kmm.node.kubernetes.io/version-module.%s.%s":%s}}}`, c.key.Namespace, c.key.Name,
+			version))
 	}
 	version := func(v string) func(*v1beta1.Module) {
 		return func(m *v1beta1.Module) { container(m).Version, mapping(m).ContainerImage = v, c.image(v) }
@@ -91,7 +93,8 @@ func versionLabels(t *testing.T) {
 		if got := node.Labels["kmm.node.kubernetes.io/"+c.key.Namespace+"."+c.key.Name+".version.ready"]; err == nil && got != "2" {
 			err = fmt.Errorf("the version label is %q", got)
 		}
-		return errors.Join(err, c.kernelsSay(ctx, c.kernelModule, map[string]tally{c.nodes[0]: {Live: true, Loads: 2, Unloads: 1}, c.nodes[1]: once}))
+		return errors.Join(err, c.kernelsSay(ctx, c.kernelModule,
+			map[string]tally{c.nodes[0]: {Live: true, Loads: 2, Unloads: 1}, c.nodes[1]: once}))
 	})
 
 	label(c.nodes[1], "null")

@@ -20,7 +20,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
-// programs are the cases about what is run on the node, the files that come with it, and the operator's own configuration.
+// programs are the cases about what is run on the node, the files that come with it, and the
+// operator's own configuration.
 var programs = map[string]func(*testing.T){
 	"63_firmware_is_staged": firmwareComesAndGoes,
 	"67_modprobe_arguments": modprobeArguments,
@@ -30,7 +31,8 @@ var programs = map[string]func(*testing.T){
 	"82_bad_value":          configuration("metrics:\n  secureServing: often\n", "secureServing"),
 	"82_bad_duration":       configuration("job:\n  gcDelay: soon\n", `job.gcDelay: "soon" is no duration`),
 	"82_upstreams_own": configuration(strings.Join([]string{
-		"healthProbeBindAddress: :8081", "webhookPort: 9443", "leaderElection: {enabled: true, resourceID: kmm.sigs.x-k8s.io}", "job: {gcDelay: 0s}",
+		"healthProbeBindAddress: :8081", "webhookPort: 9443", "leaderElection: {enabled: true, resourceID: kmm.sigs.x-k8s.io}",
+		"job: {gcDelay: 0s}",
 		"metrics: {enableAuthnAuthz: true, bindAddress: 0.0.0.0:8443, secureServing: true}",
 		"worker: {runAsUser: 0, seLinuxType: spc_t, firmwareHostPath: /lib/firmware}",
 	}, "\n"), "find the cluster"),
@@ -45,12 +47,17 @@ func modprobeArguments(t *testing.T) {
 		given  v1beta1.ModprobeSpec
 		unload string
 	}{
-		"-vd /tmp/opt nic":                   {given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt"}, unload: "-rvd /tmp/opt nic"},
-		"-vd /tmp/opt nic a=1 b=2":           {given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt", Parameters: []string{"a=1", "b=2"}}, unload: "-rvd /tmp/opt nic"},
-		"-vd /tmp/opt -x nic a=1":            {given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt", Args: args("-x", "-y"), Parameters: []string{"a=1"}}, unload: "-rvd /tmp/opt -y nic"},
-		"-vd /tmp/dir a":                     {given: v1beta1.ModprobeSpec{ModuleName: "a", DirName: "/dir", ModulesLoadingOrder: []string{"a", "b", "c"}}, unload: "-rvd /tmp/dir a b c"},
-		"--whatever it says":                 {given: v1beta1.ModprobeSpec{DirName: "/opt", RawArgs: args("--whatever it says", "-r it")}, unload: "-r it"},
-		"--raw wins over dir and parameters": {given: v1beta1.ModprobeSpec{DirName: "/opt", Parameters: []string{"a=1"}, RawArgs: args("--raw wins over dir and parameters", "-r")}, unload: "-r"},
+		"-vd /tmp/opt nic": {given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt"}, unload: "-rvd /tmp/opt nic"},
+		"-vd /tmp/opt nic a=1 b=2": {given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt",
+			Parameters: []string{"a=1", "b=2"}}, unload: "-rvd /tmp/opt nic"},
+		"-vd /tmp/opt -x nic a=1": {given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt", Args: args("-x", "-y"),
+			Parameters: []string{"a=1"}}, unload: "-rvd /tmp/opt -y nic"},
+		"-vd /tmp/dir a": {given: v1beta1.ModprobeSpec{ModuleName: "a", DirName: "/dir",
+			ModulesLoadingOrder: []string{"a", "b", "c"}}, unload: "-rvd /tmp/dir a b c"},
+		"--whatever it says": {given: v1beta1.ModprobeSpec{DirName: "/opt", RawArgs: args("--whatever it says", "-r it")},
+			unload: "-r it"},
+		"--raw wins over dir and parameters": {given: v1beta1.ModprobeSpec{DirName: "/opt", Parameters: []string{"a=1"},
+			RawArgs: args("--raw wins over dir and parameters", "-r")}, unload: "-r"},
 	} {
 		if diff := cmp.Diff(load, strings.Join(modprobe.LoadArgs(&tc.given), " ")); diff != "" {
 			t.Errorf("load (-want +got):\n%s", diff)
@@ -105,14 +112,16 @@ func (c *corner) searchPath() string {
 	return string(content)
 }
 
-// configuration is a file that the operator is started with, far from any cluster, and the one line that it ends with.
+// configuration is a file that the operator is started with, far from any cluster, and the one line
+// that it ends with.
 func configuration(content, says string) func(*testing.T) {
 	return func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "controller_config.yaml")
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), shared.Binary("drover-operator"), "--agent-image=a:1", "--config="+file, "--kubeconfig=/no/such/file")
+		cmd := exec.CommandContext(t.Context(), shared.Binary("drover-operator"), "--agent-image=a:1", "--config="+file,
+			"--kubeconfig=/no/such/file")
 		var said bytes.Buffer
 		cmd.Stderr = &said
 		var ended *exec.ExitError

@@ -26,13 +26,15 @@ import (
 // spoke are the cases about what a cluster tells its hub.
 var spoke = map[string]func(*testing.T){"79_kernels_in_a_claim": kernelsInAClaim}
 
-// kernelsInAClaim: the claim of upstream's name has the kernels of all nodes, each once, sorted, one to a line.
+// kernelsInAClaim: the claim of upstream's name has the kernels of all nodes, each once, sorted,
+// one to a line.
 func kernelsInAClaim(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	definition := filepath.Join(strings.TrimSpace(string(dir)), "cluster/v1alpha1/0000_02_clusters.open-cluster-management.io_clusterclaims.crd.yaml")
+	definition := filepath.Join(strings.TrimSpace(string(dir)),
+		"cluster/v1alpha1/0000_02_clusters.open-cluster-management.io_clusterclaims.crd.yaml")
 	if _, err := shared.Kubectl(t.Context(), "apply", "--server-side", "-f", definition); err != nil {
 		t.Fatal(err)
 	}

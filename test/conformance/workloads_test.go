@@ -59,7 +59,8 @@ func devicePlugin(t *testing.T) {
 	main := spec.Containers[0]
 	if main.SecurityContext == nil || main.SecurityContext.Privileged == nil || !*main.SecurityContext.Privileged ||
 		spec.PriorityClassName != "system-node-critical" || spec.ServiceAccountName == "" || len(spec.Tolerations) == 0 ||
-		main.VolumeMounts[0].MountPath != "/var/lib/kubelet/device-plugins" || spec.Volumes[0].HostPath.Path != "/var/lib/kubelet/device-plugins" {
+		main.VolumeMounts[0].MountPath != "/var/lib/kubelet/device-plugins" ||
+		spec.Volumes[0].HostPath.Path != "/var/lib/kubelet/device-plugins" {
 		t.Errorf("the pods are %+v", spec)
 	}
 	if diff := cmp.Diff(map[string]string{v1beta1.ReadyLabel(c.key.Namespace, c.key.Name): ""}, spec.NodeSelector); diff != "" {
@@ -149,7 +150,8 @@ func draDriver(t *testing.T) {
 	served, err := shared.ServesDRA()
 	c.must(err)
 	if !served {
-		// The release is too old for DRA drivers, which is said; the kernel module is loaded all the same.
+		// The release is too old for DRA drivers, which is said; the kernel module is loaded all the
+		// same.
 		c.eventually("the Module says so", func(ctx context.Context) error {
 			return errors.Join(c.kernels(ctx, once), c.says(ctx, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonUnsupported))
 		})
@@ -157,7 +159,8 @@ func draDriver(t *testing.T) {
 	}
 	c.loaded()
 	spec := c.daemonSet("dra", 1).Spec.Template.Spec
-	if probe := spec.Containers[0].LivenessProbe; probe == nil || probe.GRPC == nil || probe.GRPC.Port != 51515 || *probe.GRPC.Service != "liveness" {
+	if probe := spec.Containers[0].LivenessProbe; probe == nil || probe.GRPC == nil || probe.GRPC.Port != 51515 ||
+		*probe.GRPC.Service != "liveness" {
 		t.Errorf("the driver's probe is %+v", probe)
 	}
 	one := v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 1, DesiredNumber: 1, AvailableNumber: 1}

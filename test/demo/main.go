@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo does Drover's main job on this machine: it starts an embedded control plane and hollow nodes on two kernels, applies
-// the samples, and shows each node until the kernel module is ready everywhere.
+// Command demo does Drover's main job on this machine: it starts an embedded control plane and
+// hollow nodes on two kernels, applies the samples, and shows each node until the kernel module is
+// ready everywhere.
 //
-// Environment: DEMO_ONCE=1 ends after Ready; DEMO_TIMEOUT (a duration, default 60s) bounds the way there; BREAK breaks something
-// on purpose, so that the result must be red: agent (no node has an agent), image (the image does not exist),
-// unload (somebody removes the module behind Drover's back, again and again).
+// Environment: DEMO_ONCE=1 ends after Ready; DEMO_TIMEOUT (a duration, default 60s) bounds the way
+// there; BREAK breaks something on purpose, so that the result must be red: agent (no node has an
+// agent), image (the image does not exist), unload (somebody removes the module behind Drover's
+// back, again and again).
 package main
 
 import (

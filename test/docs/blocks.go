@@ -16,7 +16,8 @@ import (
 	"github.com/drover-project/drover/test/docs/page"
 )
 
-// manifest gives a yaml block to the API server: nothing that it does not know, nothing that it refuses. Without apply, nothing stays.
+// manifest gives a yaml block to the API server: nothing that it does not know, nothing that it
+// refuses. Without apply, nothing stays.
 func (sh *shell) manifest(ctx context.Context, b page.Block) error {
 	if name := b.Attributes["kustomization"]; name != "" {
 		dir := filepath.Join(sh.scene.checkout, name)

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMapHasEveryPackage: the map in CONTRIBUTING names each folder with Go files, and no other. What is generated and Go modules below tools
-// are named as a whole.
+// TestMapHasEveryPackage: the map in CONTRIBUTING names each folder with Go files, and no other.
+// What is generated and Go modules below tools are named as a whole.
 func TestMapHasEveryPackage(t *testing.T) {
 	want := map[string]bool{"api/*/applyconfiguration": true, "tools": true, "tools/devcluster": true}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -29,7 +29,8 @@ func TestMapHasEveryPackage(t *testing.T) {
 			return err
 		}
 		name = filepath.ToSlash(name)
-		left := strings.HasPrefix(entry.Name(), ".") && name != "." || slices.Contains([]string{"bin", "dist", "vendor", "testdata", "applyconfiguration"}, entry.Name())
+		left := strings.HasPrefix(entry.Name(), ".") && name != "." ||
+			slices.Contains([]string{"bin", "dist", "vendor", "testdata", "applyconfiguration"}, entry.Name())
 		if entry.IsDir() && (left || name == "tools") {
 			return filepath.SkipDir
 		}
@@ -56,7 +57,8 @@ func TestMapHasEveryPackage(t *testing.T) {
 	}
 }
 
-// TestReadmeAndChangelogAreShort: README has at most 90 lines, and an entry of CHANGELOG is one line of at most 140 characters.
+// TestReadmeAndChangelogAreShort: README has at most 90 lines, and an entry of CHANGELOG is one
+// line of at most 140 characters.
 func TestReadmeAndChangelogAreShort(t *testing.T) {
 	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 90 {
 		t.Errorf("README has %d lines, want 90 at most", lines)

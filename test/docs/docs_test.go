@@ -37,7 +37,8 @@ func TestLinksOfAllPagesLead(t *testing.T) {
 	}
 }
 
-// TestBlocksOfTheGuideHaveTags: nothing on the guide's pages is neither run nor compared, and what stands for code is the code.
+// TestBlocksOfTheGuideHaveTags: nothing on the guide's pages is neither run nor compared, and what
+// stands for code is the code.
 func TestBlocksOfTheGuideHaveTags(t *testing.T) {
 	chosen, err := choose(pages(t), "")
 	if err != nil {
@@ -53,7 +54,8 @@ func TestBlocksOfTheGuideHaveTags(t *testing.T) {
 
 // TestDamageIsSeen: each thing that BREAK does to a page without a cluster is a problem.
 func TestDamageIsSeen(t *testing.T) {
-	const content = "# A\n\n```sh ci\nmake lint\n```\n\n```go from=images/image.go\npackage images\n```\n\n```text drawing\nModuleSpec\n```\n\n```text test=TestDamageIsSeen\nx\n```\n"
+	const content = "# A\n\n```sh ci\nmake lint\n```\n\n```go from=images/image.go\npackage images\n```\n\n```text " +
+		"drawing\nModuleSpec\n```\n\n```text test=TestDamageIsSeen\nx\n```\n"
 	for what, want := range map[string]int{"": 0, "untagged": 1, "excerpt": 1, "ci": 1, "test": 1, "drawing": 1} {
 		p := page.Parse("a.md", content)
 		if err := damage(what, []*page.Page{&p}); err != nil {
@@ -70,9 +72,12 @@ func TestDamageIsSeen(t *testing.T) {
 
 func TestKindOf(t *testing.T) {
 	for tag, want := range map[string]kind{
-		"": unknown, "bash": unknown, "text": output, "text drawing": drawing, "yaml": manifest, "yaml apply save=x.yaml": manifest, "go": compiles,
-		"go from=x.go": excerpt, "dockerfile from=Dockerfile": excerpt, "dockerfile": unknown, "sh": runs, "sh exit=1": runs, "sh ci": inCI, "sh ci exit=1": unknown,
-		"sh background": unknown, `sh background until="up"`: service, "text test=TestX": inTest, "sh skip": unknown, "yaml skip": unknown, "go skip": unknown,
+		"": unknown, "bash": unknown, "text": output, "text drawing": drawing, "yaml": manifest, "yaml apply save=x.yaml": manifest,
+		"go":           compiles,
+		"go from=x.go": excerpt, "dockerfile from=Dockerfile": excerpt, "dockerfile": unknown, "sh": runs, "sh exit=1": runs, "sh ci": inCI,
+		"sh ci exit=1":  unknown,
+		"sh background": unknown, `sh background until="up"`: service, "text test=TestX": inTest, "sh skip": unknown, "yaml skip": unknown,
+		"go skip": unknown,
 	} {
 		p := page.Parse("a.md", "```"+tag+"\nx\n```\n")
 		if got, err := kindOf(p.Blocks[0]); got != want || (err != nil) != (want == unknown) {
@@ -87,7 +92,8 @@ func TestVariablesAreAllInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	debian, el := kernel.Parse("6.12.57+deb12-amd64").TagSafe().Variables(nil), kernel.Parse("4.18.0-553.el8_10.x86_64").TagSafe().Variables(nil)
+	debian, el := kernel.Parse("6.12.57+deb12-amd64").TagSafe().Variables(nil),
+		kernel.Parse("4.18.0-553.el8_10.x86_64").TagSafe().Variables(nil)
 	inGuide := map[string]bool{}
 	for line := range strings.Lines(string(content)) {
 		cells := strings.Split(line, "|")

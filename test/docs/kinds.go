@@ -130,7 +130,8 @@ func (c *checker) commandsOfCI(b page.Block) error {
 	}
 	for line := range strings.Lines(b.Text) {
 		command := comment.ReplaceAllString(strings.TrimSpace(line), "")
-		if command != "" && !slices.ContainsFunc(commands, func(has string) bool { return has == command || strings.HasSuffix(has, " "+command) }) {
+		if command != "" && !slices.ContainsFunc(commands,
+			func(has string) bool { return has == command || strings.HasSuffix(has, " "+command) }) {
 			return fmt.Errorf(".ci/run does not run %q", command)
 		}
 	}

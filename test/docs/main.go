@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command docs does what README and the pages of docs/guide say, block by block, on an embedded cluster with hollow nodes. Every
-// fenced block has a tag that says what it is (docs/guide/README.md lists them); one without is an error. Links of all pages of the
-// repository are checked, too.
+// Command docs does what README and the pages of docs/guide say, block by block, on an embedded
+// cluster with hollow nodes. Every fenced block has a tag that says what it is
+// (docs/guide/README.md lists them); one without is an error. Links of all pages of the repository
+// are checked, too.
 //
-// Environment: PAGES (names of pages, separated by commas) chooses some, whose RESULT then counts those alone. CLUSTER (a kubeconfig, such as that
-// of a `make demo` whose Module was deleted) takes a cluster that is there: quick while one writes. BREAK damages one
-// block or link, so that the result must be red: untagged, command, output, yaml, go, excerpt, ci, test, drawing or link.
+// Environment: PAGES (names of pages, separated by commas) chooses some, whose RESULT then counts
+// those alone. CLUSTER (a kubeconfig, such as that of a `make demo` whose Module was deleted) takes
+// a cluster that is there: quick while one writes. BREAK damages one block or link, so that the
+// result must be red: untagged, command, output, yaml, go, excerpt, ci, test, drawing or link.
 package main
 
 import (
@@ -29,8 +31,9 @@ type result struct {
 	Blocks  int `json:"blocks"`
 	Ran     int `json:"ran"`
 	Skipped int `json:"skipped"`
-	// Kinds says how blocks were checked: run, compared, applied, compiled, excerpts, drawings; ci and tests are those that need more than this
-	// cluster and name the command or the test that runs them.
+	// Kinds says how blocks were checked: run, compared, applied, compiled, excerpts, drawings; ci and
+	// tests are those that need more than this cluster and name the command or the test that runs
+	// them.
 	Kinds    map[string]int `json:"kinds"`
 	Links    int            `json:"links"`
 	Problems int            `json:"problems"`

@@ -21,7 +21,8 @@ func readPages(root string) ([]*page.Page, error) {
 			return err
 		}
 		name := entry.Name()
-		if entry.IsDir() && path != root && (strings.HasPrefix(name, ".") || slices.Contains([]string{"bin", "dist", "vendor", "testdata"}, name)) {
+		if entry.IsDir() && path != root && (strings.HasPrefix(name, ".") ||
+			slices.Contains([]string{"bin", "dist", "vendor", "testdata"}, name)) {
 			return filepath.SkipDir
 		}
 		if entry.IsDir() || filepath.Ext(name) != ".md" {
@@ -45,7 +46,8 @@ func readPages(root string) ([]*page.Page, error) {
 	return pages, nil
 }
 
-// choose returns the pages whose blocks are run: README and the guide, or those of them that are named.
+// choose returns the pages whose blocks are run: README and the guide, or those of them that are
+// named.
 func choose(all []*page.Page, names string) ([]*page.Page, error) {
 	var chosen []*page.Page
 	for _, p := range all {

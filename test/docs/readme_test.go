@@ -11,10 +11,12 @@ import (
 	"testing"
 )
 
-// demoLine takes a line that `make demo` prints apart: what it did; a node, its kernel and its state; or the Module and its condition.
+// demoLine takes a line that `make demo` prints apart: what it did; a node, its kernel and its
+// state; or the Module and its condition.
 var demoLine = regexp.MustCompile(`^\[ *[0-9.]+s\] (applying) (\S+)$|^hollow-\d+ +(\S+) +(\S.*)$|^module default/(\S+): [A-Z]\w*: (.+)$`)
 
-// TestReadmeShowsTheDemo: README's lines of `make demo` consist of what the demo says, and of what the status says that it shows.
+// TestReadmeShowsTheDemo: README's lines of `make demo` consist of what the demo says, and of what
+// the status says that it shows.
 func TestReadmeShowsTheDemo(t *testing.T) {
 	source := texts(t, "test/demo/*.go") + texts(t, "internal/shared/status/*.go")
 	lines := strings.Split(strings.TrimSpace(transcript(t, "README.md", t.Name())), "\n")

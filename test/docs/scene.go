@@ -32,7 +32,8 @@ type scene struct {
 	checkout string
 }
 
-// newScene starts the same cluster as `make demo`, without the Module, or takes the one of a kubeconfig.
+// newScene starts the same cluster as `make demo`, without the Module, or takes the one of a
+// kubeconfig.
 func newScene(ctx context.Context, admin string) (_ *scene, err error) {
 	s := &scene{admin: admin}
 	defer func() {
@@ -62,7 +63,8 @@ func (s *scene) start(ctx context.Context) (err error) {
 	s.fleet, err = fleet.Start(ctx, fleet.Options{
 		Nodes: 4, Kernels: []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}, ImagePattern: imagesThatExist, Dir: filepath.Join(s.dir, "fleet"),
 		NodeLabels: map[string]string{"drover.dev/sample-device": "true"}, Say: say,
-		OperatorArgs: []string{"--signer-image=registry.example.com/drover/drover-signer:dev"}, // what preflights and builds need; their Jobs' pods are played
+		// what preflights and builds need; their Jobs' pods are played
+		OperatorArgs: []string{"--signer-image=registry.example.com/drover/drover-signer:dev"},
 	})
 	if err == nil {
 		s.admin = s.fleet.Cluster.Kubeconfig
@@ -115,7 +117,8 @@ func (s *scene) kubeconfig(path, namespace string) error {
 	return nil
 }
 
-// clean removes what a page left behind: Modules first, for a namespace that holds some cannot be deleted. Samples are in "default".
+// clean removes what a page left behind: Modules first, for a namespace that holds some cannot be
+// deleted. Samples are in "default".
 func (s *scene) clean(ctx context.Context, namespace string) error {
 	return errors.Join(
 		s.kubectl(ctx, "delete", "modules", "--all", "-n", "default", "--timeout=2m"),
@@ -147,7 +150,8 @@ func (c *checker) onCluster(ctx context.Context, pages []*page.Page) error {
 	return s.close()
 }
 
-// page runs the blocks of a page in order, in a namespace of its own. What fails ends the page: later blocks build on it.
+// page runs the blocks of a page in order, in a namespace of its own. What fails ends the page:
+// later blocks build on it.
 func (c *checker) page(ctx context.Context, s *scene, p *page.Page) (err error) {
 	namespace := "docs-" + strings.TrimSuffix(filepath.Base(strings.ToLower(p.Path)), ".md")
 	if err := s.kubectl(ctx, "create", "namespace", namespace); err != nil {

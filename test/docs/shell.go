@@ -24,7 +24,8 @@ import (
 // patience is how long a block may take: seconds, but for a machine that is busy with other builds.
 const patience = 20 * time.Minute
 
-// shell runs the blocks of one page. Exported variables and the folder pass from one block to the next.
+// shell runs the blocks of one page. Exported variables and the folder pass from one block to the
+// next.
 type shell struct {
 	scene *scene
 	dir   string
@@ -105,7 +106,8 @@ func (sh *shell) block(ctx context.Context, k kind, b page.Block) error {
 // command is a bash that runs the text where the page is now, in a process group of its own.
 func (sh *shell) command(ctx context.Context, text string) (*exec.Cmd, error) {
 	script := filepath.Join(sh.dir, fmt.Sprintf("block-%d.sh", sh.blocks))
-	content := fmt.Sprintf("set -euo pipefail\nsource %[1]q\ntrap '{ declare -px; printf \"cd %%q\\n\" \"$PWD\"; } >%[1]q' EXIT\n%[2]s", sh.state(), text)
+	content := fmt.Sprintf("set -euo pipefail\nsource %[1]q\ntrap '{ declare -px; printf \"cd %%q\\n\" \"$PWD\"; } >%[1]q' EXIT\n%[2]s",
+		sh.state(), text)
 	if err := os.WriteFile(script, []byte(content), 0o600); err != nil {
 		return nil, fmt.Errorf("write a block's script: %w", err)
 	}

@@ -21,8 +21,8 @@ func (s *scenario) kubectl(args ...string) {
 	}
 }
 
-// TestLifecycleDefinitionsDeletedAndRestored is what happens when somebody else's chart with the same CRDs is uninstalled: all
-// Modules and all orders go. No kernel may notice.
+// TestLifecycleDefinitionsDeletedAndRestored is what happens when somebody else's chart with the
+// same CRDs is uninstalled: all Modules and all orders go. No kernel may notice.
 func TestLifecycleDefinitionsDeletedAndRestored(t *testing.T) {
 	s := given(t, "crds")
 	s.create()

@@ -80,7 +80,8 @@ func (s *scenario) away(ctx context.Context) error {
 	return fmt.Errorf("Module %s is there (%w)", s.key, err)
 }
 
-// TestLifecycleBusyAndDeadNode: the Module goes at its deadline and names both. Both unload as soon as they can.
+// TestLifecycleBusyAndDeadNode: the Module goes at its deadline and names both. Both unload as soon
+// as they can.
 func TestLifecycleBusyAndDeadNode(t *testing.T) {
 	s := given(t, "busy-dead")
 	const busy, dead, well = "hollow-1", "hollow-2", "hollow-3"
@@ -149,14 +150,16 @@ func TestLifecycleNamespaceIsGuarded(t *testing.T) {
 	s.journalIs(each([]string{busy}, tally{Loads: 1, Unloads: 1}))
 }
 
-// peer is KMM's operator as the cluster shows it: a pod that may order kernel modules, and its Lease, which is returned.
+// peer is KMM's operator as the cluster shows it: a pod that may order kernel modules, and its
+// Lease, which is returned.
 func (s *scenario) peer() client.Object {
 	s.Helper()
 	const account = "kmm-operator-controller"
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "kmm.sigs.x-k8s.io"},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("kmm-operator-controller-0_1"), LeaseDurationSeconds: ptr.To[int32](3600), RenewTime: &metav1.MicroTime{Time: time.Now()},
+			HolderIdentity: ptr.To("kmm-operator-controller-0_1"), LeaseDurationSeconds: ptr.To[int32](3600),
+			RenewTime: &metav1.MicroTime{Time: time.Now()},
 		},
 	}
 	pod := &corev1.Pod{
@@ -176,13 +179,15 @@ func (s *scenario) peer() client.Object {
 			}
 		}
 	})
-	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: account}}, rights, pod, lease} {
+	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: account}}, rights,
+		pod, lease} {
 		s.must(shared.Admin.Create(s.Context(), o))
 	}
 	return lease
 }
 
-// TestLifecycleNothingIsTouchedBesideAPeer: while KMM's operator holds its Lease, Drover says so and does nothing else.
+// TestLifecycleNothingIsTouchedBesideAPeer: while KMM's operator holds its Lease, Drover says so
+// and does nothing else.
 func TestLifecycleNothingIsTouchedBesideAPeer(t *testing.T) {
 	s := given(t, "peer")
 	s.killOperator()
@@ -205,7 +210,8 @@ func TestLifecycleNothingIsTouchedBesideAPeer(t *testing.T) {
 	s.converged(each([]string{"hollow-0"}, once))
 }
 
-// TestLifecycleOneBadModuleStopsNoOther: one has no image and cannot leave, and its neighbour loads, changes and leaves.
+// TestLifecycleOneBadModuleStopsNoOther: one has no image and cannot leave, and its neighbour
+// loads, changes and leaves.
 func TestLifecycleOneBadModuleStopsNoOther(t *testing.T) {
 	s := given(t, "bad")
 	nodes := []string{"hollow-2", "hollow-3"}

@@ -23,11 +23,14 @@ import (
 func (s *scenario) claimed(driver string) *resourcev1.ResourceClaim {
 	s.Helper()
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "claim"}}
-	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
+	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d",
+		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
 	s.must(shared.Admin.Create(s.Context(), claim))
 	claim.Status.Allocation = &resourcev1.AllocationResult{}
-	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: driver, Pool: "p", Device: "d0"}}
-	// A user that the cluster does not know: its pod controller would free the claim of a pod that is not there.
+	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: driver, Pool: "p",
+		Device: "d0"}}
+	// A user that the cluster does not know: its pod controller would free the claim of a pod that is
+	// not there.
 	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{APIGroup: "example.com", Resource: "users", Name: "u", UID: "u1"}}
 	s.must(shared.Admin.Status().Update(s.Context(), claim))
 	return claim
@@ -60,7 +63,8 @@ func (s *scenario) nothingMade(ctx context.Context) error {
 	return nil
 }
 
-// staysUnder waits until nothing but the claim keeps the deleted Module, and checks that its driver is the one of before.
+// staysUnder waits until nothing but the claim keeps the deleted Module, and checks that its driver
+// is the one of before.
 func (s *scenario) staysUnder(claim *resourcev1.ResourceClaim, before *appsv1.DaemonSet) {
 	s.Helper()
 	s.eventually("the garbage collector is done with the Module, which waits for the claim", func(ctx context.Context) error {
@@ -81,10 +85,11 @@ func (s *scenario) staysUnder(claim *resourcev1.ResourceClaim, before *appsv1.Da
 	s.must(shared.Admin.Get(s.Context(), client.ObjectKeyFromObject(set), &corev1.ServiceAccount{}))
 }
 
-// TestLifecycleDeletionModes: whatever way a Module is deleted, the cluster's garbage collector takes no driver away under a claim, and nothing
-// is left behind.
+// TestLifecycleDeletionModes: whatever way a Module is deleted, the cluster's garbage collector
+// takes no driver away under a claim, and nothing is left behind.
 func TestLifecycleDeletionModes(t *testing.T) {
-	for _, mode := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
+	for _, mode := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground,
+		metav1.DeletePropagationOrphan} {
 		t.Run(string(mode), func(t *testing.T) {
 			s := given(t, "delete-"+map[metav1.DeletionPropagation]string{
 				metav1.DeletePropagationForeground: "fg", metav1.DeletePropagationBackground: "bg", metav1.DeletePropagationOrphan: "orphan",

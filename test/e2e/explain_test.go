@@ -16,7 +16,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestLifecycleExplain reads what the built command line tool prints of a Module that is well and of one whose image is nowhere.
+// TestLifecycleExplain reads what the built command line tool prints of a Module that is well and
+// of one whose image is nowhere.
 func TestLifecycleExplain(t *testing.T) {
 	s := given(t, "explain")
 	drover := buildTool(t)
@@ -38,16 +39,20 @@ func TestLifecycleExplain(t *testing.T) {
 	}{
 		{[]string{"explain", "mod", in}, 0, []string{"is live on 6 of 6 nodes.\n", "ok       live on 6 nodes"}},
 		{[]string{"explain", "mod", "hollow-0", in}, 0, []string{
-			"Module " + s.key.String() + " is live on node hollow-0.\n", "matches kernelMappings[0] (regexp .+)", "ok       delivered", "live: build ID ",
+			"Module " + s.key.String() + " is live on node hollow-0.\n", "matches kernelMappings[0] (regexp .+)", "ok       delivered",
+			"live: build ID ",
 		}},
 		{[]string{"explain", "broken", in}, 1, []string{
-			"is live on 0 of 6 nodes; ImageNotFound on 6 nodes.\nNext step: push the image, or correct containerImage\n", "drover explain broken hollow-0 -n " + s.key.Namespace,
+			"is live on 0 of 6 nodes; ImageNotFound on 6 nodes.\nNext step: push the image, or correct containerImage\n",
+			"drover explain broken hollow-0 -n " + s.key.Namespace,
 		}},
 		{[]string{"explain", "broken", "hollow-1", in}, 1, []string{
-			"Module " + broken.key.String() + " is not live on node hollow-1: ImageNotFound.\nNext step: push the image, or correct containerImage\n",
+			"Module " + broken.key.String() + " is not live on node hollow-1: ImageNotFound.\nNext step: push the image, or correct " +
+				"containerImage\n",
 			"kernel " + kernelOdd + " matches kernelMappings[1] (regexp .+)", "FAILED   delivered   ImageNotFound",
 		}},
-		{[]string{"status", in}, 1, []string{"2 Modules: 1 failing, 1 ready. Look at: drover explain broken -n " + s.key.Namespace + "\n", "6/6", "ImageNotFound"}},
+		{[]string{"status", in}, 1, []string{"2 Modules: 1 failing, 1 ready. Look at: drover explain broken -n " + s.key.Namespace + "\n", "6/6",
+			"ImageNotFound"}},
 		{[]string{"wait", "mod", in, "--timeout=60s"}, 0, []string{"Module " + s.key.String() + " is ready.\n"}},
 		{[]string{"version"}, 0, []string{"Client: "}},
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// failures are the reasons that hollow nodes can really produce. What takes a real kernel is in test/vm/e2e.
+// failures are the reasons that hollow nodes can really produce. What takes a real kernel is in
+// test/vm/e2e.
 func failures() map[string]failure {
 	all := map[string]failure{}
 	for _, some := range []map[string]failure{selectionFailures(), deliveryFailures(), loadFailures(), lifeFailures(), nodeFailures()} {
@@ -126,10 +127,12 @@ func deliveryFailures() map[string]failure {
 func loadFailures() map[string]failure {
 	return map[string]failure{
 		v1beta1.ReasonVermagicMismatch: {
-			breaks: cooked("vermagic", "5.4.0-other"), state: v1beta1.AttemptFailed, kernel: "version magic '5.4.0-other", words: []string{"built for another kernel"},
+			breaks: cooked("vermagic", "5.4.0-other"), state: v1beta1.AttemptFailed, kernel: "version magic '5.4.0-other",
+			words: []string{"built for another kernel"},
 		},
 		v1beta1.ReasonUnknownSymbol: {
-			breaks: faulty("load-enoent", "log", "e2e: Unknown symbol e2e_absent (err -2)"), state: v1beta1.AttemptFailed, kernel: "Unknown symbol e2e_absent",
+			breaks: faulty("load-enoent", "log", "e2e: Unknown symbol e2e_absent (err -2)"), state: v1beta1.AttemptFailed,
+			kernel: "Unknown symbol e2e_absent",
 		},
 		v1beta1.ReasonDependencyConflict: {
 			given: func(s *scenario, node string) *scenario {
@@ -145,7 +148,8 @@ func loadFailures() map[string]failure {
 			state: v1beta1.AttemptFailed, kernel: "disagrees about version of symbol e2e_bus", words: []string{"_bus, of which build"},
 		},
 		v1beta1.ReasonInvalidParameter: {
-			breaks: faulty("load-einval", "log", "e2e: `x' invalid for parameter `debug'"), state: v1beta1.AttemptFailed, kernel: "invalid for parameter `debug'",
+			breaks: faulty("load-einval", "log", "e2e: `x' invalid for parameter `debug'"), state: v1beta1.AttemptFailed,
+			kernel: "invalid for parameter `debug'",
 		},
 		v1beta1.ReasonNoSuchDevice: {
 			breaks: faulty("load-enodev", "log", "e2e: no supported card found"), state: v1beta1.AttemptFailed, kernel: "no supported card found",

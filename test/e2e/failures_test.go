@@ -29,7 +29,8 @@ const tellWithin = 30 * time.Second
 
 // failure is one way in which something really goes wrong.
 type failure struct {
-	// alone is the node that is spoilt for everybody else meanwhile; empty: hollow-0 and its neighbours can be shared.
+	// alone is the node that is spoilt for everybody else meanwhile; empty: hollow-0 and its
+	// neighbours can be shared.
 	alone string
 	// given arranges what must be well before, on the node, and returns the Module that will fail.
 	given func(s *scenario, node string) *scenario
@@ -37,7 +38,8 @@ type failure struct {
 	breaks func(s *scenario, node string)
 	// condition that names the reason, beside Ready; Loaded unless set.
 	condition string
-	// state of the node's own entry; empty: the node has nothing to say, such as when nothing reaches it.
+	// state of the node's own entry; empty: the node has nothing to say, such as when nothing reaches
+	// it.
 	state v1beta1.AttemptState
 	// kernel are words of the kernel's own in the node's entry.
 	kernel string
@@ -45,8 +47,9 @@ type failure struct {
 	words []string
 }
 
-// TestFailureHasItsReason: whatever goes wrong is told apart from all else, in the Module's conditions, in the node's entry and by one event,
-// soon, and with a next step in the documentation.
+// TestFailureHasItsReason: whatever goes wrong is told apart from all else, in the Module's
+// conditions, in the node's entry and by one event, soon, and with a next step in the
+// documentation.
 func TestFailureHasItsReason(t *testing.T) {
 	steps := nextSteps(t)
 	exclusive := map[string]*sync.Mutex{}
@@ -126,7 +129,8 @@ func (s *scenario) entrySays(ctx context.Context, node string, f failure, reason
 	return f.entryTells(c, s.key, reason)
 }
 
-// entryTells objects unless the node's entry of the Module has the state, the reason and the kernel's words.
+// entryTells objects unless the node's entry of the Module has the state, the reason and the
+// kernel's words.
 func (f failure) entryTells(c *v1beta1.NodeModulesConfig, module types.NamespacedName, reason string) error {
 	i := slices.IndexFunc(c.Status.Attempts, func(a v1beta1.NodeModuleAttempt) bool {
 		return a.Namespace == module.Namespace && a.Name == module.Name

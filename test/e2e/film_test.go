@@ -42,8 +42,8 @@ func (f *film) next(ctx context.Context) (client.Object, error) {
 	}
 }
 
-// until reads on until the frames are all there, in order and with nothing else between them. frame describes a state;
-// an object that is deleted is "deleted".
+// until reads on until the frames are all there, in order and with nothing else between them. frame
+// describes a state; an object that is deleted is "deleted".
 func (f *film) until(frame func(client.Object) string, want ...string) {
 	f.s.Helper()
 	ctx, cancel := context.WithTimeout(f.s.Context(), patience)

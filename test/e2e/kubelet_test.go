@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// builderNode is where the pods of Jobs run: the only node of its processor, for kwok plays the pods of hollow nodes, and never ends them.
+	// builderNode is where the pods of Jobs run: the only node of its processor, for kwok plays the
+	// pods of hollow nodes, and never ends them.
 	builderNode = "e2e-builder"
 	builderArch = "arm64"
 	// signerImage is the operator's --signer-image.
@@ -37,8 +38,9 @@ const (
 	messageSize = 2048
 )
 
-// kubelet is one for the pods of Jobs. Each container is a process on this machine, with the command and the environment that its pod names, and
-// folders for its volumes: paths in them are told as what is mounted there. The image of drover-signer is the real program; of other images,
+// kubelet is one for the pods of Jobs. Each container is a process on this machine, with the
+// command and the environment that its pod names, and folders for its volumes: paths in them are
+// told as what is mounted there. The image of drover-signer is the real program; of other images,
 // which bring a toolchain, this machine has the shell.
 type kubelet struct {
 	client client.Client
@@ -92,14 +94,16 @@ func (k *kubelet) register(ctx context.Context) error {
 	}
 	before, now := node.DeepCopy(), metav1.Now()
 	room := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi"),
+		corev1.ResourcePods: resource.MustParse("110"),
 	}
 	node.Status = corev1.NodeStatus{
 		Capacity: room, Allocatable: room,
 		Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now,
 		}},
-		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: builderArch, KernelVersion: "6.1.0-44-" + builderArch, BootID: "builder"},
+		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: builderArch, KernelVersion: "6.1.0-44-" + builderArch,
+			BootID: "builder"},
 	}
 	return k.client.Status().Patch(ctx, node, client.MergeFrom(before))
 }
@@ -235,7 +239,8 @@ func (k *kubelet) files(ctx context.Context, namespace string, v *corev1.Volume)
 }
 
 // process runs a container.
-func (k *kubelet) process(ctx context.Context, pod *corev1.Pod, c *corev1.Container, folders map[string]string) *corev1.ContainerStateTerminated {
+func (k *kubelet) process(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
+	folders map[string]string) *corev1.ContainerStateTerminated {
 	inside := func(texts ...string) []string {
 		texts = slices.Clone(texts)
 		for i := range texts {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests promises about the whole: a control plane, the operator as a process, and real agents on hollow nodes,
-// all shared by its tests. What a test believes about kernels it reads from the fake kernels' journals, never from a status.
+// Package e2e tests promises about the whole: a control plane, the operator as a process, and real
+// agents on hollow nodes, all shared by its tests. What a test believes about kernels it reads from
+// the fake kernels' journals, never from a status.
 package e2e
 
 import (
@@ -37,7 +38,8 @@ const callDeadline = 3 * time.Second
 // startTimeout bounds the start of the fleet, compilation included.
 const startTimeout = 15 * time.Minute
 
-// shared is what all tests use. They run one after another: some stop the API server or the operator.
+// shared is what all tests use. They run one after another: some stop the API server or the
+// operator.
 var shared struct {
 	*fleet.Fleet
 	// watch is the administrator's client, which can watch.

@@ -35,7 +35,8 @@ func (s *scenario) daemonSet(ctx context.Context) (*appsv1.DaemonSet, error) {
 		return nil, fmt.Errorf("%d DaemonSets in %s", len(sets.Items), s.key.Namespace)
 	}
 	set := &sets.Items[0]
-	if n := set.Status; n.ObservedGeneration != set.Generation || n.UpdatedNumberScheduled != n.DesiredNumberScheduled || n.NumberReady != n.DesiredNumberScheduled {
+	if n := set.Status; n.ObservedGeneration != set.Generation || n.UpdatedNumberScheduled != n.DesiredNumberScheduled ||
+		n.NumberReady != n.DesiredNumberScheduled {
 		return nil, fmt.Errorf("DaemonSet %s is not up to date: %+v", set.Name, n)
 	}
 	return set, nil
@@ -102,7 +103,8 @@ func TestChangedPluginLeavesTheKernelAlone(t *testing.T) {
 
 	s.eventually("all plugin pods are new", func(ctx context.Context) error {
 		set, err := s.daemonSet(ctx)
-		if err == nil && (set.Spec.Template.Spec.Containers[0].Image != "registry.example.com/plugin:2" || set.Status.NumberReady != int32(len(everyNode))) {
+		if err == nil && (set.Spec.Template.Spec.Containers[0].Image != "registry.example.com/plugin:2" ||
+			set.Status.NumberReady != int32(len(everyNode))) {
 			err = fmt.Errorf("%d pods of %s", set.Status.NumberReady, set.Spec.Template.Spec.Containers[0].Image)
 		}
 		return errors.Join(err, s.ready(ctx))
@@ -118,7 +120,8 @@ func TestChangedPluginLeavesTheKernelAlone(t *testing.T) {
 	s.converged(each(everyNode, once))
 }
 
-// TestKernelWithoutMapping: nodes that no mapping covers are named, and hold up neither the others nor other Modules.
+// TestKernelWithoutMapping: nodes that no mapping covers are named, and hold up neither the others
+// nor other Modules.
 func TestKernelWithoutMapping(t *testing.T) {
 	s := given(t, "uncovered")
 	other := s.second("other", "e2e_uncovered_other")
@@ -156,7 +159,8 @@ func TestTwoModulesOfOneName(t *testing.T) {
 	s.must(shared.Admin.Delete(s.Context(), s.module()))
 
 	s.eventually("the other has the name now", func(ctx context.Context) error {
-		return errors.Join(gone(ctx, s.key), other.ready(ctx), kernels(ctx, s.kernelModule, map[string]tally{"hollow-4": {Live: true, Loads: 2, Unloads: 1}}))
+		return errors.Join(gone(ctx, s.key), other.ready(ctx),
+			kernels(ctx, s.kernelModule, map[string]tally{"hollow-4": {Live: true, Loads: 2, Unloads: 1}}))
 	})
 }
 

@@ -24,7 +24,8 @@ import (
 // undoes are verbs that end what others began; they take the same arguments.
 var undoes = map[string]string{"fault": "mend", "hold": "unhold", "unready": "ready", "vanish": "return"}
 
-// does calls a verb of a hollow node. What a test has begun and not ended when it fails is ended for the next one.
+// does calls a verb of a hollow node. What a test has begun and not ended when it fails is ended
+// for the next one.
 func (s *scenario) does(node, verb string, args ...string) {
 	s.Helper()
 	if end := undoes[verb]; end != "" {
@@ -110,8 +111,8 @@ func TestLifecycleNodeVanishesAndReturns(t *testing.T) {
 	s.converged(each(everyNode, once))
 }
 
-// notYet objects unless the Module says that it is not loaded, for the reason, or because a node does not answer: the
-// cluster calls a node that after a while.
+// notYet objects unless the Module says that it is not loaded, for the reason, or because a node
+// does not answer: the cluster calls a node that after a while.
 func (s *scenario) notYet(ctx context.Context, reason string, words ...string) error {
 	err := s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, reason, words...)
 	if err != nil && s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonNodeNotReady, words...) == nil {
@@ -120,8 +121,8 @@ func (s *scenario) notYet(ctx context.Context, reason string, words ...string) e
 	return err
 }
 
-// TestLifecycleNodeIsGoneForGood: a Module waits for a node that does not answer and is not known to be dead, until an
-// administrator says that it is gone.
+// TestLifecycleNodeIsGoneForGood: a Module waits for a node that does not answer and is not known
+// to be dead, until an administrator says that it is gone.
 func TestLifecycleNodeIsGoneForGood(t *testing.T) {
 	s := given(t, "gone")
 	s.create(s.on("hollow-3", "hollow-4"))
@@ -249,7 +250,8 @@ func TestLifecycleConfigsDeletedByHand(t *testing.T) {
 	s.converged(each(everyNode, once))
 }
 
-// whole is what a NodeModulesConfig shall have again: orders and live modules, but for how and when they got there.
+// whole is what a NodeModulesConfig shall have again: orders and live modules, but for how and when
+// they got there.
 func whole(c *v1beta1.NodeModulesConfig) any {
 	c = c.DeepCopy()
 	for i := range c.Spec.Modules {
@@ -285,7 +287,8 @@ func TestLifecycleDeselected(t *testing.T) {
 	s.converged(map[string]tally{node: {Loads: 1, Unloads: 1}, "hollow-1": once})
 }
 
-// TestLifecycleLabelsFlapEverywhere: whoever puts the labels there restarts. No order changes, and the ready labels stay.
+// TestLifecycleLabelsFlapEverywhere: whoever puts the labels there restarts. No order changes, and
+// the ready labels stay.
 func TestLifecycleLabelsFlapEverywhere(t *testing.T) {
 	s := given(t, "flap")
 	s.create(s.on(everyNode...))

@@ -19,7 +19,8 @@ import (
 // onlyEven are the images of kernelEven.
 const onlyEven = `6\.1\.0`
 
-// halfWay creates the Module while the images of one kernel do not exist: half of the nodes load, the others' carriers wait.
+// halfWay creates the Module while the images of one kernel do not exist: half of the nodes load,
+// the others' carriers wait.
 func (s *scenario) halfWay() {
 	s.Helper()
 	s.images(onlyEven)

@@ -37,7 +37,8 @@ const (
 	kernelAfter = "6.12.99-arm64"
 )
 
-// ahead is a corner with Modules for kernels that no node runs, a registry, and a node that runs Jobs.
+// ahead is a corner with Modules for kernels that no node runs, a registry, and a node that runs
+// Jobs.
 type ahead struct {
 	*scenario
 	registry *registry.Registry
@@ -70,7 +71,8 @@ func compiled(name, kernel string) []byte {
 	return synth.Module{Name: name, Vermagic: kernel + " SMP preempt mod_unload aarch64", Machine: synth.MachineAArch64}.Bytes()
 }
 
-// push puts an image for one kernel, with a kernel module that is compiled for another or the same, into the registry.
+// push puts an image for one kernel, with a kernel module that is compiled for another or the same,
+// into the registry.
 func (a *ahead) push(name, kernel, compiledFor string) {
 	a.Helper()
 	image, err := registry.Image(registry.Spec{Files: map[string]registry.File{
@@ -105,11 +107,13 @@ func (a *ahead) future(name string, changes ...func(*v1beta1.Module)) {
 	a.must(shared.Admin.Create(a.Context(), m))
 }
 
-// building makes a Module's image be compiled with a command of the shell in a folder with a file per kernel.
+// building makes a Module's image be compiled with a command of the shell in a folder with a file
+// per kernel.
 func (a *ahead) building(command string) func(*v1beta1.Module) {
 	return func(m *v1beta1.Module) {
 		a.Helper()
-		source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: a.key.Namespace, Name: m.Name + "-source"}, Data: map[string]string{}}
+		source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: a.key.Namespace, Name: m.Name + "-source"},
+			Data: map[string]string{}}
 		for _, kernel := range []string{kernelNext, kernelAfter} {
 			source.Data[kernel] = base64.StdEncoding.EncodeToString(compiled(m.Name, kernel))
 		}
@@ -170,7 +174,8 @@ func (a *ahead) takeBack(p *v1beta2.PreflightValidation) {
 	a.must(client.IgnoreNotFound(shared.Admin.Delete(context.WithoutCancel(a.Context()), p)))
 }
 
-// answer waits until a preflight has found something of so many Modules, and nothing is looked at any more.
+// answer waits until a preflight has found something of so many Modules, and nothing is looked at
+// any more.
 func (a *ahead) answer(p *v1beta2.PreflightValidation, status metav1.ConditionStatus, reason string, modules int) {
 	a.Helper()
 	a.eventually(fmt.Sprintf("%s is answered with %s", p.Name, reason), func(ctx context.Context) error {

@@ -26,7 +26,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// TestPreflightGoodImageIsReady: an image that the registry has is pulled and examined by one Job of one step.
+// TestPreflightGoodImageIsReady: an image that the registry has is pulled and examined by one Job
+// of one step.
 func TestPreflightGoodImageIsReady(t *testing.T) {
 	a := givenAhead(t, "good")
 	a.push("good", kernelNext, kernelNext)
@@ -41,7 +42,8 @@ func TestPreflightGoodImageIsReady(t *testing.T) {
 	}
 }
 
-// TestPreflightFailuresHaveReasons: each Module that is not ready says why, and the condition names it. What is mended is looked at again when asked.
+// TestPreflightFailuresHaveReasons: each Module that is not ready says why, and the condition names
+// it. What is mended is looked at again when asked.
 func TestPreflightFailuresHaveReasons(t *testing.T) {
 	a := givenAhead(t, "bad")
 	a.push("good", kernelNext, kernelNext)
@@ -57,7 +59,8 @@ func TestPreflightFailuresHaveReasons(t *testing.T) {
 	a.found(p, "absent", v1beta2.VerificationFailure, v1beta1.ReasonImageNotFound)
 	a.found(p, "broken", v1beta2.VerificationFailure, v1beta1.ReasonBuildFailed, "broken.c:3:1: error: expected ';'")
 	message := meta.FindStatusCondition(p.Status.Conditions, v1beta1.ConditionReady).Message
-	for _, words := range []string{"3 of 4 Modules are not ready for kernel " + kernelNext, a.key.Namespace + "/bad (VermagicMismatch)", "/absent (ImageNotFound)", "/broken (BuildFailed)"} {
+	for _, words := range []string{"3 of 4 Modules are not ready for kernel " + kernelNext, a.key.Namespace + "/bad (VermagicMismatch)",
+		"/absent (ImageNotFound)", "/broken (BuildFailed)"} {
 		if !strings.Contains(message, words) {
 			t.Errorf("the condition does not say %q: %s", words, message)
 		}
@@ -79,7 +82,8 @@ func TestPreflightFailuresHaveReasons(t *testing.T) {
 	})
 }
 
-// TestPreflightPushesNothingUnasked: what is missing is built, signed and examined, and the registry gets nothing of it.
+// TestPreflightPushesNothingUnasked: what is missing is built, signed and examined, and the
+// registry gets nothing of it.
 func TestPreflightPushesNothingUnasked(t *testing.T) {
 	a := givenAhead(t, "trial")
 	a.future("built", a.building(compiles("built")), a.signed())
@@ -97,8 +101,9 @@ func TestPreflightPushesNothingUnasked(t *testing.T) {
 	}
 }
 
-// TestPreflightMissingImageIsMadeAsForANode: with pushBuiltImage the registry has a signed image before the kernel comes, and when a node comes with
-// the kernel, the very ModuleImage that it wants is there, and no Job is made any more.
+// TestPreflightMissingImageIsMadeAsForANode: with pushBuiltImage the registry has a signed image
+// before the kernel comes, and when a node comes with the kernel, the very ModuleImage that it
+// wants is there, and no Job is made any more.
 func TestPreflightMissingImageIsMadeAsForANode(t *testing.T) {
 	a := givenAhead(t, "pushed")
 	a.future("built", a.building(compiles("built")), a.signed())
@@ -122,7 +127,8 @@ func TestPreflightMissingImageIsMadeAsForANode(t *testing.T) {
 	a.must(shared.Admin.Create(t.Context(), node))
 	t.Cleanup(func() { a.must(client.IgnoreNotFound(shared.Admin.Delete(context.WithoutCancel(t.Context()), node))) })
 	bare := node.DeepCopy()
-	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: kernelNext, BootID: "next", OperatingSystem: "linux", Architecture: builderArch}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: kernelNext, BootID: "next", OperatingSystem: "linux",
+		Architecture: builderArch}
 	a.must(shared.Admin.Status().Patch(t.Context(), node, client.MergeFrom(bare)))
 	known := map[string]bool{}
 	for i := range images {
@@ -153,7 +159,8 @@ func TestPreflightMissingImageIsMadeAsForANode(t *testing.T) {
 	}
 }
 
-// TestPreflightTwoKernelsDoNotCollide: two at once, for the same Modules, each with the answer for its own kernel.
+// TestPreflightTwoKernelsDoNotCollide: two at once, for the same Modules, each with the answer for
+// its own kernel.
 func TestPreflightTwoKernelsDoNotCollide(t *testing.T) {
 	a := givenAhead(t, "two")
 	a.future("built", a.building(compiles("built")))
@@ -170,7 +177,8 @@ func TestPreflightTwoKernelsDoNotCollide(t *testing.T) {
 		got[p.Reference] = p.Modules
 	}
 	want := map[string]map[string]bool{
-		kernelNext: {"/opt/lib/modules/" + kernelNext + "/extra/built.ko": false}, kernelAfter: {"/opt/lib/modules/" + kernelAfter + "/extra/built.ko": false},
+		kernelNext:  {"/opt/lib/modules/" + kernelNext + "/extra/built.ko": false},
+		kernelAfter: {"/opt/lib/modules/" + kernelAfter + "/extra/built.ko": false},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what was pushed (-want +got):\n%s", diff)
@@ -187,14 +195,16 @@ func TestPreflightTwoKernelsDoNotCollide(t *testing.T) {
 	}
 }
 
-// TestPreflightTouchesNoNode: of a Module that is live on every node another kernel is asked, and nothing is written of nodes, nor asked of a kernel.
+// TestPreflightTouchesNoNode: of a Module that is live on every node another kernel is asked, and
+// nothing is written of nodes, nor asked of a kernel.
 func TestPreflightTouchesNoNode(t *testing.T) {
 	a := givenAhead(t, "live")
 	a.push(a.kernelModule, kernelNext, kernelNext)
 	a.create(func(m *v1beta1.Module) {
 		c := &m.Spec.ModuleLoader.Container
 		c.KernelMappings = append([]v1beta1.KernelMapping{{
-			Literal: kernelNext, ContainerImage: a.reference(a.kernelModule, "${KERNEL_FULL_VERSION}"), RegistryTLS: &v1beta1.TLSOptions{Insecure: true},
+			Literal: kernelNext, ContainerImage: a.reference(a.kernelModule, "${KERNEL_FULL_VERSION}"),
+			RegistryTLS: &v1beta1.TLSOptions{Insecure: true},
 		}}, c.KernelMappings...)
 	})
 	a.converged(each(everyNode, once))
@@ -237,18 +247,21 @@ func TestPreflightOldVersionIsAnswered(t *testing.T) {
 	}}
 	a.must(shared.Admin.Create(t.Context(), p))
 	t.Cleanup(func() { a.must(client.IgnoreNotFound(shared.Admin.Delete(context.WithoutCancel(t.Context()), p))) })
-	out, err := shared.Kubectl(t.Context(), "wait", "--for=condition=Ready", "--timeout="+patience.String(), "preflightvalidations.v1beta1.kmm.sigs.x-k8s.io/"+p.GetName())
+	out, err := shared.Kubectl(t.Context(), "wait", "--for=condition=Ready", "--timeout="+patience.String(),
+		"preflightvalidations.v1beta1.kmm.sigs.x-k8s.io/"+p.GetName())
 	if err != nil {
 		t.Fatal(err, out)
 	}
 	a.must(shared.Admin.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 	one, found, err := unstructured.NestedMap(p.Object, "status", "crStatuses", a.key.Namespace+"/good")
-	if err != nil || !found || p.GetAPIVersion() != "kmm.sigs.x-k8s.io/v1beta1" || one["verificationStatus"] != "Success" || one["verificationStage"] != "Done" {
+	if err != nil || !found || p.GetAPIVersion() != "kmm.sigs.x-k8s.io/v1beta1" || one["verificationStatus"] != "Success" ||
+		one["verificationStage"] != "Done" {
 		t.Errorf("the answer in %s is %v (%v)", p.GetAPIVersion(), p.Object["status"], err)
 	}
 }
 
-// TestPreflightCommandExits: the built command line tool tells of its progress, and ends with a code for each outcome. It leaves nothing.
+// TestPreflightCommandExits: the built command line tool tells of its progress, and ends with a
+// code for each outcome. It leaves nothing.
 func TestPreflightCommandExits(t *testing.T) {
 	a := givenAhead(t, "command")
 	drover := buildTool(t)
@@ -268,9 +281,11 @@ func TestPreflightCommandExits(t *testing.T) {
 		then            int
 		says            []string
 	}{
-		{kernelNext, "good", nil, 0, []string{"waiting: ", "All 1 Modules are ready for kernel " + kernelNext, "ready", a.key.Namespace + "/good"}},
+		{kernelNext, "good", nil, 0, []string{"waiting: ", "All 1 Modules are ready for kernel " + kernelNext, "ready", a.key.Namespace +
+			"/good"}},
 		{kernelNext, "bad", nil, 1, []string{"waiting: ", "FAILED", a.key.Namespace + "/bad", "VermagicMismatch", "Next step: "}},
-		{kernelNext, "slow", []string{"--timeout=5s"}, 1, []string{"waiting: 1 of 1 Modules are still being checked", "unknown", a.key.Namespace + "/slow"}},
+		{kernelNext, "slow", []string{"--timeout=5s"}, 1,
+			[]string{"waiting: 1 of 1 Modules are still being checked", "unknown", a.key.Namespace + "/slow"}},
 		{"nonsense", "good", nil, 2, []string{"spec.kernelVersion"}},
 	}
 	for _, ask := range asks {
@@ -293,7 +308,8 @@ func TestPreflightCommandExits(t *testing.T) {
 	a.nothingMade()
 }
 
-// TestPreflightTakesBackWhatItMade: images that it asked for go with it, and their Jobs and pods; what another one wants stays, and so does the registry's.
+// TestPreflightTakesBackWhatItMade: images that it asked for go with it, and their Jobs and pods;
+// what another one wants stays, and so does the registry's.
 func TestPreflightTakesBackWhatItMade(t *testing.T) {
 	a := givenAhead(t, "gone")
 	a.push("good", kernelNext, kernelNext)
@@ -327,7 +343,8 @@ func (a *ahead) nothingMade() {
 		var jobs batchv1.JobList
 		var pods corev1.PodList
 		in := client.InNamespace(a.key.Namespace)
-		if err := errors.Join(shared.Admin.List(ctx, &images, in), shared.Admin.List(ctx, &jobs, in), shared.Admin.List(ctx, &pods, in)); err != nil {
+		if err := errors.Join(shared.Admin.List(ctx, &images, in), shared.Admin.List(ctx, &jobs, in),
+			shared.Admin.List(ctx, &pods, in)); err != nil {
 			return err
 		}
 		if len(images.Items)+len(jobs.Items)+len(pods.Items) > 0 {

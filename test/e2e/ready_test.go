@@ -31,15 +31,16 @@ func readyWhenLinked(m *v1beta1.Module) {
 // pluginPods objects unless so many plugin pods of the Module are on nodes.
 func (s *scenario) pluginPods(ctx context.Context, want int) error {
 	var pods corev1.PodList
-	err := shared.Admin.List(ctx, &pods, client.InNamespace(s.key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: s.key.Name, v1beta1.RoleLabel: "device-plugin"})
+	err := shared.Admin.List(ctx, &pods, client.InNamespace(s.key.Namespace),
+		client.MatchingLabels{v1beta1.ModuleNameLabel: s.key.Name, v1beta1.RoleLabel: "device-plugin"})
 	if err == nil && len(pods.Items) != want {
 		err = fmt.Errorf("%d plugin pods of %s, not %d", len(pods.Items), s.key, want)
 	}
 	return err
 }
 
-// unusable objects unless the kernel module is live on the node and does not count as ready: no label, no plugin, and the Module and the
-// node's entry name what is missing.
+// unusable objects unless the kernel module is live on the node and does not count as ready: no
+// label, no plugin, and the Module and the node's entry name what is missing.
 func (s *scenario) unusable(ctx context.Context, node, missing string) error {
 	return errors.Join(
 		kernels(ctx, s.kernelModule, each([]string{node}, once)), s.labelled(ctx, nil), s.pluginPods(ctx, 0),
@@ -48,8 +49,8 @@ func (s *scenario) unusable(ctx context.Context, node, missing string) error {
 		s.entrySays(ctx, node, failure{state: v1beta1.AttemptWaiting}, v1beta1.ReasonNotUsable))
 }
 
-// TestLifecycleReadyMeansUsable: neither label nor plugin comes before the device is there, and both go with it; the kernel module is left
-// alone all the while.
+// TestLifecycleReadyMeansUsable: neither label nor plugin comes before the device is there, and
+// both go with it; the kernel module is left alone all the while.
 func TestLifecycleReadyMeansUsable(t *testing.T) {
 	s := given(t, "usable")
 	const node = "hollow-3"
@@ -77,8 +78,8 @@ func TestLifecycleReadyMeansUsable(t *testing.T) {
 	labels.until(s.readyLabel, "not ready", "ready", "not ready", "ready")
 }
 
-// TestLifecycleStartupTaint: a node that was registered with the taint keeps it until all Modules that name it are ready there, plugins
-// too, and never gets it back.
+// TestLifecycleStartupTaint: a node that was registered with the taint keeps it until all Modules
+// that name it are ready there, plugins too, and never gets it back.
 func TestLifecycleStartupTaint(t *testing.T) {
 	s := given(t, "startup")
 	const node, key = "hollow-1", "e2e.drover.dev/starting"

@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestLifecycleWhoMayMakeModules: a Module is root on nodes, so what people have in their namespace does not suffice.
+// TestLifecycleWhoMayMakeModules: a Module is root on nodes, so what people have in their namespace
+// does not suffice.
 func TestLifecycleWhoMayMakeModules(t *testing.T) {
 	s := given(t, "roles-of-people")
 	cases := map[string]struct{ sees, makes bool }{

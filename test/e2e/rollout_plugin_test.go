@@ -12,10 +12,12 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// plugins objects unless exactly one plugin pod of the Module runs on the node, and it is that of the version.
+// plugins objects unless exactly one plugin pod of the Module runs on the node, and it is that of
+// the version.
 func (s *scenario) plugins(ctx context.Context, node, version string) error {
 	var pods corev1.PodList
-	err := shared.Admin.List(ctx, &pods, client.InNamespace(s.key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: s.key.Name, v1beta1.RoleLabel: "device-plugin"})
+	err := shared.Admin.List(ctx, &pods, client.InNamespace(s.key.Namespace),
+		client.MatchingLabels{v1beta1.ModuleNameLabel: s.key.Name, v1beta1.RoleLabel: "device-plugin"})
 	if err != nil {
 		return err
 	}

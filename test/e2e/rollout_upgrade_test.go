@@ -109,7 +109,8 @@ func TestRolloutIsLimitedByDefault(t *testing.T) {
 	}
 }
 
-// TestRolloutPausesWhereAVersionFails: the node is named, the others keep what they have, and a retry goes on.
+// TestRolloutPausesWhereAVersionFails: the node is named, the others keep what they have, and a
+// retry goes on.
 func TestRolloutPausesWhereAVersionFails(t *testing.T) {
 	s := given(t, "pauses")
 	const bad = "hollow-1"
@@ -161,7 +162,8 @@ func TestRolloutPausedAndResumed(t *testing.T) {
 	s.converged(each(nodes, reloaded))
 }
 
-// TestRolloutMassDeselection: more nodes at once than may be unavailable keep what they have until somebody confirms it.
+// TestRolloutMassDeselection: more nodes at once than may be unavailable keep what they have until
+// somebody confirms it.
 func TestRolloutMassDeselection(t *testing.T) {
 	s := given(t, "mass")
 	nodes := []string{"hollow-3", "hollow-4", "hollow-5"}
@@ -187,7 +189,8 @@ func TestRolloutMassDeselection(t *testing.T) {
 	})
 }
 
-// TestRolloutByVersionLabels is upstream's ordered upgrade: somebody's labels say which node has which version.
+// TestRolloutByVersionLabels is upstream's ordered upgrade: somebody's labels say which node has
+// which version.
 func TestRolloutByVersionLabels(t *testing.T) {
 	s := given(t, "versions")
 	const first, second = "hollow-0", "hollow-1"
@@ -218,6 +221,7 @@ func TestRolloutByVersionLabels(t *testing.T) {
 
 	label(second, "null")
 	s.eventually("without its label it is unloaded", func(ctx context.Context) error {
-		return errors.Join(s.labelled(ctx, []string{first}), kernels(ctx, s.kernelModule, map[string]tally{first: reloaded, second: {Loads: 1, Unloads: 1}}))
+		return errors.Join(s.labelled(ctx, []string{first}),
+			kernels(ctx, s.kernelModule, map[string]tally{first: reloaded, second: {Loads: 1, Unloads: 1}}))
 	})
 }

@@ -26,12 +26,14 @@ import (
 )
 
 const (
-	// patience bounds every wait. It is long because the machine may be busy; nothing waits longer than it must.
+	// patience bounds every wait. It is long because the machine may be busy; nothing waits longer
+	// than it must.
 	patience = 90 * time.Second
 	pace     = 100 * time.Millisecond
 )
 
-// scenario is one test's own corner of the fleet: a namespace, a Module in it and a kernel module of its own.
+// scenario is one test's own corner of the fleet: a namespace, a Module in it and a kernel module
+// of its own.
 type scenario struct {
 	*testing.T
 	key types.NamespacedName
@@ -42,7 +44,8 @@ type scenario struct {
 // given makes the corner. It is empty again at the end: that is checked.
 func given(t *testing.T, name string) *scenario {
 	t.Helper()
-	s := &scenario{T: t, key: types.NamespacedName{Namespace: "e2e-" + name, Name: "mod"}, kernelModule: "e2e_" + strings.ReplaceAll(name, "-", "_")}
+	s := &scenario{T: t, key: types.NamespacedName{Namespace: "e2e-" + name, Name: "mod"}, kernelModule: "e2e_" +
+		strings.ReplaceAll(name, "-", "_")}
 	s.must(shared.Admin.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
 	s.leave(s.key, s.kernelModule)
 	return s
@@ -55,8 +58,8 @@ func (s *scenario) second(name, kernelModule string) *scenario {
 	return other
 }
 
-// leave deletes the Module at the end of the test and checks that nothing of it stays anywhere. A test that failed leaves nothing either, or the
-// next one would fail for it.
+// leave deletes the Module at the end of the test and checks that nothing of it stays anywhere. A
+// test that failed leaves nothing either, or the next one would fail for it.
 func (s *scenario) leave(key types.NamespacedName, kernelModule string) {
 	s.Cleanup(func() {
 		if s.Failed() {
@@ -71,7 +74,8 @@ func (s *scenario) leave(key types.NamespacedName, kernelModule string) {
 	})
 }
 
-// whenFailed puts something of the fleet in order for the tests that follow. It may have been in order already.
+// whenFailed puts something of the fleet in order for the tests that follow. It may have been in
+// order already.
 func (s *scenario) whenFailed(mend func(context.Context) error) {
 	s.Cleanup(func() {
 		if !s.Failed() {
@@ -83,7 +87,8 @@ func (s *scenario) whenFailed(mend func(context.Context) error) {
 	})
 }
 
-// images are those that exist from now on, as a regular expression; empty: all. At the end of the test all exist again.
+// images are those that exist from now on, as a regular expression; empty: all. At the end of the
+// test all exist again.
 func (s *scenario) images(pattern string) {
 	s.Helper()
 	s.Cleanup(func() { s.must(shared.Debug(context.WithoutCancel(s.Context()), "/images?pattern=")) })
@@ -158,13 +163,15 @@ func (s *scenario) change(change func(*v1beta1.Module)) {
 	})
 }
 
-// tally is what one kernel says of one kernel module: whether it is live, and how many calls were granted.
+// tally is what one kernel says of one kernel module: whether it is live, and how many calls were
+// granted.
 type tally struct {
 	Live           bool
 	Loads, Unloads int
 }
 
-// once is how it shall be on every node after whatever went wrong: nothing is loaded twice or unloaded on the way.
+// once is how it shall be on every node after whatever went wrong: nothing is loaded twice or
+// unloaded on the way.
 var once = tally{Live: true, Loads: 1}
 
 func journal(ctx context.Context, kernelModule string) (map[string][]fake.Call, error) {
@@ -178,7 +185,8 @@ func journal(ctx context.Context, kernelModule string) (map[string][]fake.Call, 
 	return all, nil
 }
 
-// kernels objects unless each kernel says this of the kernel module, and all others never heard of it.
+// kernels objects unless each kernel says this of the kernel module, and all others never heard of
+// it.
 func kernels(ctx context.Context, kernelModule string, want map[string]tally) error {
 	truth, err := shared.Truth(ctx)
 	if err != nil {
@@ -231,8 +239,8 @@ func outOfKernels(ctx context.Context, kernelModule string) error {
 	return nil
 }
 
-// converged waits until the Module is Ready, its label stands where it is to be live and nowhere else, no carrier is left,
-// and the kernels were asked exactly so often.
+// converged waits until the Module is Ready, its label stands where it is to be live and nowhere
+// else, no carrier is left, and the kernels were asked exactly so often.
 func (s *scenario) converged(want map[string]tally) {
 	s.Helper()
 	var live []string
@@ -258,7 +266,8 @@ func (s *scenario) ready(ctx context.Context) error {
 	return s.says(ctx, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)
 }
 
-// says objects unless a condition of the present generation has the status, the reason and all words in its message.
+// says objects unless a condition of the present generation has the status, the reason and all
+// words in its message.
 func (s *scenario) says(ctx context.Context, kind string, status metav1.ConditionStatus, reason string, words ...string) error {
 	m := &v1beta1.Module{}
 	if err := shared.Admin.Get(ctx, s.key, m); err != nil {

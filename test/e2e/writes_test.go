@@ -17,8 +17,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// calm is how long nothing of ours may be written before all is called quiet: longer than any pause between two steps
-// of ours that follow from one event.
+// calm is how long nothing of ours may be written before all is called quiet: longer than any pause
+// between two steps of ours that follow from one event.
 const calm = 2 * time.Second
 
 var errWritten = errors.New("something was written")
@@ -105,7 +105,8 @@ func TestNothingIsAskedAsAdministrator(t *testing.T) {
 	requests, err := audit.Whole(shared.Cluster.AuditLog).Next()
 	s.must(err)
 	askers := map[string]int{}
-	// An API server that has just started forbids everything until it has read the roles. What a role lacks is never granted, though.
+	// An API server that has just started forbids everything until it has read the roles. What a role
+	// lacks is never granted, though.
 	granted, forbidden := map[string]bool{}, map[string]bool{}
 	for _, r := range requests {
 		if !r.Ours() {

@@ -43,12 +43,14 @@ var changes = map[string]map[string]change{
 		"serviceAccountName": {value: "another", then: `"serviceAccountName":"another"`},
 	},
 	"Ptemplate": {
-		"maxdev":               {value: int64(4), then: "max_dev=4"},
-		"defaultmsg":           {value: "changed", then: "default_msg=changed"},
-		"driverImage":          {value: "registry.example.com/changed-driver:2", then: "registry.example.com/changed-driver:2"},
-		"deviceplugin":         {value: "registry.example.com/changed-plugin:2", then: `"image":"registry.example.com/changed-plugin:2"`},
-		"consumerimage":        {value: "registry.example.com/changed-consumer:2", then: `"image":"registry.example.com/changed-consumer:2"`, instead: []string{"consumer"}},
-		"consumer":             {value: "registry.example.com/changed-consumer:3", then: `"image":"registry.example.com/changed-consumer:3"`, instead: []string{"consumerimage"}},
+		"maxdev":       {value: int64(4), then: "max_dev=4"},
+		"defaultmsg":   {value: "changed", then: "default_msg=changed"},
+		"driverImage":  {value: "registry.example.com/changed-driver:2", then: "registry.example.com/changed-driver:2"},
+		"deviceplugin": {value: "registry.example.com/changed-plugin:2", then: `"image":"registry.example.com/changed-plugin:2"`},
+		"consumerimage": {value: "registry.example.com/changed-consumer:2", then: `"image":"registry.example.com/changed-consumer:2"`,
+			instead: []string{"consumer"}},
+		"consumer": {value: "registry.example.com/changed-consumer:3", then: `"image":"registry.example.com/changed-consumer:3"`,
+			instead: []string{"consumerimage"}},
 		"requiredDevices":      {value: int64(3), then: `"example.com/ptemplate":"3"`},
 		"imageRepoSecret.name": {value: "changed-secret", then: `"name":"changed-secret"`, instead: []string{"imagePullSecret"}},
 		"imagePullSecret.name": {value: "another-secret", then: `"name":"another-secret"`, instead: []string{"imageRepoSecret"}},
@@ -63,7 +65,8 @@ var changes = map[string]map[string]change{
 	},
 }
 
-// TestEveryFieldReachesAChild: fields are changed one after the other on a live object; all that the schemas have.
+// TestEveryFieldReachesAChild: fields are changed one after the other on a live object; all that
+// the schemas have.
 func TestEveryFieldReachesAChild(t *testing.T) {
 	for _, name := range []string{"deviceconfig", "ptemplate", "lolcow"} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +135,8 @@ func family(t *testing.T, c *kittest.Cluster, o client.Object) string {
 	return all.String()
 }
 
-// schemaFields are the paths below spec of all fields that a kind's schema has, sorted. Maps and lists are one field.
+// schemaFields are the paths below spec of all fields that a kind's schema has, sorted. Maps and
+// lists are one field.
 func schemaFields(t *testing.T, operator, kind string) []string {
 	t.Helper()
 	files, err := filepath.Glob(config(operator, "crd", "*.yaml"))

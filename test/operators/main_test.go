@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operators tests the device operators as a whole: what the documents that they follow print becomes ready on hollow nodes, with every
-// operator as a process under its own generated role. The last line that it prints is RESULT with what came of it; `make e2e-operators` shows it.
+// Package operators tests the device operators as a whole: what the documents that they follow
+// print becomes ready on hollow nodes, with every operator as a process under its own generated
+// role. The last line that it prints is RESULT with what came of it; `make e2e-operators` shows it.
 //
-// BREAK breaks something on purpose, so that the result must be red: field (an example has a field that does not exist), role (the operator of
-// Ptemplates has another one's role), operator (the operator of Lolcows is stopped before its children are changed).
+// BREAK breaks something on purpose, so that the result must be red: field (an example has a field
+// that does not exist), role (the operator of Ptemplates has another one's role), operator (the
+// operator of Lolcows is stopped before its children are changed).
 package operators
 
 import (
@@ -124,7 +126,8 @@ func example(t *testing.T, name, namespace string) *unstructured.Unstructured {
 	return o
 }
 
-// given applies an example in a namespace of its own, under strict validation, with what it names, and waits until it is ready.
+// given applies an example in a namespace of its own, under strict validation, with what it names,
+// and waits until it is ready.
 func given(t *testing.T, name string) (*kittest.Cluster, *unstructured.Unstructured) {
 	t.Helper()
 	c := kittest.Shared(t)
@@ -138,7 +141,8 @@ func given(t *testing.T, name string) (*kittest.Cluster, *unstructured.Unstructu
 	return c, o
 }
 
-// awaitReady waits for the condition Ready, and where there is none, for the older group's integers.
+// awaitReady waits for the condition Ready, and where there is none, for the older group's
+// integers.
 func awaitReady(t *testing.T, c *kittest.Cluster, o *unstructured.Unstructured) {
 	t.Helper()
 	if o.GroupVersionKind().Group != "ooto.sigs.k8s.io" {

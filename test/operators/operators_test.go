@@ -67,7 +67,8 @@ func TestExamplesBecomeReady(t *testing.T) {
 	}
 }
 
-// TestSecondPassWritesNothing: an operator that starts again looks at everything, and finds nothing to write.
+// TestSecondPassWritesNothing: an operator that starts again looks at everything, and finds nothing
+// to write.
 func TestSecondPassWritesNothing(t *testing.T) {
 	c := kittest.Shared(t)
 	for _, name := range []string{"deviceconfig", "ptemplate", "lolcow"} {
@@ -89,14 +90,17 @@ var kinds = []struct {
 	patch string
 }{
 	{v1beta1.GroupVersion.WithKind("Module"), `[{"op":"replace","path":"/spec/moduleLoader/container/modprobe/moduleName","value":"spoilt"}]`},
-	{appsv1.SchemeGroupVersion.WithKind("DaemonSet"), `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"example.com/spoilt"}]`},
-	{appsv1.SchemeGroupVersion.WithKind("Deployment"), `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"example.com/spoilt"}]`},
+	{appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
+		`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"example.com/spoilt"}]`},
+	{appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"example.com/spoilt"}]`},
 	{corev1.SchemeGroupVersion.WithKind("Service"), `[{"op":"replace","path":"/spec/ports/0/targetPort","value":"spoilt"}]`},
 	{corev1.SchemeGroupVersion.WithKind("ServiceAccount"), ``},
 	{schema.GroupVersionKind{Group: "my.domain", Version: "v1alpha1", Kind: "LolcowWorkspace"}, ``},
 }
 
-// TestChildrenHeal: what somebody changes or deletes is put right, and nothing but a watch tells of it.
+// TestChildrenHeal: what somebody changes or deletes is put right, and nothing but a watch tells of
+// it.
 func TestChildrenHeal(t *testing.T) {
 	healed := 0
 	for _, name := range []string{"deviceconfig", "ptemplate", "lolcow"} {
@@ -147,11 +151,13 @@ func heals(t *testing.T, c *kittest.Cluster, child *unstructured.Unstructured, p
 	t.Helper()
 	right, name := child.DeepCopy(), child.GetKind()+" "+child.GetName()
 	if patch != "" {
-		if err := c.Client.Patch(t.Context(), child, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner("somebody")); err != nil {
+		if err := c.Client.Patch(t.Context(), child, client.RawPatch(types.JSONPatchType, []byte(patch)),
+			client.FieldOwner("somebody")); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, name+" is as it was", func(ctx context.Context) error { return same(ctx, c, right) })
-		// A DaemonSet that goes while its controller changes its pods leaves it waiting for them, for five minutes, under the next one's name.
+		// A DaemonSet that goes while its controller changes its pods leaves it waiting for them, for
+		// five minutes, under the next one's name.
 		eventually(t, name+" is done with the change", func(ctx context.Context) error { return done(ctx, c, child) })
 	}
 	if err := c.Client.Delete(t.Context(), child); err != nil {

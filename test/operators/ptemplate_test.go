@@ -18,7 +18,8 @@ import (
 
 const ptemplateModule = "ptemplate_char_dev"
 
-// TestDeletedPtemplateUnloads: what it owns goes with it, and the kernel module goes from the kernel.
+// TestDeletedPtemplateUnloads: what it owns goes with it, and the kernel module goes from the
+// kernel.
 func TestDeletedPtemplateUnloads(t *testing.T) {
 	c, o := given(t, "ptemplate")
 	key := client.ObjectKeyFromObject(o)
@@ -29,7 +30,8 @@ func TestDeletedPtemplateUnloads(t *testing.T) {
 	if err := c.Client.Get(t.Context(), key, module); err != nil {
 		t.Fatal(err)
 	}
-	if owner := metav1.GetControllerOf(module); owner == nil || owner.UID != o.GetUID() || owner.BlockOwnerDeletion == nil || !*owner.BlockOwnerDeletion {
+	if owner := metav1.GetControllerOf(module); owner == nil || owner.UID != o.GetUID() || owner.BlockOwnerDeletion == nil ||
+		!*owner.BlockOwnerDeletion {
 		t.Errorf("the Module's owner is %+v", owner)
 	}
 
@@ -43,7 +45,8 @@ func TestDeletedPtemplateUnloads(t *testing.T) {
 	}
 }
 
-// TestConsumersAreWhereTheModuleIsReady: of two nodes, the one whose kernel refuses the module gets no consumer.
+// TestConsumersAreWhereTheModuleIsReady: of two nodes, the one whose kernel refuses the module gets
+// no consumer.
 func TestConsumersAreWhereTheModuleIsReady(t *testing.T) {
 	c := kittest.Shared(t)
 	c.Node(1).FailLoad(t, ptemplateModule, "ENODEV")
@@ -58,7 +61,8 @@ func TestConsumersAreWhereTheModuleIsReady(t *testing.T) {
 	kittest.AwaitCondition(t, c, o, "Ready", metav1.ConditionFalse, v1beta1.ReasonNoSuchDevice)
 	eventually(t, "the first node has a consumer, and only that one", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
-		if err := c.Client.List(ctx, pods, client.InNamespace(o.GetNamespace()), client.MatchingLabels{"app.kubernetes.io/name": "ptemplate-consumer"}); err != nil {
+		if err := c.Client.List(ctx, pods, client.InNamespace(o.GetNamespace()),
+			client.MatchingLabels{"app.kubernetes.io/name": "ptemplate-consumer"}); err != nil {
 			return err
 		}
 		if len(pods.Items) != 1 || pods.Items[0].Spec.NodeName != c.Node(0).Name || pods.Items[0].Status.Phase != corev1.PodRunning {

@@ -23,15 +23,18 @@ import (
 )
 
 const (
-	// upstreamVariable names a folder with the definitions of upstream's Kernel Module Management; the default is beside the repository.
+	// upstreamVariable names a folder with the definitions of upstream's Kernel Module Management; the
+	// default is beside the repository.
 	upstreamVariable = "DROVER_UPSTREAM_CRDS"
 	upstreamDefault  = "../../../shared/upstream-crds"
 	modulesFile      = "kmm.sigs.x-k8s.io_modules.yaml"
-	// upstreamFields names upstream's fields, for machines without its definitions. Of those, test/api makes and checks it.
+	// upstreamFields names upstream's fields, for machines without its definitions. Of those, test/api
+	// makes and checks it.
 	upstreamFields = "../../api/kmm/v1beta1/testdata/upstream-fields.txt"
 )
 
-// upstreamModules is the file of upstream's definition of Module. On a machine without it, it is ours with upstream's fields only, and no rule.
+// upstreamModules is the file of upstream's definition of Module. On a machine without it, it is
+// ours with upstream's fields only, and no rule.
 func upstreamModules(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(cmp.Or(os.Getenv(upstreamVariable), upstreamDefault), modulesFile)
@@ -102,8 +105,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestUpstreamTakesTheChildren: where upstream's own definition of Module is served and no Drover runs, the same programs start, and each Module that
-// they make has upstream's fields only.
+// TestUpstreamTakesTheChildren: where upstream's own definition of Module is served and no Drover
+// runs, the same programs start, and each Module that they make has upstream's fields only.
 func TestUpstreamTakesTheChildren(t *testing.T) {
 	c := kittest.Start(t, kittest.Options{WithoutDrover: true, Manifests: append(definitions(), upstreamModules(t)), Operators: processes()})
 	for _, name := range []string{"deviceconfig", "ptemplate", "ptemplate_defaults"} {
@@ -124,21 +127,24 @@ func TestUpstreamTakesTheChildren(t *testing.T) {
 	}
 }
 
-// accepted objects to a Module of which upstream's definition lost or refused a part. What the operators write by server-side apply is refused as
-// a whole if one field is not upstream's: that is tried, too.
+// accepted objects to a Module of which upstream's definition lost or refused a part. What the
+// operators write by server-side apply is refused as a whole if one field is not upstream's: that
+// is tried, too.
 func accepted(t *testing.T, c *kittest.Cluster, module *unstructured.Unstructured) {
 	t.Helper()
 	again := &unstructured.Unstructured{Object: map[string]any{"spec": module.Object["spec"]}}
 	again.SetGroupVersionKind(module.GroupVersionKind())
 	again.SetNamespace(module.GetNamespace())
 	again.SetName(module.GetName() + "-again")
-	if err := c.Client.Create(t.Context(), again.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+	if err := c.Client.Create(t.Context(), again.DeepCopy(), client.DryRunAll,
+		client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 		t.Errorf("upstream's definition refuses it: %v", err)
 	}
 	if err := unstructured.SetNestedField(again.Object, "x", "spec", "moduleLoader", "container", "notUpstreams"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(again), client.FieldOwner("test"), client.DryRunAll); err == nil {
+	if err := c.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(again), client.FieldOwner("test"),
+		client.DryRunAll); err == nil {
 		t.Error("server-side apply takes a field that upstream does not have")
 	}
 }

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// handRolled finds what k8s.io/utils/ptr, controllerutil, metav1 and api/meta have: functions that return a pointer to their argument, owner references
-// and finalizers written out, and conditions that are looked for by hand.
+// handRolled finds what k8s.io/utils/ptr, controllerutil, metav1 and api/meta have: functions that
+// return a pointer to their argument, owner references and finalizers written out, and conditions
+// that are looked for by hand.
 func handRolled(t *testing.T, name string, source any) []string {
 	t.Helper()
 	files := token.NewFileSet()
@@ -76,8 +77,8 @@ func isAppend(call *ast.CallExpr) bool {
 	return ok && name.Name == "append"
 }
 
-// comparesType is true where a block has x.Type == …: a loop that looks for a condition. Conditions of nodes, pods and Jobs are of types of their
-// own, for which there is no library.
+// comparesType is true where a block has x.Type == …: a loop that looks for a condition. Conditions
+// of nodes, pods and Jobs are of types of their own, for which there is no library.
 func comparesType(block *ast.BlockStmt) bool {
 	found := false
 	ast.Inspect(block, func(n ast.Node) bool {
@@ -104,7 +105,8 @@ func TestLibrariesAreUsed(t *testing.T) {
 	looked := 0
 	for _, dir := range []string{"api", "cmd", "internal", "kit"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "applyconfiguration") || strings.Contains(path, "testkit") {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+				strings.Contains(path, "applyconfiguration") || strings.Contains(path, "testkit") {
 				return err
 			}
 			looked++

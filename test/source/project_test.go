@@ -31,7 +31,8 @@ func readYAML(t *testing.T, path string, into any) {
 	}
 }
 
-// TestProjectFile: kubebuilder and operator-sdk recognise the repository by it, and what it names is there.
+// TestProjectFile: kubebuilder and operator-sdk recognise the repository by it, and what it names
+// is there.
 func TestProjectFile(t *testing.T) {
 	var project struct {
 		Layout     []string
@@ -40,7 +41,8 @@ func TestProjectFile(t *testing.T) {
 		Resources  []struct{ Domain, Group, Kind, Path, Version string }
 	}
 	readYAML(t, "PROJECT", &project)
-	if !slices.Equal(project.Layout, []string{"go.kubebuilder.io/v4"}) || !project.Multigroup || !strings.Contains(readFile(t, "go.mod"), "module "+project.Repo+"\n") {
+	if !slices.Equal(project.Layout, []string{"go.kubebuilder.io/v4"}) || !project.Multigroup ||
+		!strings.Contains(readFile(t, "go.mod"), "module "+project.Repo+"\n") {
 		t.Errorf("%+v", project)
 	}
 	kinds := map[string]bool{}
@@ -82,7 +84,8 @@ type workflow struct {
 	}
 }
 
-// TestWorkflow: every step of the public CI is a target of the Makefile, none may fail unseen, and it runs when it should.
+// TestWorkflow: every step of the public CI is a target of the Makefile, none may fail unseen, and
+// it runs when it should.
 func TestWorkflow(t *testing.T) {
 	const path = ".github/workflows/ci.yaml"
 	text := readFile(t, path)
@@ -96,7 +99,8 @@ func TestWorkflow(t *testing.T) {
 	if !slices.Equal(w.On.Push.Branches, []string{"main", "release-*"}) {
 		t.Errorf("pushes to %v", w.On.Push.Branches)
 	}
-	want := map[string]string{"lint": "make lint", "unit": "make test", "integration": "make integration KUBERNETES=${{ matrix.kubernetes }}", "e2e": "make e2e KUBERNETES=${{ matrix.kubernetes }}"}
+	want := map[string]string{"lint": "make lint", "unit": "make test", "integration": "make integration KUBERNETES=${{ matrix.kubernetes }}",
+		"e2e": "make e2e KUBERNETES=${{ matrix.kubernetes }}"}
 	makefile := readFile(t, "Makefile")
 	for name, job := range w.Jobs {
 		found := false
@@ -134,7 +138,8 @@ func TestWorkflow(t *testing.T) {
 	}
 }
 
-// TestDockerfiles: those that compile a program do so from the whole checkout, with the Go of go.mod, for every processor, and run it as nobody.
+// TestDockerfiles: those that compile a program do so from the whole checkout, with the Go of
+// go.mod, for every processor, and run it as nobody.
 func TestDockerfiles(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1]
 	files, err := filepath.Glob(filepath.Join(root, "images", "*", "Dockerfile"))

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// loggedAndReturned finds errors that a block logs and then returns: whoever gets them logs them again.
+// loggedAndReturned finds errors that a block logs and then returns: whoever gets them logs them
+// again.
 func loggedAndReturned(t *testing.T, name string, source any) []string {
 	t.Helper()
 	files := token.NewFileSet()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package targets_test runs the Makefile's targets for device operators against a real API server and a real registry.
+// Package targets_test runs the Makefile's targets for device operators against a real API server
+// and a real registry.
 package targets_test
 
 import (
@@ -94,13 +95,15 @@ func get(t *testing.T, namespace, name string, into client.Object) {
 	}
 }
 
-// TestDeployInstallsTheWholeOperator: definition, account, role under the name that the guide prints, binding, and a Deployment of the image that was asked for.
+// TestDeployInstallsTheWholeOperator: definition, account, role under the name that the guide
+// prints, binding, and a Deployment of the image that was asked for.
 func TestDeployInstallsTheWholeOperator(t *testing.T) {
 	config := kubeconfig(t, env.Get(t).AdminConfig())
 	for _, operator := range operators(t) {
 		t.Run(operator, func(t *testing.T) {
 			program := operator + "-operator"
-			if err := run(t.Context(), config, "deploy", "OPERATOR="+operator, "IMAGE_TAG_BASE=registry.example.com:5000/team/mine", "IMAGE_TAG=7"); err != nil {
+			if err := run(t.Context(), config, "deploy", "OPERATOR="+operator, "IMAGE_TAG_BASE=registry.example.com:5000/team/mine",
+				"IMAGE_TAG=7"); err != nil {
 				t.Fatal(err)
 			}
 			role := &rbacv1.ClusterRole{}
@@ -161,7 +164,8 @@ func TestBuildGeneratesFirst(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	at := -1
-	for _, step := range []string{"controller-gen object paths=./api/...", "output:rbac:artifacts:config=config/operators/", "-o bin/ptemplate-operator ./cmd/ptemplate-operator"} {
+	for _, step := range []string{"controller-gen object paths=./api/...", "output:rbac:artifacts:config=config/operators/",
+		"-o bin/ptemplate-operator ./cmd/ptemplate-operator"} {
 		next := strings.Index(string(said), step)
 		if next <= at {
 			t.Errorf("%q does not come after what is before it:\n%s", step, said)
@@ -170,7 +174,8 @@ func TestBuildGeneratesFirst(t *testing.T) {
 	}
 }
 
-// TestImageTagBaseNamesWhatIsPushed: the image is in the registry under the name that was asked for, and runs the operator without root.
+// TestImageTagBaseNamesWhatIsPushed: the image is in the registry under the name that was asked
+// for, and runs the operator without root.
 func TestImageTagBaseNamesWhatIsPushed(t *testing.T) {
 	const operator = "ptemplate"
 	if _, err := os.Stat(filepath.Join(root, "cmd", operator+"-operator")); err != nil {
@@ -179,7 +184,8 @@ func TestImageTagBaseNamesWhatIsPushed(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	base := strings.TrimPrefix(server.URL, "http://") + "/team/mine"
-	err := run(t.Context(), "", "docker-push", "OPERATOR="+operator, "IMAGE_TAG_BASE="+base, "IMAGE_TAG=7", "PLATFORMS="+runtime.GOARCH, "DIST="+t.TempDir())
+	err := run(t.Context(), "", "docker-push", "OPERATOR="+operator, "IMAGE_TAG_BASE="+base, "IMAGE_TAG=7", "PLATFORMS="+runtime.GOARCH,
+		"DIST="+t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ import (
 type spoiler struct {
 	// of are the checks that must notice.
 	of []string
-	// page changes the page's HTML. The Content-Security-Policy is taken off unless it is kept, or the browser would not take what is put in.
+	// page changes the page's HTML. The Content-Security-Policy is taken off unless it is kept, or the
+	// browser would not take what is put in.
 	page       func(string) string
 	keepPolicy bool
 	// header changes the headers of every answer.
@@ -67,13 +68,17 @@ var spoilers = map[string]spoiler{
 	"csp":      {of: []string{"policy"}, page: func(page string) string { return page }},
 	"scroll":   {of: []string{"narrow"}, page: styled("#greeting { white-space: pre; overflow-wrap: normal; }")},
 	"contrast": {of: []string{"contrastLight", "contrastDark"}, page: styled("#greeting { color: #808080; }")},
-	"dark":     {of: []string{"darkMode"}, page: func(page string) string { return strings.ReplaceAll(page, "prefers-color-scheme", "prefers-nothing") }},
-	"follow":   {of: []string{"follows"}, page: frozen()},
-	"script":   {of: []string{"plain"}, page: within(greetingText, "</p>", func(string) string { return "" })},
-	"label":    {of: []string{"screenReader"}, page: strings.NewReplacer(`aria-live="polite"`, "", `<title id="picture">`, `<title>`).Replace},
-	"motion":   {of: []string{"motion"}, page: styled(".bob { animation: bob 1s infinite alternate !important; }")},
-	"external": {of: []string{"ownOnly"}, page: styled("@font-face { font-family: x; src: url(http://fonts.example.invalid/x.woff2); } h1 { font-family: x; }")},
-	"server":   {of: []string{"server"}, header: func(h http.Header) { h.Set("Server", "Development/1.0") }},
+	"dark": {of: []string{"darkMode"}, page: func(page string) string {
+		return strings.ReplaceAll(page, "prefers-color-scheme",
+			"prefers-nothing")
+	}},
+	"follow": {of: []string{"follows"}, page: frozen()},
+	"script": {of: []string{"plain"}, page: within(greetingText, "</p>", func(string) string { return "" })},
+	"label":  {of: []string{"screenReader"}, page: strings.NewReplacer(`aria-live="polite"`, "", `<title id="picture">`, `<title>`).Replace},
+	"motion": {of: []string{"motion"}, page: styled(".bob { animation: bob 1s infinite alternate !important; }")},
+	"external": {of: []string{"ownOnly"}, page: styled("@font-face { font-family: x; src: url(http://fonts.example.invalid/x.woff2); } h1 { " +
+		"font-family: x; }")},
+	"server": {of: []string{"server"}, header: func(h http.Header) { h.Set("Server", "Development/1.0") }},
 }
 
 func spoilerOf(name string) (*spoiler, error) {

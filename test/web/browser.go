@@ -51,7 +51,8 @@ type look struct {
 
 var desktop = look{width: 1280, height: 800, still: true}
 
-// tab is where all pages are shown, one after the other, with what they asked for and what the browser complained about.
+// tab is where all pages are shown, one after the other, with what they asked for and what the
+// browser complained about.
 type tab struct {
 	// browser is the context of the tab, ctx that of the visit under way.
 	browser, ctx context.Context
@@ -103,7 +104,8 @@ func (t *tab) prepare(l look) error {
 	}}); err != nil {
 		return err
 	}
-	if _, err := chromedp.Call(t.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: l.plain}); err != nil {
+	if _, err := chromedp.Call(t.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: l.plain}); err != nil {
 		return err
 	}
 	return chromedp.Do(t.ctx, chromedp.EmulateViewport(l.width, l.height))
@@ -141,7 +143,8 @@ func evaluate[T any](t *tab, expression string) (T, error) {
 func (t *tab) until(expression string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(0))); err != nil {
+	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(50*time.Millisecond),
+		chromedp.WithPollingTimeout(0))); err != nil {
 		return fmt.Errorf("wait for %s: %w", expression, err)
 	}
 	return nil

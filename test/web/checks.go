@@ -26,7 +26,8 @@ var checks = []check{
 	{"follows", "an open page follows a changed greeting without a reload", follows},
 	{"plain", "the page works without scripts", plain},
 	{"narrow", "no horizontal scrolling on 320 pixels, with any greeting", narrow},
-	{"contrastLight", "every text has a contrast of 4.5 in light mode", func(ctx context.Context, r *rig) error { return r.contrast(ctx, false) }},
+	{"contrastLight", "every text has a contrast of 4.5 in light mode",
+		func(ctx context.Context, r *rig) error { return r.contrast(ctx, false) }},
 	{"contrastDark", "and in dark mode", func(ctx context.Context, r *rig) error { return r.contrast(ctx, true) }},
 	{"darkMode", "dark mode is dark, light mode is light", darkMode},
 	{"screenReader", "a screen reader gets landmarks, names and news", screenReader},
@@ -122,7 +123,8 @@ func injection(ctx context.Context, r *rig) error {
 	})
 }
 
-// policy puts scripts into the page but leaves its Content-Security-Policy, unless that is to be broken.
+// policy puts scripts into the page but leaves its Content-Security-Policy, unless that is to be
+// broken.
 func policy(ctx context.Context, r *rig) error {
 	inject := &spoiler{keepPolicy: len(r.spoil.of) == 0, page: func(page string) string {
 		return strings.Replace(page, "</head>", `<script>window.pwned=1</script><style>h1{color:rgb(1,2,3)}</style></head>`, 1)
@@ -135,7 +137,8 @@ func policy(ctx context.Context, r *rig) error {
 		defer done()
 		r.tab.expectComplaints(true)
 		return r.tab.visit(ctx, address, desktop, func() error {
-			state, err := evaluate[string](r.tab, `[window.pwned === undefined, getComputedStyle(document.querySelector('h1')).color !== 'rgb(1, 2, 3)'].join()`)
+			state, err := evaluate[string](r.tab,
+				`[window.pwned === undefined, getComputedStyle(document.querySelector('h1')).color !== 'rgb(1, 2, 3)'].join()`)
 			if err != nil || state != "true,true" {
 				return errors.Join(fmt.Errorf("script and style kept out: %s", state), err)
 			}

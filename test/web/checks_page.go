@@ -81,7 +81,8 @@ func narrow(ctx context.Context, r *rig) error {
 }
 
 func (r *rig) contrast(ctx context.Context, dark bool) error {
-	for _, l := range []look{{width: 1120, height: 700, dark: dark, still: true}, {width: 320, height: 640, dark: dark, plain: true, still: true}} {
+	for _, l := range []look{{width: 1120, height: 700, dark: dark, still: true},
+		{width: 320, height: 640, dark: dark, plain: true, still: true}} {
 		err := r.visit(ctx, "How well can you read this?", l, func(_ *pod, t *tab) error {
 			least, where, err := t.measure()
 			if err == nil && least < minimum {
@@ -138,7 +139,8 @@ func screenReader(ctx context.Context, r *rig) error {
 	})
 }
 
-// accessible returns what is in the accessibility tree, as "role name" and "role live value". It is an error for a control or a picture to have no name.
+// accessible returns what is in the accessibility tree, as "role name" and "role live value". It is
+// an error for a control or a picture to have no name.
 func (t *tab) accessible() (map[string]bool, error) {
 	tree, err := chromedp.Call(t.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	if err != nil {
@@ -201,7 +203,8 @@ var pictures = []struct {
 }{
 	{"lolcow-light.png", "Oh my gosh, I am a cow in a cluster!", look{width: 1120, height: 700, still: true}},
 	{"lolcow-dark.png", "Oh my gosh, I am a cow in a cluster!", look{width: 1120, height: 700, still: true, dark: true}},
-	{"lolcow-narrow.png", `"Quotes", $HOME, <b>tags</b>, emoji 🐄 and averyveryveryverylongwordwithoutanyspace`, look{width: 320, height: 640, still: true}},
+	{"lolcow-narrow.png", `"Quotes", $HOME, <b>tags</b>, emoji 🐄 and averyveryveryverylongwordwithoutanyspace`,
+		look{width: 320, height: 640, still: true}},
 }
 
 func shots(ctx context.Context, r *rig) error {

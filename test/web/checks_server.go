@@ -23,7 +23,8 @@ func terminal(ctx context.Context, r *rig) error {
 	return r.running(ctx, greeting, func(p *pod) error { return r.saysEverywhere(ctx, p, balloon) })
 }
 
-// saysEverywhere looks for a balloon in the log, on the server, and where the same container speaks once.
+// saysEverywhere looks for a balloon in the log, on the server, and where the same container speaks
+// once.
 func (r *rig) saysEverywhere(ctx context.Context, p *pod, balloon string) error {
 	served, err := get(ctx, p.url+"cow")
 	if err != nil {
@@ -79,7 +80,8 @@ func (r *rig) production(ctx context.Context, p *pod) error {
 	}{
 		{"the page is UTF-8 HTML", page.status == http.StatusOK && page.header.Get("Content-Type") == "text/html; charset=utf-8"},
 		{"no server names itself", page.header.Get("Server") == "" && page.header.Get("X-Powered-By") == ""},
-		{"the policy allows nothing unsafe", strings.HasPrefix(policy, "default-src 'none'; ") && !strings.Contains(policy, "unsafe") && !strings.Contains(policy, "*")},
+		{"the policy allows nothing unsafe", strings.HasPrefix(policy, "default-src 'none'; ") && !strings.Contains(policy, "unsafe") &&
+			!strings.Contains(policy, "*")},
 		{"types are not guessed", page.header.Get("X-Content-Type-Options") == "nosniff"},
 		{"the page is asked for again", page.header.Get("Cache-Control") == "no-cache" && page.header.Get("ETag") != ""},
 		{"what is known is not sent again", again.status == http.StatusNotModified && again.body == ""},
@@ -97,7 +99,8 @@ func (r *rig) production(ctx context.Context, p *pod) error {
 
 // probes asks as the kubelet does.
 func probes(ctx context.Context, p *pod) error {
-	for name, probe := range map[string]*probe{"readiness": p.container.ReadinessProbe, "liveness": p.container.LivenessProbe, "startup": p.container.StartupProbe} {
+	for name, probe := range map[string]*probe{"readiness": p.container.ReadinessProbe, "liveness": p.container.LivenessProbe,
+		"startup": p.container.StartupProbe} {
 		if probe == nil && name == "startup" {
 			continue
 		}

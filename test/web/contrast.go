@@ -79,7 +79,8 @@ const texts = `(() => {
 	return found;
 })()`
 
-// measure returns the least contrast of any text on the page: its computed colour against what the screen shows behind it.
+// measure returns the least contrast of any text on the page: its computed colour against what the
+// screen shows behind it.
 func (t *tab) measure() (float64, string, error) {
 	found, err := evaluate[[]text](t, texts)
 	if err != nil {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command web tests the cow's page in Chromium. What runs is the image's entry point, with the arguments and environment of the Deployment that the
-// operator wants; as root, it sees only the image's files, and is the image's user. It prints a line for each property, and RESULT with all of them; the exit
-// status is 1 when one does not hold.
+// Command web tests the cow's page in Chromium. What runs is the image's entry point, with the
+// arguments and environment of the Deployment that the operator wants; as root, it sees only the
+// image's files, and is the image's user. It prints a line for each property, and RESULT with all
+// of them; the exit status is 1 when one does not hold.
 //
-// BREAK=NAME lets a proxy spoil one property on the way to the browser (breaks.go); only its checks run, and must fail.
-// SHOTS is the folder for pictures of the page, from the repository's root; .cache/web without it.
+// BREAK=NAME lets a proxy spoil one property on the way to the browser (breaks.go); only its checks
+// run, and must fail. SHOTS is the folder for pictures of the page, from the repository's root;
+// .cache/web without it.
 package main
 
 import (

@@ -25,7 +25,8 @@ import (
 // readyTimeout bounds a start of the program.
 const readyTimeout = 10 * time.Second
 
-// container is what the operator's Deployment says about the cow's container, as far as a kubelet reads it here.
+// container is what the operator's Deployment says about the cow's container, as far as a kubelet
+// reads it here.
 type container struct {
 	Command []string
 	Args    []string
@@ -85,7 +86,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// start runs the program as a kubelet would start the container that the operator wants for a greeting, on a port of this machine.
+// start runs the program as a kubelet would start the container that the operator wants for a
+// greeting, on a port of this machine.
 func (r *rig) start(ctx context.Context, greeting string, port int) (*pod, error) {
 	c, err := r.describe(ctx, greeting)
 	if err != nil {
@@ -114,8 +116,8 @@ type imageConfig struct {
 	Env        []string
 }
 
-// command is the image's entry point with a container's arguments and environment, and nothing else of this machine. As root it runs as the image's user,
-// and sees only the image's files.
+// command is the image's entry point with a container's arguments and environment, and nothing else
+// of this machine. As root it runs as the image's user, and sees only the image's files.
 func (r *rig) command(c container, more ...string) (*exec.Cmd, error) {
 	if len(c.Command) > 0 || len(r.image.Entrypoint) != 1 {
 		return nil, fmt.Errorf("the Deployment replaces the image's entry point %q by %q", r.image.Entrypoint, c.Command)
@@ -224,7 +226,8 @@ func freePort() (int, error) {
 	return address.Port, listener.Close()
 }
 
-// expand replaces $(NAME) as the kubelet does in arguments: only variables of the container, and "$$" is one "$".
+// expand replaces $(NAME) as the kubelet does in arguments: only variables of the container, and
+// "$$" is one "$".
 func expand(text string, values map[string]string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

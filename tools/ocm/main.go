@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command work-agent is Open Cluster Management's own agent, which brings ManifestWorks to a cluster and tells the hub of them. Tests run it on spokes.
+// Command work-agent is Open Cluster Management's own agent, which brings ManifestWorks to a
+// cluster and tells the hub of them. Tests run it on spokes.
 package main
 
 import (

@@ -4,14 +4,16 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Defaults of DeviceConfigSpec. The CustomResourceDefinition sets them, so that they are seen in the object.
+// Defaults of DeviceConfigSpec. The CustomResourceDefinition sets them, so that they are seen in
+// the object.
 const (
 	// DefaultModuleName is spec.moduleName where it is not set.
 	DefaultModuleName = "he_sample_kernel_module"
-	// DefaultKernelRegexp is spec.kernelRegexp where it is not set: kernels of Enterprise Linux, such as 4.18.0-553.el8_10.x86_64.
+	// DefaultKernelRegexp is spec.kernelRegexp where it is not set: kernels of Enterprise Linux, such
+	// as 4.18.0-553.el8_10.x86_64.
 	DefaultKernelRegexp = `^.+\.el\d+(_\d+)?\..+$`
-	// DefaultNodeLabel is the label that Node Feature Discovery puts on nodes with the sample's PCI device. With the value "true" it is
-	// spec.nodeSelector where that is not set, or empty.
+	// DefaultNodeLabel is the label that Node Feature Discovery puts on nodes with the sample's PCI
+	// device. With the value "true" it is spec.nodeSelector where that is not set, or empty.
 	DefaultNodeLabel = "feature.node.kubernetes.io/pci-1da3.present"
 )
 
@@ -48,8 +50,9 @@ type DeviceConfigList struct {
 
 // DeviceConfigSpec is the user's wish.
 type DeviceConfigSpec struct {
-	// driverImage is the repository of the driver's prebuilt images, without a tag. The image for a node is
-	// <driverImage>:<driverVersion>-<kernel version>, every character of the kernel version that a tag may not hold replaced by "_".
+	// driverImage is the repository of the driver's prebuilt images, without a tag. The image for a
+	// node is <driverImage>:<driverVersion>-<kernel version>, every character of the kernel version
+	// that a tag may not hold replaced by "_".
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.split('/')[size(self.split('/')) - 1].contains(':')",message="driverImage must have neither a tag nor a digest: driverVersion and the node's kernel version become the tag"
@@ -62,8 +65,9 @@ type DeviceConfigSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_][A-Za-z0-9_.-]*$')",message="driverVersion is part of an image's tag: letters, digits, '_', '.' and '-', of which the last two do not come first"
 	DriverVersion string `json:"driverVersion"`
 
-	// nodeSelector chooses nodes by label; all labels must match. A node that another DeviceConfig manages is not taken from it. Unset or
-	// empty: the nodes with the sample's PCI device, as Node Feature Discovery labels them.
+	// nodeSelector chooses nodes by label; all labels must match. A node that another DeviceConfig
+	// manages is not taken from it. Unset or empty: the nodes with the sample's PCI device, as Node
+	// Feature Discovery labels them.
 	// +optional
 	// +kubebuilder:default={"feature.node.kubernetes.io/pci-1da3.present":"true"}
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -76,7 +80,8 @@ type DeviceConfigSpec struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_-]+$`
 	ModuleName string `json:"moduleName,omitempty"`
 
-	// kernelRegexp (RE2, not anchored) says for which kernels there are images. Nodes with other kernels are left alone.
+	// kernelRegexp (RE2, not anchored) says for which kernels there are images. Nodes with other
+	// kernels are left alone.
 	// +optional
 	// +kubebuilder:default=`^.+\.el\d+(_\d+)?\..+$`
 	// +kubebuilder:validation:MinLength=1
@@ -84,14 +89,16 @@ type DeviceConfigSpec struct {
 	// +kubebuilder:validation:XValidation:rule="'x'.matches(self) ? true : true",message="kernelRegexp must be a valid RE2 regular expression"
 	KernelRegexp string `json:"kernelRegexp,omitempty"`
 
-	// devicePluginImage is the device plugin that offers the driver's devices to pods, such as Drover's sample, whose variables say what to
-	// offer: /dev/he_sample* as example.com/he-sample. Unset: there is none.
+	// devicePluginImage is the device plugin that offers the driver's devices to pods, such as
+	// Drover's sample, whose variables say what to offer: /dev/he_sample* as example.com/he-sample.
+	// Unset: there is none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	DevicePluginImage string `json:"devicePluginImage,omitempty"`
 
-	// serviceAccountName is the ServiceAccount whose pull secrets fetch the driver's images. It has to be there. Unset: one named after this
-	// object, with "-driver" appended, is created and goes with it.
+	// serviceAccountName is the ServiceAccount whose pull secrets fetch the driver's images. It has to
+	// be there. Unset: one named after this object, with "-driver" appended, is created and goes with
+	// it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`

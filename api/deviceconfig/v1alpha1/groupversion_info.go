@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the wire format of the example.com/v1alpha1 API: DeviceConfig, the sample of a device operator's own API. A DeviceConfig names a
-// driver and the nodes that shall have it, and becomes a Module of kmm.sigs.x-k8s.io, which does the work.
+// Package v1alpha1 is the wire format of the example.com/v1alpha1 API: DeviceConfig, the sample of
+// a device operator's own API. A DeviceConfig names a driver and the nodes that shall have it, and
+// becomes a Module of kmm.sigs.x-k8s.io, which does the work.
 //
 // +kubebuilder:object:generate=true
 // +groupName=example.com

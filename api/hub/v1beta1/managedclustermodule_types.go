@@ -165,7 +165,8 @@ type ClusterStatus struct {
 	// ready: the Module is Ready there as specified here.
 	Ready bool `json:"ready"`
 
-	// desiredNumber is the number of nodes that should have the kernel module, as the cluster reports it.
+	// desiredNumber is the number of nodes that should have the kernel module, as the cluster reports
+	// it.
 	// +optional
 	DesiredNumber int32 `json:"desiredNumber,omitempty"`
 

@@ -265,8 +265,9 @@ type ModuleStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// problems are what controllers of the operator were refused, or refuse, and what no other object shows. Each controller writes those of
-	// its part. The conditions are made of them, among other things: read those.
+	// problems are what controllers of the operator were refused, or refuse, and what no other object
+	// shows. Each controller writes those of its part. The conditions are made of them, among other
+	// things: read those.
 	// +optional
 	// +listType=map
 	// +listMapKey=part
@@ -291,7 +292,8 @@ type ModuleProblem struct {
 	// part of the Module that is kept back.
 	Part ProblemPart `json:"part"`
 
-	// node is the name of the node. Empty: every node. "*": nodes that are not named here, because there are too many.
+	// node is the name of the node. Empty: every node. "*": nodes that are not named here, because
+	// there are too many.
 	Node string `json:"node"`
 
 	// reason of the closed set of docs/reference/reasons.md.

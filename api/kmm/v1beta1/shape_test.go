@@ -66,7 +66,8 @@ func TestKindsHaveOneVersionStatusAndColumns(t *testing.T) {
 // Fields of core types that name a namespace of something else, and that are not ours.
 var foreignNamespaceFields = regexp.MustCompile(`/(dataSourceRef|storageos)/`)
 
-// TestNothingOfAModuleNamesANamespace: secrets, ConfigMaps, ServiceAccounts and children are of the Module's own namespace.
+// TestNothingOfAModuleNamesANamespace: secrets, ConfigMaps, ServiceAccounts and children are of the
+// Module's own namespace.
 func TestNothingOfAModuleNamesANamespace(t *testing.T) {
 	spec := readCRD(t, "modules").Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	fields := 0
@@ -108,7 +109,8 @@ func TestNoConditionIsTransient(t *testing.T) {
 	}
 }
 
-// TestKeysAreInSecretsOnly: whoever signs names two Secrets; a key elsewhere, in a KMS for example, has no field until there is a decision.
+// TestKeysAreInSecretsOnly: whoever signs names two Secrets; a key elsewhere, in a KMS for example,
+// has no field until there is a decision.
 func TestKeysAreInSecretsOnly(t *testing.T) {
 	loader := readCRD(t, "modules").Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	found := 0

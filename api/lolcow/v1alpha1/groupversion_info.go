@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the wire format of the my.domain/v1alpha1 API: a Lolcow is a web page with a cow that says a greeting.
+// Package v1alpha1 is the wire format of the my.domain/v1alpha1 API: a Lolcow is a web page with a
+// cow that says a greeting.
 //
 // In every rule an empty value means "unset".
 //

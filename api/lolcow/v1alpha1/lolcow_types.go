@@ -6,9 +6,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Lolcow is a web page with a cow that says a greeting. It becomes a Deployment and a Service, which belong to it.
+// Lolcow is a web page with a cow that says a greeting. It becomes a Deployment and a Service,
+// which belong to it.
 //
-// Its name is also the Deployment's, and a label's value; that of the Service, too, unless spec.serviceName says another.
+// Its name is also the Deployment's, and a label's value; that of the Service, too, unless
+// spec.serviceName says another.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -50,7 +52,8 @@ type LolcowSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.contains('\\u0000')",message="a program's argument holds no NUL character"
 	Greeting string `json:"greeting,omitempty"`
 
-	// port of the page on every node (nodePort of the Service), 30000 to 32767. Unset: the cluster chooses one, and it stays.
+	// port of the page on every node (nodePort of the Service), 30000 to 32767. Unset: the cluster
+	// chooses one, and it stays.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == 0 || (self >= 30000 && self <= 32767)",message="must be in the range 30000-32767, or unset for one that the cluster chooses"
 	Port int32 `json:"port,omitempty"`
@@ -61,16 +64,19 @@ type LolcowSpec struct {
 	// +kubebuilder:validation:Pattern=`^([a-z]([-a-z0-9]*[a-z0-9])?)?$`
 	ServiceName string `json:"serviceName,omitempty"`
 
-	// image of the page. Its entry point gets the greeting as its only argument, or none, and serves HTTP on the port of the environment variable PORT.
+	// image of the page. Its entry point gets the greeting as its only argument, or none, and serves
+	// HTTP on the port of the environment variable PORT.
 	// +optional
 	// +kubebuilder:default="ghcr.io/vsoch/lolcow-operator"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`
 
-	// announceURL is told each new greeting once, when the page shows it: by a POST of {"namespace","name","greeting"} as JSON, with the header
-	// Idempotency-Key. The operator may die between the request and the moment it takes note of it, and then sends the request again with the
-	// same key: a server that honours the key sees each greeting once. Any status of 200 to 299 is success; redirects are not followed.
+	// announceURL is told each new greeting once, when the page shows it: by a POST of
+	// {"namespace","name","greeting"} as JSON, with the header Idempotency-Key. The operator may die
+	// between the request and the moment it takes note of it, and then sends the request again with
+	// the same key: a server that honours the key sees each greeting once. Any status of 200 to 299 is
+	// success; redirects are not followed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self == '' || (isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '' && !self.matches('^[^/]*//[^/]*@'))",message="must be a URL with the scheme http or https and a host, without a user"
@@ -108,7 +114,8 @@ const (
 	ReasonPortConflict = "PortConflict"
 	// ReasonRollingOut: not every pod says the greeting yet.
 	ReasonRollingOut = "RollingOut"
-	// ReasonRolloutFailed: the Deployment says that it does not get its pods, or does not get them to run.
+	// ReasonRolloutFailed: the Deployment says that it does not get its pods, or does not get them to
+	// run.
 	ReasonRolloutFailed = "RolloutFailed"
 	// ReasonAnnounceFailed: announceURL has not taken the greeting.
 	ReasonAnnounceFailed = "AnnounceFailed"

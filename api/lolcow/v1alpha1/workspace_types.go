@@ -6,8 +6,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LolcowWorkspace is what the operator has to remember about the Lolcow of the same name, which it belongs to: what no spec says and no look at
-// the world shows. No controller watches it. Only the operator writes it, and it reads it from the API server and never from a cache.
+// LolcowWorkspace is what the operator has to remember about the Lolcow of the same name, which it
+// belongs to: what no spec says and no look at the world shows. No controller watches it. Only the
+// operator writes it, and it reads it from the API server and never from a cache.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced
@@ -35,7 +36,8 @@ type LolcowWorkspaceList struct {
 	Items           []LolcowWorkspace `json:"items"`
 }
 
-// LolcowWorkspaceSpec is what is remembered. An effect is one greeting that is told to one announceURL; its name has a digest of both.
+// LolcowWorkspaceSpec is what is remembered. An effect is one greeting that is told to one
+// announceURL; its name has a digest of both.
 type LolcowWorkspaceSpec struct {
 	// pending are the nonces of effects that have been begun and may have happened, by effect.
 	// +optional

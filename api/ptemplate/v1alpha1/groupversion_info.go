@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the wire format of the pt.example.com/v1alpha1 API: Ptemplate, an example of a device with a kernel module, a device
-// plugin and pods that use it.
+// Package v1alpha1 is the wire format of the pt.example.com/v1alpha1 API: Ptemplate, an example of
+// a device with a kernel module, a device plugin and pods that use it.
 //
 // +kubebuilder:object:generate=true
 // +groupName=pt.example.com

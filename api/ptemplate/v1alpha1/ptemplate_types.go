@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Values of fields that are not set. The same ones stand in the markers below, so that they show in the stored object; only the consumer's
-// does not, because of its two names.
+// Values of fields that are not set. The same ones stand in the markers below, so that they show in
+// the stored object; only the consumer's does not, because of its two names.
 const (
 	DefaultMaxDev          = 5
 	DefaultMessage         = "ptemplate"
@@ -20,8 +20,9 @@ const (
 	DefaultConsumerImage     = "registry.example.com/drover/sample-consumer:1.0"
 )
 
-// Ptemplate puts the kernel module ptemplate_char_dev on nodes, offers the devices that it makes, and runs a pod that uses some of them on each
-// of these nodes. It becomes a Module of kmm.sigs.x-k8s.io of the same name, and a DaemonSet.
+// Ptemplate puts the kernel module ptemplate_char_dev on nodes, offers the devices that it makes,
+// and runs a pod that uses some of them on each of these nodes. It becomes a Module of
+// kmm.sigs.x-k8s.io of the same name, and a DaemonSet.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -59,15 +60,17 @@ type PtemplateList struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.imageRepoSecret) && has(self.imagePullSecret))",message="imageRepoSecret and imagePullSecret are one field by two names: set one of them"
 // +kubebuilder:validation:XValidation:rule="self.requiredDevices <= self.maxdev",message="requiredDevices must not be more than maxdev: no node would have as many"
 type PtemplateSpec struct {
-	// maxdev is how many devices each node gets: the kernel module's parameter max_dev. It has room for 5.
+	// maxdev is how many devices each node gets: the kernel module's parameter max_dev. It has room
+	// for 5.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5
 	MaxDev int32 `json:"maxdev,omitempty"`
 
-	// defaultmsg is what a device reads as before something was written to it: the kernel module's parameter default_msg. Visible characters of
-	// ASCII but ", without blanks: the kernel would read what follows a blank as another parameter.
+	// defaultmsg is what a device reads as before something was written to it: the kernel module's
+	// parameter default_msg. Visible characters of ASCII but ", without blanks: the kernel would read
+	// what follows a blank as another parameter.
 	// +optional
 	// +kubebuilder:default=ptemplate
 	// +kubebuilder:validation:MinLength=1
@@ -75,7 +78,8 @@ type PtemplateSpec struct {
 	// +kubebuilder:validation:Pattern=`^[!#-~]*$`
 	DefaultMsg string `json:"defaultmsg,omitempty"`
 
-	// driverImage holds the kernel module. Template variables are substituted, such as ${KERNEL_FULL_VERSION}.
+	// driverImage holds the kernel module. Template variables are substituted, such as
+	// ${KERNEL_FULL_VERSION}.
 	// +optional
 	// +kubebuilder:default="registry.example.com/drover/ptemplate-char-dev:1.0-${KERNEL_FULL_VERSION}"
 	// +kubebuilder:validation:MinLength=1
@@ -89,7 +93,8 @@ type PtemplateSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	DevicePlugin string `json:"deviceplugin,omitempty"`
 
-	// consumer is the image of the pods that use the devices. Default registry.example.com/drover/sample-consumer:1.0.
+	// consumer is the image of the pods that use the devices. Default
+	// registry.example.com/drover/sample-consumer:1.0.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -130,8 +135,8 @@ type PtemplateStatus struct {
 	// +listType=atomic
 	Consumers []string `json:"consumers,omitempty"`
 
-	// conditions: Ready is True when the kernel module, its devices and their consumers are on every node that they are for. Errored is True
-	// when that needs somebody's doing.
+	// conditions: Ready is True when the kernel module, its devices and their consumers are on every
+	// node that they are for. Errored is True when that needs somebody's doing.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

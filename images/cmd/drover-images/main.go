@@ -67,11 +67,13 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.binaryDir, "binary-dir", "dist/bin", "folder for the compiled programs")
 	flags.StringVar(&o.repository, "repository", ".", "root of the checkout")
 	flags.StringVar(&o.version, "version", "dev", "version of the programs, and tag of the images")
-	flags.StringVar(&o.tagBase, "tag-base", "", "registry and name of the one image of --only, else of "+mainImage+"; other images lie beside it under their own names")
+	flags.StringVar(&o.tagBase, "tag-base", "", "registry and name of the one image of --only, else of "+mainImage+
+		"; other images lie beside it under their own names")
 	flags.StringVar(&o.tag, "tag", "", "tag of the images; as --version without it")
 	flags.StringVar(&o.arch, "arch", "amd64,arm64", "processors, separated by commas")
 	flags.StringVar(&o.only, "only", "", "images to make, separated by commas; all without it")
-	flags.StringVar(&o.project, "project", "", "make the image of a device operator of this name instead, whose main package is at --repository")
+	flags.StringVar(&o.project, "project", "", "make the image of a device operator of this name instead, whose main package is at "+
+		"--repository")
 	flags.StringVar(&o.image, "image", "", "with --project, the image's whole reference, for example registry.example.com/acme/operator:1.0")
 	flags.StringVar(&o.kmod, "kmod", "auto", "kmod's modprobe in the agent's image: auto, as it can be fetched; require; omit")
 	if err := flags.Parse(args); err != nil {
@@ -183,7 +185,8 @@ func (o options) fetchKmod(ctx context.Context, out io.Writer, builder *images.B
 			return nil, errors.Join(fmt.Errorf("kmod for %s: %w", arch, err), os.RemoveAll(dir))
 		}
 		if err != nil {
-			fmt.Fprintf(out, "NOTE: the agent's image for %s is made without modprobe: %v. Modules with modprobe.args or modprobe.rawArgs will answer ModprobeUnsupported.\n", arch, err)
+			fmt.Fprintf(out, "NOTE: the agent's image for %s is made without modprobe: %v. Modules with modprobe.args or modprobe.rawArgs will "+
+				"answer ModprobeUnsupported.\n", arch, err)
 			continue
 		}
 		builder.Kmod[arch] = into

@@ -85,9 +85,12 @@ func TestTagBaseNamesTheImage(t *testing.T) {
 	}{
 		{"files only", options{version: "v1+x"}, "pause", "localhost/drover/pause:v1_x"},
 		{"a registry", options{push: "r.example.com/team", version: "v1"}, "pause", "r.example.com/team/pause:v1"},
-		{"one image, named whole", options{only: "pause", tagBase: "r.example.com:5000/team/mine", tag: "2"}, "pause", "r.example.com:5000/team/mine:2"},
-		{"all images: the operator is named", options{tagBase: "r.example.com/team/mine", tag: "2"}, "drover-operator", "r.example.com/team/mine:2"},
-		{"all images: the others lie beside it", options{tagBase: "r.example.com/team/mine", tag: "2", push: "r.example.com/team/"}, "drover-agent", "r.example.com/team/drover-agent:2"},
+		{"one image, named whole", options{only: "pause", tagBase: "r.example.com:5000/team/mine", tag: "2"}, "pause",
+			"r.example.com:5000/team/mine:2"},
+		{"all images: the operator is named", options{tagBase: "r.example.com/team/mine", tag: "2"}, "drover-operator",
+			"r.example.com/team/mine:2"},
+		{"all images: the others lie beside it", options{tagBase: "r.example.com/team/mine", tag: "2", push: "r.example.com/team/"},
+			"drover-agent", "r.example.com/team/drover-agent:2"},
 	} {
 		if got := test.options.reference(images.Program{Name: test.image}); got != test.want {
 			t.Errorf("%s: %s, want %s", test.given, got, test.want)

@@ -64,9 +64,12 @@ func TestFiles(t *testing.T) {
 				"drover-team.nic.conf": header + "team/nic\n", "drover-team.mine.conf": theirs, "local.conf": header + "copied\n",
 			},
 		},
-		"a module's name that is none": {do: func(f *Files) error { return f.Put("team/nic", []string{"a\ninstall b /bin/sh"}) }, fails: "not a module's name", then: map[string]string{}},
-		"a path for an owner":          {do: func(f *Files) error { return f.Put("../team", []string{"a"}) }, fails: "not a Module's", then: map[string]string{}},
-		"a path for a name":            {do: func(f *Files) error { return f.Put("team/../x", []string{"a"}) }, fails: "not a Module's", then: map[string]string{}},
+		"a module's name that is none": {do: func(f *Files) error { return f.Put("team/nic", []string{"a\ninstall b /bin/sh"}) },
+			fails: "not a module's name", then: map[string]string{}},
+		"a path for an owner": {do: func(f *Files) error { return f.Put("../team", []string{"a"}) }, fails: "not a Module's",
+			then: map[string]string{}},
+		"a path for a name": {do: func(f *Files) error { return f.Put("team/../x", []string{"a"}) }, fails: "not a Module's",
+			then: map[string]string{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,8 @@ type life struct {
 
 func newLife(t *testing.T, given func(state, manifests string)) *life {
 	t.Helper()
-	l := &life{t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), worked: make(chan struct{}), endWork: make(chan struct{}), ended: make(chan error, 1)}
+	l := &life{t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), worked: make(chan struct{}), endWork: make(chan struct{}),
+		ended: make(chan error, 1)}
 	l.o = Options{
 		StateDir: t.TempDir(), ManifestDir: t.TempDir(), Clock: l.clock, Stopped: func() error { l.stops++; return nil },
 		Work: func(ctx context.Context) error {

@@ -69,7 +69,8 @@ func Render(o PodOptions) ([]byte, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: Name, Namespace: set.Namespace,
-			Labels: map[string]string{"app.kubernetes.io/name": Name, "app.kubernetes.io/part-of": "drover", "app.kubernetes.io/managed-by": "drover-agent"},
+			Labels: map[string]string{"app.kubernetes.io/name": Name, "app.kubernetes.io/part-of": "drover",
+				"app.kubernetes.io/managed-by": "drover-agent"},
 		},
 		Spec: set.Spec.Template.Spec,
 	}

@@ -23,7 +23,8 @@ import (
 
 func podOptions(state, manifests string) PodOptions {
 	return PodOptions{
-		NodeName: "node-1", Image: "registry.example/agent@sha256:1", HostRoot: filepath.Dir(manifests), StateDir: state, StatePath: "/data/drover",
+		NodeName: "node-1", Image: "registry.example/agent@sha256:1", HostRoot: filepath.Dir(manifests), StateDir: state,
+		StatePath:   "/data/drover",
 		FirmwareDir: "/var/lib/firmware", ManifestDir: manifests,
 	}
 }
@@ -51,7 +52,8 @@ func TestStaticPodIsTheDaemonSets(t *testing.T) {
 	want.Containers[0].SecurityContext.AppArmorProfile = nil                                            // as does this
 	differ := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
-		case ".ServiceAccountName", ".AutomountServiceAccountToken", ".DNSPolicy", ".NodeSelector", ".Priority", ".Name", ".Image", ".Args", ".Env", ".Volumes", ".VolumeMounts":
+		case ".ServiceAccountName", ".AutomountServiceAccountToken", ".DNSPolicy", ".NodeSelector", ".Priority", ".Name", ".Image", ".Args",
+			".Env", ".Volumes", ".VolumeMounts":
 			return true
 		}
 		return false

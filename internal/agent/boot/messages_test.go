@@ -12,7 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestMessages: what the agent logs when it cannot arrange loading at boot. DIR is the directory in question.
+// TestMessages: what the agent logs when it cannot arrange loading at boot. DIR is the directory in
+// question.
 func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct {
 		given func(dir string) error

@@ -96,7 +96,8 @@ func unclaimed(f observe.Facts) Decision {
 	}
 	return rest(&orders.Attempt{
 		State: v1beta1.AttemptUnclaimed, Reason: v1beta1.ReasonUnclaimed,
-		Message: "Loaded by this agent, and no order names it. It is kept. Apply the Module again to claim it; to unload it, delete the Module after that.",
+		Message: "Loaded by this agent, and no order names it. It is kept. Apply the Module again to claim it; to unload it, delete the Module " +
+			"after that.",
 	})
 }
 
@@ -111,7 +112,8 @@ func paused(f observe.Facts) Decision {
 	case f.Satisfied():
 		return rest(nil)
 	case f.Loaded != nil && f.Loaded.Complete && !f.Loaded.BuiltIn && !f.MainLive():
-		message = "Paused: module " + f.Loaded.Main + " went away and is not loaded again until the annotation " + v1beta1.PausedAnnotation + " goes."
+		message = "Paused: module " + f.Loaded.Main + " went away and is not loaded again until the annotation " + v1beta1.PausedAnnotation +
+			" goes."
 	}
 	a := orders.Waiting(v1beta1.ReasonPaused, "%s", message)
 	if f.Hold != nil {
@@ -153,7 +155,8 @@ func present(f observe.Facts) Decision {
 		return rest(nil)
 	}
 	if !orders.SameKernel(f.Order.Config.KernelVersion, f.Release) {
-		return rest(orders.Waiting(v1beta1.ReasonWrongKernel, "The order is for kernel %s, and %s runs; the operator will renew it.", f.Order.Config.KernelVersion, f.Release))
+		return rest(orders.Waiting(v1beta1.ReasonWrongKernel, "The order is for kernel %s, and %s runs; the operator will renew it.",
+			f.Order.Config.KernelVersion, f.Release))
 	}
 	if a := rolledBack(f); a != nil {
 		return rest(a)
@@ -194,7 +197,8 @@ func unsupported(f observe.Facts) *orders.Attempt {
 	case m.FirmwarePath != "" && !f.Firmware:
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs a place for firmware, which this node does not have.")
 	case m.ModprobedDir != "":
-		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.modprobedDir is not supported: its files can have modprobe run any command on the node. "+
+		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.modprobedDir is not supported: its files can have modprobe run any command "+
+			"on the node. "+
 			"Use parameters in place of options, and modulesLoadingOrder in place of softdep.")
 	case m.ModuleName == "" && !modprobe.Raw(&m):
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")

@@ -17,7 +17,8 @@ import (
 
 const kernel = "6.1.0-1-test"
 
-// ordered are the facts about an order to load gadget that has just come: nothing is held, nothing is loaded.
+// ordered are the facts about an order to load gadget that has just come: nothing is held, nothing
+// is loaded.
 func ordered(change ...func(*observe.Facts)) observe.Facts {
 	f := observe.Facts{
 		Task: orders.Task{Key: orders.Key{Namespace: "ns", Name: "gadget"}}, Release: kernel, Now: time.Unix(1_800_000_000, 0),
@@ -82,16 +83,18 @@ func TestNext(t *testing.T) {
 		"it is live":                    {given: ordered(held, planned, live("new"), loaded("d1", "new")), verb: decide.Rest},
 		"it went away":                  {given: ordered(held, planned, loaded("d1", "new")), verb: decide.Load},
 		"another build of ours is live": {given: ordered(held, planned, live("old"), loaded("d0", "old")), verb: decide.Unload},
-		"a stranger's is live":          {given: ordered(held, planned, live("old")), verb: decide.Rest, reason: v1beta1.ReasonAlreadyLoadedForeign},
+		"a stranger's is live": {given: ordered(held, planned, live("old")), verb: decide.Rest,
+			reason: v1beta1.ReasonAlreadyLoadedForeign},
 		"the same build, delivered anew": {
 			given: ordered(held, planned, live("new"), loaded("d0", "new")), verb: decide.Refresh,
 		},
 		"another kernel runs": {
 			given: ordered(func(f *observe.Facts) { f.Release = "5.10.0" }), verb: decide.Rest, reason: v1beta1.ReasonWrongKernel,
 		},
-		"an order to unload":   {given: ordered(live("old"), loaded("d1", "old"), state(v1beta1.NodeModuleAbsent)), verb: decide.Unload},
-		"that is carried out":  {given: ordered(loaded("d1", "old"), state(v1beta1.NodeModuleAbsent)), verb: decide.Forget},
-		"paused before a load": {given: ordered(held, planned, func(f *observe.Facts) { f.Order.Paused = true }), verb: decide.Rest, reason: v1beta1.ReasonPaused},
+		"an order to unload":  {given: ordered(live("old"), loaded("d1", "old"), state(v1beta1.NodeModuleAbsent)), verb: decide.Unload},
+		"that is carried out": {given: ordered(loaded("d1", "old"), state(v1beta1.NodeModuleAbsent)), verb: decide.Forget},
+		"paused before a load": {given: ordered(held, planned, func(f *observe.Facts) { f.Order.Paused = true }), verb: decide.Rest,
+			reason: v1beta1.ReasonPaused},
 		"no order names what is loaded": {
 			given: ordered(live("old"), loaded("d1", "old"), func(f *observe.Facts) { f.Order = nil }),
 			verb:  decide.Rest, reason: v1beta1.ReasonUnclaimed,

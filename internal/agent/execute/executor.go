@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package execute carries out what was decided about an order: it takes deliveries over, makes
-// plans, loads, unloads and rolls back. The journal says what it begins before the kernel is called.
+// plans, loads, unloads and rolls back. The journal says what it begins before the kernel is
+// called.
 package execute
 
 import (

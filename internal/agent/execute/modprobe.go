@@ -113,7 +113,8 @@ func (e *Executor) unloadByModprobe(ctx context.Context, f observe.Facts) (now o
 		return ok
 	}
 	c := f.Loaded.Config.Modprobe
-	if e.Modprobe == nil || !modprobe.Wanted(&c) || slices.ContainsFunc(f.Loaded.Modules, func(m journal.Module) bool { return needed(m.Name) }) {
+	if e.Modprobe == nil || !modprobe.Wanted(&c) ||
+		slices.ContainsFunc(f.Loaded.Modules, func(m journal.Module) bool { return needed(m.Name) }) {
 		return f, false, nil
 	}
 	tree, err := e.Store.Open(f.Loaded.DeliveryID)

@@ -39,7 +39,8 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 			})
 			chmod(t, filepath.Join(i.dir, what), 0o755)
 			_, failure := result(t, out)
-			if failure == nil || failure.Reason != manifest.ReasonImageUnreadable || !strings.Contains(failure.Message, "/"+what+" may not be read") {
+			if failure == nil || failure.Reason != manifest.ReasonImageUnreadable ||
+				!strings.Contains(failure.Message, "/"+what+" may not be read") {
 				t.Errorf("got %v, want /%s named", failure, what)
 			}
 		})

@@ -148,9 +148,12 @@ func TestClosure(t *testing.T) {
 		want  []string
 	}{
 		"what the module needs, no more": {want: base},
-		"firmware":                       {edit: func(o *export.Options) { o.FirmwarePath = "/firmware" }, want: append([]string{"firmware/top/a.bin"}, base...)},
-		"firmware, relative":             {edit: func(o *export.Options) { o.FirmwarePath = "firmware/top" }, want: append([]string{"firmware/a.bin"}, base...)},
-		"firmware that climbs":           {edit: func(o *export.Options) { o.FirmwarePath = "../../firmware" }, want: append([]string{"firmware/top/a.bin"}, base...)},
+		"firmware": {edit: func(o *export.Options) { o.FirmwarePath = "/firmware" },
+			want: append([]string{"firmware/top/a.bin"}, base...)},
+		"firmware, relative": {edit: func(o *export.Options) { o.FirmwarePath = "firmware/top" },
+			want: append([]string{"firmware/a.bin"}, base...)},
+		"firmware that climbs": {edit: func(o *export.Options) { o.FirmwarePath = "../../firmware" },
+			want: append([]string{"firmware/top/a.bin"}, base...)},
 		"load order": {
 			edit: func(o *export.Options) { o.LoadOrder = []string{"top", "unrelated"} },
 			want: in(modules, "extra/below.ko", "extra/top.ko", "extra/unrelated.ko", "modules.dep"),
@@ -173,7 +176,8 @@ func TestClosure(t *testing.T) {
 				i.link("../../../../../../../../etc", "firmware/top/etc")
 			},
 			edit: func(o *export.Options) { o.WholeTree, o.FirmwarePath = true, "/firmware" },
-			want: append([]string{"firmware/top/a.bin"}, in(modules, "README", "extra/below.ko", "extra/top.ko", "extra/unrelated.ko", "modules.dep")...),
+			want: append([]string{"firmware/top/a.bin"},
+				in(modules, "README", "extra/below.ko", "extra/top.ko", "extra/unrelated.ko", "modules.dep")...),
 		},
 		"links inside the image become files": {
 			image: func(i image) { i.link("top/a.bin", "firmware/b.bin") },
@@ -341,7 +345,8 @@ func TestOutputIsReadableForTheAgent(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	got, err := export.Parse([]string{"--kernel", kernel, "--dir-name", "/opt", "--module", "top", "--load-order", "top,below", "--from", "/image", "--to", "/out"})
+	got, err := export.Parse([]string{"--kernel", kernel, "--dir-name", "/opt", "--module", "top", "--load-order", "top,below", "--from",
+		"/image", "--to", "/out"})
 	want := export.Options{
 		Kernel: kernel, DirName: "/opt", Module: "top", LoadOrder: []string{"top", "below"}, From: "/image", To: "/out",
 		MaxBytes: manifest.DefaultMaxBytes, MaxFiles: manifest.MaxFiles,
@@ -372,7 +377,8 @@ func FuzzKernelAndPaths(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(secret, "secret.ko"), []byte("secret"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		o := export.Options{From: filepath.Join(root, "image"), To: filepath.Join(root, "out"), Kernel: kernel, DirName: dirName, FirmwarePath: firmware, WholeTree: true}
+		o := export.Options{From: filepath.Join(root, "image"), To: filepath.Join(root, "out"), Kernel: kernel, DirName: dirName,
+			FirmwarePath: firmware, WholeTree: true}
 		if err := export.Run(t.Context(), o); err != nil {
 			return
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/firmware"
 )
 
-// TestMessages: what a node's status says when firmware is not staged, after "Firmware is not staged: ".
+// TestMessages: what a node's status says when firmware is not staged, after "Firmware is not
+// staged: ".
 func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct {
 		given func(n *node)

@@ -212,9 +212,10 @@ func TestSomebodyIsFaster(t *testing.T) {
 		ok   bool
 		want files
 	}{
-		"same file appears":   {"link x", func(n *node) error { n.put(ours, files{"x": "2"}); return nil }, true, files{"x": "2", "w": "w"}},
-		"other file appears":  {"link x", func(n *node) error { n.put(ours, files{"x": "own"}); return nil }, false, files{"x": "own"}},
-		"link appears":        {"link x", func(n *node) error { n.put(ours, files{"x": "->/etc/passwd"}); return nil }, false, files{"x": "->/etc/passwd"}},
+		"same file appears":  {"link x", func(n *node) error { n.put(ours, files{"x": "2"}); return nil }, true, files{"x": "2", "w": "w"}},
+		"other file appears": {"link x", func(n *node) error { n.put(ours, files{"x": "own"}); return nil }, false, files{"x": "own"}},
+		"link appears": {"link x", func(n *node) error { n.put(ours, files{"x": "->/etc/passwd"}); return nil }, false,
+			files{"x": "->/etc/passwd"}},
 		"search path changes": {"rename ledger", func(n *node) error { return n.path.SetFirmwarePath(admin) }, false, files{}},
 	} {
 		t.Run(name, func(t *testing.T) {

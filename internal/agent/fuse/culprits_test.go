@@ -167,15 +167,19 @@ RIP: 0010:drv_init+0x15/0x1000 [drv]
 ---[ end trace 0000000000000000 ]---
 Oops: 0002 [#1] SMP
 RIP: 0010:a+0x15/0x1000 [bad]`, then: []string{"bad"}},
-		"hardware":              {given: "Kernel panic - not syncing: Fatal machine check\nRIP: 0010:drv_init+0x15/0x1000 [drv]"},
-		"out of memory":         {given: "Kernel panic - not syncing: Out of memory: compulsory panic_on_oom\n drv_init+0x15/0x1000 [drv]"},
-		"another processor":     {given: "Oops: 0002 [#1] SMP\nNMI backtrace for cpu 1\nRIP: 0010:drv_poll+0x15/0x1000 [drv]"},
-		"another CPU is stuck":  {given: "Kernel panic - not syncing: Fatal exception in interrupt\n drv_init+0x10/0x20"},
-		"stuck in a module":     {given: "Kernel panic - not syncing: Hard LOCKUP\n <NMI>\n panic+0x1/0x2\n </NMI>\nRIP: 0010:drv_init+0x15/0x1000 [drv]", then: []string{"drv"}},
-		"stuck on arm64":        {given: "Kernel panic - not syncing: softlockup: hung tasks\n panic+0x1/0x2\n el1h_64_irq+0x1/0x2\n drv_init+0x15/0x1000 [drv]", then: []string{"drv"}},
-		"caller in the prefix":  {given: "<4>[    2.426960][  T128] Oops: 0002 [#1] SMP\n<4>[    2.426960][  T128] RIP: 0010:a+0x15/0x1000 [drv]", then: []string{"drv"}},
-		"carriage return":       {given: "Oops: 0002 [#1] SMP\r\nRIP: 0010:a+0x15/0x1000 [drv]\r\n", then: []string{"drv"}},
-		"pstore's own headline": {given: "Panic#2 Part1\n<4>[    2.4] Oops: 0002 [#1] SMP\n<4>[    2.4] RIP: 0010:a+0x15/0x1000 [drv]", then: []string{"drv"}},
+		"hardware":             {given: "Kernel panic - not syncing: Fatal machine check\nRIP: 0010:drv_init+0x15/0x1000 [drv]"},
+		"out of memory":        {given: "Kernel panic - not syncing: Out of memory: compulsory panic_on_oom\n drv_init+0x15/0x1000 [drv]"},
+		"another processor":    {given: "Oops: 0002 [#1] SMP\nNMI backtrace for cpu 1\nRIP: 0010:drv_poll+0x15/0x1000 [drv]"},
+		"another CPU is stuck": {given: "Kernel panic - not syncing: Fatal exception in interrupt\n drv_init+0x10/0x20"},
+		"stuck in a module": {given: "Kernel panic - not syncing: Hard LOCKUP\n <NMI>\n panic+0x1/0x2\n </NMI>\nRIP: " +
+			"0010:drv_init+0x15/0x1000 [drv]", then: []string{"drv"}},
+		"stuck on arm64": {given: "Kernel panic - not syncing: softlockup: hung tasks\n panic+0x1/0x2\n el1h_64_irq+0x1/0x2\n " +
+			"drv_init+0x15/0x1000 [drv]", then: []string{"drv"}},
+		"caller in the prefix": {given: "<4>[    2.426960][  T128] Oops: 0002 [#1] SMP\n<4>[    2.426960][  T128] RIP: 0010:a+0x15/0x1000 [drv]",
+			then: []string{"drv"}},
+		"carriage return": {given: "Oops: 0002 [#1] SMP\r\nRIP: 0010:a+0x15/0x1000 [drv]\r\n", then: []string{"drv"}},
+		"pstore's own headline": {given: "Panic#2 Part1\n<4>[    2.4] Oops: 0002 [#1] SMP\n<4>[    2.4] RIP: 0010:a+0x15/0x1000 [drv]",
+			then: []string{"drv"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,8 @@ type entry struct {
 type Outcome string
 
 const (
-	// Resumed says that the agent died during the load, in this boot. Look at the kernel, then call Done.
+	// Resumed says that the agent died during the load, in this boot. Look at the kernel, then call
+	// Done.
 	Resumed Outcome = "Resumed"
 	// Spared says that something else explains why the boot ended.
 	Spared Outcome = "Spared"

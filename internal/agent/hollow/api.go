@@ -33,8 +33,8 @@ const (
 	tokenSeconds = int64(12 * 60 * 60)
 )
 
-// api is what kubelets say to the API server, and no more. The usual clientset is not used: it would make every agent's
-// process larger, for a part that runs in tests and demos only.
+// api is what kubelets say to the API server, and no more. The usual clientset is not used: it
+// would make every agent's process larger, for a part that runs in tests and demos only.
 type api struct {
 	core, coordination rest.Interface
 	parameters         runtime.ParameterCodec
@@ -184,7 +184,8 @@ func (a *api) watchPods(label string) cache.ListerWatcher {
 	return cache.NewFilteredListWatchFromClient(a.core, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label })
 }
 
-// patchPodStatus writes a pod's status. The UID keeps it from reaching a successor of the same name.
+// patchPodStatus writes a pod's status. The UID keeps it from reaching a successor of the same
+// name.
 func (a *api) patchPodStatus(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestKubeletsAreNoNewerThanTheAPIServer: a newer one would be given pods with fields that the API server drops.
+// TestKubeletsAreNoNewerThanTheAPIServer: a newer one would be given pods with fields that the API
+// server drops.
 func TestKubeletsAreNoNewerThanTheAPIServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer, want string

@@ -33,7 +33,8 @@ const (
 	pullBackOff = 2 * time.Second
 )
 
-// carriers plays the kubelets' part for carrier pods, with one watch for all nodes. Other pods are somebody else's.
+// carriers plays the kubelets' part for carrier pods, with one watch for all nodes. Other pods are
+// somebody else's.
 type carriers struct {
 	api    *api
 	nodes  map[string]*node
@@ -47,7 +48,8 @@ type carriers struct {
 	known map[string]*carrier // by the pod's key
 }
 
-// carrier is one carrier pod. The queue never hands one key to two workers, so its fields need no lock.
+// carrier is one carrier pod. The queue never hands one key to two workers, so its fields need no
+// lock.
 type carrier struct {
 	uid    types.UID
 	state  pullState
@@ -139,7 +141,8 @@ func (c *carriers) again(which func(*corev1.Pod) bool) {
 	}
 }
 
-// serve says which images exist from now on. Pulls that failed are tried again at once: a registry that is back.
+// serve says which images exist from now on. Pulls that failed are tried again at once: a registry
+// that is back.
 func (c *carriers) serve(pattern string) error {
 	if err := c.images.serve(pattern); err != nil {
 		return err
@@ -196,7 +199,8 @@ func (c *carriers) finalise(ctx context.Context, key string, pod *corev1.Pod) er
 	return nil
 }
 
-// ignoreGone drops errors about a pod that has been deleted or replaced meanwhile: the watch will say so.
+// ignoreGone drops errors about a pod that has been deleted or replaced meanwhile: the watch will
+// say so.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -227,8 +231,8 @@ func (c *carriers) advance(ctx context.Context, now *carrier, n *node, pod *core
 	return nil
 }
 
-// fail reports a pull that failed, and a little later that the kubelet backs off. It is tried again when other images
-// exist.
+// fail reports a pull that failed, and a little later that the kubelet backs off. It is tried again
+// when other images exist.
 func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, image, why string) error {
 	reason, next := "ErrImagePull", pullFailed
 	switch now.state {
@@ -317,7 +321,8 @@ func (p *carrier) removeDir() error {
 	return nil
 }
 
-// reference is the kernel module image: the image volume's, or the init container's where volumes are not used.
+// reference is the kernel module image: the image volume's, or the init container's where volumes
+// are not used.
 func reference(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
 		if v.Image != nil {

@@ -31,7 +31,8 @@ type truth struct {
 	// Vanished nodes do not run.
 	Vanished bool     `json:"vanished"`
 	Loaded   []loaded `json:"loaded"`
-	// Loads and Unloads count the calls that the kernel granted, in all boots; Refused those that it did not.
+	// Loads and Unloads count the calls that the kernel granted, in all boots; Refused those that it
+	// did not.
 	Loads   int `json:"loads"`
 	Unloads int `json:"unloads"`
 	Refused int `json:"refused"`
@@ -87,7 +88,8 @@ func (t *truth) count(c fake.Call) {
 	}
 }
 
-// serve answers on the debug address until ctx ends. It is for loopback: there is no authentication.
+// serve answers on the debug address until ctx ends. It is for loopback: there is no
+// authentication.
 func (f *fleet) serve(ctx context.Context) error {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", f.o.DebugAddress)
@@ -155,14 +157,16 @@ func (f *fleet) verb(ctx context.Context, mux *http.ServeMux, name string, do fu
 	})
 }
 
-// serveImages is POST /images?pattern=<regexp>: which images exist from now on; an empty pattern is all.
+// serveImages is POST /images?pattern=<regexp>: which images exist from now on; an empty pattern is
+// all.
 func (f *fleet) serveImages(w http.ResponseWriter, r *http.Request) {
 	if err := f.carriers.serve(r.FormValue("pattern")); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 }
 
-// cook is POST /recipe?pattern=<regexp>&recipe=<what>&detail=<of it>: what is wrong with images from now on, see parseRecipe.
+// cook is POST /recipe?pattern=<regexp>&recipe=<what>&detail=<of it>: what is wrong with images
+// from now on, see parseRecipe.
 func (f *fleet) cook(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

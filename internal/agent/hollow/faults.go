@@ -32,9 +32,10 @@ func (f *fleet) apply(fault string) error {
 	return nil
 }
 
-// fault arranges one fault of a node: "agent-off", "load-<errno>" or "unload-<errno>", where the errno may also be "oops", and "slow" for a
-// call that takes the time in "delay". The form's "module" limits it to that kernel module, "times" to so many calls, and each "log" is a line
-// that the kernel prints.
+// fault arranges one fault of a node: "agent-off", "load-<errno>" or "unload-<errno>", where the
+// errno may also be "oops", and "slow" for a call that takes the time in "delay". The form's
+// "module" limits it to that kernel module, "times" to so many calls, and each "log" is a line that
+// the kernel prints.
 func (n *node) fault(what string, form url.Values) error {
 	if what == "agent-off" {
 		n.off = true

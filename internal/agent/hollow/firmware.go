@@ -12,7 +12,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/firmware"
 )
 
-// searchPath is a fake kernel's firmware_class.path: a file, so that who looks at the node from outside can read it.
+// searchPath is a fake kernel's firmware_class.path: a file, so that who looks at the node from
+// outside can read it.
 type searchPath string
 
 // FirmwarePath is where the kernel looks first.
@@ -46,7 +47,8 @@ func (n *node) openFirmware() (*firmware.Stage, error) {
 		return nil, fmt.Errorf("node %s: %w", n.name, err)
 	}
 	o := firmware.Options{
-		HostRoot: filepath.Join(n.dir, "root"), StateDir: filepath.Join(n.dir, "firmware"), BootID: boot, SearchPath: n.searchPath(), NoSync: true,
+		HostRoot: filepath.Join(n.dir, "root"), StateDir: filepath.Join(n.dir, "firmware"), BootID: boot, SearchPath: n.searchPath(),
+		NoSync: true,
 	}
 	for _, dir := range []string{o.HostRoot, o.StateDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

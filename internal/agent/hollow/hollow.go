@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hollow runs many nodes in one process: it registers Node objects and keeps them alive, runs the real agent of
-// each over a fake kernel, and plays the kubelet for carrier pods with the real export. What the fake kernels hold is
-// served on a debug address, as a source of truth that owes nothing to our own status.
+// Package hollow runs many nodes in one process: it registers Node objects and keeps them alive,
+// runs the real agent of each over a fake kernel, and plays the kubelet for carrier pods with the
+// real export. What the fake kernels hold is served on a debug address, as a source of truth that
+// owes nothing to our own status.
 package hollow
 
 import (
@@ -35,7 +36,8 @@ type Options struct {
 	Prefix string
 	// Kernels are spread evenly over the nodes.
 	Kernels []string
-	// OSImages are what the nodes say they run, spread as Kernels are; none, or an empty one, is "Hollow Linux".
+	// OSImages are what the nodes say they run, spread as Kernels are; none, or an empty one, is
+	// "Hollow Linux".
 	OSImages []string
 	// Labels are put on every node, beside the usual ones.
 	Labels map[string]string
@@ -45,9 +47,11 @@ type Options struct {
 	ModuleParams []string
 	// Dir holds the nodes' disks; empty for a temporary directory that is removed at the end.
 	Dir string
-	// Faults are "agent-off", "load-<errno>" and "unload-<errno>", each for all nodes or, with "@<node>", for one.
+	// Faults are "agent-off", "load-<errno>" and "unload-<errno>", each for all nodes or, with
+	// "@<node>", for one.
 	Faults []string
-	// CallDeadline is how long a kernel call may take until it is left behind; 0 is the fake kernel's own.
+	// CallDeadline is how long a kernel call may take until it is left behind; 0 is the fake kernel's
+	// own.
 	CallDeadline time.Duration
 	// StatusInterval is how often a node's status is written although nothing changed; 0 is never.
 	StatusInterval time.Duration
@@ -68,7 +72,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.ModuleParams, "module-params", nil, "parameters that the modules in images have")
 	flags.StringVar(&o.Dir, "dir", "", "directory of the nodes' disks (default: a temporary one)")
 	flags.StringSliceVar(&o.Faults, "fault", nil, "agent-off, load-<errno>, unload-<errno>; @<node> at the end limits it to that node")
-	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind (default: a minute)")
+	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind "+
+		"(default: a minute)")
 	flags.DurationVar(&o.StatusInterval, "node-status-interval", 5*time.Minute, "how often a node's unchanged status is written; 0 is never")
 	flags.StringVar(&o.DebugAddress, "debug-address", "", "loopback address that serves what the kernels hold, as JSON")
 }
@@ -96,7 +101,8 @@ type fleet struct {
 	carriers *carriers
 }
 
-// Run works until ctx ends. Progress goes to out, one plain line each; "HOLLOW READY nodes=N" when all are registered.
+// Run works until ctx ends. Progress goes to out, one plain line each; "HOLLOW READY nodes=N" when
+// all are registered.
 func Run(ctx context.Context, config *rest.Config, o Options, out io.Writer) (err error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

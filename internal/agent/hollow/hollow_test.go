@@ -203,8 +203,9 @@ func (r *running) deliver(node, kernel, image string, mode delivery.Mode) *corev
 		Config:     *config, Delivery: &v1beta1.Delivery{ID: id, CarrierUID: pod.UID},
 	}
 	err := r.admin.Create(ctx, &v1beta1.NodeModulesConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: object.UID}}},
-		Spec:       v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{entry}},
+		ObjectMeta: metav1.ObjectMeta{Name: node,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: object.UID}}},
+		Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{entry}},
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -212,7 +213,8 @@ func (r *running) deliver(node, kernel, image string, mode delivery.Mode) *corev
 	return pod
 }
 
-// live waits until kernel and status agree that the module is in the kernel, and returns its build ID and boot.
+// live waits until kernel and status agree that the module is in the kernel, and returns its build
+// ID and boot.
 func (r *running) live(node string) (buildID, boot string) {
 	r.t.Helper()
 	r.eventually("module on "+node, func(ctx context.Context) (string, error) {
@@ -235,7 +237,8 @@ func (r *running) live(node string) (buildID, boot string) {
 }
 
 func TestNodesAreWhatKubeletsRegister(t *testing.T) {
-	r := start(t, hollow.Options{Nodes: 3, Kernels: []string{kernelA, kernelB}, Labels: map[string]string{"pool": "gpu"}, OSImages: []string{"Ubuntu 24.04", ""}})
+	r := start(t, hollow.Options{Nodes: 3, Kernels: []string{kernelA, kernelB}, Labels: map[string]string{"pool": "gpu"},
+		OSImages: []string{"Ubuntu 24.04", ""}})
 	for i, kernel := range []string{kernelA, kernelB, kernelA} {
 		var node corev1.Node
 		if err := r.admin.Get(t.Context(), client.ObjectKey{Name: r.node(i)}, &node); err != nil {
@@ -247,7 +250,8 @@ func TestNodesAreWhatKubeletsRegister(t *testing.T) {
 		}
 		info := node.Status.NodeInfo
 		if info.KernelVersion != kernel || known.Kernel != kernel || info.BootID == "" || info.BootID != known.BootID {
-			t.Errorf("%s: node says %s in boot %s, kernel says %s in boot %s, want %s", node.Name, info.KernelVersion, info.BootID, known.Kernel, known.BootID, kernel)
+			t.Errorf("%s: node says %s in boot %s, kernel says %s in boot %s, want %s", node.Name, info.KernelVersion, info.BootID, known.Kernel,
+				known.BootID, kernel)
 		}
 		if want := []string{"Ubuntu 24.04", "Hollow Linux", "Ubuntu 24.04"}[i]; info.OSImage != want {
 			t.Errorf("%s: it says that it runs %q, want %q", node.Name, info.OSImage, want)
@@ -376,25 +380,4 @@ func TestVanishAndReturn(t *testing.T) {
 	if now, err := r.truth(t.Context(), r.node(0)); err != nil || now.BootID == known.BootID || now.Vanished {
 		t.Errorf("after its return: %+v, %v", now, err)
 	}
-}
-
-func TestFaults(t *testing.T) {
-	e := env.Get(t)
-	for _, fault := range []string{"nonsense", "load-", "agent-off@nobody"} {
-		err := hollow.Run(t.Context(), e.AdminConfig(), hollow.Options{Nodes: 1, Kernels: []string{kernelA}, Faults: []string{fault}}, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), fault) {
-			t.Errorf("fault %q: %v", fault, err)
-		}
-	}
-	r := start(t, hollow.Options{Nodes: 2, Kernels: []string{kernelA}, Faults: []string{"load-enodev"}})
-	r.deliver(r.node(0), kernelA, image, delivery.ModeImageVolume)
-	r.eventually("the kernel refuses", func(ctx context.Context) (string, error) {
-		t, err := r.truth(ctx, r.node(0))
-		if err != nil || t.Refused == 0 || len(t.Loaded) > 0 {
-			return fmt.Sprintf("kernel saw %+v", t), err
-		}
-		return "", nil
-	})
-	r.do("/mend?node=" + r.node(0))
-	r.live(r.node(0))
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// images plays the registry and the node's image store: an image has exactly what its carrier is told to take.
+// images plays the registry and the node's image store: an image has exactly what its carrier is
+// told to take.
 type images struct {
 	dir    string
 	params []string
@@ -80,7 +81,8 @@ func (i *images) pull(reference string, want export.Options) (string, error) {
 	return dir, nil
 }
 
-// content is the image's files: the module, what the load order puts below it, the indexes, firmware.
+// content is the image's files: the module, what the load order puts below it, the indexes,
+// firmware.
 func (i *images) content(reference string, r recipe, want export.Options) map[string][]byte {
 	dir := want.DirName + "/lib/modules/" + want.Kernel + "/"
 	chain := want.LoadOrder
@@ -115,7 +117,8 @@ func (i *images) content(reference string, r recipe, want export.Options) map[st
 	return files
 }
 
-// module makes a module file. Its build ID follows from reference, name and kernel, as a build's would from its sources.
+// module makes a module file. Its build ID follows from reference, name and kernel, as a build's
+// would from its sources.
 func (i *images) module(reference string, r recipe, kernel, name string, needs []string) []byte {
 	m := synth.Module{
 		Name: name, Depends: needs, BuildID: BuildID(reference, kernel, name),

@@ -33,8 +33,8 @@ const (
 	beatParallel = 16
 	// missed is a gap between renewals after which the cluster may have called the node unknown.
 	missed = 25 * time.Second
-	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches the leases comes back late, too, and
-	// only then begins to miss renewals.
+	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches
+	// the leases comes back late, too, and only then begins to miss renewals.
 	aftermath = 5 * time.Minute
 )
 
@@ -97,8 +97,8 @@ func (n *node) note(ctx context.Context, err error) {
 	}
 }
 
-// recovering says whether any node's report failed not long ago. An outage of less than a leasePeriod is one that many nodes never
-// see; the cluster may call them unknown all the same.
+// recovering says whether any node's report failed not long ago. An outage of less than a
+// leasePeriod is one that many nodes never see; the cluster may call them unknown all the same.
 func (n *node) recovering() bool { return n.api.outage.within(n.clock.Now(), aftermath) }
 
 // outage is when the API server last failed to answer one of the nodes.
@@ -119,7 +119,8 @@ func (o *outage) within(now time.Time, d time.Duration) bool {
 	return !o.last.IsZero() && now.Sub(o.last) < d
 }
 
-// calledUnknown asks whether the cluster takes the node for lost. A kubelet looks at its Node with every beat; here only after outages.
+// calledUnknown asks whether the cluster takes the node for lost. A kubelet looks at its Node with
+// every beat; here only after outages.
 func (n *node) calledUnknown(ctx context.Context) (bool, error) {
 	object, err := n.api.getNode(ctx, n.name)
 	if err != nil {

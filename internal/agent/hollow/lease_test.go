@@ -14,8 +14,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// The nodes beat one after another, so that an API server which is away for a moment is missed by a few of them only. The cluster misses
-// the renewals of others as well: its own watch of the leases comes back late.
+// The nodes beat one after another, so that an API server which is away for a moment is missed by a
+// few of them only. The cluster misses the renewals of others as well: its own watch of the leases
+// comes back late.
 func TestAnOutageThatOneNodeSawIsEveryNodes(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	shared := &api{}
@@ -34,7 +35,8 @@ func TestAnOutageThatOneNodeSawIsEveryNodes(t *testing.T) {
 	}
 }
 
-// A node that comes back beats at once, and its loop does at the same moment: neither finds a lease, and one of them makes it first.
+// A node that comes back beats at once, and its loop does at the same moment: neither finds a
+// lease, and one of them makes it first.
 func TestTwoBeatsMakeOneLease(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,8 @@ const (
 	defaultOSImage = "Hollow Linux"
 )
 
-// restartDelay is how long a failed agent waits for its next start, as after a kubelet's first back-off.
+// restartDelay is how long a failed agent waits for its next start, as after a kubelet's first
+// back-off.
 const restartDelay = time.Second
 
 // node is one hollow node.
@@ -167,7 +168,8 @@ func conditions(now, since metav1.Time) []corev1.NodeCondition {
 	}
 }
 
-// startAgent runs the real agent until ctx ends or stop is called, and starts it again when it fails.
+// startAgent runs the real agent until ctx ends or stop is called, and starts it again when it
+// fails.
 func (n *node) startAgent(ctx context.Context) error {
 	if n.off {
 		return nil
@@ -209,7 +211,8 @@ func (n *node) stop() {
 	}
 }
 
-// reboot ends the agent, empties the kernel and starts both again, with another kernel version if one is given.
+// reboot ends the agent, empties the kernel and starts both again, with another kernel version if
+// one is given.
 func (n *node) reboot(ctx context.Context, release string) error {
 	n.life.Lock()
 	defer n.life.Unlock()

@@ -11,7 +11,8 @@ import (
 
 // runningStatus is what a kubelet says about a carrier at work.
 func runningStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
-	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionTrue)}
+	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, QOSClass: pod.Status.QOSClass,
+		Conditions: podConditions(now, corev1.ConditionTrue)}
 	for _, c := range pod.Spec.InitContainers {
 		status.InitContainerStatuses = append(status.InitContainerStatuses, initialised(c, now))
 	}
@@ -31,13 +32,15 @@ func initialised(c corev1.Container, now metav1.Time) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: true, State: corev1.ContainerState{Terminated: done}}
 }
 
-// waitingStatus is what a kubelet says about a carrier of which an image cannot be pulled. The kubelet reports a failed image
-// volume on the container that mounts it, and a container's own image on that, which begins when the init containers are done.
+// waitingStatus is what a kubelet says about a carrier of which an image cannot be pulled. The
+// kubelet reports a failed image volume on the container that mounts it, and a container's own
+// image on that, which begins when the init containers are done.
 func waitingStatus(pod *corev1.Pod, image, reason, message string, now metav1.Time) corev1.PodStatus {
 	if pod.Status.StartTime != nil {
 		now = *pod.Status.StartTime
 	}
-	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: &now, QOSClass: pod.Status.QOSClass, Conditions: podConditions(now, corev1.ConditionFalse)}
+	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: &now, QOSClass: pod.Status.QOSClass,
+		Conditions: podConditions(now, corev1.ConditionFalse)}
 	if reason == "ImagePullBackOff" {
 		message = fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", image, message)
 	}

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWaitingStatus: a kubelet names a failed image on the container that needs it, and begins with the containers after the init containers.
+// TestWaitingStatus: a kubelet names a failed image on the container that needs it, and begins with
+// the containers after the init containers.
 func TestWaitingStatus(t *testing.T) {
 	const agent, modules = "agent:1", "modules:1"
 	cases := map[string]struct {

@@ -25,12 +25,14 @@ type recipe struct {
 
 // refusals are what a container runtime says of a pull that fails, after the image's name.
 var refusals = map[string]string{
-	"missing":      "%s: not found",
-	"unauthorized": "pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials (%s)",
-	"unreachable":  "failed to do request: Head %q: dial tcp 192.0.2.1:443: connect: connection refused",
+	"missing": "%s: not found",
+	"unauthorized": "pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth " +
+		"credentials (%s)",
+	"unreachable": "failed to do request: Head %q: dial tcp 192.0.2.1:443: connect: connection refused",
 }
 
-// agentUnauthorized is the recipe by which the registry refuses not the image but that of the agent, which the carrier runs too.
+// agentUnauthorized is the recipe by which the registry refuses not the image but that of the
+// agent, which the carrier runs too.
 const agentUnauthorized = "agent-unauthorized"
 
 // contents are the recipes that change what an image has.
@@ -65,7 +67,8 @@ func parseRecipe(form url.Values) (recipe, error) {
 	if r.pattern, err = regexp.Compile(form.Get("pattern")); err != nil {
 		return r, fmt.Errorf("pattern of images: %w", err)
 	}
-	known := slices.Concat([]string{agentUnauthorized}, slices.Collect(maps.Keys(refusals)), slices.Collect(maps.Keys(contents)), slices.Collect(maps.Keys(builds)))
+	known := slices.Concat([]string{agentUnauthorized}, slices.Collect(maps.Keys(refusals)), slices.Collect(maps.Keys(contents)),
+		slices.Collect(maps.Keys(builds)))
 	if r.what != "" && !slices.Contains(known, r.what) {
 		slices.Sort(known)
 		return r, fmt.Errorf("no recipe %q: there are %s", r.what, strings.Join(known, ", "))
@@ -73,8 +76,8 @@ func parseRecipe(form url.Values) (recipe, error) {
 	return r, nil
 }
 
-// cook makes images that match a recipe's pattern after it, in place of an earlier recipe of that pattern; one that is empty makes them good
-// again. What nodes have pulled they keep.
+// cook makes images that match a recipe's pattern after it, in place of an earlier recipe of that
+// pattern; one that is empty makes them good again. What nodes have pulled they keep.
 func (i *images) cook(r recipe) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -94,8 +97,8 @@ func (i *images) recipeFor(reference string) recipe {
 	return recipe{}
 }
 
-// refusal is what the registry answers to a pull for a carrier that runs the agent's image, in a container runtime's words, and of which image; empty: the pull
-// succeeds.
+// refusal is what the registry answers to a pull for a carrier that runs the agent's image, in a
+// container runtime's words, and of which image; empty: the pull succeeds.
 func (i *images) refusal(reference, agent string) (image, why string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -114,5 +117,6 @@ func (i *images) refusal(reference, agent string) (image, why string) {
 	if strings.Contains(text, "%q") {
 		where = "https://" + path.Dir(reference) + "/manifests"
 	}
-	return reference, fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: ", reference, reference) + fmt.Sprintf(text, where)
+	return reference, fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: ", reference,
+		reference) + fmt.Sprintf(text, where)
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/version"
 )
 
-// boundToken authenticates one node's agent with a ServiceAccount token that is bound to the Node, as the kubelet would
-// bind one to the agent's pod. The transport below it is shared by all nodes of the process.
+// boundToken authenticates one node's agent with a ServiceAccount token that is bound to the Node,
+// as the kubelet would bind one to the agent's pod. The transport below it is shared by all nodes
+// of the process.
 type boundToken struct {
 	node *node
 
@@ -24,8 +25,8 @@ type boundToken struct {
 	renew time.Time
 }
 
-// config is base with this token in place of its own identity. TLS settings stay equal, so that client-go gives all
-// nodes one transport: a few HTTP/2 connections instead of one per node.
+// config is base with this token in place of its own identity. TLS settings stay equal, so that
+// client-go gives all nodes one transport: a few HTTP/2 connections instead of one per node.
 func (b *boundToken) config(base *rest.Config) *rest.Config {
 	c := rest.AnonymousClientConfig(base)
 	c.UserAgent = version.UserAgent("drover-agent")

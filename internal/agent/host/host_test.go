@@ -98,8 +98,9 @@ func TestNewLines(t *testing.T) {
 		before, after string
 		then          []string
 	}{
-		"only what is new": {before, before + "<3>[    3.500000] gadget: version magic '1' should be '2'\n", []string{"gadget: version magic '1' should be '2'"}},
-		"nothing new":      {before, before, nil},
+		"only what is new": {before, before + "<3>[    3.500000] gadget: version magic '1' should be '2'\n",
+			[]string{"gadget: version magic '1' should be '2'"}},
+		"nothing new": {before, before, nil},
 		"addresses differ each time": {before, before + "<4>[    3.1] gadget: at ffffffffc0a00000 and 0x00000000deadbeef\n",
 			[]string{"gadget: at <address> and <address>"}},
 		"caller and no level":    {before, before + "[    3.1][ T1234] gadget: hello\n", []string{"gadget: hello"}},

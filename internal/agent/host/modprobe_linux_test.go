@@ -29,7 +29,8 @@ func TestModprobeSpeaksLikeTheKernel(t *testing.T) {
 				return errors.As(err, &call) && call.Call == "modprobe" && call.Module == "my_dep" && call.Errno == "ENODEV"
 			},
 		},
-		"in use": {"echo 'modprobe: FATAL: Module nic is in use.' >&2; exit 1", time.Minute, func(err error) bool { return errors.Is(err, Errno("EBUSY")) }},
+		"in use": {"echo 'modprobe: FATAL: Module nic is in use.' >&2; exit 1", time.Minute,
+			func(err error) bool { return errors.Is(err, Errno("EBUSY")) }},
 		"words that say no errno": {
 			"echo 'modprobe: FATAL: Module nic not found in directory /x' >&2; exit 1", time.Minute,
 			func(err error) bool {

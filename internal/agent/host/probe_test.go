@@ -53,7 +53,8 @@ func TestProbe(t *testing.T) {
 			files: map[string]string{"root/dev/gadget0": "plain", "root/dev/gadget1": null(t)}, probe: Probe{DeviceNode: "/dev/gadget?"}, ok: true,
 		},
 		"a link to the host's own device": {
-			files: map[string]string{"root/dev/real": null(t), "root/dev/by-id/x": "->/dev/real"}, probe: Probe{DeviceNode: "/dev/by-id/x"}, ok: true,
+			files: map[string]string{"root/dev/real": null(t), "root/dev/by-id/x": "->/dev/real"}, probe: Probe{DeviceNode: "/dev/by-id/x"},
+			ok: true,
 		},
 		"a link to what only this container has": {
 			files: map[string]string{"root/dev/x": "->/dev/null"}, probe: Probe{DeviceNode: "/dev/x"}, found: "/dev/x is not a device",

@@ -54,7 +54,8 @@ func TestDumpsInParts(t *testing.T) {
 	}
 	at := time.Unix(1_800_000_000, 0)
 	for _, name := range logs {
-		for where, below := range map[string]string{"pstore": "", "moved by systemd": "1800000000", "moved by systemd, numbered": "1800000000/001"} {
+		for where, below := range map[string]string{"pstore": "", "moved by systemd": "1800000000",
+			"moved by systemd, numbered": "1800000000/001"} {
 			t.Run(filepath.Base(name)+", "+where, func(t *testing.T) {
 				content, err := os.ReadFile(name)
 				if err != nil {

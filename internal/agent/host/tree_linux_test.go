@@ -32,7 +32,8 @@ func TestRealTreeLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"absolute.ko": "of another kernel", "relative.ko": "of another kernel", "chain.ko": "of another kernel", "circle.ko": "", "nowhere.ko": ""} {
+	for name, want := range map[string]string{"absolute.ko": "of another kernel", "relative.ko": "of another kernel",
+		"chain.ko": "of another kernel", "circle.ko": "", "nowhere.ko": ""} {
 		content, err := fs.ReadFile(tree, "weak-updates/"+name)
 		if string(content) != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v", name, content, err)

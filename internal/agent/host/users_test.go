@@ -34,7 +34,8 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{t: t, root: t.TempDir(), numbers: map[string]deviceNumber{}}
-	write(t, n.root, "proc/devices", "Character devices:\n  1 mem\n 81 video4linux\n195 nvidia\n195 nvidia-modeset\n235 nvidia-uvm\n245 gadget\n\nBlock devices:\n  8 sd\n252 device-mapper\n")
+	write(t, n.root, "proc/devices", "Character devices:\n  1 mem\n 81 video4linux\n195 nvidia\n195 nvidia-modeset\n235 nvidia-uvm\n245 "+
+		"gadget\n\nBlock devices:\n  8 sd\n252 device-mapper\n")
 	write(t, n.root, "proc/self/comm", "not a process ID\n")
 	for uid, pod := range map[string]string{uidA: "team_job-a", uidB: "team_job-b", uidSt: "kube-system_etcd-node-1"} {
 		n.dir("var/log/pods/" + pod + "_" + uid)
@@ -125,7 +126,8 @@ func (n *node) users(module string) ([]User, error) {
 
 // cgroupOf is the control group of a pod where systemd makes them, version 2.
 func cgroupOf(uid string) string {
-	return "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-containerd-0123.scope\n"
+	return "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uid, "-", "_") +
+		".slice/cri-containerd-0123.scope\n"
 }
 
 const pciDevice = "sys/devices/pci0000:00/0000:00:04.0"
@@ -151,7 +153,8 @@ func TestUsers(t *testing.T) {
 			n.bind("sys/devices/pci0000:00/0000:00:05.0", "pci", "gadget_pci", "gadget")
 			write(t, n.root, "sys/bus/pci/drivers/gadget_pci/bind", "")
 			write(t, n.root, "sys/bus/pci/drivers/gadget_pci/new_id", "")
-		}, []User{{Kind: UserDevice, Name: "gadget_pci", Device: "pci 0000:00:04.0"}, {Kind: UserDevice, Name: "gadget_pci", Device: "pci 0000:00:05.0"}}},
+		}, []User{{Kind: UserDevice, Name: "gadget_pci", Device: "pci 0000:00:04.0"},
+			{Kind: UserDevice, Name: "gadget_pci", Device: "pci 0000:00:05.0"}}},
 		"a pod has the device of a bound one open": {"gadget-mod", func(n *node) {
 			n.bind(pciDevice, "pci", "gadget", "gadget_mod")
 			n.device(pciDevice+"/accel/accel0", "accel", "accel/accel0", "c 261:0")
@@ -307,21 +310,24 @@ func TestUsersGiveUp(t *testing.T) {
 
 func TestPodUID(t *testing.T) {
 	for name, tc := range map[string]struct{ cgroup, then string }{
-		"v2, systemd":              {cgroupOf(uidA), uidA},
-		"v2, cgroupfs":             {"0::/kubepods/besteffort/pod" + uidA + "/0123abcd\n", uidA},
-		"v2, guaranteed":           {"0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(uidA, "-", "_") + ".slice/crio-0123.scope\n", uidA},
-		"v2, seen from another":    {"0::/../../kubepods-besteffort-pod" + strings.ReplaceAll(uidB, "-", "_") + ".slice/cri-containerd-01.scope\n", uidB},
-		"v2, seen from a sibling":  {"0::/../../pod" + uidB + "/0123\n", uidB},
-		"v1, systemd":              {"12:pids:/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uidA, "-", "_") + ".slice/docker-01.scope\n1:name=systemd:/x\n", uidA},
-		"v1, cgroupfs":             {"11:devices:/kubepods/burstable/pod" + uidA + "/01\n10:cpu:/kubepods/burstable/pod" + uidA + "/01\n", uidA},
-		"v1, containerd as prefix": {"4:memory:/system.slice/containerd.service/kubepods-burstable-pod" + strings.ReplaceAll(uidA, "-", "_") + ".slice:cri-containerd:01\n", uidA},
-		"static pod":               {"0::/kubepods/burstable/pod" + uidSt + "/01\n", uidSt},
-		"a node in a container":    {"0::/kubepods/pod" + uidA + "/01/kubelet/kubepods/pod" + uidB + "/02\n", uidB},
-		"the pod's own group":      {"0::/kubepods/pod" + uidA + "\n", uidA},
-		"a service":                {"0::/system.slice/podman.service\n", ""},
-		"podman's pod":             {"0::/machine.slice/libpod-0123456789abcdef.scope\n", ""},
-		"none":                     {"0::/\n", ""},
-		"empty":                    {"", ""},
+		"v2, systemd":    {cgroupOf(uidA), uidA},
+		"v2, cgroupfs":   {"0::/kubepods/besteffort/pod" + uidA + "/0123abcd\n", uidA},
+		"v2, guaranteed": {"0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(uidA, "-", "_") + ".slice/crio-0123.scope\n", uidA},
+		"v2, seen from another": {"0::/../../kubepods-besteffort-pod" + strings.ReplaceAll(uidB, "-", "_") +
+			".slice/cri-containerd-01.scope\n", uidB},
+		"v2, seen from a sibling": {"0::/../../pod" + uidB + "/0123\n", uidB},
+		"v1, systemd": {"12:pids:/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" +
+			strings.ReplaceAll(uidA, "-", "_") + ".slice/docker-01.scope\n1:name=systemd:/x\n", uidA},
+		"v1, cgroupfs": {"11:devices:/kubepods/burstable/pod" + uidA + "/01\n10:cpu:/kubepods/burstable/pod" + uidA + "/01\n", uidA},
+		"v1, containerd as prefix": {"4:memory:/system.slice/containerd.service/kubepods-burstable-pod" + strings.ReplaceAll(uidA, "-", "_") +
+			".slice:cri-containerd:01\n", uidA},
+		"static pod":            {"0::/kubepods/burstable/pod" + uidSt + "/01\n", uidSt},
+		"a node in a container": {"0::/kubepods/pod" + uidA + "/01/kubelet/kubepods/pod" + uidB + "/02\n", uidB},
+		"the pod's own group":   {"0::/kubepods/pod" + uidA + "\n", uidA},
+		"a service":             {"0::/system.slice/podman.service\n", ""},
+		"podman's pod":          {"0::/machine.slice/libpod-0123456789abcdef.scope\n", ""},
+		"none":                  {"0::/\n", ""},
+		"empty":                 {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := podUID(tc.cgroup); got != tc.then {

@@ -25,24 +25,28 @@ func TestCommandLines(t *testing.T) {
 			load: []string{"-vd", "/tmp/opt", "nic"}, unload: []string{"-rvd", "/tmp/opt", "nic"},
 		},
 		"empty lists are unset": {
-			given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt", Args: both(nil, []string{}), RawArgs: both([]string{}, nil)}, main: "nic",
-			load: []string{"-vd", "/tmp/opt", "nic"}, unload: []string{"-rvd", "/tmp/opt", "nic"},
+			given: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt", Args: both(nil, []string{}), RawArgs: both([]string{}, nil)},
+			main:  "nic",
+			load:  []string{"-vd", "/tmp/opt", "nic"}, unload: []string{"-rvd", "/tmp/opt", "nic"},
 		},
 		"args go before the name, parameters after it": {
 			given: v1beta1.ModprobeSpec{
-				ModuleName: "my-nic", DirName: "/opt", Args: both([]string{"--force-vermagic"}, []string{"-w", "500"}), Parameters: []string{"a=1", "b=x y"},
+				ModuleName: "my-nic", DirName: "/opt", Args: both([]string{"--force-vermagic"}, []string{"-w", "500"}),
+				Parameters: []string{"a=1", "b=x y"},
 			},
 			wanted: true, main: "my_nic",
 			load:   []string{"-vd", "/tmp/opt", "--force-vermagic", "my-nic", "a=1", "b=x y"},
 			unload: []string{"-rvd", "/tmp/opt", "-w", "500", "my-nic"},
 		},
 		"an order is unloaded whole": {
-			given:  v1beta1.ModprobeSpec{ModuleName: "a", DirName: "modules", Args: both([]string{"-v"}, nil), ModulesLoadingOrder: []string{"a", "b", "c"}},
+			given: v1beta1.ModprobeSpec{ModuleName: "a", DirName: "modules", Args: both([]string{"-v"}, nil),
+				ModulesLoadingOrder: []string{"a", "b", "c"}},
 			wanted: true, main: "a",
 			load: []string{"-vd", "/tmp/modules", "-v", "a"}, unload: []string{"-rvd", "/tmp/modules", "a", "b", "c"},
 		},
 		"rawArgs word for word, all else ignored": {
-			given:  v1beta1.ModprobeSpec{DirName: "/opt", Parameters: []string{"a=1"}, RawArgs: both([]string{"-d", "/tmp/opt", "my-nic", "a=2"}, []string{"-r", "my-nic"})},
+			given: v1beta1.ModprobeSpec{DirName: "/opt", Parameters: []string{"a=1"},
+				RawArgs: both([]string{"-d", "/tmp/opt", "my-nic", "a=2"}, []string{"-r", "my-nic"})},
 			wanted: true, main: "my_nic",
 			load: []string{"-d", "/tmp/opt", "my-nic", "a=2"}, unload: []string{"-r", "my-nic"},
 		},
@@ -67,13 +71,15 @@ func TestParse(t *testing.T) {
 		given []string
 		then  Call
 	}{
-		"nothing":                      {nil, Call{}},
-		"a module with parameters":     {[]string{"-vd", "/tmp/opt", "my-nic", "a=1", "b"}, Call{Modules: []string{"my_nic"}, Params: []string{"a=1", "b"}}},
+		"nothing": {nil, Call{}},
+		"a module with parameters": {[]string{"-vd", "/tmp/opt", "my-nic", "a=1", "b"},
+			Call{Modules: []string{"my_nic"}, Params: []string{"a=1", "b"}}},
 		"several":                      {[]string{"-a", "a", "b-c"}, Call{Modules: []string{"a", "b_c"}}},
 		"removal takes several":        {[]string{"-rd", "/tmp/opt", "a", "b"}, Call{Remove: true, Modules: []string{"a", "b"}}},
 		"a value in the same word":     {[]string{"-d/tmp/opt", "-Sx", "a"}, Call{Modules: []string{"a"}}},
 		"a value with its own letters": {[]string{"-dr", "a"}, Call{Modules: []string{"a"}}},
-		"long options":                 {[]string{"--dirname", "/tmp/opt", "--set-version=r", "--remove", "a"}, Call{Remove: true, Modules: []string{"a"}}},
+		"long options": {[]string{"--dirname", "/tmp/opt", "--set-version=r", "--remove", "a"},
+			Call{Remove: true, Modules: []string{"a"}}},
 		"their beginnings":             {[]string{"--dir", "/tmp/opt", "--rem", "--wait", "5", "a"}, Call{Remove: true, Modules: []string{"a"}}},
 		"force":                        {[]string{"--force-vermagic", "a"}, Call{Force: true, Modules: []string{"a"}}},
 		"force in short":               {[]string{"-vf", "a"}, Call{Force: true, Modules: []string{"a"}}},

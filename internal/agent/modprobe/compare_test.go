@@ -43,7 +43,8 @@ func modules(prefix string, all ...synth.Module) fstest.MapFS {
 func loads(t *testing.T, s Stage, c Content, names ...string) []string {
 	t.Helper()
 	cmd := exec.Command(s.Kmod)
-	cmd.Args = slices.Concat([]string{"modprobe"}, strings.Fields(s.Options(c)), []string{"-d", s.Root(c.Dir), "-S", release, "--show-depends"}, names)
+	cmd.Args = slices.Concat([]string{"modprobe"}, strings.Fields(s.Options(c)),
+		[]string{"-d", s.Root(c.Dir), "-S", release, "--show-depends"}, names)
 	if s.Options(c) == "" {
 		cmd.Args = slices.Insert(cmd.Args, 1, "-C", "/dev/null")
 	}
@@ -108,11 +109,13 @@ func TestLayoutLoadsWhatTheAgentLoads(t *testing.T) {
 		names []string
 		then  []string
 	}{
-		"alone":                          {image: modules("extra/", synth.Module{Name: "solo"}), names: []string{"solo"}, then: []string{"solo"}},
-		"a dependency of the host's":     {image: modules("extra/", core), names: []string{"core"}, then: []string{"base", "core"}},
-		"through both, and a soft one":   {image: modules("extra/", core, nic), names: []string{"nic"}, then: []string{"base", "core", "extra", "nic"}},
-		"the image's wins":               {image: modules("extra/", base, core), names: []string{"core"}, then: []string{"base", "core"}},
-		"an order":                       {image: modules("extra/", synth.Module{Name: "a"}, synth.Module{Name: "b"}, synth.Module{Name: "c"}), order: []string{"a", "b", "c"}, names: []string{"a"}, then: []string{"c", "b", "a"}},
+		"alone":                      {image: modules("extra/", synth.Module{Name: "solo"}), names: []string{"solo"}, then: []string{"solo"}},
+		"a dependency of the host's": {image: modules("extra/", core), names: []string{"core"}, then: []string{"base", "core"}},
+		"through both, and a soft one": {image: modules("extra/", core, nic), names: []string{"nic"},
+			then: []string{"base", "core", "extra", "nic"}},
+		"the image's wins": {image: modules("extra/", base, core), names: []string{"core"}, then: []string{"base", "core"}},
+		"an order": {image: modules("extra/", synth.Module{Name: "a"}, synth.Module{Name: "b"}, synth.Module{Name: "c"}),
+			order: []string{"a", "b", "c"}, names: []string{"a"}, then: []string{"c", "b", "a"}},
 		"one of the host's own, by name": {image: modules("extra/", core), names: []string{"extra"}, then: []string{"extra"}},
 	}
 	for name, tc := range cases {

@@ -71,7 +71,8 @@ func TestRunReadsWhatWentWrong(t *testing.T) {
 		},
 		"a symbol": {
 			script: "echo \"modprobe: ERROR: could not insert 'nic': Unknown symbol in module, or unknown parameter (see dmesg)\" >&2; exit 1",
-			then:   &Error{Module: "nic", Errno: "ENOENT", Said: "ERROR: could not insert 'nic': Unknown symbol in module, or unknown parameter (see dmesg)"},
+			then: &Error{Module: "nic", Errno: "ENOENT", Said: "ERROR: could not insert 'nic': Unknown symbol in module, or unknown parameter " +
+				"(see dmesg)"},
 		},
 		"in use": {
 			script: "echo 'modprobe: FATAL: Module nic is in use.' >&2; exit 1",
@@ -107,7 +108,8 @@ func TestRunReadsWhatWentWrong(t *testing.T) {
 // in its environment.
 func TestCommandLineReachesTheProgram(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	s := stage(t, program(t, `printf '%s\n' "$@" > `+out+`; echo "$MODPROBE_OPTIONS" >> `+out+`; cat "$(echo $MODPROBE_OPTIONS | cut -d' ' -f2)"/softdep.conf >> `+out), nil)
+	s := stage(t, program(t, `printf '%s\n' "$@" > `+out+`; echo "$MODPROBE_OPTIONS" >> `+out+
+		`; cat "$(echo $MODPROBE_OPTIONS | cut -d' ' -f2)"/softdep.conf >> `+out), nil)
 	c := content()
 	c.LoadOrder = []string{"a", "b", "c"}
 	r := &Runner{Stage: s, Children: kcall.Children{Deadline: time.Minute}}

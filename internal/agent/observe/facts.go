@@ -254,7 +254,8 @@ func (c Checks) Check(h Host, f Facts, before Checks) *orders.Attempt {
 		return nil
 	}
 	// The headline stays as it is while the check fails: what is there instead may change.
-	a := orders.Waiting(v1beta1.ReasonNotUsable, "Module %s is live, but not ready: readyWhen asks for %s, and the node does not have that.", f.Loaded.Main, now.failing)
+	a := orders.Waiting(v1beta1.ReasonNotUsable, "Module %s is live, but not ready: readyWhen asks for %s, and the node does not have that.",
+		f.Loaded.Main, now.failing)
 	if found != "" {
 		a.Message += "\n" + found
 	}

@@ -56,7 +56,8 @@ func unwritable(dir string) string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("the state directory cannot be written (%v). Set --state-dir, and the volume mounted there, to a directory on a writable disk of the node.", err)
+	return fmt.Sprintf("the state directory cannot be written (%v). Set --state-dir, and the volume mounted there, to a directory on a "+
+		"writable disk of the node.", err)
 }
 
 // wrongPods looks for the directory that the kubelet made for the agent's own pod.

@@ -33,9 +33,10 @@ func TestLook(t *testing.T) {
 		mounts                 string
 		idle, delivery, forget string
 	}{
-		"all is well":                   {},
-		"not in a pod":                  {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "" }},
-		"another kubelet's directory":   {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "another" }, delivery: "lacks the agent's own pod another. Set --kubelet-pods"},
+		"all is well":  {},
+		"not in a pod": {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "" }},
+		"another kubelet's directory": {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodUID = "another" },
+			delivery: "lacks the agent's own pod another. Set --kubelet-pods"},
 		"no kubelet's directory at all": {given: func(_ *testing.T, _ *dirs, o *Options) { o.PodsDir += "/none" }, delivery: "cannot be read"},
 		"the state is a file": {given: func(t *testing.T, d *dirs, o *Options) {
 			o.StateDir = filepath.Join(d.state, "file")
@@ -43,14 +44,16 @@ func TestLook(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, idle: "Set --state-dir"},
-		"the state is below a file": {given: func(_ *testing.T, d *dirs, o *Options) { o.StateDir = "/proc/version/state" }, idle: "cannot be written"},
-		"no place for the state":    {given: func(_ *testing.T, _ *dirs, o *Options) { o.StateDir = "/proc/drover" }, idle: "cannot be written"},
-		"the state is in memory":    {mounts: "30 1 0:26 / %s rw - tmpfs tmpfs rw\n", forget: "in memory (tmpfs)"},
-		"the state is an emptyDir":  {mounts: "30 1 8:1 /k/pods/0f4e/volumes/kubernetes.io~empty-dir/state %s rw shared:1 master:2 - ext4 /dev/sda1 rw\n", forget: "in an emptyDir"},
-		"a disk over memory":        {mounts: "30 1 0:26 / %[1]s rw - tmpfs tmpfs rw\n31 30 8:1 /lib/drover %[1]s rw - ext4 /dev/sda1 rw\n"},
-		"memory beside it":          {mounts: "30 1 0:26 / %sx rw - tmpfs tmpfs rw\n"},
-		"the container's own":       {mounts: "29 1 0:25 / / rw - overlay overlay rw\n", forget: "in the agent's container"},
-		"nonsense":                  {mounts: "what\n\n - \n"},
+		"the state is below a file": {given: func(_ *testing.T, d *dirs, o *Options) { o.StateDir = "/proc/version/state" },
+			idle: "cannot be written"},
+		"no place for the state": {given: func(_ *testing.T, _ *dirs, o *Options) { o.StateDir = "/proc/drover" }, idle: "cannot be written"},
+		"the state is in memory": {mounts: "30 1 0:26 / %s rw - tmpfs tmpfs rw\n", forget: "in memory (tmpfs)"},
+		"the state is an emptyDir": {mounts: "30 1 8:1 /k/pods/0f4e/volumes/kubernetes.io~empty-dir/state %s rw shared:1 master:2 - ext4 " +
+			"/dev/sda1 rw\n", forget: "in an emptyDir"},
+		"a disk over memory":  {mounts: "30 1 0:26 / %[1]s rw - tmpfs tmpfs rw\n31 30 8:1 /lib/drover %[1]s rw - ext4 /dev/sda1 rw\n"},
+		"memory beside it":    {mounts: "30 1 0:26 / %sx rw - tmpfs tmpfs rw\n"},
+		"the container's own": {mounts: "29 1 0:25 / / rw - overlay overlay rw\n", forget: "in the agent's container"},
+		"nonsense":            {mounts: "what\n\n - \n"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestLook(t *testing.T) {
 				c.given(t, d, &o)
 			}
 			got := Look(o)
-			for _, f := range []struct{ what, got, want string }{{"idle", got.Idle, c.idle}, {"delivery", got.NoDelivery, c.delivery}, {"forgets", got.Forgets, c.forget}} {
+			for _, f := range []struct{ what, got, want string }{{"idle", got.Idle, c.idle}, {"delivery", got.NoDelivery, c.delivery},
+				{"forgets", got.Forgets, c.forget}} {
 				if (f.got == "") != (f.want == "") || !strings.Contains(f.got, f.want) {
 					t.Errorf("%s: %q, want %q", f.what, f.got, f.want)
 				}

@@ -126,7 +126,8 @@ func (t *trees) steps(resolved []kmod.Step, ofImage string) ([]Step, error) {
 	var steps []Step
 	for _, s := range resolved {
 		if s.Name == ofImage && s.From == kmod.Host {
-			return nil, &Error{Reason: v1beta1.ReasonMissingDependency, Err: fmt.Errorf("module %s is not in the image for kernel %s", s.Name, t.release)}
+			return nil, &Error{Reason: v1beta1.ReasonMissingDependency,
+				Err: fmt.Errorf("module %s is not in the image for kernel %s", s.Name, t.release)}
 		}
 		step, err := t.step(s)
 		if err != nil {

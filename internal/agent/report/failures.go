@@ -52,10 +52,12 @@ func loadReason(e host.CallError, parameters []string) why {
 		}
 		return false
 	}
-	symbol := why{v1beta1.ReasonUnknownSymbol, "a symbol is missing or has another CRC; build it for this kernel, or load what exports the symbol"}
+	symbol := why{v1beta1.ReasonUnknownSymbol, "a symbol is missing or has another CRC; build it for this kernel, or load what " +
+		"exports the symbol"}
 	parameter := why{v1beta1.ReasonInvalidParameter, "a parameter is unknown or has an invalid value"}
 	if says("direct firmware load for") {
-		return why{v1beta1.ReasonMissingFirmware, "it asked for a firmware file that the node does not have; put it into the image and set firmwarePath"}
+		return why{v1beta1.ReasonMissingFirmware, "it asked for a firmware file that the node does not have; put it into the image and set " +
+			"firmwarePath"}
 	}
 	signature := why{v1beta1.ReasonSignatureRejected, "its signature is missing, or its key is in no keyring of this kernel"}
 	switch e.Errno {
@@ -102,7 +104,8 @@ func forbidden(says func(words ...string) bool) why {
 	case says("modules_disabled", "modules are disabled"):
 		return why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}
 	case says("loadpin: "):
-		return why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; boot the node without LoadPin's enforcement"}
+		return why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; boot the node without " +
+			"LoadPin's enforcement"}
 	case says("lockdown: "):
 		return why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}
 	}
@@ -117,7 +120,8 @@ func invalid(log, parameters []string) string {
 	text := "the module's own code, or the kernel, finds something invalid"
 	switch {
 	case len(parameters) > 0:
-		return text + "; it has parameters, and may need one or refuse a value (" + words.List(parameters, maxNamedParameters) + "): see modprobe.parameters"
+		return text + "; it has parameters, and may need one or refuse a value (" + words.List(parameters, maxNamedParameters) +
+			"): see modprobe.parameters"
 	case len(log) == 0:
 		return text + "; the kernel printed nothing about it"
 	}
@@ -173,7 +177,8 @@ func DependencyConflict(err error, refused, dependency plan.Step, live string) *
 		from = "the node's own tree"
 	}
 	return withLog(orders.Failed(v1beta1.ReasonDependencyConflict,
-		"The kernel refused %s (%s): it needs %s, of which build %s is live, and %s has build %s. Unload the one that is live, or build %s against it.",
+		"The kernel refused %s (%s): it needs %s, of which build %s is live, and %s has build %s. Unload the one that is live, or build %s "+
+			"against it.",
 		refused.Name, answer, dependency.Name, live, from, dependency.BuildID, refused.Name), lines)
 }
 

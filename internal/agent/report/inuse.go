@@ -41,9 +41,11 @@ func inUse(m host.Module, by Usage) *orders.Attempt {
 	who := listed(named, len(users) == host.MaxUsers)
 	switch {
 	case len(named) == 0:
-		a.Message = fmt.Sprintf("Module %s is in use, and no user was found: a process may have its device open or mapped, or another part of the kernel uses it; stop the user.", m.Name)
+		a.Message = fmt.Sprintf("Module %s is in use, and no user was found: a process may have its device open or mapped, or another part of "+
+			"the kernel uses it; stop the user.", m.Name)
 	case unseen:
-		a.Message = fmt.Sprintf("Module %s is in use, and only devices bound to its driver were found: %s; stop what uses them, or unbind them.", m.Name, who)
+		a.Message = fmt.Sprintf("Module %s is in use, and only devices bound to its driver were found: %s; stop what uses them, or unbind them.",
+			m.Name, who)
 	default:
 		a.Message = fmt.Sprintf("Module %s is in use by %s; %s.", m.Name, who, nextStep(users))
 	}

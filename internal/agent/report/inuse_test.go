@@ -46,11 +46,13 @@ func TestInUseMessage(t *testing.T) {
 	}{
 		"nobody is seen": {
 			host.Module{RefCount: 1}, nil, nil,
-			"Module gadget is in use, and no user was found: a process may have its device open or mapped, or another part of the kernel uses it; stop the user.\nreference count: 1",
+			"Module gadget is in use, and no user was found: a process may have its device open or mapped, or another part of the kernel uses it; " +
+				"stop the user.\nreference count: 1",
 		},
 		"modules that the facts name when the search failed": {
 			host.Module{RefCount: 1, Holders: []string{"a", "b"}}, nil, errors.New("nothing can be seen"),
-			"Module gadget is in use by module a and module b; unload those modules first; then it goes on by itself.\nreference count: 1\nnot all users are known: nothing can be seen",
+			"Module gadget is in use by module a and module b; unload those modules first; then it goes on by itself.\nreference count: 1\nnot " +
+				"all users are known: nothing can be seen",
 		},
 		"a pod": {
 			host.Module{}, []host.User{inPod("team/job", 7)}, nil,
@@ -65,29 +67,36 @@ func TestInUseMessage(t *testing.T) {
 			"Module gadget is in use by pod team/job (/dev/gadget0); delete or drain those pods first; then it goes on by itself.",
 		},
 		"of everything something": {
-			host.Module{}, []host.User{rider, inPod("team/job", 7), daemon, {Kind: host.UserMount, Name: "/mnt", Device: "/dev/gadget0"}, bound}, nil,
-			"Module gadget is in use by module rider, pod team/job (/dev/gadget0), process gadgetd (PID 42, /dev/gadget0), mount /mnt (/dev/gadget0) and device pci 0000:00:04.0; " +
+			host.Module{}, []host.User{rider, inPod("team/job", 7), daemon, {Kind: host.UserMount, Name: "/mnt", Device: "/dev/gadget0"}, bound},
+			nil,
+			"Module gadget is in use by module rider, pod team/job (/dev/gadget0), process gadgetd (PID 42, /dev/gadget0), mount /mnt " +
+				"(/dev/gadget0) and device pci 0000:00:04.0; " +
 				"unload those modules, delete or drain those pods, stop those processes, unmount those file systems first; then it goes on by itself.",
 		},
 		"a pod's volume": {
-			host.Module{}, []host.User{{Kind: host.UserMount, Name: "/var/lib/kubelet/pods/x/volumes/y", Device: "/dev/gadget0", Pod: "team/db"}}, nil,
+			host.Module{}, []host.User{{Kind: host.UserMount, Name: "/var/lib/kubelet/pods/x/volumes/y", Device: "/dev/gadget0", Pod: "team/db"}},
+			nil,
 			"Module gadget is in use by pod team/db (mount of /dev/gadget0); delete or drain those pods first; then it goes on by itself.",
 		},
 		"bound devices alone": {
 			host.Module{}, []host.User{bound}, nil,
-			"Module gadget is in use, and only devices bound to its driver were found: device pci 0000:00:04.0; stop what uses them, or unbind them.",
+			"Module gadget is in use, and only devices bound to its driver were found: device pci 0000:00:04.0; stop what uses them, or " +
+				"unbind them.",
 		},
 		"more than five": {
 			host.Module{}, many, nil,
-			"Module gadget is in use by pod ns/p0 (/dev/gadget0), pod ns/p1 (/dev/gadget0), pod ns/p2 (/dev/gadget0), pod ns/p3 (/dev/gadget0), pod ns/p4 (/dev/gadget0) and 2 more; delete or drain those pods first; then it goes on by itself.",
+			"Module gadget is in use by pod ns/p0 (/dev/gadget0), pod ns/p1 (/dev/gadget0), pod ns/p2 (/dev/gadget0), pod ns/p3 (/dev/gadget0), " +
+				"pod ns/p4 (/dev/gadget0) and 2 more; delete or drain those pods first; then it goes on by itself.",
 		},
 		"names as long as they may be": {
 			host.Module{}, []host.User{inPod(strings.Repeat("n", 600), 1), inPod(strings.Repeat("o", 600), 2)}, nil,
-			"Module gadget is in use by pod " + strings.Repeat("n", 600) + " (/dev/gadget0) and 1 more; delete or drain those pods first; then it goes on by itself.",
+			"Module gadget is in use by pod " + strings.Repeat("n", 600) + " (/dev/gadget0) and 1 more; delete or drain those pods first; then it " +
+				"goes on by itself.",
 		},
 		"more than are counted": {
 			host.Module{}, full, nil,
-			"Module gadget is in use by pod ns/p00 (/dev/gadget0), pod ns/p01 (/dev/gadget0), pod ns/p02 (/dev/gadget0), pod ns/p03 (/dev/gadget0), pod ns/p04 (/dev/gadget0) and at least 15 more; delete or drain those pods first; then it goes on by itself.",
+			"Module gadget is in use by pod ns/p00 (/dev/gadget0), pod ns/p01 (/dev/gadget0), pod ns/p02 (/dev/gadget0), pod ns/p03 " +
+				"(/dev/gadget0), pod ns/p04 (/dev/gadget0) and at least 15 more; delete or drain those pods first; then it goes on by itself.",
 		},
 	}
 	for name, tc := range cases {

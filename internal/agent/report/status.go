@@ -38,7 +38,8 @@ func Of(f observe.Facts, a *orders.Attempt) Outcome {
 }
 
 // Status computes the whole status. Times come from the journal, or from last if nothing changed.
-func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string]string, last *v1beta1.NodeModulesConfigStatus, now time.Time) *v1beta1.NodeModulesConfigStatus {
+func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string]string, last *v1beta1.NodeModulesConfigStatus,
+	now time.Time) *v1beta1.NodeModulesConfigStatus {
 	s := &v1beta1.NodeModulesConfigStatus{}
 	for k, o := range outcomes {
 		if o.Live {
@@ -154,7 +155,8 @@ func bound(s *v1beta1.NodeModulesConfigStatus) {
 	s.Artifacts = first(s.Artifacts, MaxArtifacts)
 	for i := range s.Modules {
 		if seen := s.Modules[i].Observed; seen != nil {
-			seen.BuildID, seen.SrcVersion, seen.Taint = clip(seen.BuildID, maxBuildID), clip(seen.SrcVersion, maxSrcVersion), clip(seen.Taint, maxTaint)
+			seen.BuildID, seen.SrcVersion, seen.Taint = clip(seen.BuildID, maxBuildID), clip(seen.SrcVersion, maxSrcVersion),
+				clip(seen.Taint, maxTaint)
 			seen.Parameters = boundParameters(seen.Parameters)
 		}
 	}

@@ -41,13 +41,14 @@ func TestNeedsWrite(t *testing.T) {
 		ordered    bool
 		then       bool
 	}{
-		"nothing to say":                      {status{}, status{}, true, false},
-		"live now":                            {status{}, live(at), true, true},
-		"live still":                          {live(at), live(at), true, false},
-		"loaded again in between":             {live(at), live(later), true, true},
-		"gone":                                {live(at), status{}, true, true},
-		"failed once more":                    {tried("Failed", "NoSuchDevice", "x", 1), tried("Failed", "NoSuchDevice", "x", 2), true, false},
-		"other kernel lines":                  {tried("Failed", "LoadFailed", "x\nline", 1), tried("Failed", "LoadFailed", "x\nother", 1), true, false},
+		"nothing to say":          {status{}, status{}, true, false},
+		"live now":                {status{}, live(at), true, true},
+		"live still":              {live(at), live(at), true, false},
+		"loaded again in between": {live(at), live(later), true, true},
+		"gone":                    {live(at), status{}, true, true},
+		"failed once more":        {tried("Failed", "NoSuchDevice", "x", 1), tried("Failed", "NoSuchDevice", "x", 2), true, false},
+		"other kernel lines": {tried("Failed", "LoadFailed", "x\nline", 1), tried("Failed", "LoadFailed", "x\nother", 1), true,
+			false},
 		"another headline":                    {tried("InUse", "InUse", "used by a", 1), tried("InUse", "InUse", "used by b", 1), true, true},
 		"another reason":                      {tried("Failed", "NoSuchDevice", "x", 1), tried("Failed", "Timeout", "x", 1), true, true},
 		"acknowledgement of an order":         {status{}, tried("Absent", "", "", 0), true, true},

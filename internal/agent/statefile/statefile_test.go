@@ -33,19 +33,21 @@ func TestWhatIsNotBelieved(t *testing.T) {
 		says  string
 	}
 	cases := map[string]damage{
-		"empty":               {rewrite(func([]byte) []byte { return nil }), "decode"},
-		"cut off":             {rewrite(func(b []byte) []byte { return b[:len(b)/2] }), "decode"},
-		"no JSON":             {rewrite(func([]byte) []byte { return []byte("\x00\x00\x00") }), "decode"},
-		"other words":         {rewrite(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("good"), []byte("evil")) }), "digest"},
-		"no digest":           {rewrite(func([]byte) []byte { return []byte(`{"schema":1,"content":"good"}`) }), "digest"},
-		"more than we know":   {rewrite(func([]byte) []byte { return []byte(`{"schema":1,"words":"good"}`) }), "unknown field"},
-		"of another schema":   {rewrite(func(b []byte) []byte { return bytes.Replace(b, []byte(`"schema":1`), []byte(`"schema":2`), 1) }), "schema is 2"},
+		"empty":             {rewrite(func([]byte) []byte { return nil }), "decode"},
+		"cut off":           {rewrite(func(b []byte) []byte { return b[:len(b)/2] }), "decode"},
+		"no JSON":           {rewrite(func([]byte) []byte { return []byte("\x00\x00\x00") }), "decode"},
+		"other words":       {rewrite(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("good"), []byte("evil")) }), "digest"},
+		"no digest":         {rewrite(func([]byte) []byte { return []byte(`{"schema":1,"content":"good"}`) }), "digest"},
+		"more than we know": {rewrite(func([]byte) []byte { return []byte(`{"schema":1,"words":"good"}`) }), "unknown field"},
+		"of another schema": {rewrite(func(b []byte) []byte { return bytes.Replace(b, []byte(`"schema":1`), []byte(`"schema":2`), 1) }),
+			"schema is 2"},
 		"far too large":       {func(name string) error { return os.Truncate(name, maxSize+1) }, "larger"},
 		"others may write it": {func(name string) error { return os.Chmod(name, 0o622) }, "others may write"},
-		"a link":              {instead(func(name string) error { return os.Symlink(filepath.Join(filepath.Dir(name), "target"), name) }), "symbolic link"},
-		"a link to nothing":   {instead(func(name string) error { return os.Symlink("/nowhere/at/all", name) }), "symbolic link"},
-		"a pipe":              {instead(func(name string) error { return syscall.Mkfifo(name, 0o600) }), "neither a regular file"},
-		"a directory":         {instead(func(name string) error { return os.MkdirAll(filepath.Join(name, "in", "it"), 0o700) }), "directory"},
+		"a link": {instead(func(name string) error { return os.Symlink(filepath.Join(filepath.Dir(name), "target"), name) }),
+			"symbolic link"},
+		"a link to nothing": {instead(func(name string) error { return os.Symlink("/nowhere/at/all", name) }), "symbolic link"},
+		"a pipe":            {instead(func(name string) error { return syscall.Mkfifo(name, 0o600) }), "neither a regular file"},
+		"a directory":       {instead(func(name string) error { return os.MkdirAll(filepath.Join(name, "in", "it"), 0o700) }), "directory"},
 		"with an older one's": {func(name string) error {
 			return errors.Join(os.MkdirAll(name+asideSuffix+"/x", 0o700), os.Truncate(name, 3))
 		}, "decode"},

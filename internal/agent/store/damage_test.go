@@ -66,7 +66,8 @@ func TestSettleReplacesDamagedTwin(t *testing.T) {
 }
 
 func TestDamagedRecordIsMovedAside(t *testing.T) {
-	for name, content := range map[string]string{"empty": "", "foreign id": `{"id":"other","digest":"00"}`, "climbing digest": `{"id":"id1","digest":"../../etc"}`} {
+	for name, content := range map[string]string{"empty": "", "foreign id": `{"id":"other","digest":"00"}`,
+		"climbing digest": `{"id":"id1","digest":"../../etc"}`} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, store.Options{})
 			n.deliver(good)

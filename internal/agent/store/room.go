@@ -52,7 +52,8 @@ func (s *Store) fits(size int64) error {
 		return fmt.Errorf("measure the store: %w", err)
 	}
 	if held+size > s.opt.MaxTotal {
-		return fmt.Errorf("the delivery needs %s, and the store has %s of at most %s: %w", mib(size), mib(held), mib(s.opt.MaxTotal), syscall.ENOSPC)
+		return fmt.Errorf("the delivery needs %s, and the store has %s of at most %s: %w", mib(size), mib(held), mib(s.opt.MaxTotal),
+			syscall.ENOSPC)
 	}
 	var on syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &on); err != nil {

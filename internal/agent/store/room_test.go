@@ -47,7 +47,8 @@ func TestStoreHasABound(t *testing.T) {
 func TestStoreLeavesRoomForTheAgent(t *testing.T) {
 	const tooMuch = 1 << 60 // no disk has it
 	n := newNode(t, store.Options{MaxTotal: tooMuch, MaxBytes: tooMuch})
-	n.file("manifest.json", `{"schema":1,"kernel":"6.1.0-t","files":[{"path":"a","size":100000000000000000,"sha256":"`+strings.Repeat("0", 64)+`"}]}`)
+	n.file("manifest.json", `{"schema":1,"kernel":"6.1.0-t","files":[{"path":"a","size":100000000000000000,"sha256":"`+strings.Repeat("0", 64)+
+		`"}]}`)
 	if _, err := n.store.Import(t.Context(), "d", carrier); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("began to import what does not fit on the disk: %v", err)
 	}

@@ -70,7 +70,8 @@ var machines = map[string]uint16{"386": 3, "ppc64le": 21, "s390x": 22, "arm": 40
 func Examine(root fs.FS, w Wish) ([]Finding, error) {
 	dir, below, tree, err := w.open(root)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: fmt.Sprintf("the image has no /%s; it has %s", dir, kernelsIn(root, path.Dir(dir)))}}, nil
+		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable,
+			Text: fmt.Sprintf("the image has no /%s; it has %s", dir, kernelsIn(root, path.Dir(dir)))}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the image's modules: %w", err)
@@ -80,7 +81,8 @@ func Examine(root fs.FS, w Wish) ([]Finding, error) {
 		wanted = tree.Names()
 	}
 	if len(wanted) == 0 {
-		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: "the image has no module below /" + dir}}, nil
+		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: "the image has no module below /" + dir}},
+			nil
 	}
 	var findings []Finding
 	told := map[string]bool{}
@@ -120,7 +122,8 @@ func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, told ma
 		}
 		details, err := kmod.ReadDetailsFile(below, step.Path)
 		if err != nil {
-			findings = append(findings, Finding{Module: step.Name, Check: "file", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: err.Error()})
+			findings = append(findings, Finding{Module: step.Name, Check: "file", State: Failed, Reason: v1beta1.ReasonImageUnreadable,
+				Text: err.Error()})
 			continue
 		}
 		modules = append(modules, check.Module{Name: step.Name, Details: details})
@@ -191,7 +194,8 @@ func (w *Wish) about(root fs.FS, m check.Module, answers []check.Finding) []Find
 			vermagic.Text += "; it was built for " + built + ", which the kernel allows only if all symbol CRCs are equal (--symvers)"
 		}
 	}
-	symbols := Finding{Module: m.Name, Check: "symbols", State: OK, Text: fmt.Sprintf("the kernel exports all %d that it uses", len(m.Details.Imports))}
+	symbols := Finding{Module: m.Name, Check: "symbols", State: OK,
+		Text: fmt.Sprintf("the kernel exports all %d that it uses", len(m.Details.Imports))}
 	if w.Symbols == nil {
 		symbols.State, symbols.Text = Unchecked, "give the kernel's Module.symvers or System.map as --symvers"
 	}
@@ -213,7 +217,8 @@ func (w *Wish) about(root fs.FS, m check.Module, answers []check.Finding) []Find
 }
 
 func signed(m check.Module) Finding {
-	f := Finding{Module: m.Name, Check: "signature", State: OK, Text: "none: only kernels that require no signature load it (no Secure Boot, no sig_enforce)"}
+	f := Finding{Module: m.Name, Check: "signature", State: OK, Text: "none: only kernels that require no signature load it (no Secure " +
+		"Boot, no sig_enforce)"}
 	if s := m.Details.Signature; s != nil {
 		f.Text = signers(*s) + ": only the node knows whether it trusts the signature"
 		for _, earlier := range m.Details.Earlier {
@@ -239,7 +244,8 @@ func (w *Wish) firmwareOf(root fs.FS, m check.Module) []Finding {
 	if len(m.Details.Info.Firmware) == 0 {
 		return nil
 	}
-	f := Finding{Module: m.Name, Check: "firmware", State: OK, Text: fmt.Sprintf("all %d files are in the image", len(m.Details.Info.Firmware))}
+	f := Finding{Module: m.Name, Check: "firmware", State: OK,
+		Text: fmt.Sprintf("all %d files are in the image", len(m.Details.Info.Firmware))}
 	if w.Firmware == "" {
 		f.State, f.Text = Unchecked, "it may request "+strings.Join(m.Details.Info.Firmware, ", ")+"; give --firmware-path if the image has it"
 		return []Finding{f}
@@ -247,7 +253,8 @@ func (w *Wish) firmwareOf(root fs.FS, m check.Module) []Finding {
 	var lacking []string
 	for _, name := range m.Details.Info.Firmware {
 		file := path.Join(strings.Trim(path.Clean("/"+w.Firmware), "/"), name)
-		if !slices.ContainsFunc([]string{"", ".xz", ".zst"}, func(ending string) bool { _, err := fs.Stat(root, file+ending); return err == nil }) {
+		if !slices.ContainsFunc([]string{"", ".xz", ".zst"},
+			func(ending string) bool { _, err := fs.Stat(root, file+ending); return err == nil }) {
 			lacking = append(lacking, name)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// TestKernelsThatEndInPlus: their modules lie below the whole version or, as upstream builds them, below the one without it. What the kernel
-// compares is the whole version.
+// TestKernelsThatEndInPlus: their modules lie below the whole version or, as upstream builds them,
+// below the one without it. What the kernel compares is the whole version.
 func TestKernelsThatEndInPlus(t *testing.T) {
 	const cos = "6.1.123+"
 	for name, tc := range map[string]struct {

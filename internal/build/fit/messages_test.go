@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// TestMessages holds what is said of an image; internal/shared/kmod/check has the texts of what it refuses.
+// TestMessages holds what is said of an image; internal/shared/kmod/check has the texts of what it
+// refuses.
 func TestMessages(t *testing.T) {
 	const kernel, vermagic = "6.1.0-44-amd64", "6.1.0-44-amd64 SMP mod_unload modversions "
 	nic := synth.Module{Name: "nic", Vermagic: vermagic, Imports: []string{"printk"}}
@@ -37,7 +38,8 @@ func TestMessages(t *testing.T) {
 		wish  Wish
 		then  []string
 	}{
-		{name: "no modules at all", then: []string{"failed modules: the image has no /opt/lib/modules/6.1.0-44-amd64; it has nothing below /opt/lib/modules (--dir-name)"}},
+		{name: "no modules at all", then: []string{"failed modules: the image has no /opt/lib/modules/6.1.0-44-amd64; it has nothing below " +
+			"/opt/lib/modules (--dir-name)"}},
 		{
 			name: "another kernel's modules", given: []synth.Module{nic}, at: "5.10.0",
 			then: []string{"failed modules: the image has no /opt/lib/modules/6.1.0-44-amd64; it has modules for 5.10.0"},
@@ -63,10 +65,12 @@ func TestMessages(t *testing.T) {
 		},
 		{
 			name: "firmware", given: []synth.Module{with(func(m *synth.Module) { m.Firmware = []string{"nic.bin"} })},
-			then: []string{dependencies, flags, symbols, unsigned, "unchecked firmware: it may request nic.bin; give --firmware-path if the image has it"},
+			then: []string{dependencies, flags, symbols, unsigned, "unchecked firmware: it may request nic.bin; give --firmware-path if the " +
+				"image has it"},
 		},
 		{
-			name: "firmware that the image lacks", given: []synth.Module{with(func(m *synth.Module) { m.Firmware = []string{"nic.bin"} })}, wish: Wish{Firmware: "/fw"},
+			name: "firmware that the image lacks", given: []synth.Module{with(func(m *synth.Module) { m.Firmware = []string{"nic.bin"} })},
+			wish: Wish{Firmware: "/fw"},
 			then: []string{dependencies, flags, symbols, unsigned, "unchecked firmware: not in the image: nic.bin; the node must have it"},
 		},
 	} {
@@ -108,10 +112,12 @@ func TestMessagesOfSignatures(t *testing.T) {
 		{"none", nil, nil, "none: only kernels that require no signature load it (no Secure Boot, no sig_enforce)"},
 		{"one", &vendor, nil, "by the key with identifier ab12 (sha512): only the node knows whether it trusts the signature"},
 		{
-			"two", &vendor, []signature.Signature{distribution}, "by the key with identifier ab12 (sha512): only the node knows whether it trusts the signature; " +
+			"two", &vendor, []signature.Signature{distribution}, "by the key with identifier ab12 (sha512): only the node knows whether it trusts " +
+				"the signature; " +
 				`kernels do not look at the one before, by the key with serial number 07 issued by "Distribution" (sha256)`,
 		},
-		{"damaged", &signature.Signature{Problem: "truncated"}, nil, "one that cannot be read (truncated): only the node knows whether it trusts the signature"},
+		{"damaged", &signature.Signature{Problem: "truncated"}, nil, "one that cannot be read (truncated): only the node knows whether it " +
+			"trusts the signature"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := signed(check.Module{Name: "nic", Details: &kmod.Details{Signature: tc.last, Earlier: tc.earlier}})

@@ -73,7 +73,8 @@ func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
 
 func matters(name, firmware string) bool {
 	firmware = strings.Trim(path.Clean("/"+firmware), "/")
-	return strings.Contains("/"+name, "/lib/modules/") || firmware != "" && strings.HasPrefix(name, firmware+"/") || strings.Contains("/"+name, "/firmware/")
+	return strings.Contains("/"+name, "/lib/modules/") || firmware != "" && strings.HasPrefix(name, firmware+"/") ||
+		strings.Contains("/"+name, "/firmware/")
 }
 
 func link(to *os.Root, target, name string) error {

@@ -24,7 +24,8 @@ type imageOf struct {
 
 func (i imageOf) Layers() ([]v1.Layer, error) { return i.layers, nil }
 
-// TestALayerThatCannotBeReadIsNoFinding: an image that was read in part is not said to lack what is in the rest.
+// TestALayerThatCannotBeReadIsNoFinding: an image that was read in part is not said to lack what is
+// in the rest.
 func TestALayerThatCannotBeReadIsNoFinding(t *testing.T) {
 	findings, err := Look(imageOf{empty.Image, []v1.Layer{lost{}}}, Wish{})
 	if err == nil || !strings.Contains(err.Error(), "connection reset") {

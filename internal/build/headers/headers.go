@@ -100,8 +100,10 @@ func (t *tree) fill(packages []string) (*Headers, error) {
 		t.arch = max(arch, t.arch)
 	}
 	if len(t.roots) != 1 || t.arch == "" {
-		return nil, fmt.Errorf("the packages hold %d header trees instead of one, for the architecture %q: give the packages of one kernel's headers, "+
-			"for example linux-headers-V-amd64, linux-headers-V-common and linux-kbuild-V of Debian, or kernel-devel of Fedora", len(t.roots), t.arch)
+		return nil, fmt.Errorf("the packages hold %d header trees instead of one, for the architecture %q: give the packages of one "+
+			"kernel's headers, "+
+			"for example linux-headers-V-amd64, linux-headers-V-common and linux-kbuild-V of Debian, or kernel-devel of Fedora", len(t.roots),
+			t.arch)
 	}
 	made := &Headers{Architecture: t.arch}
 	var root string
@@ -168,7 +170,8 @@ func (t *tree) write(e entry, content io.Reader) error {
 			t.seen[folder] = entry{path: folder, kind: implied}
 		}
 	}
-	header := &tar.Header{Name: e.path, Typeflag: e.kind, Mode: e.mode, Linkname: e.link, Size: e.size, ModTime: e.changed, Format: tar.FormatPAX}
+	header := &tar.Header{Name: e.path, Typeflag: e.kind, Mode: e.mode, Linkname: e.link, Size: e.size, ModTime: e.changed,
+		Format: tar.FormatPAX}
 	if e.kind == tar.TypeDir {
 		header.Name += "/"
 	}
@@ -202,7 +205,8 @@ func (t *tree) complete() error {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		return fmt.Errorf("the packages lack %s: give the package that holds it, too; it is a dependency of the others", strings.Join(missing[:min(3, len(missing))], ", "))
+		return fmt.Errorf("the packages lack %s: give the package that holds it, too; it is a dependency of the others",
+			strings.Join(missing[:min(3, len(missing))], ", "))
 	}
 	return nil
 }

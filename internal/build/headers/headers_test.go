@@ -25,7 +25,8 @@ const (
 	built      = 1700000000
 )
 
-// file is one entry of a package in a test; a link when it has a target, a folder when its name ends so.
+// file is one entry of a package in a test; a link when it has a target, a folder when its name
+// ends so.
 type file struct{ name, content, link string }
 
 // debian are the three packages of a kernel's headers, in small.
@@ -59,9 +60,10 @@ func TestHeadersOfADistributionBecomeAnImageThatWorksWhereverItIsMounted(t *test
 				"include":                         "-> usr/src/linux-headers-6.1.0-9-amd64/include",
 				"scripts":                         "-> usr/src/linux-headers-6.1.0-9-amd64/scripts",
 				"lib/modules/6.1.0-9-amd64/build": "-> ../../../usr/src/linux-headers-6.1.0-9-amd64",
-				"usr/lib/linux-kbuild-6.1/scripts/modpost":                           "program",
-				"usr/src/linux-headers-6.1.0-9-amd64/":                               "",
-				"usr/src/linux-headers-6.1.0-9-amd64/Makefile":                       "include $(dir $(realpath $(lastword $(MAKEFILE_LIST))))../linux-headers-6.1.0-9-common/Makefile\n",
+				"usr/lib/linux-kbuild-6.1/scripts/modpost": "program",
+				"usr/src/linux-headers-6.1.0-9-amd64/":     "",
+				"usr/src/linux-headers-6.1.0-9-amd64/Makefile": "include $(dir $(realpath $(lastword " +
+					"$(MAKEFILE_LIST))))../linux-headers-6.1.0-9-common/Makefile\n",
 				"usr/src/linux-headers-6.1.0-9-amd64/include/generated/utsrelease.h": utsrelease,
 				"usr/src/linux-headers-6.1.0-9-amd64/scripts":                        "-> ../../lib/linux-kbuild-6.1/scripts",
 				"usr/src/linux-headers-6.1.0-9-common/Makefile":                      "all:\n\techo built\n",
@@ -144,13 +146,18 @@ func TestPackagesThatAreNoHeadersAreRefused(t *testing.T) {
 		packages map[string][]file
 		says     string
 	}{
-		{"a package is missing", map[string][]file{headers: all[headers], common: all[common]}, "lack usr/lib/linux-kbuild-6.1/scripts (for usr/src/linux-headers-6.1.0-9-amd64/scripts)"},
-		{"an included Makefile is missing", map[string][]file{headers: all[headers], kbuild: all[kbuild]}, "usr/src/linux-headers-6.1.0-9-common/Makefile (for usr/src/linux-headers-6.1.0-9-amd64/Makefile)"},
+		{"a package is missing", map[string][]file{headers: all[headers], common: all[common]}, "lack usr/lib/linux-kbuild-6.1/scripts (for " +
+			"usr/src/linux-headers-6.1.0-9-amd64/scripts)"},
+		{"an included Makefile is missing", map[string][]file{headers: all[headers], kbuild: all[kbuild]},
+			"usr/src/linux-headers-6.1.0-9-common/Makefile (for usr/src/linux-headers-6.1.0-9-amd64/Makefile)"},
 		{"no header tree", map[string][]file{common: all[common], kbuild: all[kbuild]}, "hold 0 header trees"},
-		{"two kernels", change(common, file{name: "usr/src/other/include/generated/utsrelease.h", content: strings.ReplaceAll(utsrelease, "-9-", "-8-")}), "hold 2 header trees"},
+		{"two kernels", change(common, file{name: "usr/src/other/include/generated/utsrelease.h",
+			content: strings.ReplaceAll(utsrelease, "-9-", "-8-")}), "hold 2 header trees"},
 		{"a file twice", change(kbuild, file{name: "usr/src/linux-headers-6.1.0-9-common/Makefile", content: "another"}), "is in two packages"},
-		{"a way out", change(kbuild, file{name: "../../usr/src/linux-headers-6.1.0-9-common/Makefile", content: "another"}), "is in two packages"},
-		{"two architectures", map[string][]file{headers: all[headers], common: all[common], "linux-kbuild-6.1_arm64.deb": all[kbuild]}, "two architectures"},
+		{"a way out", change(kbuild, file{name: "../../usr/src/linux-headers-6.1.0-9-common/Makefile", content: "another"}),
+			"is in two packages"},
+		{"two architectures", map[string][]file{headers: all[headers], common: all[common], "linux-kbuild-6.1_arm64.deb": all[kbuild]},
+			"two architectures"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -261,7 +268,8 @@ func archive(t *testing.T, files []file) []byte {
 
 func writeRPM(t *testing.T) string {
 	t.Helper()
-	pkg, err := rpmpack.NewRPM(rpmpack.RPMMetaData{Name: "kernel-devel", Version: "6.1", Release: "1", Arch: "aarch64", Compressor: "zstd", BuildTime: time.Unix(built, 0)})
+	pkg, err := rpmpack.NewRPM(rpmpack.RPMMetaData{Name: "kernel-devel", Version: "6.1", Release: "1", Arch: "aarch64", Compressor: "zstd",
+		BuildTime: time.Unix(built, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,8 @@ func readDeb(file *os.File, name string, visit func(entry, io.Reader) error) (ar
 		if err != nil {
 			return "", fmt.Errorf("read its files: %w", err)
 		}
-		e := entry{path: clean(header.Name), mode: header.Mode & 0o777, kind: header.Typeflag, link: header.Linkname, size: header.Size, changed: header.ModTime}
+		e := entry{path: clean(header.Name), mode: header.Mode & 0o777, kind: header.Typeflag, link: header.Linkname, size: header.Size,
+			changed: header.ModTime}
 		if err := visit(e, pkg.Data); err != nil {
 			return "", err
 		}

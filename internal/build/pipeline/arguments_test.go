@@ -17,8 +17,9 @@ import (
 	"github.com/drover-project/drover/internal/testkit/kernels"
 )
 
-// TestRealKernelsAsBuildArguments: a build gets every variable that its kernel has, in the arguments of Buildah and in the environment of a
-// command; one of the user's own of the same name wins.
+// TestRealKernelsAsBuildArguments: a build gets every variable that its kernel has, in the
+// arguments of Buildah and in the environment of a command; one of the user's own of the same name
+// wins.
 func TestRealKernelsAsBuildArguments(t *testing.T) {
 	for _, k := range kernels.Real() {
 		t.Run(k.Version, func(t *testing.T) {
@@ -67,8 +68,8 @@ func TestRealKernelsAsBuildArguments(t *testing.T) {
 	}
 }
 
-// TestKernelsAreNamedAsTheyPrintThemselves: a build finds /lib/modules/$(uname -r) and a package of that name; only references of images hold what
-// a tag may hold.
+// TestKernelsAreNamedAsTheyPrintThemselves: a build finds /lib/modules/$(uname -r) and a package of
+// that name; only references of images hold what a tag may hold.
 func TestKernelsAreNamedAsTheyPrintThemselves(t *testing.T) {
 	for given, tag := range map[string]string{
 		"6.12.57+deb13-amd64":                   "6.12.57_deb13-amd64",

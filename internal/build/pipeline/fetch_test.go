@@ -45,8 +45,8 @@ func TestImagesAreMounted(t *testing.T) {
 	}
 }
 
-// TestImagesAreFetched where nodes may not mount them: by steps of ours, with the credentials and the TLS of the build, into folders that the compiler
-// cannot write.
+// TestImagesAreFetched where nodes may not mount them: by steps of ours, with the credentials and
+// the TLS of the build, into folders that the compiler cannot write.
 func TestImagesAreFetched(t *testing.T) {
 	pod := fetching(t, compiling, func(m *v1beta1.Module) { container(m).Build.BaseImageRegistryTLS.Insecure = true }).Spec.Template.Spec
 	if images := imagesOf(&pod); len(images) > 0 {
@@ -56,10 +56,12 @@ func TestImagesAreFetched(t *testing.T) {
 		t.Fatal(diff)
 	}
 	compile := pod.InitContainers[3]
-	for i, want := range []struct{ volume, image, dir string }{{"headers", "r/headers:" + kernelVersion, "/headers"}, {"source", "r/src:1", "/source"}} {
+	for i, want := range []struct{ volume, image, dir string }{{"headers", "r/headers:" + kernelVersion, "/headers"},
+		{"source", "r/src:1", "/source"}} {
 		c := pod.InitContainers[i+1]
 		args := strings.Join(c.Args, " ") + " "
-		for _, arg := range []string{"fetch --image " + want.image, "--to " + want.dir, "--arch amd64", "--insecure", "--auth /drover/auth/repo/config.json", "--state "} {
+		for _, arg := range []string{"fetch --image " + want.image, "--to " + want.dir, "--arch amd64", "--insecure",
+			"--auth /drover/auth/repo/config.json", "--state "} {
 			if !strings.Contains(args, arg) {
 				t.Errorf("%s: no %q in %q", c.Name, arg, args)
 			}
@@ -124,7 +126,8 @@ func TestWhereImagesAreMounted(t *testing.T) {
 	}
 }
 
-// TestAPIServerKeepsTheVolumes of a Job for nodes of its own release: one that knows no image volumes drops them, and their mounts, without a word.
+// TestAPIServerKeepsTheVolumes of a Job for nodes of its own release: one that knows no image
+// volumes drops them, and their mounts, without a word.
 func TestAPIServerKeepsTheVolumes(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

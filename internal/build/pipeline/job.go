@@ -188,7 +188,8 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		s.InitContainers = append(s.InitContainers, pull(spec, o))
 	}
 	if spec.Sign != nil {
-		s.Volumes = append(s.Volumes, itemVolume("key", spec.Sign.KeySecret, keyKey, keyKey), itemVolume("cert", spec.Sign.CertSecret, certKey, certKey))
+		s.Volumes = append(s.Volumes, itemVolume("key", spec.Sign.KeySecret, keyKey, keyKey),
+			itemVolume("cert", spec.Sign.CertSecret, certKey, certKey))
 		if spec.Build != nil && spec.Sign.UnsignedImage != "" && spec.Examine == nil {
 			s.InitContainers = append(s.InitContainers, pushUnsigned(spec, o))
 		}
@@ -270,7 +271,8 @@ func push(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 }
 
 // registry are the arguments and mounts of a step that reaches a registry.
-func registry(spec *v1alpha1.ModuleImageSpec, o *Options, image string, tls v1beta1.TLSOptions) (args []string, mounts []corev1.VolumeMount) {
+func registry(spec *v1alpha1.ModuleImageSpec, o *Options, image string, tls v1beta1.TLSOptions) (args []string,
+	mounts []corev1.VolumeMount) {
 	args = []string{"--image", image}
 	for i, secret := range pullSecrets(spec, o) {
 		flag := "--auth"
@@ -297,7 +299,8 @@ func neighbours(a, b string) bool {
 		return false
 	}
 	other, err := name.ParseReference(b)
-	return err == nil && one.Context().RegistryStr() == other.Context().RegistryStr() && one.Context().RepositoryStr() != other.Context().RepositoryStr()
+	return err == nil && one.Context().RegistryStr() == other.Context().RegistryStr() &&
+		one.Context().RepositoryStr() != other.Context().RepositoryStr()
 }
 
 // step is a container that runs drover-signer. Each sees what check found.

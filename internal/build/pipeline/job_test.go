@@ -34,7 +34,8 @@ func signing(m *v1beta1.Module) {
 func compiling(m *v1beta1.Module) {
 	container(m).Build = &v1beta1.Build{
 		Secrets: []corev1.LocalObjectReference{{Name: "licence"}},
-		Native:  &v1beta1.NativeBuild{ToolchainImage: "r/gcc:12", HeadersImage: "r/headers:$KERNEL_FULL_VERSION", SourceImage: "r/src:1", Artifacts: []string{"*.ko"}},
+		Native: &v1beta1.NativeBuild{ToolchainImage: "r/gcc:12", HeadersImage: "r/headers:$KERNEL_FULL_VERSION", SourceImage: "r/src:1",
+			Artifacts: []string{"*.ko"}},
 	}
 }
 
@@ -58,9 +59,10 @@ func TestStepsOfAJob(t *testing.T) {
 		given []func(*v1beta1.Module)
 		then  []string
 	}{
-		"build":                  {then: []string{"check", "build", "push"}},
-		"build and sign":         {given: []func(*v1beta1.Module){signing}, then: []string{"check", "build", "sign", "push"}},
-		"the unsigned image too": {given: []func(*v1beta1.Module){signing, unsigned}, then: []string{"check", "build", "push-unsigned", "sign", "push"}},
+		"build":          {then: []string{"check", "build", "push"}},
+		"build and sign": {given: []func(*v1beta1.Module){signing}, then: []string{"check", "build", "sign", "push"}},
+		"the unsigned image too": {given: []func(*v1beta1.Module){signing, unsigned},
+			then: []string{"check", "build", "push-unsigned", "sign", "push"}},
 		"sign only": {
 			given: []func(*v1beta1.Module){signing, unsigned, func(m *v1beta1.Module) { container(m).Build = nil }},
 			then:  []string{"check", "pull", "sign", "push"},
@@ -83,9 +85,11 @@ func TestStepsOfAJob(t *testing.T) {
 	}
 }
 
-// TestSecretsAreWhereTheyAreNeeded: the key is in sign alone, beside nothing of the user's and without any registry's secret.
+// TestSecretsAreWhereTheyAreNeeded: the key is in sign alone, beside nothing of the user's and
+// without any registry's secret.
 func TestSecretsAreWhereTheyAreNeeded(t *testing.T) {
-	for _, kind := range []func(*v1beta1.Module){compiling, func(m *v1beta1.Module) { container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}} }} {
+	for _, kind := range []func(*v1beta1.Module){compiling,
+		func(m *v1beta1.Module) { container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}} }} {
 		pod := job(t, kind, signing).Spec.Template.Spec
 		secret := map[string]string{}
 		for _, v := range pod.Volumes {
@@ -108,13 +112,15 @@ func TestSecretsAreWhereTheyAreNeeded(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if pod.ShareProcessNamespace == nil || *pod.ShareProcessNamespace || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+		if pod.ShareProcessNamespace == nil || *pod.ShareProcessNamespace || pod.AutomountServiceAccountToken == nil ||
+			*pod.AutomountServiceAccountToken {
 			t.Error("the pod's processes see each other, or a token")
 		}
 	}
 }
 
-// TestBuildsFindWhatUpstreamsDo: Secrets and the node's modules inside RUN, arguments, TLS, the right node.
+// TestBuildsFindWhatUpstreamsDo: Secrets and the node's modules inside RUN, arguments, TLS, the
+// right node.
 func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	j := job(t, func(m *v1beta1.Module) {
 		container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}}
@@ -127,13 +133,15 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	args := strings.Join(pod.InitContainers[1].Args, "\x00") + "\x00"
 	for _, want := range []string{
 		"--volume\x00/run/secrets/licence:/run/secrets/licence:ro\x00", "--volume\x00/host/lib/modules:/host/lib/modules:ro\x00",
-		"--build-arg\x00A=b c; d\x00", "--build-arg\x00KERNEL_FULL_VERSION=" + kernelVersion + "\x00", "--tls-verify=false\x00", "--platform\x00linux/amd64\x00",
+		"--build-arg\x00A=b c; d\x00", "--build-arg\x00KERNEL_FULL_VERSION=" + kernelVersion + "\x00", "--tls-verify=false\x00",
+		"--platform\x00linux/amd64\x00",
 	} {
 		if !strings.Contains(args, want) {
 			t.Errorf("no %q in %q", want, args)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "builds": "here"}, pod.NodeSelector); diff != "" {
+	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "builds": "here"},
+		pod.NodeSelector); diff != "" {
 		t.Error(diff)
 	}
 	for _, c := range []corev1.Container{pod.InitContainers[0], pod.Containers[0]} {
@@ -146,17 +154,20 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	}
 }
 
-// TestBuildahHasNoPowersOverTheNode: the capabilities that its user namespace needs, mirrors where it looks for them, storage that goes with the
-// pod, and a node's profiles untouched where Pod Security may forbid to leave them.
+// TestBuildahHasNoPowersOverTheNode: the capabilities that its user namespace needs, mirrors where
+// it looks for them, storage that goes with the pod, and a node's profiles untouched where Pod
+// Security may forbid to leave them.
 func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
 	img := image(t, module(), configMap("FROM a"), "b@1")
 	for _, host := range []bool{true, false} {
 		c := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{HostModules: host}).Containers[0]
 		s := c.SecurityContext
-		if diff := cmp.Diff(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}}, s.Capabilities); diff != "" {
+		if diff := cmp.Diff(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}},
+			s.Capabilities); diff != "" {
 			t.Error(diff)
 		}
-		if ptr.Deref(s.AllowPrivilegeEscalation, true) || s.Privileged != nil || (s.SeccompProfile != nil) != host || (s.AppArmorProfile != nil) != host {
+		if ptr.Deref(s.AllowPrivilegeEscalation, true) || s.Privileged != nil || (s.SeccompProfile != nil) != host ||
+			(s.AppArmorProfile != nil) != host {
 			t.Errorf("with the host's modules %t: %+v", host, s)
 		}
 		if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
@@ -170,7 +181,8 @@ func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
 	}
 }
 
-// TestLayersAreMountedWithinARegistry: what an unsigned image in another repository of the same registry has is not sent again.
+// TestLayersAreMountedWithinARegistry: what an unsigned image in another repository of the same
+// registry has is not sent again.
 func TestLayersAreMountedWithinARegistry(t *testing.T) {
 	for unsigned, want := range map[string]bool{"r.example/unsigned:1": true, "other.example/unsigned:1": false, "": false} {
 		j := job(t, signing, func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = unsigned })
@@ -184,7 +196,8 @@ func TestLayersAreMountedWithinARegistry(t *testing.T) {
 func TestFailuresTellWhy(t *testing.T) {
 	img := image(t, module(compiling, signing), nil, "")
 	ended := func(name string, code int32, message string) corev1.ContainerStatus {
-		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}
+		return corev1.ContainerStatus{Name: name,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}
 	}
 	for name, tc := range map[string]struct {
 		given  []corev1.ContainerStatus
@@ -196,25 +209,35 @@ func TestFailuresTellWhy(t *testing.T) {
 			given:  []corev1.ContainerStatus{ended("check", 1, `{"step":"check","reason":"Unavailable","error":"dial tcp: connection refused"}`)},
 			reason: v1beta1.ReasonCheckFailed, says: "connection refused", passes: true,
 		},
-		"token":       {given: []corev1.ContainerStatus{ended("push", 1, `{"step":"push","reason":"Unauthorized","error":"401"}`)}, reason: v1beta1.ReasonPushFailed, says: "401", passes: true},
-		"no source":   {given: []corev1.ContainerStatus{ended("pull", 1, `{"step":"pull","reason":"Unavailable","error":"503"}`)}, reason: v1beta1.ReasonSignFailed, says: "503", passes: true},
-		"wrong files": {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","reason":"NothingToSign","error":"no file"}`)}, reason: v1beta1.ReasonSignFailed, says: "no file"},
+		"token": {given: []corev1.ContainerStatus{ended("push", 1, `{"step":"push","reason":"Unauthorized","error":"401"}`)},
+			reason: v1beta1.ReasonPushFailed, says: "401", passes: true},
+		"no source": {given: []corev1.ContainerStatus{ended("pull", 1, `{"step":"pull","reason":"Unavailable","error":"503"}`)},
+			reason: v1beta1.ReasonSignFailed, says: "503", passes: true},
+		"wrong files": {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","reason":"NothingToSign","error":"no file"}`)},
+			reason: v1beta1.ReasonSignFailed, says: "no file"},
 		"out of memory": {
-			given:  []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", Message: "LD m.o\n"}}}},
+			given: []corev1.ContainerStatus{{Name: "build",
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", Message: "LD m.o\n"}}}},
 			reason: v1beta1.ReasonBuildFailed, says: "out of memory: step build needs more than its limit (4Gi)", passes: true,
 		},
-		"full disk": {given: []corev1.ContainerStatus{ended("build", 1, "cp: error writing 'm.o': No space left on device\n")}, reason: v1beta1.ReasonBuildFailed, says: "disk is full", passes: true},
+		"full disk": {given: []corev1.ContainerStatus{ended("build", 1, "cp: error writing 'm.o': No space left on device\n")},
+			reason: v1beta1.ReasonBuildFailed, says: "disk is full", passes: true},
 		"rate limit": {
-			given:  []corev1.ContainerStatus{ended("build", 125, "Error: initializing source docker://gcc:12: toomanyrequests: You have reached your pull rate limit\n")},
+			given: []corev1.ContainerStatus{ended("build", 125, "Error: initializing source docker://gcc:12: toomanyrequests: You have reached "+
+				"your pull rate limit\n")},
 			reason: v1beta1.ReasonBuildFailed, says: "limits the rate of requests", passes: true,
 		},
 		"compiler": {
-			given:  []corev1.ContainerStatus{ended("check", 0, `{"step":"check","state":"Missing"}`), ended("build", 2, "CC m.o\nm.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1\n")},
+			given: []corev1.ContainerStatus{ended("check", 0, `{"step":"check","state":"Missing"}`),
+				ended("build", 2, "CC m.o\nm.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1\n")},
 			reason: v1beta1.ReasonBuildFailed, says: "m.c:3:1: error: expected ';'",
 		},
-		"signer":   {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","error":"the key does not belong to the certificate"}`)}, reason: v1beta1.ReasonSignFailed, says: "the key does not belong"},
-		"registry": {given: []corev1.ContainerStatus{ended("check", 1, `{"step":"check","error":"401"}`)}, reason: v1beta1.ReasonCheckFailed, says: "401", passes: true},
-		"push":     {given: []corev1.ContainerStatus{ended("push", 1, "plain text error\n")}, reason: v1beta1.ReasonPushFailed, says: "plain text error", passes: true},
+		"signer": {given: []corev1.ContainerStatus{ended("sign", 1, `{"step":"sign","error":"the key does not belong to the certificate"}`)},
+			reason: v1beta1.ReasonSignFailed, says: "the key does not belong"},
+		"registry": {given: []corev1.ContainerStatus{ended("check", 1, `{"step":"check","error":"401"}`)}, reason: v1beta1.ReasonCheckFailed,
+			says: "401", passes: true},
+		"push": {given: []corev1.ContainerStatus{ended("push", 1, "plain text error\n")}, reason: v1beta1.ReasonPushFailed,
+			says: "plain text error", passes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := pipeline.Job(img, 1, "New", options())
@@ -223,14 +246,16 @@ func TestFailuresTellWhy(t *testing.T) {
 				Phase: corev1.PodFailed, InitContainerStatuses: tc.given,
 			}}
 			runs := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})
-			if r := runs[0]; !r.Failed || r.Outcome.Reason != tc.reason || !strings.Contains(r.Outcome.Message, tc.says) || r.Outcome.Passing != tc.passes {
+			if r := runs[0]; !r.Failed || r.Outcome.Reason != tc.reason || !strings.Contains(r.Outcome.Message, tc.says) ||
+				r.Outcome.Passing != tc.passes {
 				t.Errorf("%+v", runs[0].Outcome)
 			}
 		})
 	}
 }
 
-// TestResultsAreKeptWhole: a kubelet keeps 12 KiB of what all containers of a pod tell, each the same share.
+// TestResultsAreKeptWhole: a kubelet keeps 12 KiB of what all containers of a pod tell, each the
+// same share.
 func TestResultsAreKeptWhole(t *testing.T) {
 	longest := 0
 	for name, given := range map[string][]func(*v1beta1.Module){
@@ -251,7 +276,8 @@ func TestResultsAreKeptWhole(t *testing.T) {
 	}
 }
 
-// TestJobsLeaveLostNodesSoon: whatever the Module tolerates, for the first toleration of a taint counts.
+// TestJobsLeaveLostNodesSoon: whatever the Module tolerates, for the first toleration of a taint
+// counts.
 func TestJobsLeaveLostNodesSoon(t *testing.T) {
 	pod := job(t, func(m *v1beta1.Module) {
 		m.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}

@@ -136,7 +136,8 @@ func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev
 	key := platform{node.KernelVersion, node.Architecture}
 	known, ok := d.known[key]
 	if !ok {
-		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Release: node.KernelVersion, Mapping: mapping}, node.Architecture)
+		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Release: node.KernelVersion, Mapping: mapping},
+			node.Architecture)
 		kernel.Remember(d.known, key, known)
 	}
 	return known.spec, known.err

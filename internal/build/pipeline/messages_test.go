@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 )
 
-// TestMessages holds what Jobs, inputs and waiting images say in conditions: reason and whole message.
+// TestMessages holds what Jobs, inputs and waiting images say in conditions: reason and whole
+// message.
 func TestMessages(t *testing.T) {
 	began := metav1.Now()
 	step := func(name string, code int32, message string) func(*batchv1.Job, *corev1.Pod) {
@@ -55,7 +56,8 @@ func TestMessages(t *testing.T) {
 			given: func(j *batchv1.Job, pod *corev1.Pod) {
 				pod.Labels = nil
 				j.Status.Conditions = []batchv1.JobCondition{{
-					Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "Job was active longer than specified deadline",
+					Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "Job was active longer than " +
+						"specified deadline",
 				}}
 			}, reason: v1beta1.ReasonBuildFailed,
 			says: "DeadlineExceeded: Job was active longer than specified deadline",
@@ -129,7 +131,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestMessagesOfInputs that cannot be declared or completed: whole errors, which BuildInputMissing quotes.
+// TestMessagesOfInputs that cannot be declared or completed: whole errors, which BuildInputMissing
+// quotes.
 func TestMessagesOfInputs(t *testing.T) {
 	const on = " for kernel " + kernelVersion + ": "
 	native := func(n v1beta1.NativeBuild) func(*v1beta1.Module) {
@@ -161,11 +164,13 @@ func TestMessagesOfInputs(t *testing.T) {
 		"build" + on + "native.sourceImage or native.sourceConfigMap must be set, in the mapping or in the container": {
 			given: []func(*v1beta1.Module){native(v1beta1.NativeBuild{ToolchainImage: "r/t:1"})},
 		},
-		"build.push" + on + "r.example/n:1 must be r.example/m:" + kernelVersion + ", the image for nodes: only an image that is signed later can have another name": {
+		"build.push" + on + "r.example/n:1 must be r.example/m:" + kernelVersion + ", the image for nodes: only an image that is signed later " +
+			"can have another name": {
 			given: []func(*v1beta1.Module){push("r.example/n:1")},
 		},
 		"build.push" + on + "r.example/u:1 must equal sign.unsignedImage, r.example/v:1": {
-			given: []func(*v1beta1.Module){signing, push("r.example/u:1"), func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/v:1" }},
+			given: []func(*v1beta1.Module){signing, push("r.example/u:1"),
+				func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/v:1" }},
 		},
 		"ConfigMap dockerfile is missing: create it in the Module's namespace": {builder: "b@1"},
 		`ConfigMap dockerfile lacks the key "dockerfile": add it`:              {source: &corev1.ConfigMap{}, builder: "b@1"},
@@ -193,10 +198,13 @@ func TestMessagesOfClashes(t *testing.T) {
 	}
 	const begin = "image r/m:1, for kernel 6.1.0 on amd64, has the same name as that of the older ModuleImage old "
 	for says, change := range map[string]func(*v1alpha1.ModuleImageSpec){
-		"(Module n, kernel 6.1.0 on amd64): add ${MOD_NAME} to the image name":            func(s *v1alpha1.ModuleImageSpec) { s.Module = "n" },
-		"(Module m, kernel 6.2.0 on amd64): add ${KERNEL_FULL_VERSION} to the image name": func(s *v1alpha1.ModuleImageSpec) { s.KernelVersion = "6.2.0" },
-		"(Module m, kernel 6.1.0 on arm64): add ${NODE_ARCH} to the image name":           func(s *v1alpha1.ModuleImageSpec) { s.Architecture = "arm64" },
-		"(Module m, kernel 6.1.0+ on amd64): 6.1.0 and 6.1.0+ are the same in a tag: use a Module for each, with another image name": func(s *v1alpha1.ModuleImageSpec) {
+		"(Module n, kernel 6.1.0 on amd64): add ${MOD_NAME} to the image name": func(s *v1alpha1.ModuleImageSpec) { s.Module = "n" },
+		"(Module m, kernel 6.2.0 on amd64): add ${KERNEL_FULL_VERSION} to the image name": func(s *v1alpha1.ModuleImageSpec) {
+			s.KernelVersion = "6.2.0"
+		},
+		"(Module m, kernel 6.1.0 on arm64): add ${NODE_ARCH} to the image name": func(s *v1alpha1.ModuleImageSpec) { s.Architecture = "arm64" },
+		"(Module m, kernel 6.1.0+ on amd64): 6.1.0 and 6.1.0+ are the same in a tag: use a Module for each, with another image name": func(
+			s *v1alpha1.ModuleImageSpec) {
 			s.KernelVersion = "6.1.0+"
 		},
 		"(Module m, kernel 6.1.0 on amd64): it is made when nobody wants the other one": func(*v1alpha1.ModuleImageSpec) {},
@@ -213,7 +221,8 @@ func TestMessagesOfClashes(t *testing.T) {
 func TestMessagesOfWaiting(t *testing.T) {
 	img := image(t, module(), configMap("FROM a"), "b@1")
 	for says, images := range map[string][]v1alpha1.ModuleImage{"is about to be made": nil, "is being made": {*img}} {
-		if got := pipeline.Ask(images, &img.Spec); got.Reason != v1beta1.ReasonBuilding || got.Message != strings.Join([]string{"image", img.Spec.Image, says}, " ") {
+		if got := pipeline.Ask(images, &img.Spec); got.Reason != v1beta1.ReasonBuilding ||
+			got.Message != strings.Join([]string{"image", img.Spec.Image, says}, " ") {
 			t.Errorf("it says %s: %s", got.Reason, got.Message)
 		}
 	}

@@ -36,7 +36,8 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	b := image.Spec.Build
 	n := b.Native
 	volumes := []corev1.Volume{{Name: "build", VolumeSource: emptyDir()}}
-	mounts := []corev1.VolumeMount{mount("state", stateDir, true), mount("build", buildDir, false), mount("source", sourceDir, true), mount("work", "/tmp", false)}
+	mounts := []corev1.VolumeMount{mount("state", stateDir, true), mount("build", buildDir, false), mount("source", sourceDir, true),
+		mount("work", "/tmp", false)}
 	env := append(environment(b),
 		corev1.EnvVar{Name: "DROVER_STATE", Value: stateDir}, corev1.EnvVar{Name: "DROVER_SOURCE", Value: sourceDir},
 		corev1.EnvVar{Name: "HOME", Value: "/tmp"}, corev1.EnvVar{Name: "KERNEL_HEADERS", Value: headersDir})
@@ -65,7 +66,8 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 	compile := corev1.Container{
 		Name: StepBuild, Image: n.ToolchainImage, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: buildDir,
 		Command: []string{"/bin/sh", "-c", nativeScript, "build", "-R"}, Args: n.Command,
-		Env: slices.Concat(processors(&resources), env, proxies()), VolumeMounts: mounts, Resources: resources, SecurityContext: delivery.Restricted(),
+		Env: slices.Concat(processors(&resources), env, proxies()), VolumeMounts: mounts, Resources: resources,
+		SecurityContext:          delivery.Restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 	// A toolchain's wrappers may write beside themselves.

@@ -246,7 +246,8 @@ func passing(step string, r *result.Result) bool {
 	case result.ReasonUnavailable, result.ReasonUnauthorized, result.ReasonTLS, result.ReasonNotFound, result.ReasonPrebuilt:
 		return true
 	case result.ReasonFailed, "":
-		return step == StepCheck || step == StepPush || step == StepPushUnsigned || step == StepPull || step == StepExamine || strings.HasPrefix(step, StepFetch)
+		return step == StepCheck || step == StepPush || step == StepPushUnsigned || step == StepPull || step == StepExamine ||
+			strings.HasPrefix(step, StepFetch)
 	case result.ReasonInvalid, result.ReasonKey:
 		return step == StepCheck || step == StepExamine
 	case result.ReasonImageRefused, result.ReasonNotModule, result.ReasonNothingToSign, result.ReasonUnfit:

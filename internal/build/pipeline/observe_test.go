@@ -14,7 +14,8 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 )
 
-// TestWhatAJobWaitsFor: a pod that nobody admits or no node takes is told of while the Job waits, not when its time is over.
+// TestWhatAJobWaitsFor: a pod that nobody admits or no node takes is told of while the Job waits,
+// not when its time is over.
 func TestWhatAJobWaitsFor(t *testing.T) {
 	img := image(t, module(), configMap("FROM a"), "b@1")
 	began := metav1.Now()
@@ -32,8 +33,9 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 		"no node": {job: batchv1.JobStatus{StartTime: &began, Active: 1}, pod: pending(corev1.PodCondition{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/9 nodes are available",
 		}), says: "no node takes its pod"},
-		"on its way": {job: batchv1.JobStatus{StartTime: &began, Active: 1}, pod: pending(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})},
-		"suspended":  {job: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}}},
+		"on its way": {job: batchv1.JobStatus{StartTime: &began, Active: 1},
+			pod: pending(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})},
+		"suspended": {job: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := pipeline.Job(img, 1, "New", options())
@@ -44,7 +46,8 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 				pods = append(pods, *tc.pod)
 			}
 			r := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, pods)[0]
-			if !strings.Contains(r.Outcome.Message, tc.says) || (tc.says == "") != (r.Outcome.Reason == "") || strings.Contains(r.Outcome.Message, "0/9") {
+			if !strings.Contains(r.Outcome.Message, tc.says) || (tc.says == "") != (r.Outcome.Reason == "") ||
+				strings.Contains(r.Outcome.Message, "0/9") {
 				t.Errorf("told is %+v", r.Outcome)
 			}
 		})
@@ -57,7 +60,8 @@ func TestTheEndOfAPodMayComeLater(t *testing.T) {
 	j := pipeline.Job(img, 1, "New", options())
 	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	for phase, unseen := range map[corev1.PodPhase]bool{corev1.PodRunning: true, corev1.PodSucceeded: false, corev1.PodFailed: false} {
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Status: corev1.PodStatus{Phase: phase}}
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}},
+			Status: corev1.PodStatus{Phase: phase}}
 		if r := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})[0]; r.Unseen != unseen {
 			t.Errorf("with the pod %s, unseen is %t", phase, r.Unseen)
 		}
@@ -70,17 +74,20 @@ func TestConditionsQuoteNoCredentials(t *testing.T) {
 	j := pipeline.Job(img, 1, "New", options())
 	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{batchv1.JobNameLabel: j.Name}}, Status: corev1.PodStatus{
-		Phase: corev1.PodFailed, InitContainerStatuses: []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: 128, Message: "fatal: unable to access 'https://bot:t0ken@git.example/a.git/': 403\nerror: https://t0ken@git.example/b@c.git",
-		}}}},
+		Phase: corev1.PodFailed, InitContainerStatuses: []corev1.ContainerStatus{{Name: "build",
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: 128, Message: "fatal: unable to access 'https://bot:t0ken@git.example/a.git/': 403\nerror: https://t0ken@git.example/b@c.git",
+			}}}},
 	}}
 	told := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})[0].Outcome
-	if told.Reason != v1beta1.ReasonBuildFailed || strings.Contains(told.Message, "t0ken") || !strings.Contains(told.Message, "https://…@git.example/b@c.git") {
+	if told.Reason != v1beta1.ReasonBuildFailed || strings.Contains(told.Message, "t0ken") ||
+		!strings.Contains(told.Message, "https://…@git.example/b@c.git") {
 		t.Errorf("%+v", told)
 	}
 }
 
-// TestSettingsAreAllButWhatAJobIsFor: what a mended Module changes in the pod makes other settings, also where the image stays the same.
+// TestSettingsAreAllButWhatAJobIsFor: what a mended Module changes in the pod makes other settings,
+// also where the image stays the same.
 func TestSettingsAreAllButWhatAJobIsFor(t *testing.T) {
 	settings := func(o *pipeline.Options, change ...func(*v1beta1.Module)) string {
 		return pipeline.Settings(image(t, module(change...), configMap("FROM a"), "b@1"), o)

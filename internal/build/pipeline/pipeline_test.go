@@ -80,7 +80,8 @@ func container(m *v1beta1.Module) *v1beta1.ModuleLoaderContainerSpec {
 
 func mapping(m *v1beta1.Module) *v1beta1.KernelMapping { return &container(m).KernelMappings[0] }
 
-// TestMappingsSettingsWin: each field of build and sign can be set in the container and in the mapping. Nothing is dropped.
+// TestMappingsSettingsWin: each field of build and sign can be set in the container and in the
+// mapping. Nothing is dropped.
 func TestMappingsSettingsWin(t *testing.T) {
 	plain := v1beta1.TLSOptions{Insecure: true}
 	m := module(func(m *v1beta1.Module) {
@@ -109,7 +110,8 @@ func TestMappingsSettingsWin(t *testing.T) {
 		args[a.Name] = a.Value
 	}
 	for name, value := range map[string]string{
-		"A": "1", "B": "2", "KERNEL_X": "mine", "KERNEL_FULL_VERSION": kernelVersion, "KERNEL_VERSION": kernelVersion, "MOD_NAME": "m", "MOD_NAMESPACE": "ns",
+		"A": "1", "B": "2", "KERNEL_X": "mine", "KERNEL_FULL_VERSION": kernelVersion, "KERNEL_VERSION": kernelVersion, "MOD_NAME": "m",
+		"MOD_NAMESPACE":   "ns",
 		"CONTAINER_IMAGE": "r.example/m:" + kernelVersion, "KERNEL_DEBIAN_RELEASE": "56",
 	} {
 		if args[name] != value {
@@ -140,8 +142,9 @@ func TestWhatIsBuilt(t *testing.T) {
 		build, sign bool
 		fails       string
 	}{
-		"as the container says":          {given: func(m *v1beta1.Module) { mapping(m).Build = &v1beta1.Build{} }, build: true},
-		"the mapping alone":              {given: func(m *v1beta1.Module) { mapping(m).Build, container(m).Build = container(m).Build, nil }, build: true},
+		"as the container says": {given: func(m *v1beta1.Module) { mapping(m).Build = &v1beta1.Build{} }, build: true},
+		"the mapping alone": {given: func(m *v1beta1.Module) { mapping(m).Build, container(m).Build = container(m).Build, nil },
+			build: true},
 		"empty is unset":                 {given: func(m *v1beta1.Module) { container(m).Build = &v1beta1.Build{DockerfileConfigMap: ref("")} }},
 		"nothing":                        {given: func(m *v1beta1.Module) { container(m).Build = nil }},
 		"native in place of Dockerfiles": {given: func(m *v1beta1.Module) { mapping(m).Build = &v1beta1.Build{Native: native} }, build: true},
@@ -216,14 +219,17 @@ func TestIdentity(t *testing.T) {
 	other := map[string]string{
 		"the Dockerfile": hash("FROM b", "b@1"),
 		"the builder":    hash("FROM a", "b@2"),
-		"an argument":    hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Build.BuildArgs = []v1beta1.BuildArg{{Name: "A", Value: "1"}} }),
-		"a secret":       hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "s"}} }),
-		"the output":     hash("FROM a", "b@1", func(m *v1beta1.Module) { mapping(m).ContainerImage = "r.example/n:1" }),
-		"the key":        hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign.KeySecret.Name = "k2" }),
-		"the cert":       hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign.CertSecret.Name = "c2" }),
-		"the files":      hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign.FilesToSign = []string{"/opt/b.ko"} }),
-		"no signature":   hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign = nil }),
-		"the module":     hash("FROM a", "b@1", func(m *v1beta1.Module) { m.Name = "other" }),
+		"an argument": hash("FROM a", "b@1",
+			func(m *v1beta1.Module) { container(m).Build.BuildArgs = []v1beta1.BuildArg{{Name: "A", Value: "1"}} }),
+		"a secret": hash("FROM a", "b@1", func(m *v1beta1.Module) {
+			container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "s"}}
+		}),
+		"the output":   hash("FROM a", "b@1", func(m *v1beta1.Module) { mapping(m).ContainerImage = "r.example/n:1" }),
+		"the key":      hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign.KeySecret.Name = "k2" }),
+		"the cert":     hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign.CertSecret.Name = "c2" }),
+		"the files":    hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign.FilesToSign = []string{"/opt/b.ko"} }),
+		"no signature": hash("FROM a", "b@1", func(m *v1beta1.Module) { container(m).Sign = nil }),
+		"the module":   hash("FROM a", "b@1", func(m *v1beta1.Module) { m.Name = "other" }),
 	}
 	seen := map[string]string{base: "the base"}
 	for what, got := range other {

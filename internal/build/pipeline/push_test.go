@@ -35,7 +35,8 @@ func argument(c *corev1.Container, flag string) string {
 	return ""
 }
 
-// TestWhereABuildIsPushedTo: to the mapping's image unless build.push says otherwise, which only what is signed later can.
+// TestWhereABuildIsPushedTo: to the mapping's image unless build.push says otherwise, which only
+// what is signed later can.
 func TestWhereABuildIsPushedTo(t *testing.T) {
 	const delivered = "r.example/m:" + kernelVersion
 	push := func(name string) func(*v1beta1.Module) {
@@ -56,7 +57,8 @@ func TestWhereABuildIsPushedTo(t *testing.T) {
 		"unknown":            {given: []func(*v1beta1.Module){push("r.example/n:$NOPE")}, fails: "unknown variable NOPE"},
 		"before a signature": {given: []func(*v1beta1.Module){signing, push("$CONTAINER_IMAGE-unsigned")}, unsigned: delivered + "-unsigned"},
 		"plain HTTP before a signature": {
-			given: []func(*v1beta1.Module){signing, push("u.example/m:$KERNEL_XYZ"), plain}, unsigned: "u.example/m:6.1.0", insecure: []string{pipeline.StepPushUnsigned},
+			given: []func(*v1beta1.Module){signing, push("u.example/m:$KERNEL_XYZ"), plain}, unsigned: "u.example/m:6.1.0",
+			insecure: []string{pipeline.StepPushUnsigned},
 		},
 		"the mapping's": {
 			given: []func(*v1beta1.Module){signing, push("r.example/below:1"), func(m *v1beta1.Module) {
@@ -64,11 +66,13 @@ func TestWhereABuildIsPushedTo(t *testing.T) {
 			}}, unsigned: "r.example/above:1",
 		},
 		"the same in sign": {
-			given:    []func(*v1beta1.Module){signing, push("r.example/u:1"), func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/u:1" }},
+			given: []func(*v1beta1.Module){signing, push("r.example/u:1"),
+				func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/u:1" }},
 			unsigned: "r.example/u:1",
 		},
 		"another in sign": {
-			given: []func(*v1beta1.Module){signing, push("r.example/u:1"), func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/v:1" }},
+			given: []func(*v1beta1.Module){signing, push("r.example/u:1"),
+				func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/v:1" }},
 			fails: "r.example/u:1 must equal sign.unsignedImage, r.example/v:1",
 		},
 	} {
@@ -95,7 +99,8 @@ func TestWhereABuildIsPushedTo(t *testing.T) {
 	}
 }
 
-// TestAllRepoSecretsAreMounted: each Secret of the Module pulls the pod's images, and is a credential of every step that reaches a registry.
+// TestAllRepoSecretsAreMounted: each Secret of the Module pulls the pod's images, and is a
+// credential of every step that reaches a registry.
 func TestAllRepoSecretsAreMounted(t *testing.T) {
 	unsigned := func(m *v1beta1.Module) { container(m).Sign.UnsignedImage = "r.example/u:1" }
 	more := func(m *v1beta1.Module) {
@@ -128,8 +133,9 @@ func TestAllRepoSecretsAreMounted(t *testing.T) {
 	}
 }
 
-// TestSecretsOfTheServiceAccountCount: they pull the pod's images and are credentials of each step beside the Module's, which come first. Unlike those
-// they need not exist. Both forms of a Secret with credentials are mounted.
+// TestSecretsOfTheServiceAccountCount: they pull the pod's images and are credentials of each step
+// beside the Module's, which come first. Unlike those they need not exist. Both forms of a Secret
+// with credentials are mounted.
 func TestSecretsOfTheServiceAccountCount(t *testing.T) {
 	o := options()
 	unsigned := func(m *v1beta1.Module) { container(m).Build, container(m).Sign.UnsignedImage = nil, "r.example/u:1" }
@@ -180,7 +186,8 @@ func TestSecretsOfTheServiceAccountCount(t *testing.T) {
 	}
 }
 
-// TestSignedAlone: what is pulled is the unsigned image, and the files go to the step as they stand in the Module, variables substituted.
+// TestSignedAlone: what is pulled is the unsigned image, and the files go to the step as they stand
+// in the Module, variables substituted.
 func TestSignedAlone(t *testing.T) {
 	pod := job(t, signing, func(m *v1beta1.Module) {
 		container(m).Build = nil
@@ -199,7 +206,8 @@ func TestSignedAlone(t *testing.T) {
 	}
 }
 
-// TestBaseImagesArePulledWithAllSecrets: Buildah takes one file of today's form, so check makes one of all Secrets, where nothing else sees it.
+// TestBaseImagesArePulledWithAllSecrets: Buildah takes one file of today's form, so check makes one
+// of all Secrets, where nothing else sees it.
 func TestBaseImagesArePulledWithAllSecrets(t *testing.T) {
 	more := func(m *v1beta1.Module) { m.Spec.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "mirror"}} }
 	mounts := func(pod *corev1.PodSpec, volume string) (names []string) {
@@ -234,7 +242,8 @@ func TestBaseImagesArePulledWithAllSecrets(t *testing.T) {
 	}
 }
 
-// TestMissingSecretsAreSaid: a pod does not wait for a Secret of ours that is not there; the step that needs it fails, with its name.
+// TestMissingSecretsAreSaid: a pod does not wait for a Secret of ours that is not there; the step
+// that needs it fails, with its name.
 func TestMissingSecretsAreSaid(t *testing.T) {
 	pod := job(t, signing, func(m *v1beta1.Module) {
 		container(m).Build.Secrets = []corev1.LocalObjectReference{{Name: "licence"}}

@@ -67,7 +67,8 @@ func known(text string) corev1.ResourceList {
 
 func list(cpu, memory, disk string) corev1.ResourceList {
 	return corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourceEphemeralStorage: resource.MustParse(disk),
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+		corev1.ResourceEphemeralStorage: resource.MustParse(disk),
 	}
 }
 
@@ -88,7 +89,8 @@ func buildResources(b *v1alpha1.ImageBuild, o *Options) corev1.ResourceRequireme
 	if own == nil {
 		own = &v1beta1.BuildResources{}
 	}
-	r := corev1.ResourceRequirements{Requests: over(buildRequests, o.BuildRequests, own.Requests), Limits: over(buildLimits, o.BuildLimits, own.Limits)}
+	r := corev1.ResourceRequirements{Requests: over(buildRequests, o.BuildRequests, own.Requests),
+		Limits: over(buildLimits, o.BuildLimits, own.Limits)}
 	for name, request := range r.Requests {
 		limit, limited := r.Limits[name]
 		if _, named := own.Requests[name]; limited && !named && request.Cmp(limit) > 0 {

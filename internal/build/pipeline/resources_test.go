@@ -23,14 +23,16 @@ func list(t *testing.T, text string) corev1.ResourceList {
 	return parsed
 }
 
-// TestBuildResources: the mapping's over the container's over the operator's over the defaults, each by name, and for the container alone that compiles.
+// TestBuildResources: the mapping's over the container's over the operator's over the defaults,
+// each by name, and for the container alone that compiles.
 func TestBuildResources(t *testing.T) {
 	for name, tc := range map[string]struct {
 		operator, container, mapping [2]string // requests and limits
 		then                         [2]string
 		processors                   string
 	}{
-		"nothing is said": {then: [2]string{"cpu=500m,memory=512Mi,ephemeral-storage=0", "cpu=8,memory=4Gi,ephemeral-storage=32Gi"}, processors: "8"},
+		"nothing is said": {then: [2]string{"cpu=500m,memory=512Mi,ephemeral-storage=0", "cpu=8,memory=4Gi,ephemeral-storage=32Gi"},
+			processors: "8"},
 		"by the operator": {
 			operator: [2]string{"cpu=1,memory=1Gi,ephemeral-storage=2Gi", "cpu=16,memory=16Gi,ephemeral-storage=64Gi"},
 			then:     [2]string{"cpu=1,memory=1Gi,ephemeral-storage=2Gi", "cpu=16,memory=16Gi,ephemeral-storage=64Gi"}, processors: "16",
@@ -70,14 +72,16 @@ func TestBuildResources(t *testing.T) {
 				container(m).Build = &v1beta1.Build{DockerfileConfigMap: ref("dockerfile"), Resources: own(tc.container)}
 				mapping(m).Build = &v1beta1.Build{Resources: own(tc.mapping)}
 			})
-			args := step(&pipeline.Job(image(t, docker, &corev1.ConfigMap{Data: map[string]string{"dockerfile": ""}}, "example.com/buildah@sha256:1"), 1, "New", o).Spec.Template.Spec, pipeline.StepBuild).Args
+			args := step(&pipeline.Job(image(t, docker, &corev1.ConfigMap{Data: map[string]string{"dockerfile": ""}},
+				"example.com/buildah@sha256:1"), 1, "New", o).Spec.Template.Spec, pipeline.StepBuild).Args
 			if want := "DROVER_PROCESSORS=" + tc.processors; !slices.Contains(args, want) {
 				t.Errorf("a Dockerfile's arguments are %q, without %s", args, want)
 			}
 			if got := environment(step(pod, pipeline.StepPack))["GOMEMLIMIT"]; got != "966367638" { // nine tenths of 1 GiB
 				t.Errorf("GOMEMLIMIT of another step is %q", got)
 			}
-			if got := step(pod, pipeline.StepPack).Resources.Limits; !got.Memory().Equal(list(t, "memory=1Gi")[corev1.ResourceMemory]) || got.StorageEphemeral().IsZero() {
+			if got := step(pod, pipeline.StepPack).Resources.Limits; !got.Memory().Equal(list(t, "memory=1Gi")[corev1.ResourceMemory]) ||
+				got.StorageEphemeral().IsZero() {
 				t.Errorf("another step may use %v", got)
 			}
 		})
@@ -96,7 +100,8 @@ func environment(c *corev1.Container) map[string]string {
 func TestParseResources(t *testing.T) {
 	for text, says := range map[string]string{
 		"": "", "cpu=2": "", "cpu=2,memory=4Gi,ephemeral-storage=0": "",
-		"gpu=1": `"gpu" is not cpu, memory or ephemeral-storage`, "cpu": `cpu: "" is not a quantity`, "memory=much": "not a quantity", "memory=-1Gi": "not a quantity",
+		"gpu=1": `"gpu" is not cpu, memory or ephemeral-storage`, "cpu": `cpu: "" is not a quantity`, "memory=much": "not a quantity",
+		"memory=-1Gi": "not a quantity",
 	} {
 		if _, err := pipeline.ParseResources(text); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want %q", text, err, says)

@@ -19,8 +19,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// TestPodSecurity: the API server admits native builds, and signing alone, where Pod Security enforces "restricted"; builds from Dockerfiles
-// where it enforces "baseline", unless they mount the node's modules.
+// TestPodSecurity: the API server admits native builds, and signing alone, where Pod Security
+// enforces "restricted"; builds from Dockerfiles where it enforces "baseline", unless they mount
+// the node's modules.
 func TestPodSecurity(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

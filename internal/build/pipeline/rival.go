@@ -65,7 +65,8 @@ func Clash(image, rival *v1alpha1.ModuleImage) string {
 	case mine.Module != other.Module:
 		advice = "add ${MOD_NAME} to the image name"
 	case mine.KernelVersion != other.KernelVersion && version == kernel.Parse(other.KernelVersion).TagSafe().Full:
-		advice = fmt.Sprintf("%s and %s are the same in a tag: use a Module for each, with another image name", mine.KernelVersion, other.KernelVersion)
+		advice = fmt.Sprintf("%s and %s are the same in a tag: use a Module for each, with another image name", mine.KernelVersion,
+			other.KernelVersion)
 	case mine.KernelVersion != other.KernelVersion:
 		advice = "add ${KERNEL_FULL_VERSION} to the image name"
 	case mine.Architecture != other.Architecture:

@@ -20,7 +20,8 @@ import (
 func TestTheProcessorIsInNames(t *testing.T) {
 	m := module(func(m *v1beta1.Module) {
 		mapping(m).ContainerImage = "r.example/m:$KERNEL_FULL_VERSION-${NODE_ARCH}"
-		container(m).Sign = &v1beta1.Sign{KeySecret: ref("k"), CertSecret: ref("c"), UnsignedImage: "r.example/u:$NODE_ARCH", FilesToSign: []string{"/opt/$NODE_ARCH/a.ko"}}
+		container(m).Sign = &v1beta1.Sign{KeySecret: ref("k"), CertSecret: ref("c"), UnsignedImage: "r.example/u:$NODE_ARCH",
+			FilesToSign: []string{"/opt/$NODE_ARCH/a.ko"}}
 	})
 	for _, arch := range []string{"amd64", "arm64"} {
 		mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
@@ -35,7 +36,8 @@ func TestTheProcessorIsInNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if spec.Image != "r.example/m:"+kernelVersion+"-"+arch || spec.Sign.UnsignedImage != "r.example/u:"+arch || spec.Sign.Files[0] != "/opt/"+arch+"/a.ko" {
+		if spec.Image != "r.example/m:"+kernelVersion+"-"+arch || spec.Sign.UnsignedImage != "r.example/u:"+arch || spec.Sign.Files[0] != "/opt/"+
+			arch+"/a.ko" {
 			t.Errorf("%s: %s, %+v", arch, spec.Image, spec.Sign)
 		}
 		if slices.ContainsFunc(spec.Build.Args, func(a v1beta1.BuildArg) bool { return a.Name == "NODE_ARCH" }) {
@@ -51,7 +53,8 @@ func TestTheOldestHasTheName(t *testing.T) {
 		i := v1alpha1.ModuleImage{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(noon.Add(-age))},
 			Spec: v1alpha1.ModuleImageSpec{
-				Module: "m", KernelVersion: kernelVersion, Architecture: "amd64", Image: "r/m:1", Build: &v1alpha1.ImageBuild{}, WantedBy: []string{"Module/m"},
+				Module: "m", KernelVersion: kernelVersion, Architecture: "amd64", Image: "r/m:1", Build: &v1alpha1.ImageBuild{},
+				WantedBy: []string{"Module/m"},
 			},
 		}
 		for _, c := range change {
@@ -67,18 +70,23 @@ func TestTheOldestHasTheName(t *testing.T) {
 		waits bool
 		says  string
 	}{
-		"older, another processor":     {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Architecture = "arm64" })), waits: true, says: "${NODE_ARCH}"},
-		"older, another kernel":        {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.KernelVersion = "6.2" })), waits: true, says: "${KERNEL_FULL_VERSION}"},
-		"older, a kernel of one tag":   {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.KernelVersion += "+" })), waits: true, says: "are the same in a tag"},
-		"older, another Module":        {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Module = "n" })), waits: true, says: "${MOD_NAME}"},
+		"older, another processor": {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Architecture = "arm64" })),
+			waits: true, says: "${NODE_ARCH}"},
+		"older, another kernel": {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.KernelVersion = "6.2" })),
+			waits: true, says: "${KERNEL_FULL_VERSION}"},
+		"older, a kernel of one tag": {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.KernelVersion += "+" })),
+			waits: true, says: "are the same in a tag"},
+		"older, another Module": {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Module = "n" })), waits: true,
+			says: "${MOD_NAME}"},
 		"older, other inputs":          {other: one("a", time.Hour), waits: true, says: "nobody wants the other"},
 		"of the same second, by name":  {other: one("a", 0), waits: true},
 		"of the same second, this one": {other: one("z", 0)},
 		"newer":                        {other: one("a", -time.Hour)},
 		"older, wanted by nobody":      {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.WantedBy = nil }))},
-		"older, being deleted":         {other: one("a", time.Hour, func(i *v1alpha1.ModuleImage) { i.DeletionTimestamp = &metav1.Time{Time: noon} })},
-		"older, only examined":         {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Examine = &v1alpha1.ImageExamine{} }))},
-		"older, another name":          {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Image = "r/m:2" }))},
+		"older, being deleted": {other: one("a", time.Hour,
+			func(i *v1alpha1.ModuleImage) { i.DeletionTimestamp = &metav1.Time{Time: noon} })},
+		"older, only examined": {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Examine = &v1alpha1.ImageExamine{} }))},
+		"older, another name":  {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) { s.Image = "r/m:2" }))},
 		"older, its unsigned image is": {other: one("a", time.Hour, given(func(s *v1alpha1.ModuleImageSpec) {
 			s.Image, s.Sign = "r/m:2", &v1alpha1.ImageSign{UnsignedImage: "r/m:1"}
 		})), waits: true},

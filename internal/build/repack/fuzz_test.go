@@ -15,9 +15,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// FuzzImage gives two layers of anything. Whatever they are, nothing but named files changes, and all of it below /opt.
+// FuzzImage gives two layers of anything. Whatever they are, nothing but named files changes, and
+// all of it below /opt.
 func FuzzImage(f *testing.F) {
-	f.Add(archive(f, []entry{regular("opt/a.ko", "a"), hard("opt/b.ko", "opt/a.ko")}), archive(f, []entry{regular("opt/.wh.a.ko", ""), regular("opt/c.ko", "c")}))
+	f.Add(archive(f, []entry{regular("opt/a.ko", "a"), hard("opt/b.ko", "opt/a.ko")}),
+		archive(f, []entry{regular("opt/.wh.a.ko", ""), regular("opt/c.ko", "c")}))
 	f.Add(archive(f, []entry{dir("usr"), link("opt", "usr"), regular("usr/a.ko", "a")}), archive(f, []entry{regular("opt/../../x.ko", "")}))
 	f.Add(zip(f, archive(f, []entry{regular("opt/.wh..wh..opq", ""), link("opt/l.ko", "/../../etc/shadow")})), []byte("\x28\xb5\x2f\xfd"))
 	f.Fuzz(func(t *testing.T, low, high []byte) {
@@ -65,7 +67,8 @@ func FuzzPatterns(f *testing.F) {
 		f.Add(one)
 	}
 	view := newView()
-	for _, e := range []entry{dir("opt"), regular("opt/a.ko", ""), regular("opt/.b.ko", ""), link("opt/loop", "loop"), link("up", ".."), regular("etc/x", "")} {
+	for _, e := range []entry{dir("opt"), regular("opt/a.ko", ""), regular("opt/.b.ko", ""), link("opt/loop", "loop"), link("up", ".."),
+		regular("etc/x", "")} {
 		if err := view.add(0, &tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link}); err != nil {
 			f.Fatal(err)
 		}

@@ -64,7 +64,8 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 	return r, report, nil
 }
 
-func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor, platforms []v1.Platform, depth int) (partial.Describable, Report, error) {
+func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor, platforms []v1.Platform, depth int) (partial.Describable,
+	Report, error) {
 	if d.MediaType.IsIndex() {
 		inner, err := index.ImageIndex(d.Digest)
 		if err != nil {

@@ -99,7 +99,8 @@ func wantedAt(at place) (wanted, error) {
 	return wanted{}, fmt.Errorf("%w: %s is a device or a pipe", ErrRefused, want.path)
 }
 
-// glob expands a pattern as a shell in a container: hidden names need their dot, links are followed.
+// glob expands a pattern as a shell in a container: hidden names need their dot, links are
+// followed.
 func (v *view) glob(p pattern) ([]place, error) {
 	at := []place{{node: &v.root}}
 	for depth, part := range p.parts {

@@ -28,7 +28,8 @@ func New(dir, arch string, source fs.FS, files map[string]string) (v1.Image, v1.
 		return nil, nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.ConfigFile(image, &v1.ConfigFile{Architecture: arch, OS: "linux", Created: v1.Time{Time: epoch}, RootFS: v1.RootFS{Type: "layers"}})
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{Architecture: arch, OS: "linux", Created: v1.Time{Time: epoch},
+		RootFS: v1.RootFS{Type: "layers"}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("set the image's configuration: %w", err)
 	}

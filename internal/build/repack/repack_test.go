@@ -20,7 +20,8 @@ const modules = "opt/lib/modules/6.1.0/"
 
 func TestOneAddedLayerHoldsOnlyWhatChanged(t *testing.T) {
 	given := imageOf(t,
-		[]entry{dir("opt"), {name: "opt/lib", kind: '5', mode: 0o700, uid: 1000}, regular(modules+"a.ko", "a"), regular(modules+"b.ko", "b"), regular("bin/sh", "shell")},
+		[]entry{dir("opt"), {name: "opt/lib", kind: '5', mode: 0o700, uid: 1000}, regular(modules+"a.ko", "a"), regular(modules+"b.ko", "b"),
+			regular("bin/sh", "shell")},
 		[]entry{{name: modules + "a.ko", kind: '0', content: "newer", mode: 0o4640, uid: 7, xattrs: map[string]string{
 			"SCHILY.xattr.user.origin": "x", "SCHILY.xattr.security.ima": "hash of the old content", "mtime": "1700000000.5",
 		}}},
@@ -196,7 +197,8 @@ func TestImagesThatAreRefused(t *testing.T) {
 func TestBrokenLayersAreRefused(t *testing.T) {
 	good := archive(t, []entry{regular("opt/a.ko", "a")})
 	for name, raw := range map[string][]byte{
-		"no archive":           []byte("this is not an archive of any kind, but long enough to be read as a block of one, if only somebody repeated it often enough, which nobody will, will they"),
+		"no archive": []byte("this is not an archive of any kind, but long enough to be read as a block of one, if only somebody " +
+			"repeated it often enough, which nobody will, will they"),
 		"gzip that is damaged": append(zip(t, good)[:60], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
 		"a damaged header":     append([]byte{0xff}, good[1:]...),
 	} {
@@ -208,7 +210,8 @@ func TestBrokenLayersAreRefused(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	foreign, err := mutate.Append(empty.Image, mutate.Addendum{Layer: static.NewLayer(good, types.DockerForeignLayer), URLs: []string{"http://169.254.169.254/"}})
+	foreign, err := mutate.Append(empty.Image,
+		mutate.Addendum{Layer: static.NewLayer(good, types.DockerForeignLayer), URLs: []string{"http://169.254.169.254/"}})
 	if err != nil {
 		t.Fatal(err)
 	}

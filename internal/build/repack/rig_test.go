@@ -90,7 +90,8 @@ func packed(t testing.TB, raw []byte) v1.Layer {
 		}
 		return d
 	}
-	one, err := partial.CompressedToLayer(&layer{file: file, kind: types.OCILayer, digest: hash(content), diffID: hash(raw), size: int64(len(content))})
+	one, err := partial.CompressedToLayer(&layer{file: file, kind: types.OCILayer, digest: hash(content), diffID: hash(raw),
+		size: int64(len(content))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,8 @@ func scan(ctx context.Context, layer v1.Layer, spent *budget, visit func(*tar.He
 
 // malformed marks errors of a layer's content; errors of the connection stay as they are.
 func malformed(err error) error {
-	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) ||
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, gzip.ErrHeader) ||
+		errors.Is(err, gzip.ErrChecksum) ||
 		errors.Is(err, zstd.ErrMagicMismatch) || errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrCRCMismatch) {
 		return fmt.Errorf("%w: unreadable: %w", ErrRefused, err)
 	}
@@ -131,7 +132,8 @@ func decompress(packed *bufio.Reader) (io.Reader, func(), error) {
 		}
 		return unpacked, func() { _ = unpacked.Close() }, nil
 	case bytes.Equal(start, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		unpacked, err := zstd.NewReader(packed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		unpacked, err := zstd.NewReader(packed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, nil, malformed(err)
 		}

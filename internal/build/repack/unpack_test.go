@@ -55,9 +55,11 @@ func TestUnpack(t *testing.T) {
 			then:  map[string]string{"a": "/", "a/f": "2", "a/g": "1"},
 		},
 		"links, also out of the image and to nothing": {
-			given: [][]entry{{link("build", "/usr/src/linux"), link("up", "../../etc/passwd"), regular("usr/src/f", "1"), link("src", "usr/src")}, {regular("src/g", "2")}},
+			given: [][]entry{{link("build", "/usr/src/linux"), link("up", "../../etc/passwd"), regular("usr/src/f", "1"), link("src", "usr/src")},
+				{regular("src/g", "2")}},
 			then: map[string]string{
-				"build": "→ /usr/src/linux", "up": "→ ../../etc/passwd", "src": "→ usr/src", "usr": "/", "usr/src": "/", "usr/src/f": "1", "usr/src/g": "2",
+				"build": "→ /usr/src/linux", "up": "→ ../../etc/passwd", "src": "→ usr/src", "usr": "/", "usr/src": "/", "usr/src/f": "1",
+				"usr/src/g": "2",
 			},
 		},
 		"a hard link outlives what it was made of": {
@@ -65,8 +67,9 @@ func TestUnpack(t *testing.T) {
 			then:  map[string]string{"f": "2", "h": "1"},
 		},
 		"a whiteout": {
-			given: [][]entry{{regular("a/f", "1"), regular("b/c/d", "1"), regular("k", "1")}, {regular("a/.wh.f", ""), regular(".wh.b", ""), regular(".wh.never", "")}},
-			then:  map[string]string{"a": "/", "k": "1"},
+			given: [][]entry{{regular("a/f", "1"), regular("b/c/d", "1"), regular("k", "1")},
+				{regular("a/.wh.f", ""), regular(".wh.b", ""), regular(".wh.never", "")}},
+			then: map[string]string{"a": "/", "k": "1"},
 		},
 		"a whiteout is of lower layers": {
 			given: [][]entry{{regular("a/f", "1"), regular("a/g", "1")}, {dir("a"), regular("a/h", "2"), regular(".wh.a", "")}},
@@ -81,8 +84,9 @@ func TestUnpack(t *testing.T) {
 			then:  map[string]string{"a": "2", "b": "/", "c": "2"},
 		},
 		"devices and notes of storage drivers are left out": {
-			given: [][]entry{{{name: "null", kind: tar.TypeChar}, {name: "pipe", kind: tar.TypeFifo}, regular(".wh..wh.plnk", ""), regular("/f", "1"), dir("./")}},
-			then:  map[string]string{"f": "1"},
+			given: [][]entry{{{name: "null", kind: tar.TypeChar}, {name: "pipe", kind: tar.TypeFifo}, regular(".wh..wh.plnk", ""),
+				regular("/f", "1"), dir("./")}},
+			then: map[string]string{"f": "1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +101,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestUnpackedForEveryUser: a build is another user than the step that unpacks, and make goes by times.
+// TestUnpackedForEveryUser: a build is another user than the step that unpacks, and make goes by
+// times.
 func TestUnpackedForEveryUser(t *testing.T) {
 	to := t.TempDir()
 	secret := entry{name: "d/f", kind: tar.TypeReg, mode: 0o400}

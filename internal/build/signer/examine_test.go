@@ -31,10 +31,12 @@ func TestExamine(t *testing.T) {
 	other.Vermagic = "5.10.0-1-amd64 SMP mod_unload "
 	machine := fitting("a")
 	machine.Machine = synth.MachineAArch64
-	for tag, content := range map[string][]byte{"fits": fitting("a").Bytes(), "other": other.Bytes(), "machine": machine.Bytes(), "damaged": []byte("\x7fELF")} {
+	for tag, content := range map[string][]byte{"fits": fitting("a").Bytes(), "other": other.Bytes(), "machine": machine.Bytes(),
+		"damaged": []byte("\x7fELF")} {
 		s.put(t, "kmods/a:"+tag, moduleImage(t, map[string]registry.File{module: {Content: content}}))
 	}
-	s.put(t, "kmods/a:elsewhere", moduleImage(t, map[string]registry.File{strings.Replace(module, kernel, "5.10.0", 1): {Content: fitting("a").Bytes()}}))
+	s.put(t, "kmods/a:elsewhere", moduleImage(t,
+		map[string]registry.File{strings.Replace(module, kernel, "5.10.0", 1): {Content: fitting("a").Bytes()}}))
 	s.index(t, "kmods/a:index", "arm64", moduleImage(t, map[string]registry.File{module: {Content: fitting("a").Bytes()}}))
 	cases := map[string]struct {
 		args   []string
@@ -52,7 +54,8 @@ func TestExamine(t *testing.T) {
 	}
 	for tag, tc := range cases {
 		t.Run(tag, func(t *testing.T) {
-			args := slices.Concat([]string{"examine", "--image", s.image("kmods/a:" + tag), "--kernel", kernel, "--arch", "amd64", "--module", "a"}, s.flags(t))
+			args := slices.Concat([]string{"examine", "--image", s.image("kmods/a:" + tag), "--kernel", kernel, "--arch", "amd64", "--module", "a"},
+				s.flags(t))
 			if tc.reason == "" {
 				if r := succeed(t, args...); r.Digest == "" || r.Unfit != "" {
 					t.Errorf("result %+v", r)
@@ -67,14 +70,16 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestExamineLooksAtWhatWasMade in the layout, but at the registry's image where check has found it there.
+// TestExamineLooksAtWhatWasMade in the layout, but at the registry's image where check has found it
+// there.
 func TestExamineLooksAtWhatWasMade(t *testing.T) {
 	s := newServer(t)
 	root, layout, state := t.TempDir(), t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a.ko"), fitting("a").Bytes())
 	packed := succeed(t, "pack", "--root", root, "--kernel", kernel, "--arch", "amd64", "--layout", layout)
 	image := s.image("kmods/a:there")
-	examine := slices.Concat([]string{"examine", "--image", image, "--kernel", kernel, "--layout", layout, "--state", state, "--arch", "amd64"}, s.flags(t))
+	examine := slices.Concat([]string{"examine", "--image", image, "--kernel", kernel, "--layout", layout, "--state", state, "--arch",
+		"amd64"}, s.flags(t))
 	if r := succeed(t, examine...); r.Digest != packed.Digest {
 		t.Errorf("%s was examined, %s was made", r.Digest, packed.Digest)
 	}
@@ -93,7 +98,8 @@ func TestExamineLooksAtWhatWasMade(t *testing.T) {
 // index pushes an index with the image for one processor.
 func (s *server) index(t *testing.T, repository, arch string, image v1.Image) {
 	t.Helper()
-	all := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	all := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	if err := remote.WriteIndex(s.tag(t, repository), all, s.options()...); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
-// TestFetch: an image of a registry with a password comes into a folder, for the right processor and of the digest that is named.
+// TestFetch: an image of a registry with a password comes into a folder, for the right processor
+// and of the digest that is named.
 func TestFetch(t *testing.T) {
 	s := newServer(t)
 	here := moduleImage(t, map[string]registry.File{

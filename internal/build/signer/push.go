@@ -39,7 +39,8 @@ func PushCommand() *cobra.Command {
 	p.registry.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&p.image, "image", "", "the image's reference, with a tag")
 	cmd.Flags().StringVar(&p.layout, "layout", "", "folder of the OCI layout")
-	cmd.Flags().StringVar(&p.hash, "hash", "", "hash of the image's inputs, which becomes an annotation; without it, push overwrites any image")
+	cmd.Flags().StringVar(&p.hash, "hash", "",
+		"hash of the image's inputs, which becomes an annotation; without it, push overwrites any image")
 	cmd.Flags().StringVar(&p.certificate, "cert", "", "file with the certificate that signed the image; its fingerprint becomes an annotation")
 	cmd.Flags().StringVar(&p.mountFrom, "mount-from", "", "image in the same registry that holds most of the layers")
 	require(cmd, "image", "layout")

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestCredentialsAreMerged: of both forms, the first for each registry; what is missing or unreadable is named, and never quoted.
+// TestCredentialsAreMerged: of both forms, the first for each registry; what is missing or
+// unreadable is named, and never quoted.
 func TestCredentialsAreMerged(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -34,7 +35,8 @@ func TestCredentialsAreMerged(t *testing.T) {
 	}
 	file("older/.dockercfg", `{"b.example":{"auth":"Ng=="},"d.example":{"auth":"Nw=="}}`)
 	third := file("account", `{"auths":{"a.example":{"auth":"NA=="},"c.example":{"auth":"NQ=="}}}`)
-	account := &Registry{Auth: []string{first, second}, AccountAuth: []string{filepath.Join(dir, "nobody"), filepath.Join(dir, "older", "config.json"), third}}
+	account := &Registry{Auth: []string{first, second},
+		AccountAuth: []string{filepath.Join(dir, "nobody"), filepath.Join(dir, "older", "config.json"), third}}
 	if err := account.merge(into); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,8 @@ func TestCredentialsAreMerged(t *testing.T) {
 	if want := `{"auths":{"a.example":{"auth":"MQ=="},"b.example":{"auth":"Mw=="},"c.example":{"auth":"NQ=="},"d.example":{"auth":"Nw=="}}}`; err != nil || string(raw) != want {
 		t.Errorf("merged with those of a ServiceAccount is %s, %v", raw, err)
 	}
-	for name, path := range map[string]string{"missing": filepath.Join(dir, "nobody"), "unreadable": file("third", `{"auths":"pAssw0rd"}`), "no map": file("fourth", `["pAssw0rd"]`)} {
+	for name, path := range map[string]string{"missing": filepath.Join(dir, "nobody"), "unreadable": file("third", `{"auths":"pAssw0rd"}`),
+		"no map": file("fourth", `["pAssw0rd"]`)} {
 		err := (&Registry{Auth: []string{first, path}}).merge(into)
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "pAssw0rd") {
 			t.Errorf("%s: %v", name, err)

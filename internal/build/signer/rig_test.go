@@ -40,7 +40,8 @@ const (
 	password = "correct horse battery staple"
 )
 
-// server is a registry over TLS with a password, that counts what is sent to it. Each repository has blobs of its own, as with most registries.
+// server is a registry over TLS with a password, that counts what is sent to it. Each repository
+// has blobs of its own, as with most registries.
 type server struct {
 	*httptest.Server
 	inner http.Handler
@@ -158,7 +159,8 @@ func (s *server) flags(t *testing.T) []string {
 	ca, auth := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "config.json")
 	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	host := strings.TrimPrefix(s.URL, "https://")
-	write(t, auth, fmt.Appendf(nil, `{"auths":{"https://elsewhere.example":{"username":"x","password":"y"},%q:{"username":%q,"password":%q}}}`, host, user, password))
+	write(t, auth, fmt.Appendf(nil, `{"auths":{"https://elsewhere.example":{"username":"x","password":"y"},%q:{"username":%q,"password":%q}}}`,
+		host, user, password))
 	return []string{"--ca", ca, "--auth", auth, "--retry-delay", "1ms"}
 }
 
@@ -206,7 +208,8 @@ func certificate(t *testing.T) (key, cert string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "modules"}, NotAfter: time.Unix(2_000_000_000, 0)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "modules"},
+		NotAfter: time.Unix(2_000_000_000, 0)}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +268,8 @@ func run(t *testing.T, args ...string) (result.Result, error) {
 		t.Errorf("a message of %d bytes", len(raw))
 	}
 	for _, secret := range []string{password, "private key material", "Y29ycmVjdCBob3JzZSBiYXR0ZXJ5IHN0YXBsZQ"} {
-		if bytes.Contains(raw, []byte(secret)) || strings.Contains(out.String(), secret) || runErr != nil && strings.Contains(runErr.Error(), secret) {
+		if bytes.Contains(raw, []byte(secret)) || strings.Contains(out.String(), secret) || runErr != nil &&
+			strings.Contains(runErr.Error(), secret) {
 			t.Errorf("a secret was told: %s, %s, %v", raw, out.String(), runErr)
 		}
 	}

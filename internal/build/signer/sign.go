@@ -44,7 +44,8 @@ func SignCommand(read KeyReader) *cobra.Command {
 	cmd.Flags().StringVar(&s.certificate, "cert", "", "file with the certificate")
 	cmd.Flags().StringArrayVar(&s.files, "file", nil, "path in the image, or pattern of paths, as in a shell; may be repeated")
 	cmd.Flags().StringVar(&s.layout, "layout", "", "folder of the OCI layout")
-	cmd.Flags().StringArrayVar(&s.platforms, "platform", nil, "platform to sign, such as linux/amd64; may be repeated (default: all for Linux)")
+	cmd.Flags().StringArrayVar(&s.platforms, "platform", nil,
+		"platform to sign, such as linux/amd64; may be repeated (default: all for Linux)")
 	require(cmd, "key", "cert", "file", "layout")
 	return cmd
 }

@@ -150,7 +150,8 @@ func TestCompiledModulesBecomeASignedImage(t *testing.T) {
 		if diff := cmp.Diff([]string{module, filepath.Dir(module) + "/sub/b.ko"}, packed.Files); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
-		signed := succeed(t, "sign", "--layout", layout, "--key", key, "--cert", cert, "--file", glob, "--file", "/opt/lib/modules/*/extra/*/*.ko", "--file", "/none/*.ko")
+		signed := succeed(t, "sign", "--layout", layout, "--key", key, "--cert", cert, "--file", glob, "--file",
+			"/opt/lib/modules/*/extra/*/*.ko", "--file", "/none/*.ko")
 		if signed.Signed != 2 || signed.Signer == nil || signed.Signer.NotAfter.Unix() != 2_000_000_000 || len(signed.Signer.Fingerprint) != 64 ||
 			!slices.Equal(signed.Unmatched, []string{"/none/*.ko"}) {
 			t.Errorf("result %+v", signed)
@@ -162,7 +163,8 @@ func TestCompiledModulesBecomeASignedImage(t *testing.T) {
 		image := s.image("kmods/a:" + fmt.Sprint(at))
 		pushed := succeed(t, append([]string{"push", "--image", image, "--layout", layout, "--hash", "h", "--cert", cert}, s.flags(t)...)...)
 		digests = append(digests, pushed.Digest)
-		if r := succeed(t, append([]string{"check", "--image", image, "--hash", "h", "--cert", cert}, s.flags(t)...)...); r.State != result.StateCurrent || r.Digest != pushed.Digest {
+		if r := succeed(t, append([]string{"check", "--image", image, "--hash", "h", "--cert", cert},
+			s.flags(t)...)...); r.State != result.StateCurrent || r.Digest != pushed.Digest {
 			t.Errorf("check finds %+v, pushed was %s", r, pushed.Digest)
 		}
 		if left, err := filepath.Glob(filepath.Join(layout, ".work-*")); err != nil || len(left) > 0 {
@@ -182,7 +184,8 @@ func TestCompiledModulesBecomeASignedImage(t *testing.T) {
 	}
 }
 
-// TestSigningSendsLittle: of an image in another repository only what was changed is sent, and what is there is not sent again.
+// TestSigningSendsLittle: of an image in another repository only what was changed is sent, and what
+// is there is not sent again.
 func TestSigningSendsLittle(t *testing.T) {
 	s := newServer(t)
 	key, cert := certificate(t)
@@ -200,7 +203,8 @@ func TestSigningSendsLittle(t *testing.T) {
 	succeed(t, append([]string{"pull", "--image", s.image("unsigned/a:1"), "--layout", layout}, s.flags(t)...)...)
 	succeed(t, "sign", "--layout", layout, "--key", key, "--cert", cert, "--file", glob)
 	s.total()
-	push := append([]string{"push", "--image", s.image("signed/a:1"), "--layout", layout, "--hash", "h", "--mount-from", s.image("unsigned/a:1")}, s.flags(t)...)
+	push := append([]string{"push", "--image", s.image("signed/a:1"), "--layout", layout, "--hash", "h", "--mount-from",
+		s.image("unsigned/a:1")}, s.flags(t)...)
 	succeed(t, push...)
 	if sent := s.total(); sent > 2*int64(len(content)) || s.mounts != 2 {
 		t.Errorf("%d bytes were sent for a module of %d, %d layers mounted", sent, len(content), s.mounts)
@@ -221,7 +225,8 @@ func TestWhatIsNotOursIsNeverOverwritten(t *testing.T) {
 	root, layout := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a.ko"), []byte("\x7fELF"))
 	succeed(t, "pack", "--root", root, "--kernel", kernel, "--layout", layout)
-	fails(t, result.ReasonPrebuilt, append([]string{"push", "--image", s.image("kmods/a:1"), "--layout", layout, "--hash", "h"}, s.flags(t)...)...)
+	fails(t, result.ReasonPrebuilt, append([]string{"push", "--image", s.image("kmods/a:1"), "--layout", layout, "--hash", "h"},
+		s.flags(t)...)...)
 	want, err := theirs.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +238,8 @@ func TestWhatIsNotOursIsNeverOverwritten(t *testing.T) {
 	fails(t, result.ReasonInvalid, append([]string{"push", "--image", pinned, "--layout", layout, "--hash", "h"}, s.flags(t)...)...)
 }
 
-// TestWhatWasPushedMeanwhileStays: a Job's pod that was on a lost node may come back after another Job has pushed the same inputs.
+// TestWhatWasPushedMeanwhileStays: a Job's pod that was on a lost node may come back after another
+// Job has pushed the same inputs.
 func TestWhatWasPushedMeanwhileStays(t *testing.T) {
 	s := newServer(t)
 	push := func(content, hash string) result.Result {
@@ -318,7 +324,8 @@ func TestPackTakesNothingFromOutside(t *testing.T) {
 	fails(t, result.ReasonInvalid, "pack", "--root", root, "--kernel", "../x", "--layout", layout)
 }
 
-// TestSourceIsTheOneThatWasDeclared: a ConfigMap that has changed since is refused, and the kubelet's own entries are no source.
+// TestSourceIsTheOneThatWasDeclared: a ConfigMap that has changed since is refused, and the
+// kubelet's own entries are no source.
 func TestSourceIsTheOneThatWasDeclared(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	put := func(name, text string) {

@@ -33,9 +33,10 @@ import (
 
 var (
 	errInvalid  = errors.New("invalid input")
-	errPrebuilt = errors.New("the registry has an image that Drover did not make and does not overwrite; use another tag, or remove that image")
-	errNothing  = errors.New("nothing to sign")
-	errKey      = errors.New("the key cannot be used")
+	errPrebuilt = errors.New("the registry has an image that Drover did not make and does not overwrite; use another tag, or remove " +
+		"that image")
+	errNothing = errors.New("nothing to sign")
+	errKey     = errors.New("the key cannot be used")
 	// ErrNotModule is wrapped by a Key's Sign for a file that is not a kernel module.
 	ErrNotModule = errors.New("not a kernel module")
 )
@@ -145,7 +146,8 @@ func Classify(err error) result.Reason {
 		is     error
 		reason result.Reason
 	}{
-		{ErrNotModule, result.ReasonNotModule}, {errNothing, result.ReasonNothingToSign}, {errKey, result.ReasonKey}, {errPrebuilt, result.ReasonPrebuilt},
+		{ErrNotModule, result.ReasonNotModule}, {errNothing, result.ReasonNothingToSign}, {errKey, result.ReasonKey},
+		{errPrebuilt, result.ReasonPrebuilt},
 		{errInvalid, result.ReasonInvalid}, {repack.ErrPattern, result.ReasonInvalid},
 		{repack.ErrRefused, result.ReasonImageRefused}, {ocidir.ErrLayout, result.ReasonImageRefused},
 	} {

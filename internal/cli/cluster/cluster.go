@@ -56,7 +56,8 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), hubv1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		hubv1beta1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register the API: %w", err)
 	}
 	c := &Client{Core: core, Namespace: namespace}

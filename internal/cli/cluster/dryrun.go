@@ -24,13 +24,15 @@ func (c *Client) DryRun(ctx context.Context, live, m *v1beta1.Module) (*v1beta1.
 	stored := &v1beta1.Module{}
 	if live == nil {
 		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
-		err := c.Modules.Post().Namespace(m.Namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Body(m).Do(ctx).Into(stored)
+		err := c.Modules.Post().Namespace(m.Namespace).Resource("modules").VersionedParams(&options,
+			metav1.ParameterCodec).Body(m).Do(ctx).Into(stored)
 		return stored, err //nolint:wrapcheck // the caller tells refusals apart
 	}
 	next := live.DeepCopy()
 	next.Spec = m.Spec
 	next.Labels, next.Annotations = labels.Merge(live.Labels, m.Labels), labels.Merge(live.Annotations, m.Annotations)
 	options := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
-	err := c.Modules.Put().Namespace(m.Namespace).Resource("modules").Name(m.Name).VersionedParams(&options, metav1.ParameterCodec).Body(next).Do(ctx).Into(stored)
+	err := c.Modules.Put().Namespace(m.Namespace).Resource("modules").Name(m.Name).VersionedParams(&options,
+		metav1.ParameterCodec).Body(next).Do(ctx).Into(stored)
 	return stored, err //nolint:wrapcheck // the caller tells refusals apart
 }

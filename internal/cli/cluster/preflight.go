@@ -18,7 +18,8 @@ const preflights = "preflightvalidations"
 var errNoPreflights = fmt.Errorf("this cluster does not know PreflightValidations (%s): install Drover first", v1beta2.GroupVersion)
 
 // CreatePreflight creates a PreflightValidation, or returns an existing one of that name as it is.
-func (c *Client) CreatePreflight(ctx context.Context, p *v1beta2.PreflightValidation) (made *v1beta2.PreflightValidation, existed bool, err error) {
+func (c *Client) CreatePreflight(ctx context.Context, p *v1beta2.PreflightValidation) (made *v1beta2.PreflightValidation, existed bool,
+	err error) {
 	made = &v1beta2.PreflightValidation{}
 	err = c.Preflights.Post().Resource(preflights).Body(p).Do(ctx).Into(made)
 	if apierrors.IsAlreadyExists(err) {

@@ -67,7 +67,8 @@ func (c *Client) View(ctx context.Context, node, namespace, module string) (*Vie
 	}
 	v.Configs, err = c.configs(ctx)
 	if v.ConfigsSeen, err = v.seen(err, Missing{
-		Right: "list on nodemodulesconfigs." + v1beta1.GroupVersion.Group + " (cluster-wide)", Shows: "what each node's kernel holds, and what failed there",
+		Right: "list on nodemodulesconfigs." + v1beta1.GroupVersion.Group + " (cluster-wide)", Shows: "what each node's kernel holds, and what " +
+			"failed there",
 		Role: ViewerRole,
 	}); err != nil {
 		return nil, err
@@ -84,7 +85,8 @@ func (c *Client) View(ctx context.Context, node, namespace, module string) (*Vie
 	}
 	v.Images, err = c.images(ctx, namespace, module)
 	_, err = v.seen(err, Missing{
-		Right: "list on moduleimages." + v1alpha1.GroupVersion.Group + " " + where, Shows: "the state of images that are built or signed in the cluster", Role: ViewerRole,
+		Right: "list on moduleimages." + v1alpha1.GroupVersion.Group + " " + where, Shows: "the state of images that are built or signed in " +
+			"the cluster", Role: ViewerRole,
 	})
 	return v, err
 }

@@ -59,7 +59,8 @@ func (c *Client) NextChange(ctx context.Context, namespace string, options metav
 
 func (c *Client) nextModule(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
 	var list v1beta1.ModuleList
-	if err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
+	if err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options,
+		metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
 		return nil, fmt.Errorf("list Modules: %w", err)
 	}
 	options.Limit, options.ResourceVersion = 0, list.ResourceVersion

@@ -93,7 +93,8 @@ func stuckContainer(c *corev1.ContainerStatus) string {
 }
 
 func crash(c *corev1.ContainerStatus, last *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("crashes: its container %s ended %d times, most recently with exit code %d", c.Name, max(c.RestartCount, 1), last.ExitCode)
+	text := fmt.Sprintf("crashes: its container %s ended %d times, most recently with exit code %d", c.Name, max(c.RestartCount, 1),
+		last.ExitCode)
 	if last.Reason != "" && last.Reason != "Error" {
 		text += " (" + last.Reason + ")"
 	}

@@ -24,16 +24,21 @@ func TestWhyTheAgentIsMissing(t *testing.T) {
 		then  string
 		works bool
 	}{
-		"no pod": {then: "no drover-agent pod is on the node: its DaemonSet is missing, or does not select the node (kubectl get daemonsets -A -l app.kubernetes.io/name=drover-agent)"},
+		"no pod": {then: "no drover-agent pod is on the node: its DaemonSet is missing, or does not select the node (kubectl get daemonsets -A " +
+			"-l app.kubernetes.io/name=drover-agent)"},
 		"pending": {
 			given: []corev1.PodStatus{{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
-				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available: insufficient memory",
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available: " +
+					"insufficient memory",
 			}}}},
 			then: "its pod ns/agent is not scheduled (Unschedulable): 0/1 nodes are available: insufficient memory",
 		},
-		"image pull":     {given: []corev1.PodStatus{waiting("ImagePullBackOff", "agent:1: not found")}, then: "its pod ns/agent cannot start (ImagePullBackOff): agent:1: not found"},
-		"configuration":  {given: []corev1.PodStatus{waiting("CreateContainerConfigError", "no such Secret")}, then: "its pod ns/agent cannot start (CreateContainerConfigError): no such Secret"},
-		"is being begun": {given: []corev1.PodStatus{waiting("ContainerCreating", "")}, then: "its pod ns/agent has been starting for 60m", works: true},
+		"image pull": {given: []corev1.PodStatus{waiting("ImagePullBackOff", "agent:1: not found")},
+			then: "its pod ns/agent cannot start (ImagePullBackOff): agent:1: not found"},
+		"configuration": {given: []corev1.PodStatus{waiting("CreateContainerConfigError", "no such Secret")},
+			then: "its pod ns/agent cannot start (CreateContainerConfigError): no such Secret"},
+		"is being begun": {given: []corev1.PodStatus{waiting("ContainerCreating", "")}, then: "its pod ns/agent has been starting for 60m",
+			works: true},
 		"out of memory": {
 			given: []corev1.PodStatus{{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 				Name: "agent", RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
@@ -43,21 +48,25 @@ func TestWhyTheAgentIsMissing(t *testing.T) {
 		},
 		"has just crashed": {
 			given: []corev1.PodStatus{{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-				Name: "agent", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error", Message: "no such flag"}},
+				Name: "agent", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error",
+					Message: "no such flag"}},
 			}}}},
 			then: "its pod ns/agent crashes: its container agent ended 1 times, most recently with exit code 2: no such flag",
 		},
 		"evicted": {
-			given: []corev1.PodStatus{{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on disk"}}, then: "its pod ns/agent has ended (Evicted the node was low on disk)",
+			given: []corev1.PodStatus{{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on disk"}},
+			then:  "its pod ns/agent has ended (Evicted the node was low on disk)",
 		},
-		"runs":      {given: []corev1.PodStatus{{Phase: corev1.PodRunning}}, then: "its pod ns/agent runs", works: true},
-		"is ending": {given: []corev1.PodStatus{{Phase: corev1.PodRunning}}, gone: true, then: "its pod ns/agent is ending, and there is no other"},
+		"runs": {given: []corev1.PodStatus{{Phase: corev1.PodRunning}}, then: "its pod ns/agent runs", works: true},
+		"is ending": {given: []corev1.PodStatus{{Phase: corev1.PodRunning}}, gone: true,
+			then: "its pod ns/agent is ending, and there is no other"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var pods []corev1.Pod
 			for _, status := range tc.given {
-				pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent", CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}, Status: status}
+				pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent",
+					CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}, Status: status}
 				if tc.gone {
 					pod.DeletionTimestamp = &metav1.Time{Time: noon}
 				}

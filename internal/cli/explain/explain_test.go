@@ -46,7 +46,8 @@ func TestWhoSeesWhat(t *testing.T) {
 		}
 	}
 	module.Status = v1beta1.ModuleStatus{ObservedGeneration: module.Generation, Conditions: []metav1.Condition{{
-		Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonNoKernelMapping, Message: "No kernel mapping matches 1 kernel",
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonNoKernelMapping,
+		Message:            "No kernel mapping matches 1 kernel",
 		LastTransitionTime: metav1.Now(),
 	}}}
 	if err := admin.Status().Update(t.Context(), module); err != nil {
@@ -63,13 +64,16 @@ func TestWhoSeesWhat(t *testing.T) {
 	}{
 		"a viewer": {
 			who: "everywhere", args: []string{"nic"}, then: 1,
-			says: []string{"is live on 0 of 1 node; NoKernelMapping on 1 node", "Next step: add a mapping", node.Name, "5.10.0-32-amd64", "list on pods in namespace"},
+			says: []string{"is live on 0 of 1 node; NoKernelMapping on 1 node", "Next step: add a mapping", node.Name, "5.10.0-32-amd64",
+				"list on pods in namespace"},
 		},
 		"a viewer, of one node": {
 			who: "everywhere", args: []string{"nic", node.Name}, then: 1,
-			says: []string{"is not live on node " + node.Name + ": NoKernelMapping", "FAILED   mapping", "none of the 1 kernelMappings matches kernel 5.10.0-32-amd64"},
+			says: []string{"is not live on node " + node.Name + ": NoKernelMapping", "FAILED   mapping",
+				"none of the 1 kernelMappings matches kernel 5.10.0-32-amd64"},
 		},
-		"for programs": {who: "everywhere", args: []string{"nic", node.Name, "-o", "json"}, then: 1, says: []string{`"reason": "NoKernelMapping"`, `"step": "mapping"`}},
+		"for programs": {who: "everywhere", args: []string{"nic", node.Name, "-o", "json"}, then: 1,
+			says: []string{`"reason": "NoKernelMapping"`, `"step": "mapping"`}},
 		"who may read Modules in a namespace only": {
 			who: "here", args: []string{"nic", node.Name}, then: 1,
 			says: []string{
@@ -77,10 +81,12 @@ func TestWhoSeesWhat(t *testing.T) {
 				"nodemodulesconfigs.kmm.sigs.x-k8s.io (cluster-wide)", "ClusterRole drover-module-viewer",
 			},
 		},
-		"who may read nothing": {who: "nobody", args: []string{"nic"}, then: 2, says: []string{"get Module nic in namespace " + namespace, "forbidden"}},
-		"no such Module":       {who: "everywhere", args: []string{"nick"}, then: 2, says: []string{"there is no Module nick in namespace " + namespace, "drover status -A"}},
-		"no such node":         {who: "everywhere", args: []string{"nic", "no-node"}, then: 2, says: []string{"there is no node no-node"}},
-		"no such format":       {who: "everywhere", args: []string{"nic", "-o", "xml"}, then: 2, says: []string{`unknown output format "xml"`}},
+		"who may read nothing": {who: "nobody", args: []string{"nic"}, then: 2,
+			says: []string{"get Module nic in namespace " + namespace, "forbidden"}},
+		"no such Module": {who: "everywhere", args: []string{"nick"}, then: 2,
+			says: []string{"there is no Module nick in namespace " + namespace, "drover status -A"}},
+		"no such node":   {who: "everywhere", args: []string{"nic", "no-node"}, then: 2, says: []string{"there is no node no-node"}},
+		"no such format": {who: "everywhere", args: []string{"nic", "-o", "xml"}, then: 2, says: []string{`unknown output format "xml"`}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +110,8 @@ func TestWhoSeesWhat(t *testing.T) {
 	}
 }
 
-// TestAgentThatDoesNotAnswer: the order stands, and the pods of the agent say why nothing comes of it.
+// TestAgentThatDoesNotAnswer: the order stands, and the pods of the agent say why nothing comes of
+// it.
 func TestAgentThatDoesNotAnswer(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -128,7 +135,8 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	ask := desired.New(module).On("6.1.0", "amd64").State
 	unscheduled := corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{namespace + "-full"}}},
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn,
+				Values: []string{namespace + "-full"}}},
 		}}},
 	}}}
 	cases := map[string]struct {
@@ -141,7 +149,8 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 		"pull": {
 			pod: &corev1.PodSpec{NodeName: namespace + "-pull"},
 			status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
-				Name: "agent", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "agent:1: not found"}},
+				Name: "agent", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff",
+					Message: "agent:1: not found"}},
 			}}},
 			says: "its pod " + namespace + "/agent-pull cannot start (ImagePullBackOff): agent:1: not found",
 		},

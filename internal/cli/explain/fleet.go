@@ -51,7 +51,8 @@ func fleet(scene *cluster.View, m *v1beta1.Module) Fleet {
 		if c.Reason == v1beta1.ReasonNoKernelMapping && c.Message == "" {
 			c.Message = "no mapping matches: " + kernels(about, c.Nodes)
 		}
-		f.Causes = append(f.Causes, Cause{State: stateOf(c.Reason), Reason: c.Reason, Message: c.Message, Next: Next(c.Reason, m, ""), Nodes: c.Nodes})
+		f.Causes = append(f.Causes, Cause{State: stateOf(c.Reason), Reason: c.Reason, Message: c.Message, Next: Next(c.Reason, m, ""),
+			Nodes: c.Nodes})
 	}
 	f.judge(m, about, len(cohorts) > 0)
 	f.Causes = append(f.Causes, outside(m, scene.Nodes, about)...)
@@ -71,7 +72,8 @@ func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
 		where := words.Count(len(worst.Nodes), "node")
 		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, where)
 		if about.Deleting {
-			f.Answer = fmt.Sprintf("Module %s is being deleted and must still leave %s: %s on %s.", f.Module, words.Count(total, "node"), worst.Reason, where)
+			f.Answer = fmt.Sprintf("Module %s is being deleted and must still leave %s: %s on %s.", f.Module, words.Count(total, "node"),
+				worst.Reason, where)
 		}
 		return
 	}
@@ -138,11 +140,13 @@ func blind(m *v1beta1.Module, missing []cluster.Missing) Fleet {
 		f.Answer = fmt.Sprintf("The operator has not processed Module %s yet: is drover-operator running?", f.Module)
 		return f
 	case c.Status == metav1.ConditionTrue:
-		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"))
+		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber,
+			words.Count(int(n.DesiredNumber), "node"))
 		return f
 	}
 	f.State, f.Reason, f.Next = stateOf(c.Reason), c.Reason, Next(c.Reason, m, "")
-	f.Answer = fmt.Sprintf("Module %s is live on %d of %s: %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"), c.Reason)
+	f.Answer = fmt.Sprintf("Module %s is live on %d of %s: %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"),
+		c.Reason)
 	f.Causes = []Cause{{State: f.State, Reason: c.Reason, Message: c.Message, Next: f.Next}}
 	return f
 }

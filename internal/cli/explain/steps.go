@@ -27,10 +27,12 @@ func (s *subject) mapping() Step {
 	case s.wants.Err != nil:
 		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: s.wants.Err.Error()}
 	case s.wants.State == nil:
-		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
-			len(s.scene.Module.Spec.ModuleLoader.Container.KernelMappings), version)}
+		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping,
+			Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
+				len(s.scene.Module.Spec.ModuleLoader.Container.KernelMappings), version)}
 	}
-	return Step{Name: reasons.StepMapping, State: OK, Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.wants.State.Mapping))}
+	return Step{Name: reasons.StepMapping, State: OK,
+		Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.wants.State.Mapping))}
 }
 
 // Mapping names a kernel mapping by its index and what matched.
@@ -53,12 +55,15 @@ func (s *subject) allowed() Step {
 	m := s.scene.Module
 	switch wishes := placement.WishesFor(m, s.node); {
 	case placement.Paused(m):
-		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " + v1beta1.PausedAnnotation}
+		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " +
+			v1beta1.PausedAnnotation}
 	case placement.Paused(s.node):
-		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " + v1beta1.PausedAnnotation}
+		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " +
+			v1beta1.PausedAnnotation}
 	case s.known.Unlabelled:
-		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel, Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
-			v1beta1.VersionModulePrefix, m.Namespace, m.Name, m.Spec.ModuleLoader.Container.Version)}
+		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel,
+			Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
+				v1beta1.VersionModulePrefix, m.Namespace, m.Name, m.Spec.ModuleLoader.Container.Version)}
 	case wishes.SkipChecks:
 		return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused; the agent skips its checks (" + v1beta1.SkipChecksAnnotation + ")"}
 	}
@@ -83,7 +88,8 @@ func (s *subject) ordered() Step {
 	case order.State == v1beta1.NodeModuleAbsent:
 		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
 	case leaving:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order to load stands: a deselected node keeps the module for spec.rollout.deselectGracePeriod"}
+		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order to load stands: a deselected node keeps the module for " +
+			"spec.rollout.deselectGracePeriod"}
 	case s.wants.State != nil && order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery:
 		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "an older order stands: " + order.Config.ContainerImage}
 	case s.entry.Attempt == nil && s.entry.Live == nil:
@@ -111,7 +117,8 @@ func (s *subject) delivered() Step {
 		return Step{Name: reasons.StepDelivered, State: Unknown, Text: "the node does not hold it; you may not see the pods that deliver it"}
 	case c == nil:
 		// It waits for a slot, or for a pause to end.
-		return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and for a while after a failure"}
+		return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and for a while " +
+			"after a failure"}
 	default:
 		return Step{Name: reasons.StepDelivered, State: Waiting, Text: carrying(c, s.now)}
 	}
@@ -161,7 +168,8 @@ func (s *subject) loaded() Step {
 	case s.known.Available:
 		return Step{Name: reasons.StepLoaded, State: OK, Text: "live: " + alive(live, s.now)}
 	}
-	return Step{Name: reasons.StepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage + ": " + alive(live, s.now)}
+	return Step{Name: reasons.StepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage +
+		": " + alive(live, s.now)}
 }
 
 func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
@@ -214,7 +222,8 @@ func (s *subject) repairs(steps []Step) []Step {
 	if !s.known.Live || live.Observed == nil || live.Observed.Repairs == 0 || live.Observed.LastRepair == nil {
 		return steps
 	}
-	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in this boot, the last %s ago",
+	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in "+
+		"this boot, the last %s ago",
 		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.now))})
 }
 

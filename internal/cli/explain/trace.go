@@ -114,7 +114,8 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 	t.close()
 	t.State, t.Reason = t.worst(), problem.Reason
 	t.Answer, t.Next = s.answer(t.Module, problem), Next(problem.Reason, m, node.Name)
-	if step := t.Steps[slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == reasons.StepOrdered })]; reasons.OnItsWay(problem.Reason) && step.State == Failed {
+	if step := t.Steps[slices.IndexFunc(t.Steps,
+		func(s Step) bool { return s.Name == reasons.StepOrdered })]; reasons.OnItsWay(problem.Reason) && step.State == Failed {
 		t.Next = Next(step.Reason, m, node.Name) // patience alone will not do
 	}
 	return t
@@ -142,7 +143,8 @@ func (s *subject) coming() []Step {
 }
 
 func (s *subject) leaving() []Step {
-	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), {Name: reasons.StepHolders, State: Waiting, Text: "no user of the module is known"}, s.loaded()}
+	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(),
+		{Name: reasons.StepHolders, State: Waiting, Text: "no user of the module is known"}, s.loaded()}
 	return s.retry(steps)
 }
 
@@ -235,13 +237,16 @@ func (s *subject) selected() Step {
 	m, node := s.scene.Module, s.node
 	for key, value := range m.Spec.Selector {
 		if have, ok := node.Labels[key]; !ok {
-			return Step{Name: reasons.StepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value)}
+			return Step{Name: reasons.StepSelected, State: No,
+				Text: fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value)}
 		} else if have != value {
-			return Step{Name: reasons.StepSelected, State: No, Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
+			return Step{Name: reasons.StepSelected, State: No,
+				Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
 		}
 	}
 	if why := placement.Unsupported(node); why != "" {
-		return Step{Name: reasons.StepSelected, State: No, Reason: v1beta1.ReasonUnsupportedNode, Text: "the node " + why + ", so no agent can run there"}
+		return Step{Name: reasons.StepSelected, State: No, Reason: v1beta1.ReasonUnsupportedNode, Text: "the node " + why +
+			", so no agent can run there"}
 	}
 	if len(m.Spec.Selector) == 0 {
 		return Step{Name: reasons.StepSelected, State: OK, Text: "the selector is empty and chooses every Linux node"}
@@ -259,5 +264,6 @@ func (s *subject) tolerated() Step {
 	case s.entry.Pending():
 		return Step{Name: reasons.StepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later, and taints never unload"}
 	}
-	return Step{Name: reasons.StepTolerated, State: No, Text: "the Module does not tolerate the taint " + taint.ToString() + "; add it to spec.tolerations to load there"}
+	return Step{Name: reasons.StepTolerated, State: No, Text: "the Module does not tolerate the taint " + taint.ToString() +
+		"; add it to spec.tolerations to load there"}
 }

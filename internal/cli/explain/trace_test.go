@@ -54,7 +54,8 @@ type world struct {
 }
 
 func given(t *testing.T, m *v1beta1.Module) *world {
-	return &world{T: t, m: m, View: cluster.View{NodesSeen: true, ConfigsSeen: true, PodsSeen: true, Configs: map[string]*v1beta1.NodeModulesConfig{}}}
+	return &world{T: t, m: m, View: cluster.View{NodesSeen: true, ConfigsSeen: true, PodsSeen: true,
+		Configs: map[string]*v1beta1.NodeModulesConfig{}}}
 }
 
 func (w *world) node(name string, changes ...func(*corev1.Node)) *v1beta1.NodeModulesConfig {
@@ -111,7 +112,8 @@ func (w *world) carrier(node, reason, message string) {
 		Spec: corev1.PodSpec{NodeName: node},
 	}
 	if reason != "" {
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
 	}
 	w.Pods = append(w.Pods, pod)
 }
@@ -127,7 +129,8 @@ func (w *world) refused(node string) {
 func (w *world) agent(status corev1.PodStatus) {
 	w.AgentsSeen = true
 	w.Agents = []corev1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "drover-system", Name: "drover-agent-x", CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}, Status: status,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "drover-system", Name: "drover-agent-x",
+			CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}, Status: status,
 	}}
 }
 
@@ -136,7 +139,8 @@ func (w *world) explain(node int) string {
 	return t.render(paint.Painter{}, w.Missing)
 }
 
-const refusal = "The kernel refused nic (EKEYREJECTED): it trusts no key that signed it.\nLoading of module with unavailable key is rejected"
+const refusal = "The kernel refused nic (EKEYREJECTED): it trusts no key that signed it.\nLoading of module with unavailable key " +
+	"is rejected"
 
 // TestOneNode shows what is printed of a node in each state that people ask about.
 func TestOneNode(t *testing.T) {
@@ -197,14 +201,17 @@ func TestOneNode(t *testing.T) {
 		"agent-crashes": func(w *world) {
 			w.order(w.node("hollow-1"))
 			w.agent(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-				Name: "agent", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s"}},
-				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "open the state directory: read-only file system"}},
+				Name: "agent", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+					Message: "back-off 40s"}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error",
+					Message: "open the state directory: read-only file system"}},
 			}}})
 		},
 		"peer-active": func(w *world) {
 			w.node("hollow-1")
 			w.m.Status.Conditions = []metav1.Condition{{
-				Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work (lease kmm.sigs.x-k8s.io)",
+				Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonPeerActive,
+				Message: "KMM is at work (lease kmm.sigs.x-k8s.io)",
 			}}
 		},
 		"version-label": func(w *world) {

@@ -37,7 +37,8 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	cmd := &cobra.Command{
 		Use:   "headers-image PACKAGE... (--to REFERENCE | --layout FOLDER)",
 		Short: "Make an image of a kernel's headers from a distribution's packages",
-		Long: "Makes the image that a Module's build.native.headersImage names, from a distribution's .deb or .rpm packages of one kernel's headers.\n" +
+		Long: "Makes the image that a Module's build.native.headersImage names, from a distribution's .deb or .rpm packages of one " +
+			"kernel's headers.\n" +
 			"It installs nothing, and pushes with the credentials of docker or podman, or writes an OCI layout. Equal packages give an equal image.",
 		Example: "  apt-get download linux-headers-6.1.0-44-amd64 linux-headers-6.1.0-44-common linux-kbuild-6.1\n" +
 			"  drover headers-image *.deb --to registry.example.com/headers:6.1.0-44-amd64",

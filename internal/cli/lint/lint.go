@@ -66,14 +66,18 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "lint {IMAGE --kernel VERSION | -f FILE [--kernel VERSION]}",
 		Short: "Say whether the modules of an image fit a kernel, without loading them",
-		Long: "Checks the modules of an image against one kernel: vermagic, symbols, dependencies, firmware and signature, as the agent does before a\n" +
-			"load. IMAGE is a reference in a registry (with the credentials of docker or podman), an OCI layout folder, an archive of `docker save`,\n" +
+		Long: "Checks the modules of an image against one kernel: vermagic, symbols, dependencies, firmware and signature, as the agent " +
+			"does before a\n" +
+			"load. IMAGE is a reference in a registry (with the credentials of docker or podman), an OCI layout folder, an archive of " +
+			"`docker save`,\n" +
 			"or a folder with the image's content. No cluster is needed. The output names the checks that need more facts.\n\n" +
-			"With -f, it checks the images that the Modules of a file name for a kernel, with their own modprobe settings; without --kernel, for the\n" +
+			"With -f, it checks the images that the Modules of a file name for a kernel, with their own modprobe settings; without " +
+			"--kernel, for the\n" +
 			"kernels of all nodes that they select.\n\n" +
 			"Exit codes: 0 no check failed, 1 a check failed, 2 the image could not be read.",
 		Example: "  drover lint registry.example.com/nic:6.1.0-44-amd64 --kernel 6.1.0-44-amd64\n" +
-			"  drover lint ./out --kernel $(uname -r) --symvers /lib/modules/$(uname -r)/build/Module.symvers --kernel-tree /lib/modules/$(uname -r)\n" +
+			"  drover lint ./out --kernel $(uname -r) --symvers /lib/modules/$(uname -r)/build/Module.symvers --kernel-tree " +
+			"/lib/modules/$(uname -r)\n" +
 			"  drover lint -f module.yaml",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

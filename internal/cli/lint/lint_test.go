@@ -28,7 +28,8 @@ const (
 	vermagic = kernel + " SMP preempt mod_unload modversions "
 )
 
-// files writes modules as an image of that kernel has them, and gives them by their path in the image.
+// files writes modules as an image of that kernel has them, and gives them by their path in the
+// image.
 func files(t *testing.T, modules ...synth.Module) map[string]string {
 	t.Helper()
 	dir, found := t.TempDir(), map[string]string{}
@@ -56,7 +57,8 @@ func image(t *testing.T, arch string, modules ...synth.Module) v1.Image {
 
 // TestImages lints images of all sorts in all forms.
 func TestImages(t *testing.T) {
-	good := synth.Module{Name: "nic", ModVersions: true, Imports: []string{"printk"}, Depends: []string{"helper"}, Machine: synth.MachineX86_64, Firmware: []string{"nic.fw"}}
+	good := synth.Module{Name: "nic", ModVersions: true, Imports: []string{"printk"}, Depends: []string{"helper"},
+		Machine: synth.MachineX86_64, Firmware: []string{"nic.fw"}}
 	helper := synth.Module{Name: "helper", ModVersions: true, Machine: synth.MachineX86_64}
 	damaged := synth.Module{Name: "nic", ModVersions: true, Machine: synth.MachineX86_64, Signed: true}
 	other := synth.Module{Name: "nic", Vermagic: "5.10.0-1 SMP mod_unload ", Machine: synth.MachineX86_64}
@@ -84,7 +86,8 @@ func TestImages(t *testing.T) {
 		says  []string
 	}{
 		"an OCI layout": {image: amd64(good, helper), says: []string{
-			"No check failed for kernel " + kernel + "; 5 checks need more facts", "linux/amd64", "ok         nic", "dependencies  all are available", "--symvers", "nic.fw", "signature     none",
+			"No check failed for kernel " + kernel + "; 5 checks need more facts", "linux/amd64", "ok         nic",
+			"dependencies  all are available", "--symvers", "nic.fw", "signature     none",
 		}},
 		"an archive": {
 			image: func(t *testing.T) string {
@@ -109,12 +112,16 @@ func TestImages(t *testing.T) {
 			says: []string{"not in the image: helper", "--kernel-tree"},
 		},
 		"with CRCs, for another release": {
-			image: amd64(synth.Module{Name: "nic", ModVersions: true, Vermagic: "5.10.0-1 SMP mod_unload modversions ", Machine: synth.MachineX86_64}),
-			says:  []string{"2 checks need more facts", "it was built for 5.10.0-1, which the kernel allows only if all symbol CRCs are equal (--symvers)"},
+			image: amd64(synth.Module{Name: "nic", ModVersions: true, Vermagic: "5.10.0-1 SMP mod_unload modversions ",
+				Machine: synth.MachineX86_64}),
+			says: []string{"2 checks need more facts", "it was built for 5.10.0-1, which the kernel allows only if all symbol CRCs are equal " +
+				"(--symvers)"},
 		},
-		"a damaged signature": {image: amd64(damaged), then: 1, says: []string{"SignatureRejected", "cannot be read", "Next step: sign the module"}},
+		"a damaged signature": {image: amd64(damaged), then: 1,
+			says: []string{"SignatureRejected", "cannot be read", "Next step: sign the module"}},
 		"built for another kernel": {image: amd64(other), then: 1, says: []string{
-			"Module nic of the image does not fit kernel " + kernel + ": VermagicMismatch.\nNext step: build it against this kernel's headers", "5.10.0-1", "FAILED     nic",
+			"Module nic of the image does not fit kernel " + kernel + ": VermagicMismatch.\nNext step: build it against this kernel's headers",
+			"5.10.0-1", "FAILED     nic",
 		}},
 		"for another machine on one platform": {
 			image: layout(map[string]v1.Image{"amd64": image(t, "amd64", good), "arm64": image(t, "arm64", helper)}), then: 1,
@@ -124,9 +131,12 @@ func TestImages(t *testing.T) {
 			image: layout(map[string]v1.Image{"amd64": image(t, "amd64", foreign), "arm64": image(t, "arm64", foreign)}),
 			args:  "--platform linux/arm64", says: []string{"No check failed for kernel"},
 		},
-		"a platform that is not there":   {image: amd64(good), args: "--platform linux/s390x", then: 2, says: []string{"not for linux/s390x, only for linux/amd64"}},
-		"without a symbol":               {image: amd64(good, helper), args: "--symvers " + symvers, then: 1, says: []string{"UnknownSymbol", "printk"}},
-		"a kernel that it knows not":     {image: amd64(good), args: "--kernel 4.4", then: 1, says: []string{"the image has no /opt/lib/modules/4.4; it has modules for " + kernel, "ImageUnreadable"}},
+		"a platform that is not there": {image: amd64(good), args: "--platform linux/s390x", then: 2,
+			says: []string{"not for linux/s390x, only for linux/amd64"}},
+		"without a symbol": {image: amd64(good, helper), args: "--symvers " + symvers, then: 1,
+			says: []string{"UnknownSymbol", "printk"}},
+		"a kernel that it knows not": {image: amd64(good), args: "--kernel 4.4", then: 1,
+			says: []string{"the image has no /opt/lib/modules/4.4; it has modules for " + kernel, "ImageUnreadable"}},
 		"no such file":                   {image: func(*testing.T) string { return "./no-such-thing" }, then: 2, says: []string{"no such file"}},
 		"for programs":                   {image: amd64(other), args: "-o json", then: 1, says: []string{`"reason": "VermagicMismatch"`}},
 		"a module that it does not have": {image: amd64(good), args: "--module gpu", then: 1, says: []string{"gpu", "ImageUnreadable"}},

@@ -171,7 +171,8 @@ func about(m *v1beta1.Module, want *desired.State, err error) (finding fit.Findi
 	case !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound:
 		return fit.Finding{}, false
 	case made:
-		return fit.Finding{Check: checkImage, State: fit.Unchecked, Text: "the registry does not have it yet: the cluster builds or signs it"}, true
+		return fit.Finding{Check: checkImage, State: fit.Unchecked, Text: "the registry does not have it yet: the cluster builds or signs it"},
+			true
 	}
 	return fit.Finding{Check: checkImage, State: fit.Failed, Reason: v1beta1.ReasonImageNotFound, Text: "the registry does not have it"}, true
 }

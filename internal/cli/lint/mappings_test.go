@@ -91,17 +91,22 @@ func TestModulesOfAFile(t *testing.T) {
 		says []string
 	}{
 		"its image fits": {args: "--kernel " + kernel, says: []string{
-			"Module drivers/nic, kernel " + kernel + ": " + host + "/drivers/nic:" + kernel + " by kernelMappings[2]", "No check failed for kernel", "linux/amd64", "ok         nic",
+			"Module drivers/nic, kernel " + kernel + ": " + host + "/drivers/nic:" + kernel + " by kernelMappings[2]", "No check failed for kernel",
+			"linux/amd64", "ok         nic",
 		}},
 		"no mapping": {args: "--kernel 4.4.0", then: 1, says: []string{
-			"Module drivers/nic, kernel 4.4.0\nThere is no image for kernel 4.4.0: NoKernelMapping.\nNext step: add a mapping", "none of the 3 kernelMappings matches",
+			"Module drivers/nic, kernel 4.4.0\nThere is no image for kernel 4.4.0: NoKernelMapping.\nNext step: add a mapping",
+			"none of the 3 kernelMappings matches",
 		}},
-		"an image that is not there":  {args: "--kernel 6.6.0-gone", then: 1, says: []string{"ImageNotFound: the registry does not have it", "Next step: push the image"}},
+		"an image that is not there": {args: "--kernel 6.6.0-gone", then: 1,
+			says: []string{"ImageNotFound: the registry does not have it", "Next step: push the image"}},
 		"one that is yet to be built": {args: "--kernel 6.6.0-built", says: []string{"unchecked", "the cluster builds or signs it"}},
-		"a platform that it lacks":    {args: "--kernel " + kernel + " --platform linux/arm64", then: 1, says: []string{"PullFailed: the image is not for linux/arm64, only for linux/amd64"}},
-		"flags that the Module sets":  {args: "--kernel " + kernel + " --module nic", then: 2, says: []string{"filename", "module"}},
-		"an image as well":            {args: "image --kernel " + kernel, then: 2, says: []string{"give either an IMAGE or, with -f, a file with Modules"}},
-		"facts of no kernel":          {args: "--symvers x", then: 2, says: []string{"--kernel is missing"}},
+		"a platform that it lacks": {args: "--kernel " + kernel + " --platform linux/arm64", then: 1,
+			says: []string{"PullFailed: the image is not for linux/arm64, only for linux/amd64"}},
+		"flags that the Module sets": {args: "--kernel " + kernel + " --module nic", then: 2, says: []string{"filename", "module"}},
+		"an image as well": {args: "image --kernel " + kernel, then: 2, says: []string{"give either an IMAGE or, with -f, a file " +
+			"with Modules"}},
+		"facts of no kernel": {args: "--symvers x", then: 2, says: []string{"--kernel is missing"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +140,8 @@ func TestKernelsOfTheCluster(t *testing.T) {
 	} {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name, Labels: map[string]string{node.label: "yes"}},
-			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: node.kernel, Architecture: node.arch, OperatingSystem: "linux"}},
+			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: node.kernel, Architecture: node.arch,
+				OperatingSystem: "linux"}},
 		}
 		if err := admin.Create(t.Context(), n); err != nil {
 			t.Fatal(err)
@@ -173,10 +179,12 @@ func TestKernelsOfTheCluster(t *testing.T) {
 	}
 
 	nobody := e.UserConfig(t, "nobody-"+namespace)
-	if out, code := clitest.Run(t, nobody, namespace, lint.NewCommand, "-f", file); code != 2 || !strings.Contains(out, "forbidden") || !strings.Contains(out, "without --kernel") {
+	if out, code := clitest.Run(t, nobody, namespace, lint.NewCommand, "-f", file); code != 2 || !strings.Contains(out, "forbidden") ||
+		!strings.Contains(out, "without --kernel") {
 		t.Errorf("who may not see nodes reads, with %d:\n%s", code, out)
 	}
-	if out, code := clitest.Run(t, e.AdminConfig(), namespace, lint.NewCommand, "-f", written(t, host, "on-no-node")); code != 0 || !strings.Contains(out, "Nothing to check") {
+	if out, code := clitest.Run(t, e.AdminConfig(), namespace, lint.NewCommand, "-f", written(t, host, "on-no-node")); code != 0 ||
+		!strings.Contains(out, "Nothing to check") {
 		t.Errorf("a Module that selects no node, with %d:\n%s", code, out)
 	}
 }

@@ -44,7 +44,8 @@ func TestSources(t *testing.T) {
 	}{
 		"a layout with an index in its index": {
 			given: func(t *testing.T) string {
-				inner := images.MultiArch(map[string]v1.Image{"amd64": nic(t, "amd64", synth.MachineX86_64), "arm64": nic(t, "arm64", synth.MachineAArch64)})
+				inner := images.MultiArch(map[string]v1.Image{"amd64": nic(t, "amd64", synth.MachineX86_64),
+					"arm64": nic(t, "arm64", synth.MachineAArch64)})
 				return saved(t, add(empty.Index, inner, nil))
 			},
 			says: []string{"linux/amd64", "linux/arm64", "No check failed for kernel"},

@@ -50,7 +50,8 @@ func RowOf(m *hubv1beta1.ManagedClusterModule, now time.Time) Row {
 	s := &m.Status
 	r := Row{
 		Name: m.Name, ReadyClusters: int(s.NumberReady), Clusters: int(s.NumberDesired), Wave: s.Wave,
-		Loaded: int(s.ModuleLoader.AvailableNumber), Desired: int(s.ModuleLoader.DesiredNumber), Age: duration.HumanDuration(now.Sub(m.CreationTimestamp.Time)),
+		Loaded: int(s.ModuleLoader.AvailableNumber), Desired: int(s.ModuleLoader.DesiredNumber),
+		Age: duration.HumanDuration(now.Sub(m.CreationTimestamp.Time)),
 	}
 	c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady)
 	if c == nil || c.ObservedGeneration != m.Generation {
@@ -79,9 +80,11 @@ func state(ready bool, reason string) string {
 var ofClusters = map[string]string{
 	v1beta1.ReasonAgentMissing:     "find out why the hub does not reach the cluster; the message has its error",
 	v1beta1.ReasonAwaitingDelivery: "check that the cluster's work agent runs, and Drover in spoke mode",
-	v1beta1.ReasonDeliveryRefused:  "read the API server's answer in the message, of the cluster or of its namespace on the hub, and solve what it names",
-	v1beta1.ReasonMassDeselection:  "restore the selector or the clusters' labels, or confirm it with the command in the message, which counts for an hour",
-	v1beta1.ReasonRollingOut:       "wait: spec.rollout sets the order in which clusters get a change, and the message says how far it is",
+	v1beta1.ReasonDeliveryRefused: "read the API server's answer in the message, of the cluster or of its namespace on the hub, and solve " +
+		"what it names",
+	v1beta1.ReasonMassDeselection: "restore the selector or the clusters' labels, or confirm it with the command in the message, which " +
+		"counts for an hour",
+	v1beta1.ReasonRollingOut: "wait: spec.rollout sets the order in which clusters get a change, and the message says how far it is",
 }
 
 func next(reason string) string { return cmp.Or(ofClusters[reason], reasons.Next(reason)) }
@@ -140,7 +143,8 @@ type Cluster struct {
 func OneOf(m *hubv1beta1.ManagedClusterModule, now time.Time) One {
 	one := One{Row: RowOf(m, now), Namespace: m.Spec.SpokeNamespace, Conditions: m.Status.Conditions}
 	for _, c := range m.Status.Clusters {
-		row := Cluster{Name: c.Name, State: state(c.Ready, c.Reason), Loaded: int(c.AvailableNumber), Desired: int(c.DesiredNumber), Reason: c.Reason, Message: c.Message}
+		row := Cluster{Name: c.Name, State: state(c.Ready, c.Reason), Loaded: int(c.AvailableNumber), Desired: int(c.DesiredNumber),
+			Reason: c.Reason, Message: c.Message}
 		if row.State == Ready {
 			row.Reason = v1beta1.ReasonReady
 		} else {

@@ -29,8 +29,10 @@ func stopped() *hubv1beta1.ManagedClusterModule {
 	s.NumberDesired, s.NumberApplied, s.NumberReady, s.Wave, s.ObservedGeneration = 3, 3, 1, "canary", 2
 	s.ModuleLoader.DesiredNumber, s.ModuleLoader.AvailableNumber = 6, 4
 	s.Conditions = []metav1.Condition{
-		{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonVermagicMismatch, Message: says, ObservedGeneration: 2},
-		{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: "all clusters have their images", ObservedGeneration: 2},
+		{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonVermagicMismatch, Message: says,
+			ObservedGeneration: 2},
+		{Type: v1beta1.ConditionImagesAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable,
+			Message: "all clusters have their images", ObservedGeneration: 2},
 	}
 	s.Clusters = []hubv1beta1.ClusterStatus{
 		{Name: "north", Reason: v1beta1.ReasonVermagicMismatch, Message: "VermagicMismatch on hollow-0", DesiredNumber: 2},

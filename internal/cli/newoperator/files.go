@@ -44,7 +44,8 @@ func (o *Options) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	where := strings.NewReplacer("GROUP", o.Group, "PLURAL", o.Plural, "gitignore", ".gitignore", "dockerignore", ".dockerignore", "golangci.yml", ".golangci.yml", "github/", ".github/")
+	where := strings.NewReplacer("GROUP", o.Group, "PLURAL", o.Plural, "gitignore", ".gitignore", "dockerignore", ".dockerignore",
+		"golangci.yml", ".golangci.yml", "github/", ".github/")
 	err = fs.WalkDir(templates, "template", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -102,7 +103,8 @@ func (o *Options) goModule() (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return map[string][]byte{"go.mod": fmt.Appendf(nil, "module %s\n\ngo %s.0\n\ntool %s\n\nrequire %s %s\n", o.Module, goMinor, imageTool, drover, version)}, nil
+		return map[string][]byte{"go.mod": fmt.Appendf(nil, "module %s\n\ngo %s.0\n\ntool %s\n\nrequire %s %s\n", o.Module, goMinor, imageTool,
+			drover, version)}, nil
 	}
 	sources, err := filepath.Abs(o.Replace)
 	if err != nil {

@@ -87,7 +87,8 @@ func (o *Options) AddKind() error {
 			}
 		}
 		if !strings.Contains(string(content), a.anchor) {
-			errs = append(errs, fmt.Errorf("%s has no line %q, before which %q belongs: restore it", a.file, strings.TrimSpace(a.anchor), strings.TrimSpace(a.text)))
+			errs = append(errs, fmt.Errorf("%s has no line %q, before which %q belongs: restore it", a.file, strings.TrimSpace(a.anchor),
+				strings.TrimSpace(a.text)))
 			continue
 		}
 		files[a.file] = []byte(strings.ReplaceAll(string(content), a.anchor, a.text+a.anchor))
@@ -146,7 +147,8 @@ func additions(n names) []addition {
 		{"config/samples/kustomization.yaml", "# +drover:samples", fmt.Sprintf("- %s.yaml\n", n.Singular)},
 		{"config/rbac/users.yaml", "# +drover:editor", userRule(n, "get, list, watch, create, update, patch, delete")},
 		{"config/rbac/users.yaml", "# +drover:viewer", userRule(n, "get, list, watch")},
-		{projectFile, "# +drover:resources", fmt.Sprintf("- api: {crdVersion: v1, namespaced: true}\n  controller: true\n  group: %s\n  kind: %s\n  plural: %s\n"+
+		{projectFile, "# +drover:resources", fmt.Sprintf("- api: {crdVersion: v1, namespaced: true}\n  controller: true\n  group: %s\n  kind: "+
+			"%s\n  plural: %s\n"+
 			"  path: %s/api/v1alpha1\n  version: v1alpha1\n", n.Group, n.Kind, n.Plural, n.Module)},
 	}
 }

@@ -50,7 +50,8 @@ func TestRefusedKinds(t *testing.T) {
 		change func(t *testing.T, dir string)
 		then   []string
 	}{
-		"a folder of others":   {"Switch", func(t *testing.T, dir string) { remove(t, dir, "PROJECT") }, []string{"no file PROJECT", "drover new operator"}},
+		"a folder of others": {"Switch", func(t *testing.T, dir string) { remove(t, dir, "PROJECT") },
+			[]string{"no file PROJECT", "drover new operator"}},
 		"a kind that is there": {"Card", nil, []string{"already has the kind Card (cards)"}},
 		"a kind in lower case": {"switch", nil, []string{`--kind "switch"`, "upper case"}},
 		"a file that is there": {"Operator", nil, []string{"internal/operator/operator.go exists"}},

@@ -30,7 +30,8 @@ func (o *Options) validate() error {
 
 func (o *Options) validateName() error {
 	if problems := validation.IsDNS1123Label(o.Name); len(problems) > 0 || len(o.Name) > maxName {
-		return fmt.Errorf("NAME %q is not valid: it names a namespace and a program, and takes at most %d lower case letters, digits and hyphens", o.Name, maxName)
+		return fmt.Errorf("NAME %q is not valid: it names a namespace and a program, and takes at most %d lower case letters, digits and hyphens",
+			o.Name, maxName)
 	}
 	return nil
 }

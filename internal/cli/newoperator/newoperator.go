@@ -39,7 +39,8 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	cmd := &cobra.Command{
 		Use:   "operator NAME --group GROUP --kind KIND",
 		Short: "Write a small device operator that builds and passes its tests",
-		Long: "Writes a Go module with an operator on Drover's kit: the type of a custom resource, what it becomes, tests against the real Drover on nodes\n" +
+		Long: "Writes a Go module with an operator on Drover's kit: the type of a custom resource, what it becomes, tests against the real " +
+			"Drover on nodes\n" +
 			"with fake kernels, manifests, Makefile and Dockerfile. It is ready to run, and yours to change. Needs no cluster.",
 		Example: "  drover new operator acme-card-operator --group acme.example.com --kind Card --module example.com/acme-card-operator\n" +
 			"  cd acme-card-operator && make test",
@@ -55,7 +56,8 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	cmd.Flags().StringVar(&o.Module, "module", "", "Path of the Go module (default: GROUP/NAME)")
 	cmd.Flags().StringVar(&o.Dir, "dir", "", "Folder to make (default: NAME, beside Drover's sources if called within them)")
 	cmd.Flags().StringVar(&o.Replace, "replace", "", "Folder with Drover's sources to build against, instead of a release")
-	parent := &cobra.Command{Use: "new", Short: "Write something to start from", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent := &cobra.Command{Use: "new", Short: "Write something to start from", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	parent.AddCommand(cmd, newKindCommand(streams))
 	return parent
 }

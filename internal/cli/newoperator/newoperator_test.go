@@ -54,7 +54,8 @@ func generated(t *testing.T, name, group, kind string) string {
 	return dir
 }
 
-// TestOperatorBuildsAndPassesItsTests at once: nothing is changed by hand, and all that is generated is there already.
+// TestOperatorBuildsAndPassesItsTests at once: nothing is changed by hand, and all that is
+// generated is there already.
 func TestOperatorBuildsAndPassesItsTests(t *testing.T) {
 	dir := generated(t, "acme-card-operator", "acme.example.com", "AcmeCard")
 	in(t, dir, "go", "build", "-o", filepath.Join(t.TempDir(), "operator"), ".")
@@ -71,7 +72,8 @@ func TestOperatorBuildsAndPassesItsTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := in(t, dir, "go", "test", "-count=1", "-v", "./...")
-	for _, test := range []string{"TestSampleReachesTheKernel", "TestChangedFieldReachesTheKernel", "TestDeletedModuleComesBack", "TestDeletedLeavesNothingInTheKernel", "TestMissingDeviceIsTold", "TestSwitchReachesTheKernel"} {
+	for _, test := range []string{"TestSampleReachesTheKernel", "TestChangedFieldReachesTheKernel", "TestDeletedModuleComesBack",
+		"TestDeletedLeavesNothingInTheKernel", "TestMissingDeviceIsTold", "TestSwitchReachesTheKernel"} {
 		if !strings.Contains(out, "--- PASS: "+test) {
 			t.Errorf("%s was not run:\n%s", test, out)
 		}
@@ -123,7 +125,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestRequirementsAreFew: what the operator's own code imports is required directly, and nothing else.
+// TestRequirementsAreFew: what the operator's own code imports is required directly, and nothing
+// else.
 func TestRequirementsAreFew(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(generated(t, "few", "acme.example.com", "Card"), "go.mod"))
 	if err != nil {
@@ -175,20 +178,29 @@ func TestRefusals(t *testing.T) {
 		given []string
 		then  []string
 	}{
-		"name with upper case": {given: []string{"Acme", "--group", "a.example.com", "--kind", "Card"}, then: []string{`NAME "Acme"`, "lower case"}},
-		"name too long":        {given: []string{strings.Repeat("n", 41), "--group", "a.example.com", "--kind", "Card"}, then: []string{"at most 40"}},
-		"no group":             {given: []string{"acme", "--kind", "Card"}, then: []string{"--group is missing"}},
-		"group without a dot":  {given: []string{"acme", "--group", "acme", "--kind", "Card"}, then: []string{`--group "acme"`, "dot"}},
-		"group of Kubernetes":  {given: []string{"acme", "--group", "acme.k8s.io", "--kind", "Card"}, then: []string{"k8s.io", "for itself"}},
-		"no kind":              {given: []string{"acme", "--group", "a.example.com"}, then: []string{"--kind is missing"}},
-		"kind in lower case":   {given: []string{"acme", "--group", "a.example.com", "--kind", "card"}, then: []string{`--kind "card"`, "upper case"}},
-		"kind of a list":       {given: []string{"acme", "--group", "a.example.com", "--kind", "CardList"}, then: []string{`--kind "CardList"`, "List"}},
-		"plural":               {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--plural", "Cards"}, then: []string{`--plural "Cards"`}},
-		"module":               {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--module", "a b"}, then: []string{`--module "a b"`}},
-		"all at once":          {given: []string{"Acme", "--group", "acme", "--kind", "card"}, then: []string{"NAME", "--group", "--kind"}},
-		"folder in use":        {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--dir", full}, then: []string{full, "not empty", "--dir"}},
-		"sources of others":    {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--replace", full}, then: []string{"--replace", "Drover's sources"}},
-		"no release":           {given: []string{"acme", "--group", "a.example.com", "--kind", "Card"}, then: []string{"not a release of Drover", "--replace"}},
+		"name with upper case": {given: []string{"Acme", "--group", "a.example.com", "--kind", "Card"},
+			then: []string{`NAME "Acme"`, "lower case"}},
+		"name too long": {given: []string{strings.Repeat("n", 41), "--group", "a.example.com", "--kind", "Card"},
+			then: []string{"at most 40"}},
+		"no group":            {given: []string{"acme", "--kind", "Card"}, then: []string{"--group is missing"}},
+		"group without a dot": {given: []string{"acme", "--group", "acme", "--kind", "Card"}, then: []string{`--group "acme"`, "dot"}},
+		"group of Kubernetes": {given: []string{"acme", "--group", "acme.k8s.io", "--kind", "Card"}, then: []string{"k8s.io", "for itself"}},
+		"no kind":             {given: []string{"acme", "--group", "a.example.com"}, then: []string{"--kind is missing"}},
+		"kind in lower case": {given: []string{"acme", "--group", "a.example.com", "--kind", "card"},
+			then: []string{`--kind "card"`, "upper case"}},
+		"kind of a list": {given: []string{"acme", "--group", "a.example.com", "--kind", "CardList"},
+			then: []string{`--kind "CardList"`, "List"}},
+		"plural": {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--plural", "Cards"},
+			then: []string{`--plural "Cards"`}},
+		"module": {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--module", "a b"},
+			then: []string{`--module "a b"`}},
+		"all at once": {given: []string{"Acme", "--group", "acme", "--kind", "card"}, then: []string{"NAME", "--group", "--kind"}},
+		"folder in use": {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--dir", full},
+			then: []string{full, "not empty", "--dir"}},
+		"sources of others": {given: []string{"acme", "--group", "a.example.com", "--kind", "Card", "--replace", full},
+			then: []string{"--replace", "Drover's sources"}},
+		"no release": {given: []string{"acme", "--group", "a.example.com", "--kind", "Card"},
+			then: []string{"not a release of Drover", "--replace"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +222,8 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for kind, want := range map[string]string{"Card": "cards", "Proxy": "proxies", "Relay": "relays", "Bus": "buses", "Box": "boxes", "Switch": "switches"} {
+	for kind, want := range map[string]string{"Card": "cards", "Proxy": "proxies", "Relay": "relays", "Bus": "buses", "Box": "boxes",
+		"Switch": "switches"} {
 		if got := plural(kind); got != want {
 			t.Errorf("the plural of %s is %s", kind, got)
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/version"
 )
 
-// TestOperatorOfARelease builds, and so does the tool that makes its image. The release is this checkout, behind a module proxy of files.
+// TestOperatorOfARelease builds, and so does the tool that makes its image. The release is this
+// checkout, behind a module proxy of files.
 func TestOperatorOfARelease(t *testing.T) {
 	release := "v0.0." + strconv.FormatInt(time.Now().UnixNano(), 10) // another one each time: Go's module cache never looks twice
 	before := version.Version
@@ -44,7 +45,8 @@ func TestOperatorOfARelease(t *testing.T) {
 	}
 }
 
-// published makes a module proxy of files that has this checkout as a release, and takes the release out of Go's module cache at the end.
+// published makes a module proxy of files that has this checkout as a release, and takes the
+// release out of Go's module cache at the end.
 func published(t *testing.T, release string) string {
 	t.Helper()
 	proxy := t.TempDir()
@@ -76,7 +78,8 @@ func published(t *testing.T, release string) string {
 	})
 	var archive bytes.Buffer
 	w := zip.NewWriter(&archive)
-	for name := range strings.SplitSeq(strings.Trim(in(t, root, "git", "ls-files", "-z", "--full-name", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
+	for name := range strings.SplitSeq(strings.Trim(in(t, root, "git", "ls-files", "-z", "--full-name", "--cached", "--others",
+		"--exclude-standard"), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(name, "tools/") || strings.HasPrefix(name, "test/web/") { // modules of their own
 			continue
@@ -124,7 +127,8 @@ func TestPlacement(t *testing.T) {
 		}
 	}
 	elsewhere := t.TempDir()
-	for given, then := range map[string]string{sources: filepath.Join(parent, "acme"), filepath.Dir(sources): filepath.Join(parent, "acme"), elsewhere: filepath.Join(elsewhere, "acme")} {
+	for given, then := range map[string]string{sources: filepath.Join(parent, "acme"), filepath.Dir(sources): filepath.Join(parent, "acme"),
+		elsewhere: filepath.Join(elsewhere, "acme")} {
 		t.Chdir(given)
 		if _, err := run(t, "acme", "--group", "acme.example.com", "--kind", "Card", "--replace", filepath.Join(parent, "drover")); err != nil {
 			t.Fatal(err)

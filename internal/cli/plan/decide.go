@@ -86,7 +86,8 @@ func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
 		slices.Sort(steps[i].Nodes)
 	}
 	slices.SortStableFunc(steps, func(a, b Step) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Action), slices.Index(order, b.Action)), cmp.Compare(len(b.Nodes), len(a.Nodes)), cmp.Compare(a.Why, b.Why))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Action), slices.Index(order, b.Action)), cmp.Compare(len(b.Nodes), len(a.Nodes)),
+			cmp.Compare(a.Why, b.Why))
 	})
 	return steps
 }
@@ -206,7 +207,8 @@ func plugin(live, next *v1beta1.Module) string {
 		return "starts where the kernel module is ready"
 	case !has:
 		return "stops on all nodes"
-	case !equality.Semantic.DeepEqual(live.Spec.DevicePlugin, next.Spec.DevicePlugin) || !equality.Semantic.DeepEqual(live.Spec.DRA, next.Spec.DRA):
+	case !equality.Semantic.DeepEqual(live.Spec.DevicePlugin, next.Spec.DevicePlugin) ||
+		!equality.Semantic.DeepEqual(live.Spec.DRA, next.Spec.DRA):
 		return "its pods are replaced; kernel modules stay as they are"
 	}
 	return "stays; on nodes that reload, it stops before and starts again after"

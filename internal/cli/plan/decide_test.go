@@ -44,7 +44,8 @@ func TestPlan(t *testing.T) {
 			}
 			view.Configs[name] = &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.NodeModulesConfigSpec{
 				Modules: []v1beta1.NodeModuleSpec{{
-					ModuleItem: v1beta1.ModuleItem{Namespace: "drivers", Name: "nic"}, Config: a.State.Config, Delivery: &v1beta1.Delivery{ID: a.State.Delivery},
+					ModuleItem: v1beta1.ModuleItem{Namespace: "drivers", Name: "nic"}, Config: a.State.Config,
+					Delivery: &v1beta1.Delivery{ID: a.State.Delivery},
 				}},
 			}}
 		}

@@ -41,7 +41,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
 		Short: "Say what applying a Module would do, before anything happens",
-		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, in which order, and which are\n" +
+		Long: "Compares the Modules of a file with the cluster: which nodes would load, reload or unload and why, in which order, and " +
+			"which are\n" +
 			"not covered. A dry run asks the API server whether it would take them. Nothing is changed.\n\n" +
 			"Exit codes: 0 applying is fine, 1 it would be refused or leave nodes uncovered, 2 the command failed.",
 		Example: "  drover plan -f module.yaml\n  kustomize build . | drover plan -f -",

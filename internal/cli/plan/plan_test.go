@@ -62,8 +62,10 @@ func TestNothingIsChanged(t *testing.T) {
 			says: []string{"1 not covered.", "NOT COVERED  1: " + node.Name, "no mapping matches kernel 6.1.0-44-amd64"}},
 		"refused":               {regexp: "(", then: 1, says: []string{"(new) would be refused", "kernelMappings[0].regexp"}},
 		"a field that is wrong": {regexp: "^6", add: "      wrong: yes\n", then: 2, says: []string{"wrong"}},
-		"who may only look":     {who: "viewer", regexp: "^6", says: []string{"1 load", "Admission was not tried: you may not create Modules in namespace " + namespace}},
-		"who may see no node":   {who: "blind", regexp: "^6", then: 2, says: []string{"you may not see what would happen on nodes", "drover-module-viewer"}},
+		"who may only look": {who: "viewer", regexp: "^6", says: []string{"1 load", "Admission was not tried: you may not create Modules " +
+			"in namespace " + namespace}},
+		"who may see no node": {who: "blind", regexp: "^6", then: 2,
+			says: []string{"you may not see what would happen on nodes", "drover-module-viewer"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

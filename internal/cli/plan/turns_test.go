@@ -149,7 +149,8 @@ func serving(t *testing.T, e *env.Env, m *v1beta1.Module, name string, ready boo
 	}
 	empty := config.DeepCopy()
 	config.Status = v1beta1.NodeModulesConfigStatus{Modules: []v1beta1.NodeModuleStatus{{
-		ModuleItem: item, Config: &a.State.Config, BootID: "boot-1", LastTransitionTime: metav1.Now(), Observed: &v1beta1.ObservedModule{Delivery: a.State.Delivery},
+		ModuleItem: item, Config: &a.State.Config, BootID: "boot-1", LastTransitionTime: metav1.Now(),
+		Observed: &v1beta1.ObservedModule{Delivery: a.State.Delivery},
 	}}}
 	if err := e.Client(t, e.AgentConfig(t, name)).Status().Patch(t.Context(), config, client.MergeFrom(empty)); err != nil {
 		t.Fatal(err)

@@ -50,8 +50,10 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "preflight KERNEL",
 		Short: "Say whether all Modules are ready for a kernel that no node runs yet",
-		Long: "Asks the operator, by a PreflightValidation, whether each Module has an image for a kernel. It pulls and examines images that exist, and\n" +
-			"makes those that the cluster builds or signs as a test. It prints what it waits for on standard error, and finally each Module's result. What\n" +
+		Long: "Asks the operator, by a PreflightValidation, whether each Module has an image for a kernel. It pulls and examines images that " +
+			"exist, and\n" +
+			"makes those that the cluster builds or signs as a test. It prints what it waits for on standard error, and finally each Module's " +
+			"result. What\n" +
 			"was made for the answer is deleted, except pushed images.\n\n" +
 			"Exit codes: 0 all Modules are ready, 1 some are not or the time is over, 2 the command failed.",
 		Example: "  drover preflight 6.1.0-44-amd64\n" +
@@ -67,7 +69,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	}
 	o.format.AddFlag(cmd, false)
 	cmd.Flags().StringVar(&o.name, "name", "", "Keep the PreflightValidation under this name; if it exists, wait for its answer")
-	cmd.Flags().StringToStringVarP(&o.labels, "labels", "l", nil, "Check only Modules that select a node with these labels (default: all Modules)")
+	cmd.Flags().StringToStringVarP(&o.labels, "labels", "l", nil, "Check only Modules that select a node with these labels (default: "+
+		"all Modules)")
 	cmd.Flags().BoolVar(&o.push, "push", false, "Push images that are built or signed for the answer")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Minute, "How long to wait")
 	return cmd

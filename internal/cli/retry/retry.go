@@ -41,7 +41,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return &cobra.Command{
 		Use:   "retry MODULE [NODE]",
 		Short: "Try again at once, and forget what failed before",
-		Long: "Asks the agents to forget earlier failures of a Module: pauses between tries, the kernel's refusals, and quarantines of builds that took\n" +
+		Long: "Asks the agents to forget earlier failures of a Module: pauses between tries, the kernel's refusals, and quarantines of builds " +
+			"that took\n" +
 			"the node down. With NODE, it asks only that node, for all Modules.",
 		Example: "  drover retry my-driver -n drivers          # on every node; a rollout that a crash stopped goes on\n" +
 			"  drover retry my-driver node-7 -n drivers   # on one node; its result decides whether the rollout goes on",
@@ -102,7 +103,8 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	for _, object := range objects {
 		if placement.Paused(object) {
-			_, _ = fmt.Fprintf(o.ErrOut, "Note: %s is paused. Nothing is tried until you remove the annotation %s.\n", object.Name, v1beta1.PausedAnnotation)
+			_, _ = fmt.Fprintf(o.ErrOut, "Note: %s is paused. Nothing is tried until you remove the annotation %s.\n", object.Name,
+				v1beta1.PausedAnnotation)
 		}
 	}
 	_, _ = fmt.Fprint(o.Out, told(o.namespace, o.module, o.node, at))
@@ -124,9 +126,11 @@ func told(namespace, module, node, at string) string {
 	var b strings.Builder
 	watch := "kubectl get nmc                 # all nodes; for one: kubectl get nmc NODE -o yaml"
 	if node == "" {
-		fmt.Fprintf(&b, "Asked all nodes of Module %s/%s to forget earlier failures and try again (%s=%s on the Module).\n", namespace, module, v1beta1.RetryAnnotation, at)
+		fmt.Fprintf(&b, "Asked all nodes of Module %s/%s to forget earlier failures and try again (%s=%s on the Module).\n", namespace, module,
+			v1beta1.RetryAnnotation, at)
 	} else {
-		fmt.Fprintf(&b, "Asked node %s to forget earlier failures and try again, for all Modules (%s=%s on the Node).\n", node, v1beta1.RetryAnnotation, at)
+		fmt.Fprintf(&b, "Asked node %s to forget earlier failures and try again, for all Modules (%s=%s on the Node).\n", node,
+			v1beta1.RetryAnnotation, at)
 		watch = "kubectl get nmc " + node + " -o yaml"
 	}
 	fmt.Fprintf(&b, "To watch:\n  %s\n  kubectl get module %s -n %s -o yaml\n", watch, module, namespace)

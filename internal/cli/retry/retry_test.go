@@ -53,7 +53,8 @@ func TestRetry(t *testing.T) {
 			module: annotations{key: "2030-01-01T12:00:00Z"}, args: []string{"nic"}, then: [2]string{"2030-01-01T12:00:01Z", ""},
 		},
 		"after somebody whose clock is ahead": {
-			module: annotations{key: "2030-01-01T14:00:00+01:00"}, args: []string{"nic", "NODE"}, then: [2]string{"2030-01-01T14:00:00+01:00", "2030-01-01T13:00:01Z"},
+			module: annotations{key: "2030-01-01T14:00:00+01:00"}, args: []string{"nic", "NODE"},
+			then: [2]string{"2030-01-01T14:00:00+01:00", "2030-01-01T13:00:01Z"},
 		},
 		"while paused": {
 			node: annotations{paused: ""}, args: []string{"nic", "NODE"}, then: [2]string{"", "2030-01-01T12:00:00Z"},

@@ -19,7 +19,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestAForeignDefinitionIsNamed: where another chart has replaced the definition of Modules, the operator has no condition to say so.
+// TestAForeignDefinitionIsNamed: where another chart has replaced the definition of Modules, the
+// operator has no condition to say so.
 func TestAForeignDefinitionIsNamed(t *testing.T) {
 	e := env.Get(t)
 	namespace := e.Namespace(t)
@@ -46,7 +47,8 @@ func TestAForeignDefinitionIsNamed(t *testing.T) {
 	if out, _ := clitest.Run(t, viewer, namespace, status.NewCommand, "nic"); strings.Contains(out, v1beta1.ReasonCRDIncompatible) {
 		t.Fatalf("with our own definition:\n%s", out)
 	}
-	e.Redefine(t, definition.Modules, "properties.status.properties.conditions", func(status map[string]any, key string) { delete(status, key) })
+	e.Redefine(t, definition.Modules, "properties.status.properties.conditions",
+		func(status map[string]any, key string) { delete(status, key) })
 	for name, tc := range map[string]struct {
 		command clitest.New
 		says    string

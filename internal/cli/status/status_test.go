@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// TestUnderRoles runs status, wait and version as people with different rights: a Module that is ready, and one that fails.
+// TestUnderRoles runs status, wait and version as people with different rights: a Module that is
+// ready, and one that fails.
 func TestUnderRoles(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
@@ -49,7 +50,8 @@ func TestUnderRoles(t *testing.T) {
 			is = metav1.ConditionTrue
 		}
 		m.Status = v1beta1.ModuleStatus{ObservedGeneration: m.Generation, Conditions: []metav1.Condition{{
-			Type: v1beta1.ConditionReady, Status: is, Reason: reason, Message: "it is so", LastTransitionTime: metav1.Now(), ObservedGeneration: m.Generation,
+			Type: v1beta1.ConditionReady, Status: is, Reason: reason, Message: "it is so", LastTransitionTime: metav1.Now(),
+			ObservedGeneration: m.Generation,
 		}}}
 		if err := admin.Status().Update(t.Context(), m, client.FieldOwner("test")); err != nil {
 			t.Fatal(err)
@@ -63,22 +65,31 @@ func TestUnderRoles(t *testing.T) {
 		then    int
 		says    []string
 	}{
-		"all":                          {command: status.NewCommand, then: 1, says: []string{"2 Modules: 1 failing, 1 ready", "drover explain bad -n " + namespace, "good", "list on pods"}},
-		"by label":                     {command: status.NewCommand, args: "-l kind=good", says: []string{"All well: 1 Module ready"}},
-		"one":                          {command: status.NewCommand, args: "bad", then: 1, says: []string{"ImageNotFound", "Next step: push the image", node.Name}},
-		"for programs":                 {command: status.NewCommand, args: "-o json", then: 1, says: []string{`"reason": "ImageNotFound"`, `"failing": 1`}},
-		"in the namespace only":        {command: status.NewCommand, blind: true, then: 1, says: []string{"?", "get, list on nodes (cluster-wide)", "drover-module-viewer"}},
-		"everywhere, without right":    {command: status.NewCommand, blind: true, args: "-A", then: 2, says: []string{"list Modules in all namespaces", "forbidden"}},
-		"a name and -A":                {command: status.NewCommand, args: "bad -A", then: 2, says: []string{"give either MODULE or one of -A and -l"}},
-		"wait, ready":                  {command: wait.NewCommand, blind: true, args: "good", says: []string{"/good is ready."}},
-		"wait, not ready":              {command: wait.NewCommand, blind: true, args: "bad --timeout 1s", then: 1, says: []string{"has not reached \"ready\" after 1s: ImageNotFound: it is so", "Next step: push"}},
-		"wait, for a condition":        {command: wait.NewCommand, args: "bad --for=condition=Ready=False", says: []string{"has the condition Ready=False"}},
-		"wait, gone already":           {command: wait.NewCommand, args: "none --for=deleted", says: []string{"/none is gone."}},
-		"wait, there is none":          {command: wait.NewCommand, args: "none", then: 2, says: []string{"there is no Module none"}},
-		"wait, for what is no goal":    {command: wait.NewCommand, args: "bad --for=rain", then: 2, says: []string{`cannot wait for "rain"`}},
-		"a shell completes Modules":    {command: explain.NewCommand, blind: true, args: "__complete x", says: []string{"bad\n", "good\n", ":4"}},
-		"a shell completes nodes":      {command: explain.NewCommand, args: "__complete bad x", says: []string{node.Name + "\n", ":4"}},
-		"version, without rights":      {command: versioncmd.NewCommand, blind: true, says: []string{"Client: dev", "you may not list deployments.apps and daemonsets.apps"}},
+		"all": {command: status.NewCommand, then: 1,
+			says: []string{"2 Modules: 1 failing, 1 ready", "drover explain bad -n " + namespace, "good", "list on pods"}},
+		"by label": {command: status.NewCommand, args: "-l kind=good", says: []string{"All well: 1 Module ready"}},
+		"one": {command: status.NewCommand, args: "bad", then: 1,
+			says: []string{"ImageNotFound", "Next step: push the image", node.Name}},
+		"for programs": {command: status.NewCommand, args: "-o json", then: 1,
+			says: []string{`"reason": "ImageNotFound"`, `"failing": 1`}},
+		"in the namespace only": {command: status.NewCommand, blind: true, then: 1,
+			says: []string{"?", "get, list on nodes (cluster-wide)", "drover-module-viewer"}},
+		"everywhere, without right": {command: status.NewCommand, blind: true, args: "-A", then: 2,
+			says: []string{"list Modules in all namespaces", "forbidden"}},
+		"a name and -A": {command: status.NewCommand, args: "bad -A", then: 2, says: []string{"give either MODULE or one " +
+			"of -A and -l"}},
+		"wait, ready": {command: wait.NewCommand, blind: true, args: "good", says: []string{"/good is ready."}},
+		"wait, not ready": {command: wait.NewCommand, blind: true, args: "bad --timeout 1s", then: 1,
+			says: []string{"has not reached \"ready\" after 1s: ImageNotFound: it is so", "Next step: push"}},
+		"wait, for a condition": {command: wait.NewCommand, args: "bad --for=condition=Ready=False",
+			says: []string{"has the condition Ready=False"}},
+		"wait, gone already":        {command: wait.NewCommand, args: "none --for=deleted", says: []string{"/none is gone."}},
+		"wait, there is none":       {command: wait.NewCommand, args: "none", then: 2, says: []string{"there is no Module none"}},
+		"wait, for what is no goal": {command: wait.NewCommand, args: "bad --for=rain", then: 2, says: []string{`cannot wait for "rain"`}},
+		"a shell completes Modules": {command: explain.NewCommand, blind: true, args: "__complete x", says: []string{"bad\n", "good\n", ":4"}},
+		"a shell completes nodes":   {command: explain.NewCommand, args: "__complete bad x", says: []string{node.Name + "\n", ":4"}},
+		"version, without rights": {command: versioncmd.NewCommand, blind: true,
+			says: []string{"Client: dev", "you may not list deployments.apps and daemonsets.apps"}},
 		"version, of the client alone": {command: versioncmd.NewCommand, blind: true, args: "--client", says: []string{"Client: dev"}},
 	}
 	for name, tc := range cases {
@@ -104,7 +115,8 @@ func TestUnderRoles(t *testing.T) {
 func TestWaitSeesWhatChanges(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
-	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"}, Spec: v1beta1.ModuleSpec{Selector: map[string]string{"none": "yes"}}}
+	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"},
+		Spec: v1beta1.ModuleSpec{Selector: map[string]string{"none": "yes"}}}
 	if err := admin.Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +131,8 @@ func TestWaitSeesWhatChanges(t *testing.T) {
 	}()
 
 	m.Status.Conditions = []metav1.Condition{{
-		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, LastTransitionTime: metav1.Now(), ObservedGeneration: m.Generation,
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, LastTransitionTime: metav1.Now(),
+		ObservedGeneration: m.Generation,
 	}}
 	if err := admin.Status().Update(t.Context(), m); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,8 @@ func (f *Fleet) answer() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state.text))
 		}
 	}
-	return fmt.Sprintf("%s: %s. Look at: drover explain %s -n %s", words.Count(len(f.Modules), "Module"), strings.Join(parts, ", "), worst.Name, worst.Namespace)
+	return fmt.Sprintf("%s: %s. Look at: drover explain %s -n %s", words.Count(len(f.Modules), "Module"), strings.Join(parts, ", "),
+		worst.Name, worst.Namespace)
 }
 
 func urgency(state string) int { return slices.Index([]string{failed, waiting, ready}, state) }
@@ -206,7 +207,8 @@ func nodeRow(about *status.Module, known *status.Node, entry status.Entry, node 
 		}
 	}
 	if live := entry.Live; live != nil && known.Live {
-		r.Image, r.For = ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage, duration.HumanDuration(now.Sub(live.LastTransitionTime.Time))
+		r.Image, r.For = ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage,
+			duration.HumanDuration(now.Sub(live.LastTransitionTime.Time))
 		if live.Observed != nil {
 			r.Build = live.Observed.BuildID
 		}
@@ -215,7 +217,8 @@ func nodeRow(about *status.Module, known *status.Node, entry status.Entry, node 
 }
 
 func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
-	_, _ = fmt.Fprintln(out, p.Strong(fmt.Sprintf("Module %s/%s: %s, live on %d of %s.", n.Namespace, n.Name, n.Reason, n.Loaded, words.Count(n.Desired, "node"))))
+	_, _ = fmt.Fprintln(out, p.Strong(fmt.Sprintf("Module %s/%s: %s, live on %d of %s.", n.Namespace, n.Name, n.Reason, n.Loaded,
+		words.Count(n.Desired, "node"))))
 	if n.Next != "" {
 		_, _ = fmt.Fprintf(out, "Next step: %s\nWhy: drover explain %s -n %s\n", n.Next, n.Name, n.Namespace)
 	}

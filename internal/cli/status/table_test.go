@@ -15,8 +15,10 @@ import (
 
 func TestTables(t *testing.T) {
 	fleet := Fleet{Modules: []Row{
-		{Namespace: "drivers", Name: "nic", State: failed, Loaded: 7, Desired: 10, Failing: ptr.To(2), Reason: "SignatureRejected", Age: "3h", Message: "a\nb"},
-		{Namespace: "drivers", Name: "zfs", State: waiting, Loaded: 1, Desired: 10, Failing: ptr.To(0), Reason: "Loading", Age: "5s", Plugin: "1/10"},
+		{Namespace: "drivers", Name: "nic", State: failed, Loaded: 7, Desired: 10, Failing: ptr.To(2), Reason: "SignatureRejected", Age: "3h",
+			Message: "a\nb"},
+		{Namespace: "drivers", Name: "zfs", State: waiting, Loaded: 1, Desired: 10, Failing: ptr.To(0), Reason: "Loading", Age: "5s",
+			Plugin: "1/10"},
 		{Namespace: "shop", Name: "gpu", State: ready, Loaded: 3, Desired: 3, Failing: ptr.To(0), Reason: "Ready", Age: "9d"},
 	}}
 	well := Fleet{Modules: fleet.Modules[2:]}

@@ -23,7 +23,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// watched runs `drover status --watch` with more arguments. Await reads until it prints some words, and end ends it.
+// watched runs `drover status --watch` with more arguments. Await reads until it prints some words,
+// and end ends it.
 func watched(t *testing.T, namespace string, args ...string) (await func(words string), end func()) {
 	t.Helper()
 	config := env.Get(t).AdminConfig()
@@ -65,14 +66,16 @@ func watched(t *testing.T, namespace string, args ...string) (await func(words s
 func TestWatchShowsWhatMoves(t *testing.T) {
 	e := env.Get(t)
 	admin, namespace := e.Admin(t), e.Namespace(t)
-	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"}, Spec: v1beta1.ModuleSpec{Selector: map[string]string{"none": "yes"}}}
+	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"},
+		Spec: v1beta1.ModuleSpec{Selector: map[string]string{"none": "yes"}}}
 	if err := admin.Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	await, end := watched(t, namespace)
 	await("1 Module: 1 on the way.")
 	m.Status.Conditions = []metav1.Condition{{
-		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, LastTransitionTime: metav1.Now(), ObservedGeneration: m.Generation,
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, LastTransitionTime: metav1.Now(),
+		ObservedGeneration: m.Generation,
 	}}
 	if err := admin.Status().Update(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -108,7 +111,8 @@ func TestWatchOnAHub(t *testing.T) {
 	m.Status.ObservedGeneration = m.Generation
 	m.Status.NumberDesired, m.Status.NumberReady = 1, 1
 	m.Status.Conditions = []metav1.Condition{{
-		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, LastTransitionTime: metav1.Now(), ObservedGeneration: m.Generation,
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady, LastTransitionTime: metav1.Now(),
+		ObservedGeneration: m.Generation,
 	}}
 	m.Status.Clusters = []hubv1beta1.ClusterStatus{{Name: "north", Ready: true, DesiredNumber: 2, AvailableNumber: 2}}
 	if err := admin.Status().Update(t.Context(), m); err != nil {

@@ -50,7 +50,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	cmd := &cobra.Command{
 		Use:   "wait MODULE",
 		Short: "Wait until a Module is ready",
-		Long: "Waits until the newest version of a Module is ready, gone, or has a condition, and prints what it waits for on standard error.\n\n" +
+		Long: "Waits until the newest version of a Module is ready, gone, or has a condition, and prints what it waits for on standard " +
+			"error.\n\n" +
 			"Exit codes: 0 the Module is so, 1 the time is over, 2 the command failed.",
 		Example: "  drover wait my-driver -n drivers --timeout 10m\n" +
 			"  drover wait my-driver --for=condition=Loaded\n" +

@@ -33,7 +33,8 @@ func TestAModuleStaysWhereItIsIfItCannotMove(t *testing.T) {
 		}
 		return err
 	})
-	if err := w.transport.Send(t.Context(), "staying", after); err == nil || !strings.Contains(err.Error(), `namespaces "is-not-there" not found`) {
+	if err := w.transport.Send(t.Context(), "staying", after); err == nil ||
+		!strings.Contains(err.Error(), `namespaces "is-not-there" not found`) {
 		t.Errorf("the answer is %v", err)
 	}
 	have := &v1beta1.Module{}
@@ -105,7 +106,8 @@ func TestAWebhookThatDoesNotAnswerIsARefusal(t *testing.T) {
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": m.Namespace}},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create},
-				Rule:       admissionv1.Rule{APIGroups: []string{v1beta1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"modules"}},
+				Rule: admissionv1.Rule{APIGroups: []string{v1beta1.GroupVersion.Group}, APIVersions: []string{"*"},
+					Resources: []string{"modules"}},
 			}},
 		}},
 	}

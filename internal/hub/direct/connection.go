@@ -220,7 +220,8 @@ func (c *connection) modules(ctx context.Context, name string) ([]*v1beta1.Modul
 		return 0
 	}
 	slices.SortFunc(all, func(a, b *v1beta1.Module) int {
-		return cmp.Or(cmp.Compare(going(a), going(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace))
+		return cmp.Or(cmp.Compare(going(a), going(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace))
 	})
 	return all, nil
 }
@@ -295,7 +296,8 @@ func (c *connection) move(ctx context.Context, m *v1beta1.Module, wish *unstruct
 	if err != nil || len(others) == 0 {
 		return err
 	}
-	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish.DeepCopy()), Owner, client.ForceOwnership, client.DryRunAll); err != nil {
+	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish.DeepCopy()), Owner, client.ForceOwnership,
+		client.DryRunAll); err != nil {
 		return fmt.Errorf("move Module %s to namespace %s: %w", m.Name, m.Namespace, err)
 	}
 	return c.remove(ctx, others)

@@ -159,7 +159,8 @@ func (t *Transport) sync(ctx context.Context) error {
 func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
 	ctx, end := context.WithCancel(ctx)
 	m := &member{
-		secret: secret.UID, version: secret.ResourceVersion, kubeconfig: secret.Data[KubeconfigKey], labels: secret.Labels, end: end, first: !t.listed,
+		secret: secret.UID, version: secret.ResourceVersion, kubeconfig: secret.Data[KubeconfigKey], labels: secret.Labels, end: end,
+		first: !t.listed,
 	}
 	c, err := connect(secret.Data[KubeconfigKey], t.namespace, hub.Sender(t.hub, t.Name(), secret.Name))
 	if err != nil {
@@ -233,7 +234,8 @@ func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
 		if m.first && !m.looked {
 			return nil, hub.ErrBeginning
 		}
-		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable, Unknown: m.connection == nil || !m.connection.synced.Load()}
+		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable, Unknown: m.connection == nil ||
+			!m.connection.synced.Load()}
 		if m.connection != nil {
 			var err error
 			if target.Claims, err = m.connection.claims(ctx); err != nil && target.Unreachable == "" {

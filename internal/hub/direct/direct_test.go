@@ -108,8 +108,9 @@ func (w *world) kubeconfig(config *rest.Config) []byte {
 func (w *world) cluster(name string, kubeconfig []byte) *corev1.Secret {
 	w.Helper()
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: name, Labels: map[string]string{direct.ClusterLabel: "true", "region": "north"}},
-		Data:       map[string][]byte{direct.KubeconfigKey: kubeconfig},
+		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: name,
+			Labels: map[string]string{direct.ClusterLabel: "true", "region": "north"}},
+		Data: map[string][]byte{direct.KubeconfigKey: kubeconfig},
 	}
 	w.must(w.admin.Create(w.Context(), s))
 	w.Cleanup(func() { w.must(client.IgnoreNotFound(w.admin.Delete(context.Background(), s))) })
@@ -132,14 +133,16 @@ func (w *world) target(ctx context.Context, name string) (*hub.Target, error) {
 func TestAClusterIsReached(t *testing.T) {
 	w := newWorld(t)
 	platforms := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: direct.Platforms}, Data: map[string]string{hub.KernelsClaim: "6.1.0-56-amd64"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: direct.Platforms},
+		Data:       map[string]string{hub.KernelsClaim: "6.1.0-56-amd64"},
 	}
 	w.must(w.admin.Create(t.Context(), platforms))
 	t.Cleanup(func() { w.must(w.admin.Delete(context.Background(), platforms)) })
 	w.cluster("metal", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
 	w.eventually("the cluster says what it runs", func(ctx context.Context) error {
 		target, err := w.target(ctx, "metal")
-		if err != nil || target == nil || target.Unreachable != "" || target.Labels["region"] != "north" || target.Claims[hub.KernelsClaim] != "6.1.0-56-amd64" {
+		if err != nil || target == nil || target.Unreachable != "" || target.Labels["region"] != "north" ||
+			target.Claims[hub.KernelsClaim] != "6.1.0-56-amd64" {
 			return fmt.Errorf("%+v: %w", target, err)
 		}
 		return nil
@@ -164,7 +167,8 @@ func TestAClusterIsReached(t *testing.T) {
 	}
 
 	have.Status.ObservedGeneration = have.Generation
-	meta.SetStatusCondition(&have.Status.Conditions, metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady})
+	meta.SetStatusCondition(&have.Status.Conditions,
+		metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady})
 	w.must(w.admin.Status().Update(t.Context(), have))
 	w.eventually("the hub hears that it is Ready", func(ctx context.Context) error {
 		parcels, err := w.transport.Parcels(ctx, "nic")
@@ -331,9 +335,11 @@ func sent(namespace, name string) *v1beta1.Module {
 			Namespace: namespace, Name: name, Labels: map[string]string{hub.NameLabel: name},
 			Annotations: map[string]string{hub.RevisionAnnotation: "r1"},
 		},
-		Spec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-			Modprobe: v1beta1.ModprobeSpec{ModuleName: name}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/" + name + ":1"}},
-		}}},
+		Spec: v1beta1.ModuleSpec{Selector: map[string]string{},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe:       v1beta1.ModprobeSpec{ModuleName: name},
+				KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/" + name + ":1"}},
+			}}},
 	}
 }
 

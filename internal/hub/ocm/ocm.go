@@ -103,7 +103,8 @@ func (t *Transport) Watch(ctx context.Context, changed func(name string)) error 
 			changed(work.Labels[hub.NameLabel])
 		}
 	}
-	_, err2 := works.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: name, DeleteFunc: name, UpdateFunc: func(_, now any) { name(now) }})
+	_, err2 := works.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: name, DeleteFunc: name,
+		UpdateFunc: func(_, now any) { name(now) }})
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
@@ -178,7 +179,8 @@ func targetOf(c *clusterv1.ManagedCluster) hub.Target {
 			t.Claims[claim.Name] = claim.Value
 		}
 	}
-	if c := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); c != nil && c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); c != nil &&
+		c.Status != metav1.ConditionTrue {
 		t.Unreachable = c.Message
 	}
 	return t

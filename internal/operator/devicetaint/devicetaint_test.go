@@ -54,7 +54,8 @@ func publish(t *testing.T, admin client.Client, name, driver, node, pool string)
 	})
 }
 
-// TestKeep: the rules are those of the nodes in change, whatever process made them, and each names the driver's pools there.
+// TestKeep: the rules are those of the nodes in change, whatever process made them, and each names
+// the driver's pools there.
 func TestKeep(t *testing.T) {
 	e := env.Get(t)
 	admin, operator := e.Admin(t), e.Client(t, e.Config(t, env.Operator))

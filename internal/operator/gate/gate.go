@@ -43,7 +43,8 @@ func (g *Gate) Set(p *reasons.Problem) {
 	}
 }
 
-// Watch calls changed after every change from now on. changed must return at once, and must not use the gate.
+// Watch calls changed after every change from now on. changed must return at once, and must not use
+// the gate.
 func (g *Gate) Watch(changed func()) {
 	if g == nil {
 		return

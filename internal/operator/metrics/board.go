@@ -24,20 +24,23 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	nodes = desc("drover_module_nodes",
-		"Nodes that a Module concerns, by where it is on them: ready, loading, waiting, failed, uncovered or unloading.", append(ofModule, "state")...)
+		"Nodes that a Module concerns, by where it is on them: ready, loading, waiting, failed, uncovered or unloading.",
+		append(ofModule, "state")...)
 	failing = desc("drover_module_failing_nodes",
 		"Nodes where a Module needs attention, by reason (docs/reference/reasons.md).", append(ofModule, "reason")...)
 	uncovered = desc("drover_module_uncovered_kernels",
 		"Kernels of nodes that a Module selects for which it has no image.", ofModule...)
 
 	// Upstream's names and labels.
-	upstreamModules     = desc("kmm_module_num", "Number of Modules.")
-	upstreamBuilds      = desc("kmm_in_cluster_build_num", "Number of Modules that are built in the cluster.")
-	upstreamSigns       = desc("kmm_in_cluster_sign_num", "Number of Modules that are signed in the cluster.")
-	upstreamPlugins     = desc("kmm_device_plugin_num", "Number of Modules with a device plugin.")
-	upstreamPreflights  = desc("kmm_preflight_num", "Number of PreflightValidations.")
-	upstreamModprobe    = desc("kmm_modprobe_args", "Arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeArgs")
-	upstreamModprobeRaw = desc("kmm_modprobe_raw_args", "Raw arguments for modprobe that a Module has; the value is always 1.", "name", "namespace", "modprobeRawArgs")
+	upstreamModules    = desc("kmm_module_num", "Number of Modules.")
+	upstreamBuilds     = desc("kmm_in_cluster_build_num", "Number of Modules that are built in the cluster.")
+	upstreamSigns      = desc("kmm_in_cluster_sign_num", "Number of Modules that are signed in the cluster.")
+	upstreamPlugins    = desc("kmm_device_plugin_num", "Number of Modules with a device plugin.")
+	upstreamPreflights = desc("kmm_preflight_num", "Number of PreflightValidations.")
+	upstreamModprobe   = desc("kmm_modprobe_args", "Arguments for modprobe that a Module has; the value is always 1.", "name", "namespace",
+		"modprobeArgs")
+	upstreamModprobeRaw = desc("kmm_modprobe_raw_args", "Raw arguments for modprobe that a Module has; the value is always 1.", "name",
+		"namespace", "modprobeRawArgs")
 )
 
 // Board has the present numbers of every Module, and the durations of loads and unloads.
@@ -105,7 +108,8 @@ func joined(args *v1beta1.ModprobeArgs) string {
 // Describe implements prometheus.Collector.
 func (b *Board) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		nodes, failing, uncovered, upstreamModules, upstreamBuilds, upstreamSigns, upstreamPlugins, upstreamPreflights, upstreamModprobe, upstreamModprobeRaw,
+		nodes, failing, uncovered, upstreamModules, upstreamBuilds, upstreamSigns, upstreamPlugins, upstreamPreflights, upstreamModprobe,
+		upstreamModprobeRaw,
 	} {
 		out <- d
 	}

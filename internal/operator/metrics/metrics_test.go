@@ -144,15 +144,21 @@ func TestOrdersAreTimed(t *testing.T) {
 		known bool // the first is what stood when the operator began
 		then  took
 	}{
-		"a new node":           {given: []seen{{config(&one, nil), 1}, {config(&one, nil), 2}, {config(&one, &liveOne), 4}}, then: took{Loads: []float64{3}}},
-		"a new Module":         {given: []seen{{config(nil, nil), 0}, {config(&one, nil), 5}, {config(&one, &liveOne), 6}}, known: true, then: took{Loads: []float64{1}}},
-		"stood already":        {given: []seen{{config(&one, nil), 1}, {config(&one, &liveOne), 4}}, known: true},
-		"another build":        {given: []seen{{config(&one, &liveOne), 1}, {config(&two, &liveOne), 2}, {config(&two, nil), 3}, {config(&two, &liveTwo), 9}}, known: true, then: took{Loads: []float64{7}}},
-		"asked for twice":      {given: []seen{{config(&one, nil), 1}, {config(&two, nil), 2}, {config(&two, &liveTwo), 5}}, then: took{Loads: []float64{3}}},
-		"only the pull policy": {given: []seen{{config(&one, &liveOne), 1}, {config(&repulled, &liveOne), 2}, {config(&repulled, &liveOne), 3}}, known: true},
-		"a reboot":             {given: []seen{{config(&one, &liveOne), 1}, {config(&one, nil), 2}, {config(&one, &liveOne), 3}}, known: true},
-		"an unload":            {given: []seen{{config(&one, &liveOne), 1}, {config(&gone, &liveOne), 2}, {config(&gone, nil), 2}, {config(nil, nil), 3}}, known: true, then: took{Unloads: []float64{0}}},
-		"an order withdrawn":   {given: []seen{{config(&one, nil), 1}, {config(nil, nil), 2}, {config(nil, nil), 3}}},
+		"a new node": {given: []seen{{config(&one, nil), 1}, {config(&one, nil), 2}, {config(&one, &liveOne), 4}},
+			then: took{Loads: []float64{3}}},
+		"a new Module": {given: []seen{{config(nil, nil), 0}, {config(&one, nil), 5}, {config(&one, &liveOne), 6}}, known: true,
+			then: took{Loads: []float64{1}}},
+		"stood already": {given: []seen{{config(&one, nil), 1}, {config(&one, &liveOne), 4}}, known: true},
+		"another build": {given: []seen{{config(&one, &liveOne), 1}, {config(&two, &liveOne), 2}, {config(&two, nil), 3},
+			{config(&two, &liveTwo), 9}}, known: true, then: took{Loads: []float64{7}}},
+		"asked for twice": {given: []seen{{config(&one, nil), 1}, {config(&two, nil), 2}, {config(&two, &liveTwo), 5}},
+			then: took{Loads: []float64{3}}},
+		"only the pull policy": {given: []seen{{config(&one, &liveOne), 1}, {config(&repulled, &liveOne), 2}, {config(&repulled, &liveOne), 3}},
+			known: true},
+		"a reboot": {given: []seen{{config(&one, &liveOne), 1}, {config(&one, nil), 2}, {config(&one, &liveOne), 3}}, known: true},
+		"an unload": {given: []seen{{config(&one, &liveOne), 1}, {config(&gone, &liveOne), 2}, {config(&gone, nil), 2},
+			{config(nil, nil), 3}}, known: true, then: took{Unloads: []float64{0}}},
+		"an order withdrawn": {given: []seen{{config(&one, nil), 1}, {config(nil, nil), 2}, {config(nil, nil), 3}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +170,8 @@ func TestOrdersAreTimed(t *testing.T) {
 				}
 				before = s.config
 			}
-			if diff := cmp.Diff(tc.then, took{Loads: sumOf(t, b, "drover_load_duration_seconds"), Unloads: sumOf(t, b, "drover_unload_duration_seconds")}); diff != "" {
+			if diff := cmp.Diff(tc.then, took{Loads: sumOf(t, b, "drover_load_duration_seconds"),
+				Unloads: sumOf(t, b, "drover_unload_duration_seconds")}); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -204,7 +211,8 @@ func TestNamesAreGood(t *testing.T) {
 	}
 }
 
-// TestMetricsAreDocumented compares docs/reference/metrics.md with the code: names, labels, and what they mean.
+// TestMetricsAreDocumented compares docs/reference/metrics.md with the code: names, labels, and
+// what they mean.
 func TestMetricsAreDocumented(t *testing.T) {
 	content, err := os.ReadFile("../../../docs/reference/metrics.md")
 	if err != nil {

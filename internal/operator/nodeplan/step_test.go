@@ -19,9 +19,6 @@ import (
 func TestPlanForANode(t *testing.T) {
 	order := aimed(t)
 	id := order.Delivery.ID
-	other := func(change func(*v1beta1.Module)) func(*scene) {
-		return func(s *scene) { change(s.module) }
-	}
 	deleting := other(func(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: noon} })
 	entry := func(carrier types.UID, change ...func(*v1beta1.NodeModuleSpec)) func(*scene) {
 		return func(s *scene) {
@@ -37,9 +34,6 @@ func TestPlanForANode(t *testing.T) {
 		}
 	}
 	absentEntry := func(e *v1beta1.NodeModuleSpec) { e.State, e.Reason = v1beta1.NodeModuleAbsent, "Deleted" }
-	neighbour := func(s *scene) {
-		s.node.Config.Spec.Modules = append(s.node.Config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: "fs"}})
-	}
 	live := func(s *scene) {
 		s.node.Config.Status.Modules = []v1beta1.NodeModuleStatus{{
 			ModuleItem: order.ModuleItem, Config: &order.Config, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
@@ -47,11 +41,6 @@ func TestPlanForANode(t *testing.T) {
 	}
 	foreign := func(s *scene) { live(s); s.node.Config.Status.Modules[0].Observed = nil }
 	holding := func(s *scene) { s.node.Config.Status.Artifacts = []v1beta1.NodeArtifact{{ID: id}} }
-	attempt := func(state v1beta1.AttemptState) func(*scene) {
-		return func(s *scene) {
-			s.node.Config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: state}}
-		}
-	}
 	carrier := func(uid types.UID, change ...func(*corev1.Pod)) func(*scene) {
 		return func(s *scene) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: delivery.CarrierName("team", "nic", "n", id), UID: uid}}
@@ -62,12 +51,10 @@ func TestPlanForANode(t *testing.T) {
 		}
 	}
 	runs := func(p *corev1.Pod) {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}}}
 	}
 	since := func(d time.Duration) func(*scene) { return func(s *scene) { s.waited = d } }
-	annotated := func(key, value string) func(*scene) {
-		return other(func(m *v1beta1.Module) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) })
-	}
 	pausedModule, pausedEntry := annotated(v1beta1.PausedAnnotation, ""), func(e *v1beta1.NodeModuleSpec) { e.Paused = true }
 	askedModule := annotated(v1beta1.RetryAnnotation, noon.Format(time.RFC3339))
 	askedEntry := func(e *v1beta1.NodeModuleSpec) { e.Retry = &metav1.Time{Time: noon.Local()} }
@@ -78,11 +65,6 @@ func TestPlanForANode(t *testing.T) {
 	outside := func(s *scene) { s.verdict.Excuse = map[string]time.Time{"n": noon} }
 	old := entry("old", func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" })
 	excusedEntry := func(e *v1beta1.NodeModuleSpec) { e.Excused = &metav1.Time{Time: noon} }
-	grace := func(d time.Duration) func(*scene) {
-		return other(func(m *v1beta1.Module) {
-			m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{Duration: d}}
-		})
-	}
 	trusted := func(s *scene) { s.trusted = true }
 	noConfig := func(s *scene) { s.node.Config = nil }
 	cases := map[string]struct {
@@ -119,7 +101,8 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1, Patience: StartTime},
 		},
 		"a carrier of ours that no entry names yet is named": {
-			given: []func(*scene){noConfig, carrier(ours), trusted}, then: outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1, Patience: StartTime},
+			given: []func(*scene){noConfig, carrier(ours), trusted},
+			then:  outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1, Patience: StartTime},
 		},
 		"a carrier that nobody remembers is not named": {
 			given: []func(*scene){noConfig, carrier("stranger")}, then: outcome{Discards: true},
@@ -167,7 +150,8 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), carrier(ours), attempt(v1beta1.AttemptFailed)}, then: outcome{Remaining: 1},
 		},
 		"a carrier that runs is waited for": {
-			given: []func(*scene){entry(ours), carrier(ours, runs), since(59 * time.Second)}, then: outcome{Working: true, Remaining: 1, Patience: time.Second},
+			given: []func(*scene){entry(ours), carrier(ours, runs), since(59 * time.Second)},
+			then:  outcome{Working: true, Remaining: 1, Patience: time.Second},
 		},
 		"one that nobody collects holds no slot": {
 			given: []func(*scene){entry(ours), carrier(ours, runs), since(time.Minute)}, then: outcome{Remaining: 1},
@@ -195,11 +179,15 @@ func TestPlanForANode(t *testing.T) {
 		"a taint on a node that has it": {given: []func(*scene){entry(ours), holding, live, func(s *scene) {
 			s.node.Node.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}}
 		}}, then: outcome{Remaining: 1}},
-		"a node that is not Ready any more":   {given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.node.Node.Status.Conditions = nil }}, then: outcome{Remaining: 1}},
-		"changed parameters need no delivery": {given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"} })}, then: outcome{Writes: true, Carrier: ours, Remaining: 1}},
+		"a node that is not Ready any more": {given: []func(*scene){entry(ours), holding, live,
+			func(s *scene) { s.node.Node.Status.Conditions = nil }}, then: outcome{Remaining: 1}},
+		"changed parameters need no delivery": {given: []func(*scene){entry(ours), holding, live,
+			other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"} })},
+			then: outcome{Writes: true, Carrier: ours, Remaining: 1}},
 		"a changed image is delivered ahead of the order": {
-			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
-			then:  outcome{Creates: true, Writes: true, Carrier: ours, Remaining: 1},
+			given: []func(*scene){entry(ours), holding, live,
+				other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
+			then: outcome{Creates: true, Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"a changed image while the node is away changes nothing yet": {
 			given: []func(*scene){entry(ours), holding, live, func(s *scene) { s.node.Node.Status.Conditions = nil }, other(func(m *v1beta1.Module) {
@@ -226,10 +214,12 @@ func TestPlanForANode(t *testing.T) {
 			then:  outcome{Writes: true, Carrier: ours, Remaining: 1},
 		},
 		"wanted again before it left": {
-			given: []func(*scene){entry(ours, absentEntry), holding, live}, then: outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
+			given: []func(*scene){entry(ours, absentEntry), holding, live},
+			then:  outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
 		},
 		"and so it stays": {
-			given: []func(*scene){entry(ours, func(e *v1beta1.NodeModuleSpec) { e.State = v1beta1.NodeModulePresent }), holding, live}, then: outcome{Remaining: 1},
+			given: []func(*scene){entry(ours, func(e *v1beta1.NodeModuleSpec) { e.State = v1beta1.NodeModulePresent }), holding, live},
+			then:  outcome{Remaining: 1},
 		},
 
 		"deleted: ordered to leave": {
@@ -342,14 +332,16 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours, absentEntry), holding, live, struck},
 			then:  outcome{Writes: true, State: v1beta1.NodeModulePresent, Carrier: ours, Remaining: 1},
 		},
-		"nodes that have the order go on":            {given: []func(*scene){entry(ours), carrier(ours), struck}, then: outcome{Working: true, Remaining: 1, Patience: StartTime}},
+		"nodes that have the order go on": {given: []func(*scene){entry(ours), carrier(ours), struck},
+			then: outcome{Working: true, Remaining: 1, Patience: StartTime}},
 		"what is live and lost its order is claimed": {given: []func(*scene){holding, live, struck}, then: outcome{Writes: true, Remaining: 1}},
 		"a pause still reaches a node that waits": {
 			given: []func(*scene){old, live, struck, pausedModule}, then: outcome{Writes: true, Paused: true, Carrier: "old", Remaining: 1},
 		},
 		"another build than the one that took a node down is delivered": {
-			given: []func(*scene){noConfig, struck, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
-			then:  outcome{Creates: true, Writes: true, Remaining: 1},
+			given: []func(*scene){noConfig, struck,
+				other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
+			then: outcome{Creates: true, Writes: true, Remaining: 1},
 		},
 		"a cause from outside is excused": {
 			given: []func(*scene){entry(ours), holding, outside}, then: outcome{Writes: true, Excused: true, Carrier: ours, Remaining: 1},
@@ -360,12 +352,18 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry("old", excusedEntry, func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), holding, live},
 			then:  outcome{Writes: true, Remaining: 1},
 		},
-		"leaving: no answer yet":        {given: []func(*scene){entry(ours, absentEntry), live, deleting}, then: outcome{Remaining: 1, Patience: v1beta1.DefaultDeletionTimeout}},
-		"leaving: in use":               {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptInUse)}, then: outcome{Remaining: 1, Patience: v1beta1.DefaultDeletionTimeout}},
-		"leaving: an answer of before":  {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Remaining: 1, Patience: v1beta1.DefaultDeletionTimeout}},
-		"left: the entry goes":          {given: []func(*scene){entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
-		"left: another claims it live":  {given: []func(*scene){entry(ours, absentEntry), foreign, deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
-		"left: beside another's entry":  {given: []func(*scene){neighbour, entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
+		"leaving: no answer yet": {given: []func(*scene){entry(ours, absentEntry), live, deleting},
+			then: outcome{Remaining: 1, Patience: v1beta1.DefaultDeletionTimeout}},
+		"leaving: in use": {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptInUse)},
+			then: outcome{Remaining: 1, Patience: v1beta1.DefaultDeletionTimeout}},
+		"leaving: an answer of before": {given: []func(*scene){entry(ours, absentEntry), live, deleting, attempt(v1beta1.AttemptAbsent)},
+			then: outcome{Remaining: 1, Patience: v1beta1.DefaultDeletionTimeout}},
+		"left: the entry goes": {given: []func(*scene){entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)},
+			then: outcome{Removes: true}},
+		"left: another claims it live": {given: []func(*scene){entry(ours, absentEntry), foreign, deleting, attempt(v1beta1.AttemptAbsent)},
+			then: outcome{Removes: true}},
+		"left: beside another's entry": {given: []func(*scene){neighbour, entry(ours, absentEntry), deleting, attempt(v1beta1.AttemptAbsent)},
+			then: outcome{Removes: true}},
 		"left: two at the same time":    {given: []func(*scene){deleting, attempt(v1beta1.AttemptAbsent)}, then: outcome{Removes: true}},
 		"left: another's entry remains": {given: []func(*scene){neighbour, deleting, attempt(v1beta1.AttemptAbsent)}},
 		"unclaimed, and no such Module: kept": {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodra_test has the operator at a cluster that serves no resource.k8s.io/v1, as those before Kubernetes 1.34.
+// Package nodra_test has the operator at a cluster that serves no resource.k8s.io/v1, as those
+// before Kubernetes 1.34.
 package nodra_test
 
 import (

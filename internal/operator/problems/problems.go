@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package problems writes Module.status.problems: what a controller was refused, or refuses, and what no other object
-// shows. The controller that computes conditions reads it there, after a restart of the operator, too, as do people.
+// Package problems writes Module.status.problems: what a controller was refused, or refuses, and
+// what no other object shows. The controller that computes conditions reads it there, after a
+// restart of the operator, too, as do people.
 package problems
 
 import (
@@ -23,15 +24,17 @@ import (
 )
 
 const (
-	// maxNodes is how many nodes are named. A Module's status is read by everybody who watches Modules.
+	// maxNodes is how many nodes are named. A Module's status is read by everybody who watches
+	// Modules.
 	maxNodes = 64
 	// maxMessage is how much of a message is kept, in bytes.
 	maxMessage = 2048
 )
 
-// Report makes the problems of one part of a Module what its controller found, by node ([v1beta1.AllNodes] for the Module
-// as a whole). It writes only if the Module, as it was read, says something else. A Module that is gone is no error; what
-// a namesake gets in its place goes with the next pass of that one, which follows in the same queue.
+// Report makes the problems of one part of a Module what its controller found, by node
+// ([v1beta1.AllNodes] for the Module as a whole). It writes only if the Module, as it was read,
+// says something else. A Module that is gone is no error; what a namesake gets in its place goes
+// with the next pass of that one, which follows in the same queue.
 func Report(ctx context.Context, c client.Client, m *v1beta1.Module, part v1beta1.ProblemPart, found map[string]reasons.Problem) error {
 	want := bounded(found)
 	if maps.Equal(want, facts.Problems(m, part)) {

@@ -55,7 +55,8 @@ func (w *world) told(part v1beta1.ProblemPart) map[string]reasons.Problem {
 	return facts.Problems(w.module, part)
 }
 
-// report reports twice, and fails the test unless there are as many writes as given at first, and none then.
+// report reports twice, and fails the test unless there are as many writes as given at first, and
+// none then.
 func (w *world) report(part v1beta1.ProblemPart, found map[string]reasons.Problem, writes int) {
 	w.Helper()
 	for _, want := range []int{writes, 0} {
@@ -72,8 +73,8 @@ func (w *world) report(part v1beta1.ProblemPart, found map[string]reasons.Proble
 	}
 }
 
-// TestEachPartIsItsControllers: nobody takes away what another found, nor what the reporter wrote, and the last problem
-// leaves an object that the API server takes.
+// TestEachPartIsItsControllers: nobody takes away what another found, nor what the reporter wrote,
+// and the last problem leaves an object that the API server takes.
 func TestEachPartIsItsControllers(t *testing.T) {
 	w := newWorld(t)
 	refused := map[string]reasons.Problem{
@@ -124,12 +125,14 @@ func TestAModuleThatIsGone(t *testing.T) {
 	}
 }
 
-// TestFiveThousandNodes fit: the first are named, and the others are one entry that does not change with their number.
+// TestFiveThousandNodes fit: the first are named, and the others are one entry that does not change
+// with their number.
 func TestFiveThousandNodes(t *testing.T) {
 	w := newWorld(t)
 	found := map[string]reasons.Problem{}
 	for i := range 5000 {
-		found[fmt.Sprintf("node-%04d", i)] = reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "begins" + strings.Repeat("x", 10_000) + "ends"}
+		found[fmt.Sprintf("node-%04d", i)] = reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "begins" +
+			strings.Repeat("x", 10_000) + "ends"}
 	}
 	w.report(v1beta1.ProblemDeliveries, found, 1)
 	delete(found, "node-4711")

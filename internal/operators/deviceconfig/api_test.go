@@ -40,15 +40,16 @@ func TestAdmission(t *testing.T) {
 		spec map[string]any
 		then string // what the refusal says; "" is accepted
 	}{
-		"what is required":               {valid, ""},
-		"no driverImage":                 {with("driverImage", nil), "spec.driverImage: Required"},
-		"an empty driverImage":           {with("driverImage", ""), "spec.driverImage"},
-		"no driverVersion":               {with("driverVersion", nil), "spec.driverVersion: Required"},
-		"an empty driverVersion":         {with("driverVersion", ""), "spec.driverVersion"},
-		"an image without a domain":      {with("driverImage", "driver"), ""},
-		"an image of localhost":          {with("driverImage", "localhost/driver"), ""},
-		"an image with a tag":            {with("driverImage", "registry.example.com/driver:1.0"), "neither a tag nor a digest"},
-		"an image with a digest":         {with("driverImage", "registry.example.com/driver@sha256:"+strings.Repeat("0", 64)), "neither a tag nor a digest"},
+		"what is required":          {valid, ""},
+		"no driverImage":            {with("driverImage", nil), "spec.driverImage: Required"},
+		"an empty driverImage":      {with("driverImage", ""), "spec.driverImage"},
+		"no driverVersion":          {with("driverVersion", nil), "spec.driverVersion: Required"},
+		"an empty driverVersion":    {with("driverVersion", ""), "spec.driverVersion"},
+		"an image without a domain": {with("driverImage", "driver"), ""},
+		"an image of localhost":     {with("driverImage", "localhost/driver"), ""},
+		"an image with a tag":       {with("driverImage", "registry.example.com/driver:1.0"), "neither a tag nor a digest"},
+		"an image with a digest": {with("driverImage", "registry.example.com/driver@sha256:"+strings.Repeat("0", 64)),
+			"neither a tag nor a digest"},
 		"an image with a space":          {with("driverImage", "registry.example.com/my driver"), "name of an image's repository"},
 		"an image in capitals":           {with("driverImage", "registry.example.com/Driver"), "name of an image's repository"},
 		"an address in place of a name":  {with("driverImage", "https://registry.example.com/driver"), "name of an image's repository"},
@@ -112,10 +113,12 @@ func TestDefinition(t *testing.T) {
 	if crd.Spec.Scope != apiextensionsv1.NamespaceScoped || version.Subresources == nil || version.Subresources.Status == nil {
 		t.Errorf("scope %s, subresources %+v", crd.Spec.Scope, version.Subresources)
 	}
-	if len(status.Required) > 0 || conditions.XListType == nil || *conditions.XListType != "map" || !slices.Equal(conditions.XListMapKeys, []string{"type"}) {
+	if len(status.Required) > 0 || conditions.XListType == nil || *conditions.XListType != "map" ||
+		!slices.Equal(conditions.XListMapKeys, []string{"type"}) {
 		t.Errorf("status requires %v; conditions are a list of type %v by %v", status.Required, conditions.XListType, conditions.XListMapKeys)
 	}
-	if !slices.Equal(spec.Required, []string{"driverImage", "driverVersion"}) || selector.Type != "object" || selector.AdditionalProperties.Schema.Type != "string" {
+	if !slices.Equal(spec.Required, []string{"driverImage", "driverVersion"}) || selector.Type != "object" ||
+		selector.AdditionalProperties.Schema.Type != "string" {
 		t.Errorf("spec requires %v; nodeSelector is %+v", spec.Required, selector)
 	}
 	for name, field := range spec.Properties {
@@ -191,7 +194,8 @@ func TestRole(t *testing.T) {
 		"/serviceaccounts":          "create delete get list patch watch",
 		"/nodes":                    "get list watch",
 		"events.k8s.io/events":      "create patch",
-		"example.com/deviceconfigs": "get list patch watch", "example.com/deviceconfigs/status": "patch", "example.com/deviceconfigs/finalizers": "update",
+		"example.com/deviceconfigs": "get list patch watch", "example.com/deviceconfigs/status": "patch",
+		"example.com/deviceconfigs/finalizers":           "update",
 		"apiextensions.k8s.io/customresourcedefinitions": "get",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

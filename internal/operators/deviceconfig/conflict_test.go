@@ -37,11 +37,13 @@ func TestConflictingNodeSelector(t *testing.T) {
 	if got := s.message("second"); !strings.Contains(got, s.namespace+"/first") || !strings.Contains(got, shared.Name) {
 		t.Errorf("the message names neither DeviceConfig first nor node %s: %s", shared.Name, got)
 	}
-	if got := s.get("second"); s.module("second") != nil || len(got.Finalizers) > 0 || !meta.IsStatusConditionTrue(got.Status.Conditions, kit.ConditionErrored) {
+	if got := s.get("second"); s.module("second") != nil || len(got.Finalizers) > 0 ||
+		!meta.IsStatusConditionTrue(got.Status.Conditions, kit.ConditionErrored) {
 		t.Errorf("Module %v, finalizers %v, conditions %+v", s.module("second"), got.Finalizers, got.Status.Conditions)
 	}
 	for _, r := range s.env.Requests(t, mark) {
-		if r.Ours() && r.IsWrite() && r.ObjectRef.Namespace == s.namespace && (r.ObjectRef.Resource == "modules" || r.ObjectRef.Resource == "serviceaccounts") {
+		if r.Ours() && r.IsWrite() && r.ObjectRef.Namespace == s.namespace &&
+			(r.ObjectRef.Resource == "modules" || r.ObjectRef.Resource == "serviceaccounts") {
 			t.Errorf("a write in spite of the conflict: %s %s", r.Verb, r.RequestURI)
 		}
 	}

@@ -80,5 +80,6 @@ var moduleFields = []string{
 	"spec.selector", "spec.moduleLoader.serviceAccountName",
 	"spec.moduleLoader.container.imagePullPolicy", "spec.moduleLoader.container.modprobe.moduleName",
 	"spec.moduleLoader.container.kernelMappings.regexp", "spec.moduleLoader.container.kernelMappings.containerImage",
-	"spec.devicePlugin.container.image", "spec.devicePlugin.container.env", "spec.devicePlugin.container.volumeMounts", "spec.devicePlugin.volumes",
+	"spec.devicePlugin.container.image", "spec.devicePlugin.container.env", "spec.devicePlugin.container.volumeMounts",
+	"spec.devicePlugin.volumes",
 }

@@ -82,7 +82,8 @@ func TestFinalizerGoesWhenTheModuleIsGone(t *testing.T) {
 	s.must(s.passes(c, "nic"))
 	s.must(s.admin.Delete(t.Context(), d.DeepCopy()))
 
-	broken := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	broken := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+		options ...client.ListOption) error {
 		if _, ok := list.(*v1beta1.ModuleList); ok {
 			return errBroken
 		}
@@ -107,8 +108,10 @@ func TestErrorsAreNoConflicts(t *testing.T) {
 	s := newScene(t)
 	c := s.env.Client(t, s.config)
 	s.create(s.deviceConfig("nic", "a"))
-	for what, kind := range map[string]string{"list objects of kind DeviceConfig": "DeviceConfigList", "list Modules": "ModuleList", "list Nodes": "NodeList"} {
-		broken := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	for what, kind := range map[string]string{"list objects of kind DeviceConfig": "DeviceConfigList", "list Modules": "ModuleList",
+		"list Nodes": "NodeList"} {
+		broken := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
 			if of, err := apiutil.GVKForObject(list, c.Scheme()); err != nil || of.Kind == kind {
 				return errors.Join(err, errBroken)
 			}
@@ -216,7 +219,8 @@ func TestStatusIsASubresource(t *testing.T) {
 		t.Fatalf("conditions %+v", stored.Status.Conditions)
 	}
 	forged := stored.DeepCopy()
-	meta.SetStatusCondition(&forged.Status.Conditions, metav1.Condition{Type: kit.ConditionReady, Status: metav1.ConditionTrue, Reason: "Forged"})
+	meta.SetStatusCondition(&forged.Status.Conditions,
+		metav1.Condition{Type: kit.ConditionReady, Status: metav1.ConditionTrue, Reason: "Forged"})
 	forged.Spec.DriverVersion = "2.0"
 	s.must(s.admin.Update(t.Context(), forged))
 	if got := s.get("nic"); got.Spec.DriverVersion != "2.0" || meta.IsStatusConditionTrue(got.Status.Conditions, kit.ConditionReady) {

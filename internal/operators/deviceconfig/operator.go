@@ -78,7 +78,8 @@ func check(ctx context.Context, reader client.Reader, d *v1alpha1.DeviceConfig) 
 	}
 	err := reader.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: name}, &corev1.ServiceAccount{})
 	if apierrors.IsNotFound(err) {
-		return kit.Refused(v1alpha1.ReasonServiceAccountNotFound, "ServiceAccount %s does not exist: create it, or remove spec.serviceAccountName", name)
+		return kit.Refused(v1alpha1.ReasonServiceAccountNotFound,
+			"ServiceAccount %s does not exist: create it, or remove spec.serviceAccountName", name)
 	}
 	if err != nil {
 		return fmt.Errorf("get ServiceAccount %s: %w", name, err)

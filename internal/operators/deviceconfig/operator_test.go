@@ -53,7 +53,8 @@ func TestDeviceConfigBecomesAModule(t *testing.T) {
 	s.load("nic", 2, 2)
 	s.awaitReady("nic", kit.ReasonReconciled)
 	conditions := s.get("nic").Status.Conditions
-	if errored := meta.FindStatusCondition(conditions, kit.ConditionErrored); len(conditions) != 2 || errored == nil || errored.Status != metav1.ConditionFalse || errored.Message != "" {
+	if errored := meta.FindStatusCondition(conditions, kit.ConditionErrored); len(conditions) != 2 || errored == nil ||
+		errored.Status != metav1.ConditionFalse || errored.Message != "" {
 		t.Errorf("conditions %+v", conditions)
 	}
 	if now := meta.FindStatusCondition(conditions, kit.ConditionReady).LastTransitionTime; now.Before(&since) {
@@ -127,7 +128,8 @@ func TestModuleIsHealed(t *testing.T) {
 	s.must(s.admin.Patch(t.Context(), m, client.MergeFrom(before)))
 	s.await("the Module's fields", "nic", func() bool {
 		m := s.module("nic")
-		return maps.Equal(m.Spec.Selector, d.Spec.NodeSelector) && m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage == "registry.example.com/driver:1.0-${KERNEL_FULL_VERSION}"
+		return maps.Equal(m.Spec.Selector, d.Spec.NodeSelector) &&
+			m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage == "registry.example.com/driver:1.0-${KERNEL_FULL_VERSION}"
 	})
 	if got := s.module("nic").Spec.ModuleLoader.Container.InTreeModulesToRemove; !slices.Equal(got, []string{"theirs"}) {
 		t.Errorf("a field that is another writer's: %v", got)
@@ -146,8 +148,10 @@ func TestModuleIsHealed(t *testing.T) {
 	s.await("all fields", "nic", func() bool {
 		spec := s.module("nic").Spec
 		mapping := spec.ModuleLoader.Container.KernelMappings[0]
-		return maps.Equal(spec.Selector, s.pool("b")) && mapping.ContainerImage == "registry.example.com/new:2.0-${KERNEL_FULL_VERSION}" && mapping.Regexp == "^6" &&
-			spec.ModuleLoader.Container.Modprobe.ModuleName == "vendor" && spec.DevicePlugin != nil && spec.ModuleLoader.ServiceAccountName == "default"
+		return maps.Equal(spec.Selector, s.pool("b")) && mapping.ContainerImage == "registry.example.com/new:2.0-${KERNEL_FULL_VERSION}" &&
+			mapping.Regexp == "^6" &&
+			spec.ModuleLoader.Container.Modprobe.ModuleName == "vendor" && spec.DevicePlugin != nil &&
+			spec.ModuleLoader.ServiceAccountName == "default"
 	})
 	s.await("its own ServiceAccount to go", "nic", func() bool { return read(s, "nic"+serviceAccountSuffix, &corev1.ServiceAccount{}) == nil })
 	s.change("nic", func(spec *v1alpha1.DeviceConfigSpec) { spec.DevicePluginImage = "" })

@@ -78,7 +78,8 @@ func (s *scene) must(err error) {
 // await asks until it is so. name is whom to show if it does not come so.
 func (s *scene) await(what, name string, done func() bool) {
 	s.Helper()
-	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return done(), nil })
 	if err != nil {
 		s.Fatalf("wait for %s: %v\nDeviceConfig: %+v\nModule: %+v", what, err, s.get(name), s.module(name))
 	}

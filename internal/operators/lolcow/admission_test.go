@@ -141,7 +141,8 @@ func TestDefinitionsAreMissing(t *testing.T) {
 
 	delete(crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties, "announceURL")
 	s.must(s.admin.Update(t.Context(), crd))
-	if err := run(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "spec.announceURL") || !strings.Contains(err.Error(), "make install") {
+	if err := run(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "spec.announceURL") ||
+		!strings.Contains(err.Error(), "make install") {
 		t.Errorf("with an older definition: %v", err)
 	}
 
@@ -153,7 +154,8 @@ func TestDefinitionsAreMissing(t *testing.T) {
 	s.await("the kind to go", func() bool {
 		return apierrors.IsNotFound(s.admin.Get(t.Context(), client.ObjectKey{Name: name}, &apiextensionsv1.CustomResourceDefinition{})) && gone()
 	})
-	if err := run(); err == nil || !strings.Contains(err.Error(), "Lolcow of my.domain/v1alpha1") || !strings.Contains(err.Error(), "make install") {
+	if err := run(); err == nil || !strings.Contains(err.Error(), "Lolcow of my.domain/v1alpha1") ||
+		!strings.Contains(err.Error(), "make install") {
 		t.Errorf("without the definition: %v", err)
 	}
 

@@ -153,7 +153,8 @@ func (m *mortal) reconciler() *kit.Reconciler[*api.Lolcow] {
 		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			return m.write(func() error { return c.Apply(ctx, o, opts...) })
 		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration,
+			opts ...client.SubResourceApplyOption) error {
 			return m.write(func() error { return c.SubResource(sub).Apply(ctx, o, opts...) })
 		},
 	})
@@ -355,7 +356,8 @@ func TestOutdatedReadsAreNoErrors(t *testing.T) {
 // TestLinkLocalIsRefused: what clouds tell their nodes at such addresses is for nobody else.
 func TestLinkLocalIsRefused(t *testing.T) {
 	for address, refused := range map[string]bool{
-		"169.254.169.254:80": true, "[fe80::1]:80": true, "[::ffff:169.254.169.254]:80": true, "10.0.0.1:80": false, "127.0.0.1:80": false, "[fd00::1]:443": false,
+		"169.254.169.254:80": true, "[fe80::1]:80": true, "[::ffff:169.254.169.254]:80": true, "10.0.0.1:80": false, "127.0.0.1:80": false,
+		"[fd00::1]:443": false,
 	} {
 		if err := lolcow.NotLinkLocal("tcp", address, nil); (err != nil) != refused {
 			t.Errorf("%s: %v", address, err)

@@ -133,7 +133,8 @@ func (o *operator) explain(ctx context.Context, l *api.Lolcow, _ client.Object, 
 	}
 	return &kit.Problem{
 		Reason: api.ReasonPortConflict, Errored: true, RetryAfter: o.taken.When(client.ObjectKeyFromObject(l)),
-		Message: fmt.Sprintf("Another Service has port %d: choose another spec.port, or remove it. The API server says: %v", l.Spec.Port, refusal),
+		Message: fmt.Sprintf("Another Service has port %d: choose another spec.port, or remove it. The API server says: %v", l.Spec.Port,
+			refusal),
 	}
 }
 

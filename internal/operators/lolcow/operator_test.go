@@ -180,10 +180,12 @@ func TestForeignObjectsStay(t *testing.T) {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}},
 			},
 		}}
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		s.must(s.admin.Create(t.Context(), d))
 		s.must(s.admin.Create(t.Context(), service))
 		return d, service
@@ -287,11 +289,13 @@ func TestRolloutFailureIsTold(t *testing.T) {
 	d := s.deployment("cow")
 	d.Status.ObservedGeneration = d.Generation
 	d.Status.Conditions = []appsv1.DeploymentCondition{{
-		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: `pods "cow-1" is forbidden: exceeded quota: pods`,
+		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate",
+		Message: `pods "cow-1" is forbidden: exceeded quota: pods`,
 	}}
 	s.must(s.admin.Status().Update(context.Background(), d))
 	s.awaitReason("cow", "!"+api.ReasonRolloutFailed)
-	if c := meta.FindStatusCondition(s.cow("cow").Status.Conditions, kit.ConditionErrored); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, d.Status.Conditions[0].Message) {
+	if c := meta.FindStatusCondition(s.cow("cow").Status.Conditions, kit.ConditionErrored); c.Status != metav1.ConditionTrue ||
+		!strings.Contains(c.Message, d.Status.Conditions[0].Message) {
 		t.Errorf("Errored: %+v", c)
 	}
 	s.await("its event", func() bool { return slices.Contains(s.events("cow"), "Warning "+api.ReasonRolloutFailed) })

@@ -20,7 +20,8 @@ func rolledOut(d *appsv1.Deployment) error {
 		failed := c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
 			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
 		if failed {
-			return kit.Refused(api.ReasonRolloutFailed, "Deployment %s: %s: %s (kubectl describe pods -l app.kubernetes.io/instance=%s)", d.Name, c.Reason, c.Message, d.Name)
+			return kit.Refused(api.ReasonRolloutFailed, "Deployment %s: %s: %s (kubectl describe pods -l app.kubernetes.io/instance=%s)", d.Name,
+				c.Reason, c.Message, d.Name)
 		}
 	}
 	want, s := ptr.Deref(d.Spec.Replicas, 1), d.Status

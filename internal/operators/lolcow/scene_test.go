@@ -108,7 +108,8 @@ func (s *scene) freePorts() {
 func (s *scene) config() *rest.Config {
 	s.Helper()
 	request := &authenticationv1.TokenRequest{}
-	s.must(s.admin.SubResource("token").Create(s.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: account}}, request))
+	s.must(s.admin.SubResource("token").Create(s.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: account}}, request))
 	config := rest.AnonymousClientConfig(s.env.AdminConfig())
 	config.BearerToken = request.Status.Token
 	return config
@@ -121,7 +122,8 @@ func (s *scene) start() (stop func()) {
 	done := make(chan error, 1)
 	config := s.config()
 	go func() {
-		done <- program().Run(ctx, config, &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Namespaces: []string{s.namespace}, Log: s.logger()})
+		done <- program().Run(ctx, config, &kit.Options{MetricsAddress: "0", ProbeAddress: "0", Namespaces: []string{s.namespace},
+			Log: s.logger()})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -162,7 +164,8 @@ func (s *scene) must(err error) {
 
 func (s *scene) await(what string, done func() bool) {
 	s.Helper()
-	err := wait.PollUntilContextTimeout(s.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+	err := wait.PollUntilContextTimeout(s.Context(), 20*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return done(), nil })
 	if err != nil {
 		s.Fatalf("wait for %s: %v\nLolcow: %+v\nlog:\n%s", what, err, get(s, "cow", &api.Lolcow{}), s.log.String())
 	}
@@ -228,7 +231,8 @@ func (s *scene) rollOut(name string) {
 	s.Helper()
 	d := s.deployment(name)
 	before := d.DeepCopy()
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1,
+		AvailableReplicas: 1}
 	s.must(s.admin.Status().Patch(s.Context(), d, client.MergeFrom(before)))
 }
 

@@ -50,8 +50,10 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		"nothing to say":      {[]string{"spec", "defaultmsg"}, "", "at least 1"},
 		"too much to say":     {[]string{"spec", "defaultmsg"}, long, "Too long"},
 		"as much as fits":     {[]string{"spec", "defaultmsg"}, long[1:], ""},
-		"both consumers":      {[]string{"spec", "consumer"}, "registry.example.com/c:1", "consumer and consumerimage are one field by two names"},
-		"both secrets":        {[]string{"spec", "imagePullSecret"}, map[string]any{"name": "a"}, "imageRepoSecret and imagePullSecret are one field by two names"},
+		"both consumers": {[]string{"spec", "consumer"}, "registry.example.com/c:1",
+			"consumer and consumerimage are one field by two names"},
+		"both secrets": {[]string{"spec", "imagePullSecret"}, map[string]any{"name": "a"},
+			"imageRepoSecret and imagePullSecret are one field by two names"},
 		"a secret of no name": {[]string{"spec", "imageRepoSecret"}, map[string]any{}, "name must be set"},
 		"no secret":           {[]string{"spec", "imageRepoSecret"}, nil, ""},
 		"no selector":         {[]string{"spec", "selector"}, nil, "spec.selector"},
@@ -157,7 +159,8 @@ func TestDeploymentHasTheNamesInTheDocuments(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Namespace ptemplate-operator-system", "CustomResourceDefinition ptemplates.pt.example.com", "Deployment ptemplate-operator-controller-manager",
+		"Namespace ptemplate-operator-system", "CustomResourceDefinition ptemplates.pt.example.com",
+		"Deployment ptemplate-operator-controller-manager",
 		"ServiceAccount ptemplate-operator-controller-manager", "ClusterRole ptemplate-operator-manager-role",
 		"ClusterRoleBinding ptemplate-operator-manager-rolebinding", "Role ptemplate-operator-leader-election-role",
 		"RoleBinding ptemplate-operator-leader-election-rolebinding",

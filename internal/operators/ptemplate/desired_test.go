@@ -156,14 +156,16 @@ func TestConsumersAreOursAndRun(t *testing.T) {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
 		if owner != "" {
 			controller := true
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "p-consumer", UID: owner, Controller: &controller}}
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "p-consumer", UID: owner,
+				Controller: &controller}}
 		}
 		return p
 	}
 	going := pod("e-going", "set", corev1.PodRunning)
 	going.DeletionTimestamp = &metav1.Time{}
 	pods := []corev1.Pod{
-		pod("c", "set", corev1.PodRunning), pod("a", "set", corev1.PodRunning), pod("b", "set", corev1.PodPending), pod("d-foreign", "other", corev1.PodRunning),
+		pod("c", "set", corev1.PodRunning), pod("a", "set", corev1.PodRunning), pod("b", "set", corev1.PodPending),
+		pod("d-foreign", "other", corev1.PodRunning),
 		pod("f-nobodys", "", corev1.PodRunning), pod("g-failed", "set", corev1.PodFailed), going,
 	}
 	want := []string{"a", "c"}

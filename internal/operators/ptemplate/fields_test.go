@@ -24,18 +24,23 @@ var fields = map[string]struct {
 	want  []string
 	got   func(m *v1beta1.Module, set *appsv1.DaemonSet) []string
 }{
-	"maxdev":      {`{"spec":{"maxdev":3}}`, []string{"max_dev=3", "default_msg=ptemplate"}, parameters},
-	"defaultmsg":  {`{"spec":{"defaultmsg":"it's=$HOME;"}}`, []string{"max_dev=5", "default_msg=it's=$HOME;"}, parameters},
-	"driverImage": {`{"spec":{"driverImage":"registry.example.com/other:${KERNEL_VERSION}"}}`, []string{"registry.example.com/other:${KERNEL_VERSION}"}, driver},
-	"deviceplugin": {`{"spec":{"deviceplugin":"registry.example.com/other-plugin:2"}}`, []string{"registry.example.com/other-plugin:2"}, func(m *v1beta1.Module, _ *appsv1.DaemonSet) []string {
-		return []string{m.Spec.DevicePlugin.Container.Image}
-	}},
-	"consumer":        {`{"spec":{"consumerimage":null,"consumer":"registry.example.com/other-consumer:2"}}`, []string{"registry.example.com/other-consumer:2"}, image},
-	"consumerimage":   {`{"spec":{"consumerimage":"registry.example.com/other-consumer:3"}}`, []string{"registry.example.com/other-consumer:3"}, image},
+	"maxdev":     {`{"spec":{"maxdev":3}}`, []string{"max_dev=3", "default_msg=ptemplate"}, parameters},
+	"defaultmsg": {`{"spec":{"defaultmsg":"it's=$HOME;"}}`, []string{"max_dev=5", "default_msg=it's=$HOME;"}, parameters},
+	"driverImage": {`{"spec":{"driverImage":"registry.example.com/other:${KERNEL_VERSION}"}}`,
+		[]string{"registry.example.com/other:${KERNEL_VERSION}"}, driver},
+	"deviceplugin": {`{"spec":{"deviceplugin":"registry.example.com/other-plugin:2"}}`, []string{"registry.example.com/other-plugin:2"},
+		func(m *v1beta1.Module, _ *appsv1.DaemonSet) []string {
+			return []string{m.Spec.DevicePlugin.Container.Image}
+		}},
+	"consumer": {`{"spec":{"consumerimage":null,"consumer":"registry.example.com/other-consumer:2"}}`,
+		[]string{"registry.example.com/other-consumer:2"}, image},
+	"consumerimage": {`{"spec":{"consumerimage":"registry.example.com/other-consumer:3"}}`,
+		[]string{"registry.example.com/other-consumer:3"}, image},
 	"requiredDevices": {`{"spec":{"requiredDevices":4}}`, []string{"4", "4"}, devices},
 	"imageRepoSecret": {`{"spec":{"imageRepoSecret":{"name":"other"}}}`, []string{"other", "other"}, secrets},
 	"imagePullSecret": {`{"spec":{"imageRepoSecret":null,"imagePullSecret":{"name":"another"}}}`, []string{"another", "another"}, secrets},
-	"selector":        {`{"spec":{"selector":{"node-role.kubernetes.io/worker":null,"rack":"b"}}}`, []string{"rack=b", "rack=b", "ready="}, selectors},
+	"selector": {`{"spec":{"selector":{"node-role.kubernetes.io/worker":null,"rack":"b"}}}`, []string{"rack=b", "rack=b", "ready="},
+		selectors},
 }
 
 func parameters(m *v1beta1.Module, _ *appsv1.DaemonSet) []string {

@@ -129,7 +129,8 @@ func consumersReady(set *appsv1.DaemonSet) error {
 		return kit.Waiting(ReasonConsumersNotReady, "DaemonSet %s has changed, and Kubernetes has not looked at it yet", set.Name)
 	}
 	if s.DesiredNumberScheduled == 0 || s.NumberReady < s.DesiredNumberScheduled || s.UpdatedNumberScheduled < s.DesiredNumberScheduled {
-		return kit.Waiting(ReasonConsumersNotReady, "Consumers are ready on %d of %d nodes, %d of them up to date: check the pods of DaemonSet %s",
+		return kit.Waiting(ReasonConsumersNotReady,
+			"Consumers are ready on %d of %d nodes, %d of them up to date: check the pods of DaemonSet %s",
 			s.NumberReady, s.DesiredNumberScheduled, s.UpdatedNumberScheduled, set.Name)
 	}
 	return nil

@@ -100,13 +100,15 @@ func TestStatusSaysWhatRuns(t *testing.T) {
 	r.await("word of the consumers", func() bool { return r.ready(key).Reason == ptemplate.ReasonConsumersNotReady })
 	set := r.set(key)
 	set.Status = appsv1.DaemonSetStatus{
-		ObservedGeneration: set.Generation, DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, NumberReady: 2, UpdatedNumberScheduled: 2, NumberAvailable: 2,
+		ObservedGeneration: set.Generation, DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, NumberReady: 2, UpdatedNumberScheduled: 2,
+		NumberAvailable: 2,
 	}
 	r.must(r.admin.Status().Update(t.Context(), set))
 	r.await("Ready", func() bool { return r.ready(key).Status == metav1.ConditionTrue })
 
 	for _, name := range []string{"p-b", "p-a"} {
-		r.must(r.admin.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name}}, client.GracePeriodSeconds(0)))
+		r.must(r.admin.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name}},
+			client.GracePeriodSeconds(0)))
 	}
 	r.await("no consumers", func() bool { return len(r.ptemplate(key).Status.Consumers) == 0 })
 	r.must(r.admin.Delete(t.Context(), r.ptemplate(key)))
@@ -255,7 +257,8 @@ func TestOthersDaemonSetsCauseNoPass(t *testing.T) {
 func TestWhatBelongsToOthersIsLeftAlone(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	theirs := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "p"}, Spec: v1beta1.ModuleSpec{Selector: map[string]string{"a": "b"}}}
+	theirs := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "p"},
+		Spec: v1beta1.ModuleSpec{Selector: map[string]string{"a": "b"}}}
 	r.must(r.admin.Create(t.Context(), theirs))
 	set := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "q-consumer"},

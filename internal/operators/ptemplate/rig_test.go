@@ -102,7 +102,8 @@ func (r *rig) must(err error) {
 
 func (r *rig) await(what string, done func() bool) {
 	r.Helper()
-	err := wait.PollUntilContextTimeout(r.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+	err := wait.PollUntilContextTimeout(r.Context(), 20*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return done(), nil })
 	if err == nil {
 		return
 	}

@@ -30,7 +30,8 @@ var Names = []string{Modules, "nodemodulesconfigs." + v1beta1.GroupVersion.Group
 
 // Problem tells a user of definitions that are not ours; faults name them, and what each lacks.
 func Problem(faults ...string) string {
-	return "the cluster's CustomResourceDefinitions do not match this version of Drover (" + strings.Join(faults, "; ") + "): Drover changes nothing until you apply config/crd again"
+	return "the cluster's CustomResourceDefinitions do not match this version of Drover (" + strings.Join(faults, "; ") +
+		"): Drover changes nothing until you apply config/crd again"
 }
 
 // Misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.

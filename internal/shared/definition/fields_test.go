@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestEveryFieldOfOursIsAskedFor compares what is asked of a cluster with what the generated definitions have.
+// TestEveryFieldOfOursIsAskedFor compares what is asked of a cluster with what the generated
+// definitions have.
 func TestEveryFieldOfOursIsAskedFor(t *testing.T) {
 	// As many as there were when this was written: fields are only added.
 	least := map[string]int{"modules": 20, "nodemodulesconfigs": 20, "preflightvalidations": 15}

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// deadlineSeconds ends a carrier that nobody collects: a node whose agent is away must not keep pods forever.
+	// deadlineSeconds ends a carrier that nobody collects: a node whose agent is away must not keep
+	// pods forever.
 	deadlineSeconds = 900
 
 	imageVolume = "image"
@@ -28,8 +29,9 @@ const (
 
 	defaultServiceAccount = "default"
 
-	// copyScript is what upstream asks of a kernel module image: a shell and cp. $1 is the directory below which
-	// lib/modules lies, $2 the kernel, $3 the firmware directory or nothing. Values are arguments, never part of the text.
+	// copyScript is what upstream asks of a kernel module image: a shell and cp. $1 is the directory
+	// below which lib/modules lies, $2 the kernel, $3 the firmware directory or nothing. Values are
+	// arguments, never part of the text.
 	copyScript = `set -e
 mkdir -p "/image$1/lib/modules"
 cp -R "$1/lib/modules/$2" "/image$1/lib/modules/"
@@ -48,8 +50,8 @@ type Request struct {
 	Module *v1beta1.Module
 	// Config is what shall be loaded, resolved for the node's kernel.
 	Config *v1beta1.ModuleConfig
-	// Image is the reference to pull, with the digest of what was made in the cluster; "" is Config's. A node may hold something older under the
-	// tag.
+	// Image is the reference to pull, with the digest of what was made in the cluster; "" is Config's.
+	// A node may hold something older under the tag.
 	Image string
 	// ID of the delivery.
 	ID string
@@ -57,21 +59,23 @@ type Request struct {
 	Node string
 	// Mode is ModeImageVolume or ModeInitContainer.
 	Mode Mode
-	// User is the numeric user of the pod when the image itself runs in it. Most kernel module images name no user, which
-	// is root, and the kubelet starts no such container in a pod that must not run as root. Nil leaves it to the cluster:
-	// OpenShift chooses from a range per namespace and refuses others.
+	// User is the numeric user of the pod when the image itself runs in it. Most kernel module images
+	// name no user, which is root, and the kubelet starts no such container in a pod that must not run
+	// as root. Nil leaves it to the cluster: OpenShift chooses from a range per namespace and refuses
+	// others.
 	User *int64
 	// AgentImage holds the program that exports the image's content.
 	AgentImage string
 }
 
-// Carrier is the pod that makes a delivery: it passes Pod Security "restricted", holds no token, and its name, which
-// an admission policy seals, follows from the delivery.
+// Carrier is the pod that makes a delivery: it passes Pod Security "restricted", holds no token,
+// and its name, which an admission policy seals, follows from the delivery.
 func Carrier(r *Request) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: carrierMeta(r),
 		Spec: corev1.PodSpec{
-			// The scheduler is not asked: a kernel module goes to each selected node, whatever is free there.
+			// The scheduler is not asked: a kernel module goes to each selected node, whatever is free
+			// there.
 			NodeName:                      r.Node,
 			RestartPolicy:                 corev1.RestartPolicyOnFailure,
 			ActiveDeadlineSeconds:         ptr.To[int64](deadlineSeconds),
@@ -107,7 +111,8 @@ func ServiceAccount(m *v1beta1.Module) string {
 	return m.Spec.ModuleLoader.ServiceAccountName
 }
 
-// PullSecrets are the Secrets that pull a Module's images, and more, each once. Empty names are none.
+// PullSecrets are the Secrets that pull a Module's images, and more, each once. Empty names are
+// none.
 func PullSecrets(m *v1beta1.Module, more ...corev1.LocalObjectReference) []corev1.LocalObjectReference {
 	all := slices.Concat(m.Spec.ImageRepoSecrets, more)
 	if m.Spec.ImageRepoSecret != nil {
@@ -122,8 +127,9 @@ func PullSecrets(m *v1beta1.Module, more ...corev1.LocalObjectReference) []corev
 	return kept
 }
 
-// pullsAs is a digest of what decides whether a pull is allowed, and of the reference where that can change under one delivery. The pod itself does not tell: the API server adds the Secrets
-// of the ServiceAccount to a pod that names none.
+// pullsAs is a digest of what decides whether a pull is allowed, and of the reference where that
+// can change under one delivery. The pod itself does not tell: the API server adds the Secrets of
+// the ServiceAccount to a pod that names none.
 func pullsAs(m *v1beta1.Module, image string) string {
 	names := []string{ServiceAccount(m)}
 	for _, secret := range PullSecrets(m) {
@@ -135,7 +141,8 @@ func pullsAs(m *v1beta1.Module, image string) string {
 	return digest(strings.Join(names, "/"), nameDigits)
 }
 
-// PullsAs reports whether a carrier pulls with what its Module names now, and what Request.Image says now. One that says nothing of it is believed.
+// PullsAs reports whether a carrier pulls with what its Module names now, and what Request.Image
+// says now. One that says nothing of it is believed.
 func PullsAs(carrier *corev1.Pod, m *v1beta1.Module, image string) bool {
 	as, says := carrier.Annotations[v1beta1.PullsAsAnnotation]
 	return !says || as == pullsAs(m, image)
@@ -184,7 +191,8 @@ func exportContainer(r *Request) corev1.Container {
 	}
 }
 
-// exportArgs leave the program to the image's entry point: the admission policy wants the agent's image and no command.
+// exportArgs leave the program to the image's entry point: the admission policy wants the agent's
+// image and no command.
 func exportArgs(config *v1beta1.ModuleConfig) []string {
 	modprobe := &config.Modprobe
 	args := []string{"export", "--kernel", config.KernelVersion, "--dir-name", modprobe.DirName}
@@ -235,7 +243,8 @@ func emptyDir() corev1.VolumeSource {
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(sizeLimit)}}
 }
 
-// Restricted is what Pod Security calls so. It names no user on purpose: our images name theirs, and OpenShift's ranges refuse a fixed one.
+// Restricted is what Pod Security calls so. It names no user on purpose: our images name theirs,
+// and OpenShift's ranges refuse a fixed one.
 func Restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: ptr.To(false),
@@ -246,8 +255,9 @@ func Restricted() *corev1.SecurityContext {
 	}
 }
 
-// resources are set in full, because a ResourceQuota may refuse a pod without them. Requests are zero, in words: a carrier is bound to its node,
-// works for seconds, and then sleeps, so it reserves nothing, and the kubelet of a full node takes it (OutOfcpu, OutOfmemory otherwise). Left
+// resources are set in full, because a ResourceQuota may refuse a pod without them. Requests are
+// zero, in words: a carrier is bound to its node, works for seconds, and then sleeps, so it
+// reserves nothing, and the kubelet of a full node takes it (OutOfcpu, OutOfmemory otherwise). Left
 // out, the limits, or a LimitRange's defaults, would take their place.
 func resources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{

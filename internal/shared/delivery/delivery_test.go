@@ -55,8 +55,10 @@ func TestID(t *testing.T) {
 		"nor does its device plugin": {same: true, change: func(m *v1beta1.Module, _ *v1beta1.ModuleConfig) {
 			m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{}
 		}},
-		"nor do parameters":      {same: true, change: func(_ *v1beta1.Module, c *v1beta1.ModuleConfig) { c.Modprobe.Parameters = []string{"a=1"} }},
-		"nor do empty arguments": {same: true, change: func(_ *v1beta1.Module, c *v1beta1.ModuleConfig) { c.Modprobe.Args = &v1beta1.ModprobeArgs{} }},
+		"nor do parameters": {same: true,
+			change: func(_ *v1beta1.Module, c *v1beta1.ModuleConfig) { c.Modprobe.Parameters = []string{"a=1"} }},
+		"nor do empty arguments": {same: true,
+			change: func(_ *v1beta1.Module, c *v1beta1.ModuleConfig) { c.Modprobe.Args = &v1beta1.ModprobeArgs{} }},
 		"nor does the ServiceAccount while images are not always pulled": {same: true, change: func(m *v1beta1.Module, _ *v1beta1.ModuleConfig) {
 			m.Spec.ModuleLoader.ServiceAccountName = "other"
 		}},
@@ -289,7 +291,8 @@ func TestRunningSince(t *testing.T) {
 	}
 }
 
-// TestMadeImagesAreTheirInputs: other inputs are another delivery, and an image that was not made here has the identity that it always had.
+// TestMadeImagesAreTheirInputs: other inputs are another delivery, and an image that was not made
+// here has the identity that it always had.
 func TestMadeImagesAreTheirInputs(t *testing.T) {
 	ids := map[string]bool{}
 	for _, made := range []string{"", "a", "b", "a"} {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delivery describes how the content of a kernel module image reaches a node: the identity of a delivery,
-// the shape of the carrier pod that makes it, and what a carrier pod's status means. Nothing here talks to the API
-// server.
+// Package delivery describes how the content of a kernel module image reaches a node: the identity
+// of a delivery, the shape of the carrier pod that makes it, and what a carrier pod's status means.
+// Nothing here talks to the API server.
 package delivery
 
 import (
@@ -23,8 +23,8 @@ const (
 	nameDigits = 16
 )
 
-// identity is everything that decides what a delivery brings. Its JSON form is hashed, so field names and order are
-// part of the identity: changing them delivers every image of a cluster again.
+// identity is everything that decides what a delivery brings. Its JSON form is hashed, so field
+// names and order are part of the identity: changing them delivers every image of a cluster again.
 type identity struct {
 	Image      string   `json:"image"`
 	Rebuild    *int     `json:"rebuild,omitempty"`
@@ -38,11 +38,13 @@ type identity struct {
 	Made       string   `json:"made,omitempty"`
 }
 
-// ID is the identity of what config's image brings to a node: hex digits that are equal exactly when a node that holds
-// the one delivery needs no other. The Module's generation is not part of it, so that a change of the device plugin
-// never touches a node's orders; with imagePullPolicy Always any change of spec.moduleLoader is. made is the hash of the inputs of an image that
-// is built or signed in the cluster, and empty for all others: other inputs are other content, also under the same reference, and the same are
-// the same, also when the registry forgot the image and it was made again.
+// ID is the identity of what config's image brings to a node: hex digits that are equal exactly
+// when a node that holds the one delivery needs no other. The Module's generation is not part of
+// it, so that a change of the device plugin never touches a node's orders; with imagePullPolicy
+// Always any change of spec.moduleLoader is. made is the hash of the inputs of an image that is
+// built or signed in the cluster, and empty for all others: other inputs are other content, also
+// under the same reference, and the same are the same, also when the registry forgot the image and
+// it was made again.
 func ID(m *v1beta1.Module, config *v1beta1.ModuleConfig, made string) (string, error) {
 	what := identity{
 		Image:     config.ContainerImage,
@@ -69,8 +71,8 @@ func ID(m *v1beta1.Module, config *v1beta1.ModuleConfig, made string) (string, e
 	return digest(string(text), idDigits), nil
 }
 
-// NeedsWholeTree reports whether modprobe itself will run, which may ask for any file of the image's module tree.
-// Empty arguments count as unset: clients written in Go send them.
+// NeedsWholeTree reports whether modprobe itself will run, which may ask for any file of the
+// image's module tree. Empty arguments count as unset: clients written in Go send them.
 func NeedsWholeTree(modprobe *v1beta1.ModprobeSpec) bool {
 	return hasArgs(modprobe.Args) || hasArgs(modprobe.RawArgs)
 }
@@ -85,8 +87,8 @@ func CarrierName(namespace, name, node, id string) string {
 	return v1beta1.CarrierPrefix + digest(namespace+"/"+name+"/"+node+"/"+id, nameDigits)
 }
 
-// IsCarrier reports whether a pod is a carrier. Its name says so, which only the operator can give; labels and annotations
-// anybody can put on a pod of their own.
+// IsCarrier reports whether a pod is a carrier. Its name says so, which only the operator can give;
+// labels and annotations anybody can put on a pod of their own.
 func IsCarrier(pod metav1.Object) bool {
 	_, labelled := pod.GetLabels()[v1beta1.CarrierLabel]
 	return labelled && strings.HasPrefix(pod.GetName(), v1beta1.CarrierPrefix)

@@ -18,8 +18,8 @@ const (
 	ModeAuto Mode = "auto"
 	// ModeImageVolume mounts the image as a volume.
 	ModeImageVolume Mode = "imageVolume"
-	// ModeInitContainer runs `cp` in a container made from the image. Besides nodes that cannot mount images, it is for
-	// clusters whose image policies look at containers only.
+	// ModeInitContainer runs `cp` in a container made from the image. Besides nodes that cannot mount
+	// images, it is for clusters whose image policies look at containers only.
 	ModeInitContainer Mode = "initContainer"
 )
 
@@ -32,8 +32,8 @@ func ParseMode(text string) (Mode, error) {
 	return "", fmt.Errorf("unknown delivery mode %q: want %s, %s or %s", text, ModeAuto, ModeImageVolume, ModeInitContainer)
 }
 
-// Oldest versions that mount image volumes without any setting. The kubelet's feature gate is on by default from 1.35;
-// containerd learnt it in 2.1, CRI-O in 1.31.
+// Oldest versions that mount image volumes without any setting. The kubelet's feature gate is on by
+// default from 1.35; containerd learnt it in 2.1, CRI-O in 1.31.
 var (
 	oldestKubelet    = version.MustParseGeneric("1.35.0")
 	oldestContainerd = version.MustParseGeneric("2.1.0")
@@ -50,8 +50,8 @@ func ModeOf(carrier *corev1.Pod) Mode {
 	return ModeImageVolume
 }
 
-// For is the mode to use on a node. It is a property of the node, not of the cluster: the API server accepts image
-// volumes for kubelets and runtimes that can never start such a pod.
+// For is the mode to use on a node. It is a property of the node, not of the cluster: the API
+// server accepts image volumes for kubelets and runtimes that can never start such a pod.
 func (m Mode) For(info *corev1.NodeSystemInfo) Mode {
 	if m != ModeAuto && m != "" {
 		return m
@@ -76,8 +76,9 @@ func mountsImages(info *corev1.NodeSystemInfo) bool {
 	return false
 }
 
-// atLeast compares major and minor numbers only, so that a pre-release or a vendor's suffix ("v1.35.0-rc.1",
-// "1.35.2+k3s1") counts as its release. What cannot be parsed is not new enough: the init container works everywhere.
+// atLeast compares major and minor numbers only, so that a pre-release or a vendor's suffix
+// ("v1.35.0-rc.1", "1.35.2+k3s1") counts as its release. What cannot be parsed is not new enough:
+// the init container works everywhere.
 func atLeast(text string, oldest *version.Version) bool {
 	have, err := version.ParseGeneric(text)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// ProblemOf is what a carrier pod's status says is wrong, or nil. The kubelet goes on trying as long as the pod is not
-// Ended.
+// ProblemOf is what a carrier pod's status says is wrong, or nil. The kubelet goes on trying as
+// long as the pod is not Ended.
 func ProblemOf(pod *corev1.Pod) *reasons.Problem {
 	if pod.Status.Phase == corev1.PodFailed {
 		return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: failedMessage(pod)}
@@ -30,8 +30,9 @@ func ProblemOf(pod *corev1.Pod) *reasons.Problem {
 	return nil
 }
 
-// CannotStart reports whether the kubelet or the runtime cannot start one of a carrier's containers although it has the images: what they
-// say when a volume is nothing that they can mount, or a container has no shell.
+// CannotStart reports whether the kubelet or the runtime cannot start one of a carrier's containers
+// although it has the images: what they say when a volume is nothing that they can mount, or a
+// container has no shell.
 func CannotStart(pod *corev1.Pod) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -46,13 +47,14 @@ func CannotStart(pod *corev1.Pod) bool {
 // startErrors are the kubelet's words for a container that has its image and does not start.
 var startErrors = []string{"CreateContainerError", "CreateContainerConfigError", "RunContainerError"}
 
-// Ended reports whether a carrier pod will never deliver: it is over. A carrier that does its work never completes.
+// Ended reports whether a carrier pod will never deliver: it is over. A carrier that does its work
+// never completes.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// RunningSince is when the last of a carrier pod's containers started, and whether all of them run: then the image is there,
-// and its content is ready to be taken, or nearly so.
+// RunningSince is when the last of a carrier pod's containers started, and whether all of them run:
+// then the image is there, and its content is ready to be taken, or nearly so.
 func RunningSince(pod *corev1.Pod) (since time.Time, runs bool) {
 	for i := range pod.Status.ContainerStatuses {
 		running := pod.Status.ContainerStatuses[i].State.Running
@@ -110,8 +112,10 @@ func containerProblem(status *corev1.ContainerStatus) *reasons.Problem {
 	switch waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff":
 		reason := pullReason(waiting.Message)
-		// Beside the kernel module image, which is another container's or a volume's, a carrier runs the agent's.
-		if own := status.Image; reason == v1beta1.ReasonPullUnauthorized && status.Name != copyName && own != "" && strings.Contains(waiting.Message, own) {
+		// Beside the kernel module image, which is another container's or a volume's, a carrier runs the
+		// agent's.
+		if own := status.Image; reason == v1beta1.ReasonPullUnauthorized && status.Name != copyName && own != "" &&
+			strings.Contains(waiting.Message, own) {
 			reason = v1beta1.ReasonAgentImageUnauthorized
 		}
 		return &reasons.Problem{Reason: reason, Message: waiting.Message}
@@ -134,14 +138,16 @@ func crashProblem(status *corev1.ContainerStatus) *reasons.Problem {
 	return &reasons.Problem{Reason: v1beta1.ReasonImageUnreadable, Message: message}
 }
 
-// pullReason sorts what container runtimes pass on from registries. Runtimes have no codes for it, only words.
+// pullReason sorts what container runtimes pass on from registries. Runtimes have no codes for it,
+// only words.
 func pullReason(message string) string {
 	text := strings.ToLower(message)
 	for _, words := range []struct {
 		reason string
 		any    []string
 	}{
-		{v1beta1.ReasonPullUnauthorized, []string{"unauthorized", "authentication required", "authorization failed", "access denied", "denied: ", "403 forbidden", "no basic auth credentials"}},
+		{v1beta1.ReasonPullUnauthorized, []string{"unauthorized", "authentication required", "authorization failed", "access denied", "denied: ",
+			"403 forbidden", "no basic auth credentials"}},
 		{v1beta1.ReasonImageNotFound, []string{"not found", "manifest unknown", "name unknown", "404"}},
 	} {
 		for _, word := range words.any {

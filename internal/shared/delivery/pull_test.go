@@ -39,7 +39,8 @@ func TestPullSecrets(t *testing.T) {
 	}
 }
 
-// TestPullsAs: a carrier that waits for an image is made anew when the Module names other Secrets or another ServiceAccount.
+// TestPullsAs: a carrier that waits for an image is made anew when the Module names other Secrets
+// or another ServiceAccount.
 func TestPullsAs(t *testing.T) {
 	m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{ImageRepoSecret: &corev1.LocalObjectReference{Name: "a"}}}
 	pod := Carrier(&Request{Module: m, Config: &v1beta1.ModuleConfig{}, Mode: ModeImageVolume})

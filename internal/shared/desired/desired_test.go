@@ -28,10 +28,12 @@ var (
 	mapped  = v1beta1.KernelMapping{Regexp: "^6", ContainerImage: "r.example/nic:2"}
 	broken  = v1beta1.KernelMapping{Regexp: "(", ContainerImage: "r.example/nic:2"}
 	foreign = v1beta1.KernelMapping{Regexp: "^5", ContainerImage: "r.example/nic:2"}
-	built   = v1beta1.KernelMapping{Regexp: "^6", ContainerImage: "r.example/nic:2", Build: &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: "d"}}}
+	built   = v1beta1.KernelMapping{Regexp: "^6", ContainerImage: "r.example/nic:2",
+		Build: &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: "d"}}}
 )
 
-// TestPart: a node that keeps what it has, for whatever reason, takes no turn and is no proof of what is rolled out.
+// TestPart: a node that keeps what it has, for whatever reason, takes no turn and is no proof of
+// what is rolled out.
 func TestPart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		module *v1beta1.Module

@@ -68,7 +68,8 @@ func (f *Fleet) made(state *State, node *corev1.NodeSystemInfo) Answer {
 	if err == nil && declared == nil {
 		return Answer{State: state}
 	}
-	a := Answer{State: state, Image: &Image{Reference: state.Config.ContainerImage, Kernel: node.KernelVersion, Architecture: node.Architecture}}
+	a := Answer{State: state, Image: &Image{Reference: state.Config.ContainerImage, Kernel: node.KernelVersion,
+		Architecture: node.Architecture}}
 	if err != nil {
 		a.Image.Problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
 		return a

@@ -60,7 +60,8 @@ func TestCordonsKnowWhoseTheyAre(t *testing.T) {
 			if err := json.Unmarshal(patch, &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Metadata.ResourceVersion != "7" || got.Metadata.Annotations[v1beta1.CordonedAnnotation] != tc.then || got.Spec.Unschedulable != tc.after {
+			if got.Metadata.ResourceVersion != "7" || got.Metadata.Annotations[v1beta1.CordonedAnnotation] != tc.then ||
+				got.Spec.Unschedulable != tc.after {
 				t.Errorf("patch %s", patch)
 			}
 		})
@@ -80,11 +81,12 @@ func TestWhichPodsGo(t *testing.T) {
 		pod  corev1.Pod
 		goes bool
 	}{
-		"a bare pod":                 {goes: true},
-		"a ReplicaSet's":             {pod: corev1.Pod{ObjectMeta: of("ReplicaSet")}, goes: true},
-		"a DaemonSet's":              {pod: corev1.Pod{ObjectMeta: of("DaemonSet")}},
-		"owned, but not controlled":  {pod: corev1.Pod{ObjectMeta: controlled("DaemonSet")}, goes: true},
-		"a static pod":               {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}},
+		"a bare pod":                {goes: true},
+		"a ReplicaSet's":            {pod: corev1.Pod{ObjectMeta: of("ReplicaSet")}, goes: true},
+		"a DaemonSet's":             {pod: corev1.Pod{ObjectMeta: of("DaemonSet")}},
+		"owned, but not controlled": {pod: corev1.Pod{ObjectMeta: controlled("DaemonSet")}, goes: true},
+		"a static pod": {pod: corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}},
 		"a carrier":                  {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta1.CarrierLabel: ""}}}},
 		"one that has done its work": {pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}},
 		"one that has failed":        {pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}},
@@ -117,14 +119,15 @@ func TestWhatAnEvictionWouldLose(t *testing.T) {
 		options v1beta1.DrainOptions
 		then    Verdict
 	}{
-		"a controller brings it back":  {made(func(*corev1.Pod) {}), v1beta1.DrainOptions{}, Evict},
-		"a bare pod":                   {made(bare), v1beta1.DrainOptions{DeleteEmptyDirData: true}, Spare},
-		"a bare pod, forced":           {made(bare), v1beta1.DrainOptions{Force: true}, Evict},
-		"a bare pod that leaves":       {made(leaving), v1beta1.DrainOptions{}, Evict},
-		"with an emptyDir":             {made(scratch), v1beta1.DrainOptions{Force: true}, Spare},
-		"with an emptyDir, given up":   {made(scratch), v1beta1.DrainOptions{DeleteEmptyDirData: true}, Evict},
-		"it is waited for":             {made(bare), v1beta1.DrainOptions{WaitForCompletion: map[string]string{"app": "train"}}, Await},
-		"one of two labels is another": {made(bare), v1beta1.DrainOptions{Force: true, WaitForCompletion: map[string]string{"app": "train", "tier": "x"}}, Evict},
+		"a controller brings it back": {made(func(*corev1.Pod) {}), v1beta1.DrainOptions{}, Evict},
+		"a bare pod":                  {made(bare), v1beta1.DrainOptions{DeleteEmptyDirData: true}, Spare},
+		"a bare pod, forced":          {made(bare), v1beta1.DrainOptions{Force: true}, Evict},
+		"a bare pod that leaves":      {made(leaving), v1beta1.DrainOptions{}, Evict},
+		"with an emptyDir":            {made(scratch), v1beta1.DrainOptions{Force: true}, Spare},
+		"with an emptyDir, given up":  {made(scratch), v1beta1.DrainOptions{DeleteEmptyDirData: true}, Evict},
+		"it is waited for":            {made(bare), v1beta1.DrainOptions{WaitForCompletion: map[string]string{"app": "train"}}, Await},
+		"one of two labels is another": {made(bare),
+			v1beta1.DrainOptions{Force: true, WaitForCompletion: map[string]string{"app": "train", "tier": "x"}}, Evict},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,8 @@ type part struct {
 
 func (p part) same(o part) bool {
 	return p.inUse == o.inUse && p.configured == o.configured && slices.Equal(p.held, o.held) &&
-		equality.Semantic.DeepEqual(p.order, o.order) && equality.Semantic.DeepEqual(p.live, o.live) && equality.Semantic.DeepEqual(p.attempt, o.attempt)
+		equality.Semantic.DeepEqual(p.order, o.order) && equality.Semantic.DeepEqual(p.live, o.live) &&
+		equality.Semantic.DeepEqual(p.attempt, o.attempt)
 }
 
 func partsOf(config *v1beta1.NodeModulesConfig) map[types.NamespacedName]part {

@@ -16,8 +16,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// TestNodesWaitForImagesThatAreMade: what is asked of a node is the delivery of these inputs, what keeps its image comes before what could happen to
-// it later, and a node that holds the delivery waits for nothing.
+// TestNodesWaitForImagesThatAreMade: what is asked of a node is the delivery of these inputs, what
+// keeps its image comes before what could happen to it later, and a node that holds the delivery
+// waits for nothing.
 func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 	const kernelVersion = "6.1.0"
 	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic"}}
@@ -33,7 +34,8 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 
 	d := desired.New(module)
 	plain := d.On(kernelVersion, "amd64").State
-	spec, err := pipeline.NewDeclarations(module).On(&plain.Config, plain.Mapping, &corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
+	spec, err := pipeline.NewDeclarations(module).On(&plain.Config, plain.Mapping,
+		&corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +61,18 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 		delivery string
 		reason   string // what keeps the image from the node
 	}{
-		"nobody makes any":       {delivery: plain.Delivery, reason: "carrier"},
-		"not begun":              {makes: true, delivery: plain.Delivery, reason: v1beta1.ReasonBuilding},
-		"cannot be begun":        {makes: true, problem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing}, delivery: plain.Delivery, reason: v1beta1.ReasonBuildInputMissing},
-		"failed":                 {makes: true, images: stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "", false), delivery: made, reason: v1beta1.ReasonBuildFailed},
-		"there":                  {makes: true, images: there, delivery: made, reason: "carrier"},
-		"prebuilt":               {makes: true, images: stands(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "r.example/nic:1@sha256:a", true), delivery: plain.Delivery, reason: "carrier"},
-		"lost, and the node has": {makes: true, images: stands(metav1.ConditionFalse, v1beta1.ReasonImageNotFound, "", false), holds: made, delivery: made, reason: "carrier"},
+		"nobody makes any": {delivery: plain.Delivery, reason: "carrier"},
+		"not begun":        {makes: true, delivery: plain.Delivery, reason: v1beta1.ReasonBuilding},
+		"cannot be begun": {makes: true, problem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing}, delivery: plain.Delivery,
+			reason: v1beta1.ReasonBuildInputMissing},
+		"failed": {makes: true, images: stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "", false), delivery: made,
+			reason: v1beta1.ReasonBuildFailed},
+		"there": {makes: true, images: there, delivery: made, reason: "carrier"},
+		"prebuilt": {makes: true,
+			images: stands(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "r.example/nic:1@sha256:a", true), delivery: plain.Delivery,
+			reason: "carrier"},
+		"lost, and the node has": {makes: true, images: stands(metav1.ConditionFalse, v1beta1.ReasonImageNotFound, "", false), holds: made,
+			delivery: made, reason: "carrier"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &v1beta1.NodeModulesConfig{}

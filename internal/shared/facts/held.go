@@ -45,5 +45,6 @@ func (h Held) On(want *desired.State, entry status.Entry) *reasons.Problem {
 		return nil
 	}
 	return &reasons.Problem{Reason: v1beta1.ReasonQuarantined, Message: fmt.Sprintf(
-		"node %s went down with %s, so no further node gets it: ship another build, or run drover retry %s -n %s", s.Node, s.Build, h.module.Name, h.module.Namespace)}
+		"node %s went down with %s, so no further node gets it: ship another build, or run drover retry %s -n %s", s.Node, s.Build, h.module.Name,
+		h.module.Namespace)}
 }

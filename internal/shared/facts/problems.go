@@ -7,7 +7,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// Problems are what the controller of one part of a Module last said, by node; see [v1beta1.ModuleProblem].
+// Problems are what the controller of one part of a Module last said, by node; see
+// [v1beta1.ModuleProblem].
 func Problems(m *v1beta1.Module, part v1beta1.ProblemPart) map[string]reasons.Problem {
 	found := map[string]reasons.Problem{}
 	for _, p := range m.Status.Problems {
@@ -23,8 +24,8 @@ func Problem(m *v1beta1.Module, part v1beta1.ProblemPart) *reasons.Problem {
 	return pick(Problems(m, part), v1beta1.AllNodes)
 }
 
-// Deliveries tells what keeps the image from a node, given the problems of carrier pods by node. What the operator says is
-// newer than a pod that is about to go.
+// Deliveries tells what keeps the image from a node, given the problems of carrier pods by node.
+// What the operator says is newer than a pod that is about to go.
 func Deliveries(m *v1beta1.Module, carriers map[string]reasons.Problem) func(node string) *reasons.Problem {
 	told := Problems(m, v1beta1.ProblemDeliveries)
 	return func(node string) *reasons.Problem {

@@ -10,13 +10,15 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// TestWhatIsToldOfANode: the operator's word on the node comes before its carrier's, and that before what concerns all nodes.
+// TestWhatIsToldOfANode: the operator's word on the node comes before its carrier's, and that
+// before what concerns all nodes.
 func TestWhatIsToldOfANode(t *testing.T) {
 	said := func(part v1beta1.ProblemPart, node, message string) v1beta1.ModuleProblem {
 		return v1beta1.ModuleProblem{Part: part, Node: node, Reason: v1beta1.ReasonDeliveryRefused, Message: message}
 	}
 	m := &v1beta1.Module{Status: v1beta1.ModuleStatus{Problems: []v1beta1.ModuleProblem{
-		said(v1beta1.ProblemPlugin, v1beta1.AllNodes, "plugin"), said(v1beta1.ProblemDeliveries, "a", "refused"), said(v1beta1.ProblemPlugin, "b", "no delivery"),
+		said(v1beta1.ProblemPlugin, v1beta1.AllNodes, "plugin"), said(v1beta1.ProblemDeliveries, "a", "refused"),
+		said(v1beta1.ProblemPlugin, "b", "no delivery"),
 	}}}
 	carriers := map[string]reasons.Problem{"a": {Message: "carrier"}, "b": {Message: "carrier"}}
 	expect := func(want map[string]string) {
@@ -33,7 +35,8 @@ func TestWhatIsToldOfANode(t *testing.T) {
 		}
 	}
 	expect(map[string]string{"a": "refused", "b": "carrier", "c": ""})
-	m.Status.Problems = append(m.Status.Problems, said(v1beta1.ProblemDeliveries, v1beta1.AllNodes, "no policy"), said(v1beta1.ProblemDeliveries, v1beta1.OtherNodes, "others"))
+	m.Status.Problems = append(m.Status.Problems, said(v1beta1.ProblemDeliveries, v1beta1.AllNodes, "no policy"),
+		said(v1beta1.ProblemDeliveries, v1beta1.OtherNodes, "others"))
 	expect(map[string]string{"a": "refused", "b": "carrier", "c": "no policy"})
 
 	about := facts.Of(m)

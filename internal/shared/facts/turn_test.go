@@ -20,7 +20,8 @@ const (
 	turnBoot   = "boot-1"
 )
 
-// fleet is a Module with two nodes that have its earlier image live, and hold the one that it asks for now.
+// fleet is a Module with two nodes that have its earlier image live, and hold the one that it asks
+// for now.
 func fleet() (*v1beta1.Module, []corev1.Node, *Scene) {
 	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic"}}
 	m.Spec.Selector = map[string]string{"nic": ""}
@@ -32,7 +33,8 @@ func fleet() (*v1beta1.Module, []corev1.Node, *Scene) {
 	now := d.On(turnKernel, "amd64").State
 	earlier := now.Config
 	earlier.ContainerImage = "r.example/nic:1"
-	s := &Scene{Module: m, Desired: d.With(desired.Images{}), Configs: map[string]*v1beta1.NodeModulesConfig{}, Deliveries: func(string) *reasons.Problem { return nil }}
+	s := &Scene{Module: m, Desired: d.With(desired.Images{}), Configs: map[string]*v1beta1.NodeModulesConfig{},
+		Deliveries: func(string) *reasons.Problem { return nil }}
 	var nodes []corev1.Node
 	for _, name := range []string{"a", "b"} {
 		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": ""}}}
@@ -51,7 +53,8 @@ func fleet() (*v1beta1.Module, []corev1.Node, *Scene) {
 	return m, nodes, s
 }
 
-// TestTheStatusSeesTheTurnsThatAreGiven: with one place for two nodes, those who read must come to the turn of the controller that gives orders.
+// TestTheStatusSeesTheTurnsThatAreGiven: with one place for two nodes, those who read must come to
+// the turn of the controller that gives orders.
 func TestTheStatusSeesTheTurnsThatAreGiven(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {

@@ -23,8 +23,10 @@ func TestParse(t *testing.T) {
 		{given: "3.10.0-1160.el7.x86_64", xyz: [3]string{"3", "10", "0"}, rhel: rhel{"el7", "1160.el7", "x86_64"}},
 		{given: "3.10.0-1160.el7.centos.plus.x86_64", xyz: [3]string{"3", "10", "0"}, rhel: rhel{"el7", "1160.el7.centos.plus", "x86_64"}},
 		{given: "5.14.0-427.13.1.el9_4.aarch64", xyz: [3]string{"5", "14", "0"}, rhel: rhel{"el9_4", "427.13.1.el9_4", "aarch64"}},
-		{given: "5.14.0-284.36.1.rt14.321.el9_2.x86_64", xyz: [3]string{"5", "14", "0"}, rhel: rhel{"el9_2", "284.36.1.rt14.321.el9_2", "x86_64"}},
-		{given: "5.14.0-503.11.1.el9_5.aarch64+64k", full: "5.14.0-503.11.1.el9_5.aarch64_64k", xyz: [3]string{"5", "14", "0"}, rhel: rhel{"el9_5", "503.11.1.el9_5", "aarch64"}},
+		{given: "5.14.0-284.36.1.rt14.321.el9_2.x86_64", xyz: [3]string{"5", "14", "0"},
+			rhel: rhel{"el9_2", "284.36.1.rt14.321.el9_2", "x86_64"}},
+		{given: "5.14.0-503.11.1.el9_5.aarch64+64k", full: "5.14.0-503.11.1.el9_5.aarch64_64k", xyz: [3]string{"5", "14", "0"},
+			rhel: rhel{"el9_5", "503.11.1.el9_5", "aarch64"}},
 		{given: "5.15.0-200.131.27.el8uek.x86_64", xyz: [3]string{"5", "15", "0"}, rhel: rhel{"el8uek", "200.131.27.el8uek", "x86_64"}},
 		{given: "6.7.1-1.el9.elrepo.x86_64", xyz: [3]string{"6", "7", "1"}, rhel: rhel{"el9", "1.el9.elrepo", "x86_64"}},
 		// Debian: ABI numbers, backports, and the names without one.
@@ -35,7 +37,8 @@ func TestParse(t *testing.T) {
 		{given: "4.19.0-0.bpo.5-686-pae", xyz: [3]string{"4", "19", "0"}, debian: debian{"0.bpo.5", "686-pae"}},
 		{given: "6.9.7+bpo-amd64", full: "6.9.7_bpo-amd64", xyz: [3]string{"6", "9", "7"}, debian: debian{"7_bpo", "amd64"}},
 		{given: "6.12.115+deb12-amd64", full: "6.12.115_deb12-amd64", xyz: [3]string{"6", "12", "115"}, debian: debian{"115_deb12", "amd64"}},
-		{given: "6.12.57+deb13-cloud-arm64", full: "6.12.57_deb13-cloud-arm64", xyz: [3]string{"6", "12", "57"}, debian: debian{"57_deb13", "cloud-arm64"}},
+		{given: "6.12.57+deb13-cloud-arm64", full: "6.12.57_deb13-cloud-arm64", xyz: [3]string{"6", "12", "57"},
+			debian: debian{"57_deb13", "cloud-arm64"}},
 		{given: "6.12.9-amd64", xyz: [3]string{"6", "12", "9"}, debian: debian{"9", "amd64"}},
 		// Ubuntu and Proxmox.
 		{given: "5.4.0-104-generic", xyz: [3]string{"5", "4", "0"}, debian: debian{"104", "generic"}},

@@ -48,7 +48,8 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// linked makes modules that depend on each other in both ways that readers know: names in .modinfo, symbols in ELF.
+// linked makes modules that depend on each other in both ways that readers know: names in .modinfo,
+// symbols in ELF.
 func linked(name string, depends ...string) synth.Module {
 	module := synth.Module{Name: name, Depends: depends, Vermagic: vermagic, ModVersions: true, Exports: []string{"from_" + name}}
 	for _, on := range depends {
@@ -162,7 +163,8 @@ func TestModinfoReadsWhatWeRead(t *testing.T) {
 	if all := run(t, "modinfo", path); !strings.Contains(all, "debug:level: 0 or 1 (int)") {
 		t.Errorf("modinfo knows no parameter:\n%s", all)
 	}
-	if notes := run(t, "readelf", "-n", "-h", "-W", path); !strings.Contains(notes, "Build ID: "+info.BuildID) || !strings.Contains(notes, "REL (Relocatable file)") {
+	if notes := run(t, "readelf", "-n", "-h", "-W", path); !strings.Contains(notes, "Build ID: "+info.BuildID) ||
+		!strings.Contains(notes, "REL (Relocatable file)") {
 		t.Errorf("readelf disagrees:\n%s", notes)
 	}
 	symbols := run(t, "readelf", "-s", "-S", "-W", path)

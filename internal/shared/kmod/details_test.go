@@ -39,7 +39,8 @@ func TestReadDetailsSymbols(t *testing.T) {
 			exports: []kmod.Symbol{{Name: "mine"}},
 		},
 		"with CRCs": {
-			given:   synth.Module{Exports: []string{"mine"}, Imports: []string{"printk"}, WeakImports: []string{"maybe"}, ModVersions: true, CRCs: crcs},
+			given: synth.Module{Exports: []string{"mine"}, Imports: []string{"printk"}, WeakImports: []string{"maybe"}, ModVersions: true,
+				CRCs: crcs},
 			imports: []kmod.Symbol{versioned("printk", 2), optional(versioned("maybe", 3)), optional(versioned("module_layout", 1))},
 			exports: []kmod.Symbol{versioned("mine", 0xfffffff4)},
 		},
@@ -120,10 +121,12 @@ func TestReadDetailsMalformed(t *testing.T) {
 	good := module.Bytes()
 	symbol := bytes.Index(good, []byte("\x10\x00\xf1\xff")) - 4 // the entry of __crc_my_export starts with its name
 	for name, content := range map[string][]byte{
-		"no module":                    []byte("no module"),
-		"symbol name outside":          patch(good, symbol, "\xff\xff\xff\x7f"),
-		"fewer names than CRCs":        bytes.Replace(good, []byte("module_layout\x00their_export\x00"), []byte("module_layout\x00their_exportX"), 1),
-		"name in the table has no end": bytes.ReplaceAll(withoutExtended(good), append([]byte("module_layout"), make([]byte, 43)...), bytes.Repeat([]byte("x"), 56)),
+		"no module":           []byte("no module"),
+		"symbol name outside": patch(good, symbol, "\xff\xff\xff\x7f"),
+		"fewer names than CRCs": bytes.Replace(good, []byte("module_layout\x00their_export\x00"), []byte("module_layout\x00their_exportX"),
+			1),
+		"name in the table has no end": bytes.ReplaceAll(withoutExtended(good), append([]byte("module_layout"), make([]byte, 43)...),
+			bytes.Repeat([]byte("x"), 56)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if details, err := kmod.ReadDetails(content); !errors.Is(err, kmod.ErrMalformed) {

@@ -171,20 +171,21 @@ func TestReadMalformed(t *testing.T) {
 	hugeDictionary := bytes.Clone(xzFile)
 	hugeDictionary[12+4] = 40 // 4 GiB; the third byte of the first block's filter
 	for name, content := range map[string][]byte{
-		"empty":                nil,
-		"text":                 []byte("version https://git-lfs.github.com/spec/v1\n"),
-		"ELF header only":      good[:64],
-		"cut in the middle":    good[:len(good)/2],
-		"executable":           change(16, 2),
-		"class":                change(4, 3),
-		"byte order":           change(5, 0),
-		"section table far":    change(40, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
-		"section table wraps":  change(40, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
-		"section size":         change(58, 1, 0),
-		"names index":          change(62, 0xf0, 0),
-		"no .modinfo":          bytes.ReplaceAll(good, []byte(".modinfo"), []byte(".modinfX")),
-		"entry without '='":    bytes.ReplaceAll(good, []byte("license=Dual"), []byte("license Dual")),
-		"note cut short":       bytes.ReplaceAll(good, []byte("\x14\x00\x00\x00\x03\x00\x00\x00GNU"), []byte("\xff\x00\x00\x00\x03\x00\x00\x00GNU")),
+		"empty":               nil,
+		"text":                []byte("version https://git-lfs.github.com/spec/v1\n"),
+		"ELF header only":     good[:64],
+		"cut in the middle":   good[:len(good)/2],
+		"executable":          change(16, 2),
+		"class":               change(4, 3),
+		"byte order":          change(5, 0),
+		"section table far":   change(40, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
+		"section table wraps": change(40, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"section size":        change(58, 1, 0),
+		"names index":         change(62, 0xf0, 0),
+		"no .modinfo":         bytes.ReplaceAll(good, []byte(".modinfo"), []byte(".modinfX")),
+		"entry without '='":   bytes.ReplaceAll(good, []byte("license=Dual"), []byte("license Dual")),
+		"note cut short": bytes.ReplaceAll(good, []byte("\x14\x00\x00\x00\x03\x00\x00\x00GNU"),
+			[]byte("\xff\x00\x00\x00\x03\x00\x00\x00GNU")),
 		"note of someone else": bytes.ReplaceAll(good, []byte("GNU\x00"), []byte("GNX\x00")),
 		"gzip header only":     []byte("\x1f\x8b"),
 		"gzip cut":             compressed(t, "gz", good)[:100],
@@ -220,7 +221,8 @@ func TestReadFileErrors(t *testing.T) {
 }
 
 func TestVermagic(t *testing.T) {
-	if diff := cmp.Diff(kmod.Vermagic{Release: "6.1.0-18-amd64", Flags: []string{"SMP", "preempt", "mod_unload", "modversions"}}, kmod.ParseVermagic(vermagic)); diff != "" {
+	if diff := cmp.Diff(kmod.Vermagic{Release: "6.1.0-18-amd64", Flags: []string{"SMP", "preempt", "mod_unload", "modversions"}},
+		kmod.ParseVermagic(vermagic)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(kmod.Vermagic{}, kmod.ParseVermagic("")); diff != "" {

@@ -15,8 +15,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// files describes a tree in lines: "a: b c < d > e" is the module a, which depends on b and c, with soft dependencies d
-// before and e after it; "=x" is built in; "x ~ y z" says that the alias x stands for y and z.
+// files describes a tree in lines: "a: b c < d > e" is the module a, which depends on b and c, with
+// soft dependencies d before and e after it; "=x" is built in; "x ~ y z" says that the alias x
+// stands for y and z.
 func files(lines ...string) fstest.MapFS {
 	fsys := fstest.MapFS{}
 	var builtin, aliases strings.Builder
@@ -61,9 +62,11 @@ func TestResolve(t *testing.T) {
 		"diamond":                   {image: lines{"a: b c", "b: d", "c: d", "d"}, want: lines{"a"}, steps: "d b c a"},
 		"several wanted, each once": {image: lines{"a: c", "b: c", "c"}, want: lines{"b", "a", "c"}, steps: "c b a"},
 		"dashes and underscores":    {image: lines{"a-a: b-b", "b_b"}, want: lines{"a-a"}, steps: "b_b a_a"},
-		"dependency from the host":  {image: lines{"v4l2loopback: videodev"}, host: lines{"videodev: mc", "mc"}, want: lines{"v4l2loopback"}, steps: "mc@ videodev@ v4l2loopback"},
-		"the image wins":            {image: lines{"a: b", "b"}, host: lines{"a: x", "b: y"}, want: lines{"a"}, steps: "b a"},
-		"the host's module needs one that the image replaces": {image: lines{"a: b", "c"}, host: lines{"b: c", "c"}, want: lines{"a"}, steps: "c b@ a"},
+		"dependency from the host": {image: lines{"v4l2loopback: videodev"}, host: lines{"videodev: mc", "mc"}, want: lines{"v4l2loopback"},
+			steps: "mc@ videodev@ v4l2loopback"},
+		"the image wins": {image: lines{"a: b", "b"}, host: lines{"a: x", "b: y"}, want: lines{"a"}, steps: "b a"},
+		"the host's module needs one that the image replaces": {image: lines{"a: b", "c"}, host: lines{"b: c", "c"}, want: lines{"a"},
+			steps: "c b@ a"},
 		"only on the host":                   {host: lines{"a"}, want: lines{"a"}, steps: "a@"},
 		"built in dependency":                {image: lines{"a: b"}, host: lines{"=b"}, want: lines{"a"}, steps: "a"},
 		"built in although the image has it": {image: lines{"a: b", "b"}, host: lines{"=b"}, want: lines{"a"}, steps: "a"},
@@ -72,29 +75,38 @@ func TestResolve(t *testing.T) {
 		"soft dependencies":         {image: lines{"a: b < c > d", "b", "c", "d: e", "e"}, want: lines{"a"}, steps: "b c a e d"},
 		"missing soft dependencies": {image: lines{"a < b > c"}, want: lines{"a"}, steps: "a"},
 		"a soft dependency that cannot be satisfied leaves nothing": {image: lines{"a < b", "b: c x", "c"}, want: lines{"a"}, steps: "a"},
-		"its parts may still come for another":                      {image: lines{"a < b d", "b: c x", "c", "d: c"}, want: lines{"a"}, steps: "c d a"},
-		"soft dependencies on each other":                           {image: lines{"a < b", "b < a"}, want: lines{"a"}, steps: "b a"},
-		"a soft dependency that needs us comes not at all":          {image: lines{"a < b", "b: a"}, want: lines{"a"}, steps: "a"},
-		"and after us when it may":                                  {image: lines{"a > b", "b: a"}, want: lines{"a"}, steps: "a b"},
-		"post of a dependency":                                      {image: lines{"a: b", "b > c", "c"}, want: lines{"a"}, steps: "b c a"},
-		"post that waits for us":                                    {image: lines{"a: b", "b > a"}, want: lines{"a"}, steps: "b a"},
-		"soft dependency by alias":                                  {image: lines{"a < crypto-crc32c"}, host: lines{"crc32c_intel", "crc32c_generic", "crypto-crc32c ~ crc32c_intel crc32c_generic"}, want: lines{"a"}, steps: "crc32c_intel@ crc32c_generic@ a"},
-		"an alias wins over a name that is built in":                {image: lines{"a < crc32"}, host: lines{"=crc32", "crc32_generic", "crc32 ~ crc32_generic"}, want: lines{"a"}, steps: "crc32_generic@ a"},
-		"a file wins over an alias":                                 {image: lines{"a < b", "b ~ c", "c"}, host: lines{"b"}, want: lines{"a"}, steps: "b@ a"},
-		"device aliases stand for nothing":                          {image: lines{"a < pci:v*", "pci:v* ~ b", "b"}, want: lines{"a"}, steps: "a"},
+		"its parts may still come for another": {image: lines{"a < b d", "b: c x", "c", "d: c"}, want: lines{"a"},
+			steps: "c d a"},
+		"soft dependencies on each other":                  {image: lines{"a < b", "b < a"}, want: lines{"a"}, steps: "b a"},
+		"a soft dependency that needs us comes not at all": {image: lines{"a < b", "b: a"}, want: lines{"a"}, steps: "a"},
+		"and after us when it may":                         {image: lines{"a > b", "b: a"}, want: lines{"a"}, steps: "a b"},
+		"post of a dependency":                             {image: lines{"a: b", "b > c", "c"}, want: lines{"a"}, steps: "b c a"},
+		"post that waits for us":                           {image: lines{"a: b", "b > a"}, want: lines{"a"}, steps: "b a"},
+		"soft dependency by alias": {image: lines{"a < crypto-crc32c"},
+			host: lines{"crc32c_intel", "crc32c_generic", "crypto-crc32c ~ crc32c_intel crc32c_generic"}, want: lines{"a"},
+			steps: "crc32c_intel@ crc32c_generic@ a"},
+		"an alias wins over a name that is built in": {image: lines{"a < crc32"}, host: lines{"=crc32", "crc32_generic", "crc32 ~ crc32_generic"},
+			want: lines{"a"}, steps: "crc32_generic@ a"},
+		"a file wins over an alias":        {image: lines{"a < b", "b ~ c", "c"}, host: lines{"b"}, want: lines{"a"}, steps: "b@ a"},
+		"device aliases stand for nothing": {image: lines{"a < pci:v*", "pci:v* ~ b", "b"}, want: lines{"a"}, steps: "a"},
 
 		"loading order":                    {image: lines{"a", "b", "c"}, want: lines{"a"}, order: lines{"a", "b", "c"}, steps: "c b a"},
 		"loading order after dependencies": {image: lines{"a: d", "b", "d"}, want: lines{"a"}, order: lines{"a", "b"}, steps: "d b a"},
 		"loading order from the host":      {image: lines{"a"}, host: lines{"b-b"}, want: lines{"a"}, order: lines{"a", "b-b"}, steps: "b_b@ a"},
 		"loading order that says the same": {image: lines{"a: b", "b"}, want: lines{"a"}, order: lines{"a", "b"}, steps: "b a"},
 
-		"wanted is nowhere":                      {image: lines{"b"}, want: lines{"a-a"}, err: &kmod.NotFoundError{Module: "a_a"}},
-		"dependency is nowhere":                  {image: lines{"a: b", "b: c"}, host: lines{"d"}, want: lines{"a"}, err: &kmod.MissingDependencyError{Module: "b", Needs: "c"}},
-		"loading order names nothing":            {image: lines{"a"}, want: lines{"a"}, order: lines{"a", "b"}, err: &kmod.MissingDependencyError{Module: "a", Needs: "b"}},
-		"cycle":                                  {image: lines{"a: b", "b: c", "c: b"}, want: lines{"a"}, err: &kmod.CycleError{Modules: lines{"b", "c"}}},
-		"needs itself":                           {image: lines{"a: a"}, want: lines{"a"}, err: &kmod.CycleError{Modules: lines{"a"}}},
-		"cycle over both trees":                  {image: lines{"a: b"}, host: lines{"b: a"}, want: lines{"a"}, err: &kmod.CycleError{Modules: lines{"a", "b"}}},
-		"loading order against the dependencies": {image: lines{"a", "b: a"}, want: lines{"a"}, order: lines{"a", "b"}, err: &kmod.CycleError{Modules: lines{"a", "b"}}},
+		"wanted is nowhere": {image: lines{"b"}, want: lines{"a-a"}, err: &kmod.NotFoundError{Module: "a_a"}},
+		"dependency is nowhere": {image: lines{"a: b", "b: c"}, host: lines{"d"}, want: lines{"a"},
+			err: &kmod.MissingDependencyError{Module: "b", Needs: "c"}},
+		"loading order names nothing": {image: lines{"a"}, want: lines{"a"}, order: lines{"a", "b"},
+			err: &kmod.MissingDependencyError{Module: "a", Needs: "b"}},
+		"cycle": {image: lines{"a: b", "b: c", "c: b"}, want: lines{"a"},
+			err: &kmod.CycleError{Modules: lines{"b", "c"}}},
+		"needs itself": {image: lines{"a: a"}, want: lines{"a"}, err: &kmod.CycleError{Modules: lines{"a"}}},
+		"cycle over both trees": {image: lines{"a: b"}, host: lines{"b: a"}, want: lines{"a"},
+			err: &kmod.CycleError{Modules: lines{"a", "b"}}},
+		"loading order against the dependencies": {image: lines{"a", "b: a"}, want: lines{"a"}, order: lines{"a", "b"},
+			err: &kmod.CycleError{Modules: lines{"a", "b"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			image, host := newTree(t, files(test.image...)), newTree(t, files(test.host...))
@@ -135,7 +147,8 @@ func TestResolveErrorsSayWhatToDo(t *testing.T) {
 	}{
 		{&kmod.CycleError{Modules: []string{"a", "b"}}, "dependency cycle: a needs b needs a"},
 		{&kmod.NotFoundError{Module: "a"}, "module a is neither in the image, nor on the host, nor built into the kernel"},
-		{&kmod.MissingDependencyError{Module: "a", Needs: "b"}, "module a needs b, which is neither in the image, nor on the host, nor built into the kernel"},
+		{&kmod.MissingDependencyError{Module: "a", Needs: "b"}, "module a needs b, which is neither in the image, nor on the host, nor built " +
+			"into the kernel"},
 	} {
 		if test.err.Error() != test.want {
 			t.Errorf("%q, want %q", test.err, test.want)

@@ -36,8 +36,9 @@ func TestTreeIndex(t *testing.T) {
 	}{
 		"nothing": {given: fstest.MapFS{}, want: map[string]string{}},
 		"names and compressions": {
-			given: fstest.MapFS{"a-b.ko": empty, "kernel/x/c.ko.xz": empty, "d.ko.gz": empty, "e.ko.zst": empty, "f.ko.bz2": empty, ".ko": empty, "g.kon": empty, "h.so": empty},
-			want:  map[string]string{"a_b": "a-b.ko", "c": "kernel/x/c.ko.xz", "d": "d.ko.gz", "e": "e.ko.zst"},
+			given: fstest.MapFS{"a-b.ko": empty, "kernel/x/c.ko.xz": empty, "d.ko.gz": empty, "e.ko.zst": empty, "f.ko.bz2": empty, ".ko": empty,
+				"g.kon": empty, "h.so": empty},
+			want: map[string]string{"a_b": "a-b.ko", "c": "kernel/x/c.ko.xz", "d": "d.ko.gz", "e": "e.ko.zst"},
 		},
 		"updates before extra before others before weak-updates": {
 			given: fstest.MapFS{
@@ -53,8 +54,9 @@ func TestTreeIndex(t *testing.T) {
 			want:  map[string]string{"b": "kernel/build/b.ko"},
 		},
 		"links are not followed": {
-			given: fstest.MapFS{"host": {Mode: fs.ModeSymlink, Data: []byte("/lib/modules/6.1.0")}, "weak-updates/a.ko": {Mode: fs.ModeSymlink, Data: []byte("../a.ko")}},
-			want:  map[string]string{},
+			given: fstest.MapFS{"host": {Mode: fs.ModeSymlink, Data: []byte("/lib/modules/6.1.0")},
+				"weak-updates/a.ko": {Mode: fs.ModeSymlink, Data: []byte("../a.ko")}},
+			want: map[string]string{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +92,8 @@ func TestHostTree(t *testing.T) {
 		"links that lead nowhere, to a directory or to themselves": {
 			files: []string{"5.14.0-2/kernel/b.ko"},
 			links: map[string]string{
-				"5.14.0-2/weak-updates/b.ko": "../../gone.ko", "5.14.0-2/extra/b.ko": "../kernel", "5.14.0-2/updates/b.ko": "b.ko", "5.14.0-2/build": "../5.14.0-2",
+				"5.14.0-2/weak-updates/b.ko": "../../gone.ko", "5.14.0-2/extra/b.ko": "../kernel", "5.14.0-2/updates/b.ko": "b.ko",
+				"5.14.0-2/build": "../5.14.0-2",
 			},
 			want: map[string]string{"b": "kernel/b.ko"},
 		},
@@ -127,7 +130,8 @@ func put(t *testing.T, name string, do func(string) error) {
 	}
 }
 
-// TestIndexedTree takes depmod's word for where modules are, and looks for itself where there is none.
+// TestIndexedTree takes depmod's word for where modules are, and looks for itself where there is
+// none.
 func TestIndexedTree(t *testing.T) {
 	index := func(lines string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(lines)} }
 	for name, test := range map[string]struct {

@@ -26,7 +26,8 @@ func RemoveFinalizer(ctx context.Context, c client.Client, object client.Object,
 	return err
 }
 
-func patchFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string, change func(client.Object, string) bool) error {
+func patchFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string,
+	change func(client.Object, string) bool) error {
 	before, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
 		return fmt.Errorf("copy %T: not an object", object)

@@ -87,11 +87,13 @@ func TestRecorderSpeaksOnChangeOnly(t *testing.T) {
 		"another reason": {condition(metav1.ConditionFalse, "InUse"), condition(metav1.ConditionFalse, "Timeout"), "Warning Timeout why"},
 		"good at last":   {condition(metav1.ConditionFalse, "Loading"), condition(metav1.ConditionTrue, "Loaded"), "Normal Loaded why"},
 		"told once": {
-			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "InUse", Message: "in short"}}, condition(metav1.ConditionFalse, "InUse")...),
+			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "InUse", Message: "in short"}},
+				condition(metav1.ConditionFalse, "InUse")...),
 			"Warning InUse why",
 		},
 		"two things": {
-			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Timeout", Message: "late"}}, condition(metav1.ConditionFalse, "InUse")...),
+			nil, append([]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Timeout", Message: "late"}},
+				condition(metav1.ConditionFalse, "InUse")...),
 			"Warning Timeout late; Warning InUse why",
 		},
 		"on its way": {nil, condition(metav1.ConditionFalse, "Loading"), "Normal Loading why"},
@@ -103,7 +105,8 @@ func TestRecorderSpeaksOnChangeOnly(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			fake := events.NewFakeRecorder(4)
-			kube.NewRecorder(fake).Expecting(func(reason string) bool { return reason == "Loading" }).Changed(&metav1.PartialObjectMetadata{}, tc.before, tc.after)
+			kube.NewRecorder(fake).Expecting(func(reason string) bool { return reason == "Loading" }).Changed(&metav1.PartialObjectMetadata{},
+				tc.before, tc.after)
 			close(fake.Events)
 			var got []string
 			for e := range fake.Events {

@@ -108,7 +108,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestListsOfCustomResources are compared as a whole: what is more in an item was written by somebody else, with the whole list.
+// TestListsOfCustomResources are compared as a whole: what is more in an item was written by
+// somebody else, with the whole list.
 func TestListsOfCustomResources(t *testing.T) {
 	item := func(fields ...string) map[string]any {
 		m := map[string]any{"name": "a"}

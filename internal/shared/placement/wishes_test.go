@@ -22,12 +22,15 @@ func TestWishes(t *testing.T) {
 		module, node annotations
 		then         placement.Wishes
 	}{
-		"none":                    {},
-		"the Module's":            {module: annotations{pause: "", skip: "yes"}, then: placement.Wishes{Paused: true, SkipChecks: true}},
-		"the node's":              {node: annotations{pause: "no", skip: ""}, then: placement.Wishes{Paused: true, SkipChecks: true}},
-		"the newer time, Module":  {annotations{retry: "2030-01-01T02:00:00Z"}, annotations{retry: "2030-01-01T01:00:00Z"}, placement.Wishes{Retry: at(2)}},
-		"the newer time, node":    {annotations{retry: "2030-01-01T02:00:00Z"}, annotations{retry: "2030-01-01T03:00:00Z"}, placement.Wishes{Retry: at(3)}},
-		"zones are compared":      {annotations{retry: "2030-01-01T05:00:00+03:00"}, annotations{retry: "2030-01-01T01:00:00Z"}, placement.Wishes{Retry: at(2)}},
+		"none":         {},
+		"the Module's": {module: annotations{pause: "", skip: "yes"}, then: placement.Wishes{Paused: true, SkipChecks: true}},
+		"the node's":   {node: annotations{pause: "no", skip: ""}, then: placement.Wishes{Paused: true, SkipChecks: true}},
+		"the newer time, Module": {annotations{retry: "2030-01-01T02:00:00Z"}, annotations{retry: "2030-01-01T01:00:00Z"},
+			placement.Wishes{Retry: at(2)}},
+		"the newer time, node": {annotations{retry: "2030-01-01T02:00:00Z"}, annotations{retry: "2030-01-01T03:00:00Z"},
+			placement.Wishes{Retry: at(3)}},
+		"zones are compared": {annotations{retry: "2030-01-01T05:00:00+03:00"}, annotations{retry: "2030-01-01T01:00:00Z"},
+			placement.Wishes{Retry: at(2)}},
 		"fractions do not count":  {node: annotations{retry: "2030-01-01T03:00:00.7Z"}, then: placement.Wishes{Retry: at(3)}},
 		"what is no time is none": {annotations{retry: "now"}, annotations{retry: "2030-01-01T03:00:00Z"}, placement.Wishes{Retry: at(3)}},
 	}

@@ -245,7 +245,8 @@ var attention = []Reason{
 	{
 		Name: v1beta1.ReasonBuildFailed, Class: ClassAttention,
 		Meaning: "an image build failed; Drover tries again with pauses, a few times or, after an outage, until it is over",
-		Next:    "read the compiler's lines in the message or the log of the Job's container `build`; fix the source, or run `drover retry MODULE`",
+		Next: "read the compiler's lines in the message or the log of the Job's container `build`; fix the source, or run `drover " +
+			"retry MODULE`",
 	},
 	{
 		Name: v1beta1.ReasonSignFailed, Class: ClassAttention,

@@ -80,7 +80,8 @@ func TestThePageIsMadeOfTheRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fill(fill(string(have), "| reason | meaning | next step |\n|---|---|---|\n", well), "| reason | final | meaning | next step |\n|---|---|---|---|\n", attention)
+	want := fill(fill(string(have), "| reason | meaning | next step |\n|---|---|---|\n", well),
+		"| reason | final | meaning | next step |\n|---|---|---|---|\n", attention)
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

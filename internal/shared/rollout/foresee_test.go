@@ -34,8 +34,9 @@ func TestForeseen(t *testing.T) {
 		then   rollout.Forecast
 	}{
 		"nothing to do": {
-			nodes: []rollout.Node{{Name: "a", Stage: rollout.Given, Ready: true, Serving: true, Since: noon}}, policy: rollout.Policy{MaxUnavailable: two},
-			then: rollout.Forecast{Total: 1, Limit: 2},
+			nodes:  []rollout.Node{{Name: "a", Stage: rollout.Given, Ready: true, Serving: true, Since: noon}},
+			policy: rollout.Policy{MaxUnavailable: two},
+			then:   rollout.Forecast{Total: 1, Limit: 2},
 		},
 		"the first one alone, then as many as may be": {
 			nodes:  []rollout.Node{behind("a"), behind("b"), behind("c"), behind("d")},
@@ -49,7 +50,8 @@ func TestForeseen(t *testing.T) {
 		},
 		"nodes that are away take places and have no turn": {
 			nodes: []rollout.Node{
-				with(behind("a"), func(n *rollout.Node) { n.Ready = false }), behind("b"), behind("c"), with(behind("d"), func(n *rollout.Node) { n.Paused = true }),
+				with(behind("a"), func(n *rollout.Node) { n.Ready = false }), behind("b"), behind("c"),
+				with(behind("d"), func(n *rollout.Node) { n.Paused = true }),
 			},
 			policy: rollout.Policy{MaxUnavailable: two},
 			then: rollout.Forecast{
@@ -66,7 +68,8 @@ func TestForeseen(t *testing.T) {
 		},
 		"paused": {
 			nodes: []rollout.Node{behind("a")}, policy: rollout.Policy{MaxUnavailable: two, Paused: true},
-			then: rollout.Forecast{Total: 1, Limit: 2, Halt: rollout.HaltPaused, Left: []rollout.Left{{Node: "a", Why: "spec.rollout.paused is set"}}},
+			then: rollout.Forecast{Total: 1, Limit: 2, Halt: rollout.HaltPaused,
+				Left: []rollout.Left{{Node: "a", Why: "spec.rollout.paused is set"}}},
 		},
 		"who leaves waits for its grace": {
 			nodes: []rollout.Node{leaving("a"), behind("b"), behind("c"), behind("d")}, policy: rollout.Policy{MaxUnavailable: two},
@@ -80,8 +83,9 @@ func TestForeseen(t *testing.T) {
 			}},
 		},
 		"who reboots sets the pace": {
-			nodes: []rollout.Node{{Name: "a", Stage: rollout.Fresh, Ready: true, Serving: true}}, policy: rollout.Policy{MaxUnavailable: two, Trial: true},
-			then: rollout.Forecast{Total: 1, Limit: 2},
+			nodes:  []rollout.Node{{Name: "a", Stage: rollout.Fresh, Ready: true, Serving: true}},
+			policy: rollout.Policy{MaxUnavailable: two, Trial: true},
+			then:   rollout.Forecast{Total: 1, Limit: 2},
 		},
 	}
 	for name, tc := range cases {
@@ -97,7 +101,8 @@ func TestForeseen(t *testing.T) {
 	}
 }
 
-// TestForeseenIsWhatHappens: the order that is foreseen is the one in which a fleet whose nodes do as they are told is changed.
+// TestForeseenIsWhatHappens: the order that is foreseen is the one in which a fleet whose nodes do
+// as they are told is changed.
 func TestForeseenIsWhatHappens(t *testing.T) {
 	for limit := range int32(5) {
 		for _, trial := range []bool{true, false} {

@@ -11,8 +11,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
-// TestSoakIsNoShorterThanAsked: a time in the API is cut to the second, so that a node may be live for up to a second less
-// than it says.
+// TestSoakIsNoShorterThanAsked: a time in the API is cut to the second, so that a node may be live
+// for up to a second less than it says.
 func TestSoakIsNoShorterThanAsked(t *testing.T) {
 	cases := map[string]struct {
 		after time.Duration

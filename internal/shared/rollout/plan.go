@@ -285,8 +285,8 @@ func (m *maker) halt() {
 func (m *maker) unproven(build string) bool { return m.policy.Trial && !m.proven[build] }
 
 // reload begins with the next nodes, all of which must have the image by then. The first node of a
-// build is a step of its own. The first of all begins alone: a fault of the change itself is on every
-// kernel.
+// build is a step of its own. The first of all begins alone: a fault of the change itself is on
+// every kernel.
 func (m *maker) reload() {
 	if m.Halt != "" {
 		return

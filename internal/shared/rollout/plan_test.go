@@ -85,9 +85,12 @@ func TestWhoMayChangeNow(t *testing.T) {
 		then   string
 	}{
 		"as many as may be unavailable": {given: []rollout.Node{behind("c"), behind("b"), behind("a")}, policy: plain, then: "start a b"},
-		"10 % of few nodes are one":     {given: []rollout.Node{behind("a"), behind("b")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("10%")}, then: "start a"},
-		"a percentage is rounded down":  {given: []rollout.Node{behind("a"), behind("b"), behind("c")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("60%")}, then: "start a"},
-		"nonsense is one":               {given: []rollout.Node{behind("a"), behind("b")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("many")}, then: "start a"},
+		"10 % of few nodes are one": {given: []rollout.Node{behind("a"), behind("b")},
+			policy: rollout.Policy{MaxUnavailable: intstr.FromString("10%")}, then: "start a"},
+		"a percentage is rounded down": {given: []rollout.Node{behind("a"), behind("b"), behind("c")},
+			policy: rollout.Policy{MaxUnavailable: intstr.FromString("60%")}, then: "start a"},
+		"nonsense is one": {given: []rollout.Node{behind("a"), behind("b")}, policy: rollout.Policy{MaxUnavailable: intstr.FromString("many")},
+			then: "start a"},
 		"less those that are unavailable: being changed": {
 			given: []rollout.Node{given("a"), behind("b"), behind("c")}, policy: plain, then: "start b"},
 		"and failed, whether or not the one before serves": {
@@ -104,8 +107,9 @@ func TestWhoMayChangeNow(t *testing.T) {
 			given:  []rollout.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}, behind("d"), behind("e"), behind("f")},
 			policy: plain, then: "start a b c d e"},
 		"nor do they wait for a pause of the rollout, only of the node": {
-			given: []rollout.Node{{Name: "a"}, {Name: "b", Paused: true}, behind("c")}, policy: with(plain, func(p *rollout.Policy) { p.Paused = true }),
-			then: "start a, paused"},
+			given:  []rollout.Node{{Name: "a"}, {Name: "b", Paused: true}, behind("c")},
+			policy: with(plain, func(p *rollout.Policy) { p.Paused = true }),
+			then:   "start a, paused"},
 		"what has nothing to lose needs no place": {
 			given: []rollout.Node{behind("a", stuck), behind("b", stuck), behind("c", stuck), behind("d")}, policy: plain, then: "start a b c"},
 		"a node that is paused by annotation is passed over": {
@@ -133,18 +137,22 @@ func TestWhoMayChangeNow(t *testing.T) {
 		"a first node that went away is waited for, or another one proves it": {
 			given: []rollout.Node{given("a", away), behind("b"), behind("c")}, policy: careful, then: "start b"},
 		"a node whose build stays as it is proves nothing of another one": {
-			given: []rollout.Node{given("a", build("6.1"), done(time.Hour)), behind("b", build("6.12")), behind("c", build("6.12"))}, policy: careful, then: "start b"},
+			given:  []rollout.Node{given("a", build("6.1"), done(time.Hour)), behind("b", build("6.12")), behind("c", build("6.12"))},
+			policy: careful, then: "start b"},
 		"each build has a first node": {
-			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12"), empty), behind("d", build("6.12"), empty)},
+			given: []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12"), empty),
+				behind("d", build("6.12"), empty)},
 			policy: careful, then: "deliver c, start a"},
 		"the first of all begins alone": {
 			given:  []rollout.Node{behind("a", build("6.1")), behind("b", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"))},
 			policy: careful, then: "start a"},
 		"and is waited for": {
-			given: []rollout.Node{given("a", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"), stuck)}, policy: careful, then: ""},
+			given: []rollout.Node{given("a", build("6.1")), behind("c", build("6.12")), behind("d", build("6.12"), stuck)}, policy: careful,
+			then: ""},
 		"after it, none waits for the other": {
 			given: []rollout.Node{
-				given("a", build("6.1"), done(time.Hour)), behind("b", build("6.1")), given("c", build("6.12")), behind("d", build("6.12"), empty), behind("e", build("6.12"), empty),
+				given("a", build("6.1"), done(time.Hour)), behind("b", build("6.1")), given("c", build("6.12")), behind("d", build("6.12"), empty),
+				behind("e", build("6.12"), empty),
 			},
 			policy: careful, then: "deliver d, start b"},
 		"a failure pauses": {
@@ -152,14 +160,16 @@ func TestWhoMayChangeNow(t *testing.T) {
 		"unless told otherwise": {
 			given:  []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")},
 			policy: with(careful, func(p *rollout.Policy) { p.PauseOnFailure = false }), then: "start c"},
-		"paused": {given: []rollout.Node{behind("a", empty), behind("b", stuck)}, policy: with(careful, func(p *rollout.Policy) { p.Paused = true }), then: "paused"},
+		"paused": {given: []rollout.Node{behind("a", empty), behind("b", stuck)},
+			policy: with(careful, func(p *rollout.Policy) { p.Paused = true }), then: "paused"},
 
 		"deselected nodes take places": {
 			given: []rollout.Node{leaving("a"), given("b"), behind("c")}, policy: plain, then: "start a"},
-		"and wait for them":          {given: []rollout.Node{leaving("a"), given("b"), given("c")}, policy: plain, then: ""},
-		"unless they have nothing":   {given: []rollout.Node{leaving("a", gone), given("b"), given("c")}, policy: plain, then: "start a"},
-		"too many of them stay":      {given: []rollout.Node{leaving("a"), leaving("b"), leaving("c")}, policy: plain, then: "mass 3"},
-		"those in their grace count": {given: []rollout.Node{leaving("a"), leaving("b", later), leaving("c", later)}, policy: plain, then: "mass 3"},
+		"and wait for them":        {given: []rollout.Node{leaving("a"), given("b"), given("c")}, policy: plain, then: ""},
+		"unless they have nothing": {given: []rollout.Node{leaving("a", gone), given("b"), given("c")}, policy: plain, then: "start a"},
+		"too many of them stay":    {given: []rollout.Node{leaving("a"), leaving("b"), leaving("c")}, policy: plain, then: "mass 3"},
+		"those in their grace count": {given: []rollout.Node{leaving("a"), leaving("b", later), leaving("c", later)}, policy: plain,
+			then: "mass 3"},
 		"a pause of the rollout is not theirs": {
 			given: []rollout.Node{leaving("a")}, policy: with(plain, func(p *rollout.Policy) { p.Paused = true }), then: "start a, paused"},
 		"once confirmed all go that may": {
@@ -170,7 +180,8 @@ func TestWhoMayChangeNow(t *testing.T) {
 			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Hour) }), then: "mass 3, confirmed in vain for 11:00:00"},
 		"and not before the time that was named": {
 			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c")},
-			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(time.Minute) }), then: "mass 3, confirmed in vain for 12:01:00, again in 1m0s"},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(time.Minute) }), then: "mass 3, confirmed in vain for 12:01:00, " +
+				"again in 1m0s"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +196,8 @@ func TestNumbers(t *testing.T) {
 	p := rollout.Make([]rollout.Node{
 		given("a", done(time.Hour)), given("b"), given("d", failed), given("c", failed), behind("e"), behind("f", away), {Name: "g"},
 	}, rollout.Policy{MaxUnavailable: intstr.FromInt32(5), PauseOnFailure: true}, noon)
-	got := fmt.Sprintf("%d %d %d %d %d %d %d %v %s", p.Total, p.Limit, p.Unavailable, p.Done, p.Underway, p.Waiting, p.Away, p.Failed, p.Reason)
+	got := fmt.Sprintf("%d %d %d %d %d %d %d %v %s", p.Total, p.Limit, p.Unavailable, p.Done, p.Underway, p.Waiting, p.Away, p.Failed,
+		p.Reason)
 	if want := "7 5 4 1 1 2 1 [c d] RolledBack"; got != want {
 		t.Errorf("numbers %s, want %s", got, want)
 	}

@@ -20,7 +20,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
-// cluster plays nodes and their agents, a second at a time, on the objects that the planner really reads.
+// cluster plays nodes and their agents, a second at a time, on the objects that the planner really
+// reads.
 type cluster struct {
 	*testing.T
 	now     time.Time
@@ -106,7 +107,8 @@ func (c *cluster) unavailable() int {
 	return n
 }
 
-// second plans, does the first few acts of the plan (the operator may be killed then), and lets the nodes go on.
+// second plans, does the first few acts of the plan (the operator may be killed then), and lets the
+// nodes go on.
 func (c *cluster) second(acts int) *rollout.Plan {
 	c.Helper()
 	p := c.plan()
@@ -248,7 +250,8 @@ func TestReplayPolicyChangesMidway(t *testing.T) {
 	c.is(`10 of "2"`)
 }
 
-// TestReplayOperatorKilledAtEveryStep: whatever part of a plan was done, the next operator goes on from what it sees.
+// TestReplayOperatorKilledAtEveryStep: whatever part of a plan was done, the next operator goes on
+// from what it sees.
 func TestReplayOperatorKilledAtEveryStep(t *testing.T) {
 	for acts := range 4 {
 		c := newCluster(t, 10, careful)
@@ -259,7 +262,8 @@ func TestReplayOperatorKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestNeverMoreThanMaxUnavailable plays fleets at random: nodes die, come back, reboot and fail, policies and targets change.
+// TestNeverMoreThanMaxUnavailable plays fleets at random: nodes die, come back, reboot and fail,
+// policies and targets change.
 func TestNeverMoreThanMaxUnavailable(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a reproducible game

@@ -12,12 +12,14 @@ import (
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
-// TestSoakByOurOwnClock: whatever a node's clock says, the next node waits for the soak time from when the process saw the change live.
+// TestSoakByOurOwnClock: whatever a node's clock says, the next node waits for the soak time from
+// when the process saw the change live.
 func TestSoakByOurOwnClock(t *testing.T) {
 	nic := types.NamespacedName{Namespace: "team", Name: "nic"}
 	policy := rollout.Policy{MaxUnavailable: intstr.FromInt32(1), Soak: time.Minute}
 	live := func(at time.Time) rollout.Node {
-		return rollout.Node{Name: "a", Stage: rollout.Given, Ready: true, Serving: true, Held: true, Since: at, Load: rollout.Load{Boot: "1", At: at.Unix()}}
+		return rollout.Node{Name: "a", Stage: rollout.Given, Ready: true, Serving: true, Held: true, Since: at,
+			Load: rollout.Load{Boot: "1", At: at.Unix()}}
 	}
 	behind := rollout.Node{Name: "b", Stage: rollout.Behind, Ready: true, Serving: true, Held: true}
 	down := rollout.Node{Name: "a", Stage: rollout.Given, Ready: true, Held: true}

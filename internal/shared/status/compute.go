@@ -162,7 +162,8 @@ func unmade(m *Module, groups []Cohort) string {
 	if !m.MakesNone || !slices.ContainsFunc(groups, func(c Cohort) bool { return c.Reason == v1beta1.ReasonImageNotFound }) {
 		return ""
 	}
-	return "; the Module asks for a build or a signature, but this operator makes no images: run it with --signer-image and the controller image"
+	return "; the Module asks for a build or a signature, but this operator makes no images: run it with --signer-image and the " +
+		"controller image"
 }
 
 // ignored names requests to try again that are not valid times.

@@ -78,9 +78,10 @@ func TestRebuildIsToldWhenItIsEverywhere(t *testing.T) {
 		given status.Module
 		then  *int
 	}{
-		"everywhere":         {status.Module{Loads: true, Nodes: nodes(2, live)}, &asked},
-		"not on one node":    {status.Module{Loads: true, Nodes: nodes(2, func(i int, n *status.Node) { n.Available = i == 0 })}, &before},
-		"no kernel mapping":  {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Unmapped = &reasons.Problem{} })}, &asked},
+		"everywhere":      {status.Module{Loads: true, Nodes: nodes(2, live)}, &asked},
+		"not on one node": {status.Module{Loads: true, Nodes: nodes(2, func(i int, n *status.Node) { n.Available = i == 0 })}, &before},
+		"no kernel mapping": {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Unmapped = &reasons.Problem{} })},
+			&asked},
 		"a node that left":   {status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) { n.Wanted = false })}, &asked},
 		"nothing to load":    {status.Module{Nodes: nodes(1)}, &asked},
 		"the Module goes":    {status.Module{Loads: true, Deleting: true}, &before},
@@ -119,7 +120,8 @@ func TestNumbersOfUpstream(t *testing.T) {
 	}
 }
 
-// TestOrderOfFactsDoesNotMatter: the cache lists in any order, and a status must not change for that.
+// TestOrderOfFactsDoesNotMatter: the cache lists in any order, and a status must not change for
+// that.
 func TestOrderOfFactsDoesNotMatter(t *testing.T) {
 	reasons := []string{v1beta1.ReasonNoSuchDevice, v1beta1.ReasonUnknownSymbol, v1beta1.ReasonTimeout}
 	given := status.Module{Loads: true, HasPlugin: true, Nodes: nodes(12, func(i int, n *status.Node) {

@@ -24,7 +24,8 @@ func imagesAvailable(m *Module, wanted []Node) metav1.Condition {
 	open := slices.DeleteFunc(slices.Clone(images), func(i *desired.Image) bool { return i.Problem == nil })
 	switch {
 	case len(open) > 0:
-		return no(kind, open[0].Problem.Reason, fmt.Sprintf("%d of %s available; %s", len(images)-len(open), words.Count(len(images), "image"), missing(open)))
+		return no(kind, open[0].Problem.Reason,
+			fmt.Sprintf("%d of %s available; %s", len(images)-len(open), words.Count(len(images), "image"), missing(open)))
 	case m.ImageProblem != nil:
 		return no(kind, m.ImageProblem.Reason, shorten(m.ImageProblem.Message))
 	case len(wanted) == 0:

@@ -15,9 +15,11 @@ import (
 	ours "github.com/drover-project/drover/internal/shared/status"
 )
 
-// TestImagesAvailable: which images are not there, why, and that nodes which hold theirs are Ready all the same.
+// TestImagesAvailable: which images are not there, why, and that nodes which hold theirs are Ready
+// all the same.
 func TestImagesAvailable(t *testing.T) {
-	failed := &reasons.Problem{Reason: v1beta1.ReasonBuildFailed, Message: "image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'\nmake: *** Error 1"}
+	failed := &reasons.Problem{Reason: v1beta1.ReasonBuildFailed, Message: "image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: " +
+		"expected ';'\nmake: *** Error 1"}
 	building := &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: "Job j makes it"}
 	with := func(kernel string, p *reasons.Problem, givenUp bool) func(int, *ours.Node) {
 		return func(_ int, n *ours.Node) {
@@ -40,21 +42,27 @@ func TestImagesAvailable(t *testing.T) {
 			then:  "False Building: 0 of 1 image available; Building for 6.1 (amd64): Job j makes it", ready: "True",
 		},
 		"one failed, one on its way": {
-			given: ours.Module{Loads: true, Makes: true, Nodes: append(nodes(1, with("6.1", building, false)), nodes(1, with("6.12", failed, false))...)},
-			then: "False BuildFailed: 0 of 2 images available; BuildFailed for 6.12 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'; " +
+			given: ours.Module{Loads: true, Makes: true,
+				Nodes: append(nodes(1, with("6.1", building, false)), nodes(1, with("6.12", failed, false))...)},
+			then: "False BuildFailed: 0 of 2 images available; BuildFailed for 6.12 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: " +
+				"error: expected ';'; " +
 				"Building for 6.1 (amd64): Job j makes it", ready: "False",
 		},
 		"given up": {
 			given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, with("6.1", failed, true))},
-			then:  "False BuildFailed: 0 of 1 image available; BuildFailed for 6.1 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: error: expected ';'",
+			then: "False BuildFailed: 0 of 1 image available; BuildFailed for 6.1 (amd64): image r/m:1 for kernel 6.1.0, try 5 of 5: m.c:3:1: " +
+				"error: expected ';'",
 			ready: "False", stalled: true,
 		},
 		"a ConfigMap is missing": {
-			given: ours.Module{Loads: true, Makes: true, ImageProblem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}, Nodes: nodes(1)},
-			then:  "False BuildInputMissing: ConfigMap d is missing", ready: "False",
+			given: ours.Module{Loads: true, Makes: true,
+				ImageProblem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}, Nodes: nodes(1)},
+			then: "False BuildInputMissing: ConfigMap d is missing", ready: "False",
 		},
-		"no node":               {given: ours.Module{Loads: true, Makes: true}, then: "True NoNodes: spec.selector matches no node that can load kernel modules", ready: "False"},
-		"prebuilt for this one": {given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, live)}, then: "True NotRequested: No selected node needs an image that is built or signed in the cluster", ready: "True"},
+		"no node": {given: ours.Module{Loads: true, Makes: true}, then: "True NoNodes: spec.selector matches no node that can " +
+			"load kernel modules", ready: "False"},
+		"prebuilt for this one": {given: ours.Module{Loads: true, Makes: true, Nodes: nodes(1, live)},
+			then: "True NotRequested: No selected node needs an image that is built or signed in the cluster", ready: "True"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ours.Compute(&tc.given).Conditions

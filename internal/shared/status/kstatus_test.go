@@ -45,8 +45,10 @@ func TestToolsReadTheStatus(t *testing.T) {
 			then: status.FailedStatus, says: "Live on 0 of 2 nodes; Quarantined on a, b: the node went down",
 		},
 		"failed for good on one, on its way on another": {
-			given: ours.Module{Loads: true, Generation: 2, Nodes: append(nodes(1, quarantined), ours.Node{Name: "z", Ready: true, Wanted: true})}, generation: 2,
-			then: status.InProgressStatus,
+			given: ours.Module{Loads: true, Generation: 2,
+				Nodes: append(nodes(1, quarantined), ours.Node{Name: "z", Ready: true, Wanted: true})},
+			generation: 2,
+			then:       status.InProgressStatus,
 		},
 		"failed for good on one, live on another": {
 			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, func(i int, n *ours.Node) {
@@ -78,27 +80,34 @@ func TestToolsReadTheStatus(t *testing.T) {
 			}, generation: 2, then: status.FailedStatus,
 		},
 		"nodes that cannot have it": {
-			given:      ours.Module{Loads: true, Generation: 2, Unsupported: []ours.Unsupported{{Name: "win-1", Why: "runs windows"}, {Name: "a", Why: "has the processor wasm32"}}},
+			given: ours.Module{Loads: true, Generation: 2,
+				Unsupported: []ours.Unsupported{{Name: "win-1", Why: "runs windows"}, {Name: "a", Why: "has the processor wasm32"}}},
 			generation: 2, then: status.FailedStatus,
 			says: "spec.selector matches no node that can load kernel modules: a has the processor wasm32, win-1 runs windows",
 		},
-		"no node at all, which an autoscaler may bring": {given: ours.Module{Loads: true, Generation: 2}, generation: 2, then: status.InProgressStatus},
+		"no node at all, which an autoscaler may bring": {given: ours.Module{Loads: true, Generation: 2}, generation: 2,
+			then: status.InProgressStatus},
 		"a device class of somebody else's": {
-			given:      ours.Module{Loads: true, HasDRA: true, Generation: 2, Nodes: nodes(1, live), PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDeviceClassConflict}},
+			given: ours.Module{Loads: true, HasDRA: true, Generation: 2, Nodes: nodes(1, live),
+				PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDeviceClassConflict}},
 			generation: 2, then: status.FailedStatus,
 		},
 		"read-only": {
-			given:      ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, quarantined), ReadOnly: &reasons.Problem{Reason: v1beta1.ReasonPeerActive}},
+			given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(1, quarantined),
+				ReadOnly: &reasons.Problem{Reason: v1beta1.ReasonPeerActive}},
 			generation: 2, then: status.InProgressStatus,
 		},
-		"well, but changed since": {given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, live)}, generation: 3, then: status.InProgressStatus},
+		"well, but changed since": {given: ours.Module{Loads: true, Generation: 2, Nodes: nodes(2, live)}, generation: 3,
+			then: status.InProgressStatus},
 		"leaving": {
-			given: ours.Module{Loads: true, Generation: 3, Deleting: true, Nodes: nodes(1, live)}, generation: 3, leaving: true, then: status.TerminatingStatus,
+			given: ours.Module{Loads: true, Generation: 3, Deleting: true, Nodes: nodes(1, live)}, generation: 3, leaving: true,
+			then: status.TerminatingStatus,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic", Generation: tc.generation}, Status: ours.Compute(&tc.given)}
+			m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic", Generation: tc.generation},
+				Status: ours.Compute(&tc.given)}
 			if tc.leaving {
 				m.DeletionTimestamp = &metav1.Time{}
 				m.DeletionTimestamp.Time = metav1.Now().Time
@@ -110,7 +119,8 @@ func TestToolsReadTheStatus(t *testing.T) {
 		})
 	}
 	t.Run("a NodeModulesConfig is a list of orders, and no promise", func(t *testing.T) {
-		if got := read(t, &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: "node", Generation: 5}}); got.Status != status.CurrentStatus {
+		if got := read(t, &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: "node",
+			Generation: 5}}); got.Status != status.CurrentStatus {
 			t.Errorf("%s: %s", got.Status, got.Message)
 		}
 	})

@@ -100,7 +100,8 @@ func describe(cohorts []Cohort) string {
 func uncovered(bare []Node) string {
 	var parts []string
 	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message != "" }); len(n) > 0 {
-		parts = append(parts, fmt.Sprintf("Drover cannot name the image for %s%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message), namesOf(n)))
+		parts = append(parts, fmt.Sprintf("Drover cannot name the image for %s%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message),
+			namesOf(n)))
 	}
 	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message == "" }); len(n) > 0 {
 		parts = append(parts, fmt.Sprintf("No kernel mapping matches %s of %s: %s", kernelsOf(n), words.Count(len(n), "node"), namesOf(n)))

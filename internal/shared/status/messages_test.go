@@ -4,7 +4,6 @@ package status_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -14,18 +13,22 @@ import (
 	"github.com/drover-project/drover/internal/shared/status"
 )
 
+// told is a Module, and what its conditions say.
+type told struct {
+	given status.Module
+	then  map[string]string // by type of condition
+}
+
 // TestMessages holds every message of a Module's conditions.
 func TestMessages(t *testing.T) {
 	const (
-		ready, covered, loaded, devices = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded, v1beta1.ConditionDevicesReady
+		ready, covered, loaded, devices = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded,
+			v1beta1.ConditionDevicesReady
 
 		images, stalled = v1beta1.ConditionImagesAvailable, v1beta1.ConditionStalled
 	)
 	unmapped := &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
-	cases := map[string]struct {
-		given status.Module
-		then  map[string]string
-	}{
+	cases := map[string]told{
 		"all is well": {
 			given: status.Module{Loads: true, Nodes: nodes(2, live)},
 			then: map[string]string{
@@ -51,8 +54,9 @@ func TestMessages(t *testing.T) {
 			then: map[string]string{loaded: "True Loaded: Live on 2 nodes"},
 		},
 		"nothing is changed in the cluster": {
-			given: status.Module{Loads: true, Nodes: nodes(1, live), ReadOnly: &reasons.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"}},
-			then:  map[string]string{ready: "False PeerActive: KMM is at work", loaded: "True Loaded: Live on 1 node"},
+			given: status.Module{Loads: true, Nodes: nodes(1, live),
+				ReadOnly: &reasons.Problem{Reason: v1beta1.ReasonPeerActive, Message: "KMM is at work"}},
+			then: map[string]string{ready: "False PeerActive: KMM is at work", loaded: "True Loaded: Live on 1 node"},
 		},
 		"no node": {
 			given: status.Module{Loads: true},
@@ -94,7 +98,8 @@ func TestMessages(t *testing.T) {
 				n.Attempt, n.RetryIgnored = attempt(v1beta1.AttemptFailed, v1beta1.ReasonNoSuchDevice, "no device"), i == 1
 			})},
 			then: map[string]string{
-				loaded: "False NoSuchDevice: Live on 0 of 2 nodes; NoSuchDevice on a, b: no device; the annotation drover.dev/retry on b is ignored: its value is not a valid RFC 3339 time",
+				loaded: "False NoSuchDevice: Live on 0 of 2 nodes; NoSuchDevice on a, b: no device; the annotation drover.dev/retry on b is ignored: " +
+					"its value is not a valid RFC 3339 time",
 			},
 		},
 		"failures before patience, the most frequent first": {
@@ -109,14 +114,17 @@ func TestMessages(t *testing.T) {
 				}
 			})},
 			then: map[string]string{
-				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device (kernel: [ 12.3] kernel line); ImageNotFound on a: no such image; NodeNotReady on d; Loading on e, f",
+				loaded: "False NoSuchDevice: Live on 0 of 6 nodes; NoSuchDevice on b, c: no device (kernel: [ 12.3] kernel line); ImageNotFound on " +
+					"a: no such image; NodeNotReady on d; Loading on e, f",
 			},
 		},
 		"more nodes than the operator names": {
-			given: status.Module{Loads: true, Others: &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"}, Nodes: nodes(3, func(i int, n *status.Node) {
-				n.Ready = i > 0
-			})},
-			then: map[string]string{loaded: "False DeliveryRefused: Live on 0 of 3 nodes; DeliveryRefused on b, c: exceeded quota; NodeNotReady on a"},
+			given: status.Module{Loads: true, Others: &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"},
+				Nodes: nodes(3, func(i int, n *status.Node) {
+					n.Ready = i > 0
+				})},
+			then: map[string]string{loaded: "False DeliveryRefused: Live on 0 of 3 nodes; DeliveryRefused on b, c: exceeded quota; " +
+				"NodeNotReady on a"},
 		},
 		"in use, and who uses it may not be evicted": {
 			given: status.Module{Loads: true, Nodes: nodes(1, func(_ int, n *status.Node) {
@@ -155,12 +163,16 @@ func TestMessages(t *testing.T) {
 		"an image that cannot be named": {
 			given: status.Module{Loads: true, Nodes: []status.Node{
 				{Name: "a", Ready: true, Wanted: true, Kernel: "5.4.0", Unmapped: unmapped},
-				{Name: "b", Ready: true, Wanted: true, Kernel: "6.1.0", Unmapped: &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "containerImage: unknown variable FOO"}},
+				{Name: "b", Ready: true, Wanted: true, Kernel: "6.1.0",
+					Unmapped: &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "containerImage: unknown variable FOO"}},
 			}},
 			then: map[string]string{
-				ready:   "False NoKernelMapping: Drover cannot name the image for 1 kernel (6.1.0): containerImage: unknown variable FOO; nodes: b; No kernel mapping matches 1 kernel (5.4.0) of 1 node: a",
-				covered: "False NoKernelMapping: Drover cannot name the image for 1 kernel (6.1.0): containerImage: unknown variable FOO; nodes: b; No kernel mapping matches 1 kernel (5.4.0) of 1 node: a",
-				loaded:  "False NoKernelMapping: Drover cannot name the image for 1 kernel (6.1.0): containerImage: unknown variable FOO; nodes: b; No kernel mapping matches 1 kernel (5.4.0) of 1 node: a",
+				ready: "False NoKernelMapping: Drover cannot name the image for 1 kernel (6.1.0): containerImage: unknown variable FOO; nodes: b; " +
+					"No kernel mapping matches 1 kernel (5.4.0) of 1 node: a",
+				covered: "False NoKernelMapping: Drover cannot name the image for 1 kernel (6.1.0): containerImage: unknown variable FOO; nodes: b; " +
+					"No kernel mapping matches 1 kernel (5.4.0) of 1 node: a",
+				loaded: "False NoKernelMapping: Drover cannot name the image for 1 kernel (6.1.0): containerImage: unknown variable FOO; nodes: b; " +
+					"No kernel mapping matches 1 kernel (5.4.0) of 1 node: a",
 			},
 		},
 		"a node that left is not missed": {
@@ -231,11 +243,13 @@ func TestMessages(t *testing.T) {
 				n.Available = i == 0
 				n.PluginReady = true
 				if i == 1 {
-					n.Unmapped, n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "unknown variable"}, &reasons.Problem{Reason: v1beta1.ReasonPullFailed}
+					n.Unmapped, n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: "unknown variable"},
+						&reasons.Problem{Reason: v1beta1.ReasonPullFailed}
 				}
 			})},
 			then: map[string]string{
-				loaded:  "False NoKernelMapping: Live on 1 of 3 nodes, another build is live on 2 nodes; NoKernelMapping on b: unknown variable; Loading on c",
+				loaded: "False NoKernelMapping: Live on 1 of 3 nodes, another build is live on 2 nodes; NoKernelMapping on b: unknown variable; " +
+					"Loading on c",
 				devices: "True DevicesReady: The device plugin is ready on 3 nodes",
 			},
 		},
@@ -249,8 +263,9 @@ func TestMessages(t *testing.T) {
 			},
 		},
 		"a plugin that cannot be made": {
-			given: status.Module{HasPlugin: true, Nodes: nodes(1), PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDevicesPending, Message: "refused"}},
-			then:  map[string]string{devices: "False DevicesPending: refused"},
+			given: status.Module{HasPlugin: true, Nodes: nodes(1),
+				PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDevicesPending, Message: "refused"}},
+			then: map[string]string{devices: "False DevicesPending: refused"},
 		},
 		"DRA": {
 			given: status.Module{Loads: true, HasDRA: true, Nodes: nodes(2, live, func(i int, n *status.Node) { n.PluginReady = i == 0 })},
@@ -260,131 +275,25 @@ func TestMessages(t *testing.T) {
 			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(4, some(1)), Rollout: &rollout.Plan{
 				Total: 4, Done: 1, Underway: 1, Waiting: 2, Limit: 1, Unavailable: 1, Hold: hold("c", "d"),
 			}},
-			then: map[string]string{loaded: "False RollingOut: Live on 1 of 4 nodes, another build is live on 3 nodes; rollout: 1 of 4 nodes have generation 4, 1 under way, " +
+			then: map[string]string{loaded: "False RollingOut: Live on 1 of 4 nodes, another build is live on 3 nodes; rollout: 1 of 4 nodes have " +
+				"generation 4, 1 under way, " +
 				"1 of at most 1 unavailable; Loading on b; RollingOut on c, d"},
 		},
 		"the first node": {
 			given: status.Module{Loads: true, Generation: 2, Nodes: nodes(2, old), Rollout: &rollout.Plan{
 				Total: 2, Underway: 1, Waiting: 1, Limit: 1, Trial: true, Hold: hold("b"),
 			}},
-			then: map[string]string{loaded: "False RollingOut: Live on 0 of 2 nodes, another build is live on 2 nodes; rollout: 0 of 2 nodes have generation 2, 1 under way, " +
+			then: map[string]string{loaded: "False RollingOut: Live on 0 of 2 nodes, another build is live on 2 nodes; rollout: 0 of 2 nodes have " +
+				"generation 2, 1 under way, " +
 				"the first node must hold the change before the others begin; Loading on a; RollingOut on b"},
 		},
-		"a node failed": {
-			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(3, some(1), func(i int, n *status.Node) {
-				if i == 1 {
-					n.Attempt = attempt(v1beta1.AttemptFailed, v1beta1.ReasonRolledBack, "no device (NoSuchDevice)")
-				}
-			}), Rollout: &rollout.Plan{
-				Total: 3, Done: 1, Waiting: 1, Limit: 1, Unavailable: 1, Failed: []string{"b"}, Reason: "RolledBack", Halt: rollout.HaltFailed, Hold: hold("c"),
-			}},
-			then: map[string]string{loaded: "False RolledBack: Live on 1 of 3 nodes, another build is live on 2 nodes; rollout: 1 of 3 nodes have generation 4, " +
-				"paused: node b failed (RolledBack); RolledBack on b: no device (NoSuchDevice); RollingOut on c"},
-		},
-		"a paused rollout": {
-			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(2, old), Rollout: &rollout.Plan{
-				Total: 2, Waiting: 2, Away: 1, Limit: 1, Halt: rollout.HaltPaused, Hold: hold("a", "b"),
-			}},
-			then: map[string]string{loaded: "False RolloutPaused: Live on 0 of 2 nodes, another build is live on 2 nodes; rollout: 0 of 2 nodes have generation 4, " +
-				"1 waiting but not Ready, paused by spec.rollout.paused; RollingOut on a, b"},
-		},
-		"deselected all at once": {
-			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Wanted = false }),
-				Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}}},
-			then: map[string]string{loaded: "False MassDeselection: 2 nodes are no longer selected or without a mapping, but at most 1 may be unavailable at a time, so nothing is unloaded on a, b; " +
-				"restore the labels or the mapping, or confirm by setting the annotation drover.dev/confirm-deselection to the current time (RFC 3339)"},
-		},
-		"deselected, and confirmed by a clock an hour off": {
-			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Wanted = false }),
-				Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}, Confirmation: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}},
-			then: map[string]string{loaded: "False MassDeselection: 2 nodes are no longer selected or without a mapping, but at most 1 may be unavailable at a time, so nothing is unloaded on a, b; " +
-				"restore the labels or the mapping, or confirm by setting the annotation drover.dev/confirm-deselection to the current time (RFC 3339); " +
-				"the confirmation of 2026-01-31T12:00:00Z does not count: it is not from the last hour by the operator's clock"},
-		},
-		"a node failed while others wait for their version label": {
-			given: status.Module{Loads: true, Nodes: nodes(4, old, func(i int, n *status.Node) {
-				n.Unlabelled = i > 0
-				if i == 0 {
-					n.Attempt = &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonNoSuchDevice}
-				}
-			})},
-			then: map[string]string{loaded: "False NoSuchDevice: Live on 0 of 4 nodes, another build is live on 4 nodes; NoSuchDevice on a; VersionLabel on b, c, d"},
-		},
-		"a build is asked for where nothing is built": {
-			given: status.Module{Loads: true, MakesNone: true, Nodes: nodes(1, func(_ int, n *status.Node) {
-				n.Delivery = &reasons.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "nic:1: not found"}
-			})},
-			then: map[string]string{loaded: "False ImageNotFound: Live on 0 of 1 node; ImageNotFound on a: nic:1: not found; the Module asks for a build or a signature, " +
-				"but this operator makes no images: run it with --signer-image and the controller image"},
-		},
-		"all wait for their version label": {
-			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Unlabelled = true })},
-			then:  map[string]string{loaded: "False VersionLabel: Live on 0 of 2 nodes, another build is live on 2 nodes; VersionLabel on a, b"},
-		},
-		"a version label is missing": {
-			given: status.Module{Loads: true, Nodes: nodes(2, old, func(i int, n *status.Node) { n.Unlabelled = i == 1 })},
-			then:  map[string]string{loaded: "False Loading: Live on 0 of 2 nodes, another build is live on 2 nodes; Loading on a; VersionLabel on b"},
-		},
-		"only nodes that cannot run an agent": {
-			given: status.Module{Loads: true, Unsupported: []status.Unsupported{{Name: "b", Why: "runs windows"}, {Name: "a", Why: "has the processor mips"}}},
-			then: map[string]string{
-				loaded:  "False UnsupportedNode: spec.selector matches no node that can load kernel modules: a has the processor mips, b runs windows",
-				stalled: "True UnsupportedNode: spec.selector matches no node that can load kernel modules: a has the processor mips, b runs windows",
-			},
-		},
-		"a request to try again on the Module that is no time": {
-			given: status.Module{Loads: true, RetryIgnored: true, Nodes: nodes(1)},
-			then: map[string]string{
-				loaded: "False Loading: Live on 0 of 1 node; Loading on a; the annotation drover.dev/retry on the Module is ignored: its value is not a valid RFC 3339 time",
-			},
-		},
-		"leaving, with a limit": {
-			given: status.Module{Loads: true, Deleting: true, Patience: 10 * time.Minute, Nodes: nodes(1)},
-			then:  map[string]string{loaded: "False Unloading: The Module is being deleted and must still leave 1 node within 10m; Unloading on a"},
-		},
-		"failed nodes take all places": {
-			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(3, some(1)), Rollout: &rollout.Plan{
-				Total: 3, Done: 1, Waiting: 1, Limit: 1, Unavailable: 1, Failed: []string{"b"}, Reason: "LoadFailed", Hold: hold("c"),
-			}},
-			then: map[string]string{loaded: "False RollingOut: Live on 1 of 3 nodes, another build is live on 2 nodes; rollout: 1 of 3 nodes have generation 4, " +
-				"1 of at most 1 unavailable: b failed (LoadFailed); Loading on b; RollingOut on c"},
-		},
-		"the only node deselected": {
-			given: status.Module{Loads: true, Nodes: nodes(1, old, func(_ int, n *status.Node) { n.Wanted = false }),
-				Rollout: &rollout.Plan{Total: 1, Limit: 0, Mass: []string{"a"}}},
-			then: map[string]string{loaded: "False MassDeselection: 1 node is no longer selected or without a mapping, but at most 0 may be unavailable at a time, " +
-				"so nothing is unloaded on a; restore the labels or the mapping, or confirm by setting the annotation " +
-				"drover.dev/confirm-deselection to the current time (RFC 3339)"},
-		},
-		"DRA where no node can run an agent": {
-			given: status.Module{HasDRA: true},
-			then:  map[string]string{devices: "False NoNodes: spec.selector matches no node that can load kernel modules"},
-		},
-		"images that the registry has": {
-			given: status.Module{Loads: true, Makes: true, Nodes: nodes(1, live, withImage("6.1", nil))},
-			then:  map[string]string{images: "True ImagesAvailable: The registry has 1 image"},
-		},
-		"images that failed or are on their way": {
-			given: status.Module{Loads: true, Makes: true, Nodes: append(
-				nodes(1, withImage("6.1", &reasons.Problem{Reason: v1beta1.ReasonBuilding, Message: "Job j makes it"})),
-				nodes(1, withImage("6.12", &reasons.Problem{Reason: v1beta1.ReasonBuildFailed, Message: "m.c:3:1: error: expected ';'\nmake: *** Error 1"}))...)},
-			then: map[string]string{
-				images: "False BuildFailed: 0 of 2 images available; BuildFailed for 6.12 (amd64): m.c:3:1: error: expected ';'; Building for 6.1 (amd64): Job j makes it",
-			},
-		},
-		"images that cannot be begun": {
-			given: status.Module{Loads: true, Makes: true, Nodes: nodes(1), ImageProblem: &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}},
-			then:  map[string]string{images: "False BuildInputMissing: ConfigMap d is missing"},
-		},
-		"no node needs a built image": {
-			given: status.Module{Loads: true, Makes: true, Nodes: nodes(1, live)},
-			then:  map[string]string{images: "True NotRequested: No selected node needs an image that is built or signed in the cluster"},
-		},
-		"images for no node": {
-			given: status.Module{Loads: true, Makes: true},
-			then:  map[string]string{images: "True NoNodes: spec.selector matches no node that can load kernel modules"},
-		},
 	}
+	says(t, cases)
+}
+
+// says holds the conditions of each case against what they must say.
+func says(t *testing.T, cases map[string]told) {
+	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := status.Compute(&tc.given)

@@ -18,7 +18,8 @@ func progress(m *Module) string {
 	if p == nil || p.Waiting == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("; rollout: %d of %s %s generation %d", p.Done, words.Count(p.Total, "node"), verb(p.Total, "has", "have"), m.Generation)
+	text := fmt.Sprintf("; rollout: %d of %s %s generation %d", p.Done, words.Count(p.Total, "node"), verb(p.Total, "has", "have"),
+		m.Generation)
 	if p.Underway > 0 {
 		text += fmt.Sprintf(", %d under way", p.Underway)
 	}
@@ -47,11 +48,14 @@ func failures(p *rollout.Plan) string {
 
 // mass is about too many deselected nodes at once, which may be a mistake.
 func mass(p *rollout.Plan) string {
-	text := fmt.Sprintf("%s %s no longer selected or without a mapping, but at most %d may be unavailable at a time, so nothing is unloaded on %s; "+
+	text := fmt.Sprintf("%s %s no longer selected or without a mapping, but at most %d may be unavailable at a time, so nothing is "+
+		"unloaded on %s; "+
 		"restore the labels or the mapping, or confirm by setting the annotation %s to the current time (RFC 3339)",
-		words.Count(len(p.Mass), "node"), verb(len(p.Mass), "is", "are"), p.Limit, words.List(p.Mass, maxNames), v1beta1.ConfirmDeselectionAnnotation)
+		words.Count(len(p.Mass), "node"), verb(len(p.Mass), "is", "are"), p.Limit, words.List(p.Mass, maxNames),
+		v1beta1.ConfirmDeselectionAnnotation)
 	if !p.Confirmation.IsZero() {
-		text += fmt.Sprintf("; the confirmation of %s does not count: it is not from the last hour by the operator's clock", p.Confirmation.UTC().Format(time.RFC3339))
+		text += fmt.Sprintf("; the confirmation of %s does not count: it is not from the last hour by the operator's clock",
+			p.Confirmation.UTC().Format(time.RFC3339))
 	}
 	return text
 }

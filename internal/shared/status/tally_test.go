@@ -39,8 +39,9 @@ func TestCount(t *testing.T) {
 	}{
 		"nothing": {},
 		"some of each": {
-			given:   status.Module{Loads: true, Nodes: nodes(9, mixed)},
-			states:  counts{status.NodeReady: 2, status.NodeFailed: 2, status.NodeWaiting: 1, status.NodeUncovered: 2, status.NodeUnloading: 1, status.NodeLoading: 1},
+			given: status.Module{Loads: true, Nodes: nodes(9, mixed)},
+			states: counts{status.NodeReady: 2, status.NodeFailed: 2, status.NodeWaiting: 1, status.NodeUncovered: 2, status.NodeUnloading: 1,
+				status.NodeLoading: 1},
 			failing: map[string]int{v1beta1.ReasonNoSuchDevice: 1, v1beta1.ReasonInUse: 1, v1beta1.ReasonNoKernelMapping: 2},
 			kernels: 1,
 		},

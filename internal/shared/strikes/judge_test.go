@@ -41,7 +41,8 @@ func (r report) config() *v1beta1.NodeModulesConfig {
 		r.delivery = "d1"
 	}
 	c := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: r.node}}
-	order := v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: r.module}, Delivery: &v1beta1.Delivery{ID: stdcmp.Or(r.ordered, r.delivery)}}
+	order := v1beta1.NodeModuleSpec{ModuleItem: v1beta1.ModuleItem{Namespace: "team", Name: r.module},
+		Delivery: &v1beta1.Delivery{ID: stdcmp.Or(r.ordered, r.delivery)}}
 	if r.excused > 0 {
 		order.Excused = &metav1.Time{Time: minute(r.excused)}
 	}
@@ -52,7 +53,8 @@ func (r report) config() *v1beta1.NodeModulesConfig {
 	}
 	if !r.cleared {
 		c.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: r.module, Strike: &v1beta1.Strike{
-			Delivery: r.delivery, Build: r.module + " (build 1)", Began: metav1.NewTime(minute(r.minute).Local()), Evidence: r.evidence, Kept: r.kept, Retry: retried,
+			Delivery: r.delivery, Build: r.module + " (build 1)", Began: metav1.NewTime(minute(r.minute).Local()), Evidence: r.evidence,
+			Kept: r.kept, Retry: retried,
 		}}}
 	}
 	return c
@@ -78,19 +80,25 @@ func TestJudge(t *testing.T) {
 		retried int
 		then    verdict
 	}{
-		"nothing":                                                {},
-		"one strike holds its delivery":                          {given: []report{{node: "a", minute: 1}}, then: verdict{Held: map[string]string{"d1": "a"}}},
-		"each delivery for itself":                               {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30, delivery: "d2"}}, then: verdict{Held: map[string]string{"d1": "b", "d2": "a"}}},
-		"the first node by name is told":                         {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30}}, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"nothing": {},
+		"one strike holds its delivery": {given: []report{{node: "a", minute: 1}},
+			then: verdict{Held: map[string]string{"d1": "a"}}},
+		"each delivery for itself": {given: []report{{node: "b", minute: 1},
+			{node: "a", minute: 30, delivery: "d2"}}, then: verdict{Held: map[string]string{"d1": "b", "d2": "a"}}},
+		"the first node by name is told": {given: []report{{node: "b", minute: 1}, {node: "a", minute: 30}},
+			then: verdict{Held: map[string]string{"d1": "a"}}},
 		"another Module's is not ours":                           {given: []report{{node: "a", module: "fs", minute: 1}}},
 		"a node that was never given the delivery holds nothing": {given: []report{{node: "a", minute: 1, ordered: "d2"}}},
-		"cleared":                         {given: []report{{node: "a", minute: 1, cleared: true}}},
-		"not retried there yet":           {given: []report{{node: "a", minute: 1}}, retried: 2},
-		"nor by a clock that is ahead":    {given: []report{{node: "a", minute: 30}}, retried: 2},
-		"retried there before":            {given: []report{{node: "a", minute: 30, retried: 1}}, retried: 2},
-		"struck again after the retry":    {given: []report{{node: "a", minute: 3, retried: 2}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
-		"also by a clock that is behind":  {given: []report{{node: "a", minute: 1, retried: 2}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
-		"the node's own retry came later": {given: []report{{node: "a", minute: 1, retried: 3}}, retried: 2, then: verdict{Held: map[string]string{"d1": "a"}}},
+		"cleared":                      {given: []report{{node: "a", minute: 1, cleared: true}}},
+		"not retried there yet":        {given: []report{{node: "a", minute: 1}}, retried: 2},
+		"nor by a clock that is ahead": {given: []report{{node: "a", minute: 30}}, retried: 2},
+		"retried there before":         {given: []report{{node: "a", minute: 30, retried: 1}}, retried: 2},
+		"struck again after the retry": {given: []report{{node: "a", minute: 3, retried: 2}}, retried: 2,
+			then: verdict{Held: map[string]string{"d1": "a"}}},
+		"also by a clock that is behind": {given: []report{{node: "a", minute: 1, retried: 2}}, retried: 2,
+			then: verdict{Held: map[string]string{"d1": "a"}}},
+		"the node's own retry came later": {given: []report{{node: "a", minute: 1, retried: 3}}, retried: 2,
+			then: verdict{Held: map[string]string{"d1": "a"}}},
 		"on many nodes within minutes it came from outside": {
 			given: everywhere, then: verdict{Excuse: map[string]int{"a": 1, "b": 2, "c": 3, "d": 4}},
 		},

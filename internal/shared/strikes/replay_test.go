@@ -14,12 +14,14 @@ import (
 	"github.com/drover-project/drover/internal/shared/strikes"
 )
 
-// cluster replays a rollout: real fuses, a verdict every minute, and orders to a few nodes at a time.
+// cluster replays a rollout: real fuses, a verdict every minute, and orders to a few nodes at a
+// time.
 type cluster struct {
 	*testing.T
 	now   time.Time
 	nodes []*machine
-	// wanted is the delivery that the Module asks for, and bad those that take a node down when they are loaded.
+	// wanted is the delivery that the Module asks for, and bad those that take a node down when they
+	// are loaded.
 	wanted string
 	bad    map[string]bool
 	// slots is how many nodes get a new order per minute.
@@ -98,7 +100,8 @@ func (c *cluster) operate() {
 	}
 }
 
-// work is an agent's part of a minute, as the agent does it; cut ends the node's power in the middle of a load.
+// work is an agent's part of a minute, as the agent does it; cut ends the node's power in the
+// middle of a load.
 func (c *cluster) work(m *machine, cut bool) {
 	c.must(second(m.fuse.Settle(c.now)))
 	o := m.order()
@@ -117,9 +120,10 @@ func (c *cluster) work(m *machine, cut bool) {
 	if hold, ok := m.fuse.Allowed(b, c.now); !ok {
 		for _, s := range m.fuse.List(c.now) {
 			if s.Build == b {
-				m.config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: nic.Namespace, Name: nic.Name, Message: hold.Why, Strike: &v1beta1.Strike{
-					Delivery: o.Delivery.ID, Build: b.String(), Began: metav1.NewTime(s.Began), Kept: kept,
-				}}}
+				m.config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: nic.Namespace, Name: nic.Name, Message: hold.Why,
+					Strike: &v1beta1.Strike{
+						Delivery: o.Delivery.ID, Build: b.String(), Began: metav1.NewTime(s.Began), Kept: kept,
+					}}}
 			}
 		}
 		return
@@ -204,11 +208,13 @@ func TestAPowerCutHoldsNothing(t *testing.T) {
 	c.says("soon after", "live 20, went down 10, at most 1 times")
 }
 
-// TestABuildThatKillsManyAtOnceIsExcusedOnce: it looks like a power cut, and must not go on for ever.
+// TestABuildThatKillsManyAtOnceIsExcusedOnce: it looks like a power cut, and must not go on for
+// ever.
 func TestABuildThatKillsManyAtOnceIsExcusedOnce(t *testing.T) {
 	c := newCluster(t, 100, 10)
 	c.wanted, c.bad["worse"] = "worse", true
 	c.run(20 * 60)
-	// Ten a minute, until the first ones have been excused, have tried again and are back: the fourth minute.
+	// Ten a minute, until the first ones have been excused, have tried again and are back: the fourth
+	// minute.
 	c.says("a bad build on many nodes", "live 0, went down 40, at most 3 times")
 }

@@ -27,8 +27,8 @@ func Plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// Clip shortens a text to a number of bytes, and keeps both ends: who failed at what stands at the beginning, and why at
-// the end.
+// Clip shortens a text to a number of bytes, and keeps both ends: who failed at what stands at the
+// beginning, and why at the end.
 func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -57,7 +57,8 @@ func (r Request) IsWrite() bool {
 	return false
 }
 
-// Ours says whether a component of Drover made the request: its operator, its hub, a device operator, or an agent.
+// Ours says whether a component of Drover made the request: its operator, its hub, a device
+// operator, or an agent.
 func (r Request) Ours() bool {
 	agent, _, _ := strings.Cut(r.UserAgent, "/")
 	return agent == "drover-agent" || agent == "drover-hub" || strings.HasSuffix(agent, "-operator")
@@ -75,7 +76,8 @@ func Open(path string) (*Log, error) {
 	return &Log{path: path, offset: end}, err
 }
 
-// End is the offset behind the last whole line: a line that is being written reaches the file in pieces, and its length counts at once.
+// End is the offset behind the last whole line: a line that is being written reaches the file in
+// pieces, and its length counts at once.
 func End(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -104,7 +106,8 @@ func End(path string) (int64, error) {
 // Whole starts reading at the beginning of the file.
 func Whole(path string) *Log { return &Log{path: path} }
 
-// Next returns the requests that were logged since the last call. A line that is still being written is left for the next call.
+// Next returns the requests that were logged since the last call. A line that is still being
+// written is left for the next call.
 func (l *Log) Next() ([]Request, error) {
 	f, err := os.Open(l.path)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 // binary to use instead of building one.
 const BinaryVariable = "DROVER_DEVCLUSTER"
 
-// VersionVariable names an environment variable with the minor version of Kubernetes to build, "1.31"; empty: that of go.mod. Others have a
-// go-<version>.mod beside it.
+// VersionVariable names an environment variable with the minor version of Kubernetes to build,
+// "1.31"; empty: that of go.mod. Others have a go-<version>.mod beside it.
 const VersionVariable = "KUBERNETES"
 
 const (
@@ -49,15 +49,16 @@ type target struct {
 }
 
 var (
-	devclusterTarget = target{name: "devcluster", pkg: ".", cost: "about 5 minutes on 2 cores, 3 GB of memory, 3 GB of Go caches and 140 MB in bin/"}
-	kubeletTarget    = target{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet", cost: "under a minute after devcluster itself, 85 MB in bin/"}
+	devclusterTarget = target{name: "devcluster", pkg: ".", cost: "about 5 minutes on 2 cores, 3 GB of memory, 3 GB of Go caches and " +
+		"140 MB in bin/"}
+	kubeletTarget = target{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet",
+		cost: "under a minute after devcluster itself, 85 MB in bin/"}
 )
 
-// Build returns the path of the devcluster binary, bin/devcluster of Drover's
-// checkout (see package source for other modules), and builds it when it is missing or its sources have changed. A
-// first build takes minutes and tells on standard error how far it is. bin/ is
-// what CI has to cache. Processes that build at the same time wait for the
-// first.
+// Build returns the path of the devcluster binary, bin/devcluster of Drover's checkout (see package
+// source for other modules), and builds it when it is missing or its sources have changed. A first
+// build takes minutes and tells on standard error how far it is. bin/ is what CI has to cache.
+// Processes that build at the same time wait for the first.
 func Build(ctx context.Context) (string, error) {
 	if path := os.Getenv(BinaryVariable); path != "" {
 		return path, nil
@@ -69,8 +70,8 @@ func Build(ctx context.Context) (string, error) {
 	return build(ctx, t, os.Stderr)
 }
 
-// buildKwok returns the binary whose kwok plays pods: that of go.mod, whatever release is tested: older ones play less,
-// and none compiles with every release.
+// buildKwok returns the binary whose kwok plays pods: that of go.mod, whatever release is tested:
+// older ones play less, and none compiles with every release.
 func buildKwok(ctx context.Context) (string, error) {
 	if path := os.Getenv(BinaryVariable); path != "" {
 		return path, nil
@@ -224,7 +225,8 @@ func every(interval time.Duration, f func()) (stop func()) {
 func buildFlags(sources, modfile string) ([]string, error) {
 	content, err := os.ReadFile(filepath.Join(sources, modfile))
 	if err != nil {
-		return nil, fmt.Errorf("read devcluster's versions: %w; %s is the version of Kubernetes, one of %s", err, VersionVariable, strings.Join(versions(sources), ", "))
+		return nil, fmt.Errorf("read devcluster's versions: %w; %s is the version of Kubernetes, one of %s", err, VersionVariable,
+			strings.Join(versions(sources), ", "))
 	}
 	for line := range strings.Lines(string(content)) {
 		version, found := strings.CutPrefix(strings.TrimSpace(line), "k8s.io/kubernetes ")

@@ -67,7 +67,8 @@ func assertUntouched(t *testing.T, set kubernetes.Interface, made map[string]*co
 			t.Fatal(err)
 		}
 		// Taints and heartbeats are the node controller's.
-		if !equality.Semantic.DeepEqual(was.Status.Capacity, is.Status.Capacity) || is.Status.NodeInfo != was.Status.NodeInfo || len(is.Status.Addresses) != 0 {
+		if !equality.Semantic.DeepEqual(was.Status.Capacity, is.Status.Capacity) || is.Status.NodeInfo != was.Status.NodeInfo ||
+			len(is.Status.Addresses) != 0 {
 			t.Errorf("kwok touched the status of node %s: %v", name, is.Status)
 		}
 	}

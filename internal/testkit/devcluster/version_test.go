@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestVersionAsked: the environment chooses the minor version, and one that cannot be built is refused with those that can.
+// TestVersionAsked: the environment chooses the minor version, and one that cannot be built is
+// refused with those that can.
 func TestVersionAsked(t *testing.T) {
 	sources := filepath.Join("..", "..", "..", "tools", "devcluster")
 	for asked, want := range map[string]struct{ name, modfile, version, err string }{
@@ -18,8 +19,9 @@ func TestVersionAsked(t *testing.T) {
 		"1.31":    {name: "devcluster-1.31", modfile: "go-1.31.mod", version: "1.31"},
 		"1.31.x":  {name: "devcluster-1.31", modfile: "go-1.31.mod", version: "1.31"},
 		"v1.33.2": {name: "devcluster-1.33", modfile: "go-1.33.mod", version: "1.33"},
-		"1.30":    {name: "devcluster-1.30", modfile: "go-1.30.mod", err: "no such file or directory; KUBERNETES is the version of Kubernetes, one of 1.31, 1.33, 1.34, 1.36"},
-		"latest":  {err: `KUBERNETES="latest" is not a version of Kubernetes like 1.31`},
+		"1.30": {name: "devcluster-1.30", modfile: "go-1.30.mod", err: "no such file or directory; KUBERNETES is the version of Kubernetes, " +
+			"one of 1.31, 1.33, 1.34, 1.36"},
+		"latest": {err: `KUBERNETES="latest" is not a version of Kubernetes like 1.31`},
 	} {
 		t.Run(asked, func(t *testing.T) {
 			t.Setenv(VersionVariable, asked)
@@ -64,7 +66,8 @@ func TestKeysOfVersions(t *testing.T) {
 	}
 	before := keys()
 	for name, want := range map[string][]bool{
-		"go.mod": {true, false}, "go.sum": {true, false}, "go-1.31.mod": {false, true}, "go-1.31.sum": {false, true}, "main.go": {true, true}, "main_test.go": {false, false},
+		"go.mod": {true, false}, "go.sum": {true, false}, "go-1.31.mod": {false, true}, "go-1.31.sum": {false, true}, "main.go": {true, true},
+		"main_test.go": {false, false},
 	} {
 		if err := os.WriteFile(filepath.Join(sources, name), []byte("changed"), 0o600); err != nil {
 			t.Fatal(err)

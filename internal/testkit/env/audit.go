@@ -42,8 +42,8 @@ type Request struct {
 	RequestURI string `json:"requestURI"`
 }
 
-// IsWrite is true for requests that change, or try to change, an object that is kept: not for dry runs, and not for
-// reviews and tokens, which are created but not kept.
+// IsWrite is true for requests that change, or try to change, an object that is kept: not for dry
+// runs, and not for reviews and tokens, which are created but not kept.
 func (r Request) IsWrite() bool {
 	uri, err := url.Parse(r.RequestURI)
 	return err == nil && !uri.Query().Has("dryRun") && !strings.HasSuffix(r.ObjectRef.Resource, "reviews") && r.Request.IsWrite()
@@ -71,8 +71,8 @@ func (e *Env) Mark(t testing.TB) Mark {
 	if err != nil {
 		t.Fatalf("make a client: %v", err)
 	}
-	// An answer may reach its client before its line reaches the log. A request of our own, made later, shows when
-	// the log has caught up.
+	// An answer may reach its client before its line reaches the log. A request of our own, made
+	// later, shows when the log has caught up.
 	barrier := fmt.Sprintf("/version?barrier=%d", barriers.Add(1))
 	begin, err := audit.End(e.audit)
 	if err != nil {
@@ -104,8 +104,8 @@ func (e *Env) Requests(t testing.TB, since Mark) []Request {
 	return requests
 }
 
-// Writes counts the writes since a mark that the operator and the agents made, refused ones included. It is empty
-// when they wrote nothing.
+// Writes counts the writes since a mark that the operator and the agents made, refused ones
+// included. It is empty when they wrote nothing.
 func (e *Env) Writes(t testing.TB, since Mark) map[Write]int {
 	t.Helper()
 	writes := map[Write]int{}
@@ -118,8 +118,9 @@ func (e *Env) Writes(t testing.TB, since Mark) map[Write]int {
 	return writes
 }
 
-// AssertNoMasters fails the test when a request with one of our user agents was made by system:masters, whom no role
-// restricts. Without any request of ours it fails too: then nothing was shown.
+// AssertNoMasters fails the test when a request with one of our user agents was made by
+// system:masters, whom no role restricts. Without any request of ours it fails too: then nothing
+// was shown.
 func (e *Env) AssertNoMasters(t testing.TB) {
 	t.Helper()
 	ours := 0

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package env gives tests a real API server as Drover finds it in a cluster: this repository's CRDs, admission
-// policies and roles are installed, every request is in an audit log, and a client has the identity and the rights
-// of the part that it plays.
+// Package env gives tests a real API server as Drover finds it in a cluster: this repository's
+// CRDs, admission policies and roles are installed, every request is in an audit log, and a client
+// has the identity and the rights of the part that it plays.
 //
-// There is no controller manager: nothing collects garbage, nothing makes pods from DaemonSets, and a deleted
-// namespace stays Terminating. Use [Env.Namespace] for a fresh one per test.
+// There is no controller manager: nothing collects garbage, nothing makes pods from DaemonSets, and
+// a deleted namespace stays Terminating. Use [Env.Namespace] for a fresh one per test.
 package env
 
 import (
@@ -47,14 +47,15 @@ const (
 	AgentImage = "drover/drover-agent:dev"
 )
 
-// startTimeout bounds the start of each component. Two to four seconds are usual; a machine that is busy with other
-// builds needs more.
+// startTimeout bounds the start of each component. Two to four seconds are usual; a machine that is
+// busy with other builds needs more.
 const startTimeout = 3 * time.Minute
 
 // buildTimeout bounds the very first build of the control plane's programs on a machine.
 const buildTimeout = 30 * time.Minute
 
-// Env is a running API server. It is shared by all tests of one test binary, which therefore use names of their own.
+// Env is a running API server. It is shared by all tests of one test binary, which therefore use
+// names of their own.
 type Env struct {
 	test   envtest.Environment
 	admin  *rest.Config
@@ -197,8 +198,8 @@ func (e *Env) Admin(t testing.TB) client.WithWatch {
 	return e.Client(t, e.AdminConfig())
 }
 
-// binaries returns the directory that holds kube-apiserver and etcd: KUBEBUILDER_ASSETS, or this repository's own
-// control plane, which the first use on a machine compiles.
+// binaries returns the directory that holds kube-apiserver and etcd: KUBEBUILDER_ASSETS, or this
+// repository's own control plane, which the first use on a machine compiles.
 func binaries(ctx context.Context) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
@@ -210,8 +211,8 @@ func binaries(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// repositoryRoot is the nearest directory above the working directory that holds config/crd: tests run in the
-// directory of their package.
+// repositoryRoot is the nearest directory above the working directory that holds config/crd: tests
+// run in the directory of their package.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -17,17 +17,19 @@ import (
 // tokenSeconds is how long a token lasts; no test binary runs that long.
 const tokenSeconds = 6 * 3600
 
-// AdminConfig is for the cluster's administrator (system:masters), to play the user and the rest of the cluster.
+// AdminConfig is for the cluster's administrator (system:masters), to play the user and the rest of
+// the cluster.
 func (e *Env) AdminConfig() *rest.Config { return rest.CopyConfig(e.admin) }
 
-// Config is for a ServiceAccount of the operator's namespace, with a real token and so exactly the rights that
-// config/rbac gives it. Its user agent is the account's name with "/test".
+// Config is for a ServiceAccount of the operator's namespace, with a real token and so exactly the
+// rights that config/rbac gives it. Its user agent is the account's name with "/test".
 func (e *Env) Config(t testing.TB, serviceAccount string) *rest.Config {
 	t.Helper()
 	return e.token(t, OperatorNamespace, serviceAccount, nil)
 }
 
-// AgentConfig is for the agent of one node: the token is bound to the Node object, which must exist.
+// AgentConfig is for the agent of one node: the token is bound to the Node object, which must
+// exist.
 func (e *Env) AgentConfig(t testing.TB, node string) *rest.Config {
 	t.Helper()
 	object := &corev1.Node{}
@@ -61,7 +63,8 @@ func (e *Env) Token(t testing.TB, namespace, serviceAccount string) string {
 	return e.token(t, namespace, serviceAccount, nil).BearerToken
 }
 
-// UserConfig is for a person with a client certificate, who has the rights that RoleBindings give to name or groups.
+// UserConfig is for a person with a client certificate, who has the rights that RoleBindings give
+// to name or groups.
 func (e *Env) UserConfig(t testing.TB, name string, groups ...string) *rest.Config {
 	t.Helper()
 	e.users.Lock()

@@ -28,8 +28,8 @@ import (
 // installed are the manifests below config/ that a cluster gets besides the CRDs.
 var installed = []string{"rbac/*.yaml", "policies/*.yaml", "operator/images.yaml"}
 
-// install creates the operator's namespace, the roles, their bindings and the admission policies, and returns when
-// the policies are enforced.
+// install creates the operator's namespace, the roles, their bindings and the admission policies,
+// and returns when the policies are enforced.
 func (e *Env) install(ctx context.Context, root string) error {
 	admin, err := client.New(e.AdminConfig(), client.Options{Scheme: e.scheme})
 	if err != nil {
@@ -53,7 +53,8 @@ func (e *Env) install(ctx context.Context, root string) error {
 	return awaitPolicies(ctx, admin)
 }
 
-// Install adds a folder of config/ that not every cluster gets, such as "ooto". What is there already stays.
+// Install adds a folder of config/ that not every cluster gets, such as "ooto". What is there
+// already stays.
 func (e *Env) Install(t testing.TB, folder string) {
 	t.Helper()
 	root, err := repositoryRoot()
@@ -111,8 +112,8 @@ func manifests(pattern string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// awaitPolicies tries, dry run, what the policies refuse, until they do: the API server takes up a new policy within
-// about a second.
+// awaitPolicies tries, dry run, what the policies refuse, until they do: the API server takes up a
+// new policy within about a second.
 func awaitPolicies(ctx context.Context, admin client.Client) error {
 	name := "policy-probe"
 	pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}}
@@ -135,8 +136,9 @@ func awaitPolicies(ctx context.Context, admin client.Client) error {
 		},
 		"drover-module-annotations": func() client.Object {
 			return &kmmv1beta1.Module{
-				ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: name, Annotations: map[string]string{kmmv1beta1.RetryAnnotation: "now"}},
-				Spec:       kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: name,
+					Annotations: map[string]string{kmmv1beta1.RetryAnnotation: "now"}},
+				Spec: kmmv1beta1.ModuleSpec{Selector: map[string]string{}},
 			}
 		},
 	}

@@ -14,9 +14,10 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// InstallOperator adds a device operator, such as "deviceconfig", as config/operators has it: its namespace, CRDs, roles and ServiceAccount, but not
-// its Deployment. The configuration is for that ServiceAccount, with these rights and no others. The user agent is "<name>-operator/test", and what
-// is written with it counts as ours.
+// InstallOperator adds a device operator, such as "deviceconfig", as config/operators has it: its
+// namespace, CRDs, roles and ServiceAccount, but not its Deployment. The configuration is for that
+// ServiceAccount, with these rights and no others. The user agent is "<name>-operator/test", and
+// what is written with it counts as ours.
 func (e *Env) InstallOperator(t testing.TB, name string) *rest.Config {
 	t.Helper()
 	root, err := repositoryRoot()
@@ -24,7 +25,8 @@ func (e *Env) InstallOperator(t testing.TB, name string) *rest.Config {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, "config", "operators", name)
-	if _, err := envtest.InstallCRDs(e.admin, envtest.CRDInstallOptions{Scheme: e.scheme, Paths: []string{filepath.Join(dir, "crd")}}); err != nil {
+	if _, err := envtest.InstallCRDs(e.admin,
+		envtest.CRDInstallOptions{Scheme: e.scheme, Paths: []string{filepath.Join(dir, "crd")}}); err != nil {
 		t.Fatalf("install the CRDs of %s: %v", name, err)
 	}
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(dir, "default"))

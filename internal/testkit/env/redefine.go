@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Redefine changes what lies at a path of a CustomResourceDefinition's schema, such as properties.status, until the test ends.
+// Redefine changes what lies at a path of a CustomResourceDefinition's schema, such as
+// properties.status, until the test ends.
 func (e *Env) Redefine(t *testing.T, name, pointer string, edit func(parent map[string]any, key string)) {
 	t.Helper()
 	admin := e.Admin(t)

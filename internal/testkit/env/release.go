@@ -12,8 +12,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
-// NeedsDRA skips a test where the API server is of a release that does not serve what DRA drivers need (variable KUBERNETES). What Drover says there
-// has tests of its own: TestClusterWithoutDRA, and the cases of test/conformance.
+// NeedsDRA skips a test where the API server is of a release that does not serve what DRA drivers
+// need (variable KUBERNETES). What Drover says there has tests of its own: TestClusterWithoutDRA,
+// and the cases of test/conformance.
 func (e *Env) NeedsDRA(t testing.TB) {
 	t.Helper()
 	served, err := kube.ServesDRA(e.Admin(t).RESTMapper())
@@ -25,8 +26,9 @@ func (e *Env) NeedsDRA(t testing.TB) {
 	}
 }
 
-// NeedsImageVolumes skips a test where kubelets of the API server's release mount no images unless told to. What Drover does there has tests of its own:
-// TestNodesDecideHowABuildReadsImages, and `GROUP=versions make e2e-kernel`.
+// NeedsImageVolumes skips a test where kubelets of the API server's release mount no images unless
+// told to. What Drover does there has tests of its own: TestNodesDecideHowABuildReadsImages, and
+// `GROUP=versions make e2e-kernel`.
 func (e *Env) NeedsImageVolumes(t testing.TB) {
 	t.Helper()
 	node := &corev1.NodeSystemInfo{KubeletVersion: e.KubeletVersion(t), ContainerRuntimeVersion: "containerd://2.1.4"}
@@ -35,7 +37,8 @@ func (e *Env) NeedsImageVolumes(t testing.TB) {
 	}
 }
 
-// KubeletVersion is that of the API server's release, "v1.36.3": no node's kubelet is newer than its API server.
+// KubeletVersion is that of the API server's release, "v1.36.3": no node's kubelet is newer than
+// its API server.
 func (e *Env) KubeletVersion(t testing.TB) string {
 	t.Helper()
 	c, err := discovery.NewDiscoveryClientForConfig(e.admin)

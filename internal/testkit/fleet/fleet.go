@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet starts the whole of Drover on an embedded control plane: CRDs, policies, roles, the operator as a process under
-// its own ServiceAccount, and hollow nodes (real agents over fake kernels). The demo, benches and chaos tests stand on it.
+// Package fleet starts the whole of Drover on an embedded control plane: CRDs, policies, roles, the
+// operator as a process under its own ServiceAccount, and hollow nodes (real agents over fake
+// kernels). The demo, benches and chaos tests stand on it.
 package fleet
 
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/source"
 )
@@ -36,7 +33,8 @@ import (
 //go:embed audit-policy.yaml
 var bodiesPolicy []byte
 
-// startPatience bounds the control plane's start: seconds, but for a machine that is busy with other builds.
+// startPatience bounds the control plane's start: seconds, but for a machine that is busy with
+// other builds.
 const startPatience = 10 * time.Minute
 
 // Namespace is where Drover runs.
@@ -94,11 +92,13 @@ type Fleet struct {
 	bin       string
 	assets    string
 	debug     string
-	// operator is the operator's kubeconfig, once it is written: it starts again while the API server is away.
+	// operator is the operator's kubeconfig, once it is written: it starts again while the API server
+	// is away.
 	operator string
 }
 
-// Start brings everything up and returns when the hollow nodes are registered. The caller must Stop.
+// Start brings everything up and returns when the hollow nodes are registered. The caller must
+// Stop.
 func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -179,7 +179,8 @@ func (f *Fleet) Binary(name string) string {
 	return filepath.Join(f.bin, name)
 }
 
-// Build makes every binary that a fleet needs and returns their folder. It is quick when they are there.
+// Build makes every binary that a fleet needs and returns their folder. It is quick when they are
+// there.
 func Build(ctx context.Context, say func(format string, args ...any)) (string, error) {
 	tree, err := source.Find(ctx)
 	if err != nil {
@@ -200,7 +201,8 @@ func Build(ctx context.Context, say func(format string, args ...any)) (string, e
 	return tree.Bin, nil
 }
 
-// BuildProgram builds a package that is named as in the folder dir, with the flags of a plain `go build`: most of it is in the build cache then.
+// BuildProgram builds a package that is named as in the folder dir, with the flags of a plain `go
+// build`: most of it is in the build cache then.
 func BuildProgram(ctx context.Context, dir, pkg, output string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", output, pkg)
 	cmd.Dir = dir
@@ -295,84 +297,6 @@ func (f *Fleet) Stop() error {
 		err = errors.Join(err, os.RemoveAll(f.dir))
 	}
 	return err
-}
-
-// NodeTruth is what a hollow node's fake kernel knows, read from it and not from the API.
-type NodeTruth struct {
-	Name   string         `json:"name"`
-	Kernel string         `json:"kernel"`
-	BootID string         `json:"bootID"`
-	Loaded []LoadedModule `json:"loaded"`
-	// Loads and Unloads count the calls that the kernel granted since it was started.
-	Loads   int `json:"loads"`
-	Unloads int `json:"unloads"`
-	// ByHand counts what was done to the kernel past the agent.
-	ByHand int `json:"byHand"`
-}
-
-// LoadedModule is one module of a fake kernel.
-type LoadedModule struct {
-	Name    string            `json:"name"`
-	BuildID string            `json:"buildID"`
-	Params  map[string]string `json:"params"`
-}
-
-// Has says whether the kernel holds the module.
-func (n NodeTruth) Has(module string) bool {
-	for _, m := range n.Loaded {
-		if m.Name == module {
-			return true
-		}
-	}
-	return false
-}
-
-// Truth asks the fake kernels.
-func (f *Fleet) Truth(ctx context.Context) ([]NodeTruth, error) {
-	var nodes []NodeTruth
-	err := f.ask(ctx, "/nodes", &nodes)
-	return nodes, err
-}
-
-// Journal is every call that every fake kernel got, oldest first, by node. It spans boots.
-func (f *Fleet) Journal(ctx context.Context) (map[string][]fake.Call, error) {
-	var journal map[string][]fake.Call
-	err := f.ask(ctx, "/journal", &journal)
-	return journal, err
-}
-
-func (f *Fleet) ask(ctx context.Context, path string, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.debug+path, nil)
-	if err != nil {
-		return fmt.Errorf("ask the fake kernels: %w", err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the fake kernels: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return fmt.Errorf("read what the fake kernels say: %w", err)
-	}
-	return nil
-}
-
-// Debug calls a verb of the hollow nodes' debug address, for example "/reboot?node=hollow-0".
-func (f *Fleet) Debug(ctx context.Context, path string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.debug+path, nil)
-	if err != nil {
-		return fmt.Errorf("ask the hollow nodes for %s: %w", path, err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the hollow nodes for %s: %w", path, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-		return fmt.Errorf("hollow nodes answer %s to %s: %s", resp.Status, path, body)
-	}
-	return nil
 }
 
 // Kubectl runs kubectl as the administrator in the repository's root.

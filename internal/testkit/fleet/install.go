@@ -37,7 +37,8 @@ func runtimeScheme() *runtime.Scheme {
 	return s
 }
 
-// install applies what a cluster admin applies, but for the Deployment and the DaemonSet, which run here as processes.
+// install applies what a cluster admin applies, but for the Deployment and the DaemonSet, which run
+// here as processes.
 func (f *Fleet) install(ctx context.Context) error {
 	if err := f.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
 		return err
@@ -65,17 +66,20 @@ func (f *Fleet) install(ctx context.Context) error {
 	if _, err := f.Kubectl(ctx, "apply", "--server-side", "-f", strings.Join(files, ",")); err != nil {
 		return err
 	}
-	if _, err := f.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd/modules.kmm.sigs.x-k8s.io", "crd/nodemodulesconfigs.kmm.sigs.x-k8s.io"); err != nil {
+	if _, err := f.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd/modules.kmm.sigs.x-k8s.io",
+		"crd/nodemodulesconfigs.kmm.sigs.x-k8s.io"); err != nil {
 		return err
 	}
 	return f.installHollow(ctx)
 }
 
-// installHollow gives the hollow nodes an identity of their own: what a cluster's kubelets may do, and node-bound agent tokens.
+// installHollow gives the hollow nodes an identity of their own: what a cluster's kubelets may do,
+// and node-bound agent tokens.
 func (f *Fleet) installHollow(ctx context.Context) error {
 	const name = "drover-hollow"
 	rules := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"},
+			Verbs: []string{"get", "list", "watch", "create", "patch", "update", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status"}, Verbs: []string{"get", "list", "watch", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "namespaces"}, Verbs: []string{"get", "create"}},
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}},

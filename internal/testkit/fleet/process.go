@@ -89,7 +89,8 @@ func (p *Process) MaxRSSMiB() float64 {
 	return float64(usage.Maxrss) / maxRSSUnitsPerMiB
 }
 
-// Stop asks the process to end, and kills it when it does not within 20 s. A nil or ended process is fine.
+// Stop asks the process to end, and kills it when it does not within 20 s. A nil or ended process
+// is fine.
 func (p *Process) Stop() error {
 	if p == nil {
 		return nil

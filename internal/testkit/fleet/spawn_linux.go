@@ -10,7 +10,8 @@ import (
 // maxRSSUnitsPerMiB: Linux gives kilobytes.
 const maxRSSUnitsPerMiB = 1024
 
-// spawner starts children from one thread that never ends: the death signal is sent when the starting *thread* ends.
+// spawner starts children from one thread that never ends: the death signal is sent when the
+// starting *thread* ends.
 var spawner = func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -22,7 +23,8 @@ var spawner = func() chan<- func() {
 	return work
 }()
 
-// attributes make a child deaf to Ctrl-C, which is ours to handle, and end it when this process ends, however that happens.
+// attributes make a child deaf to Ctrl-C, which is ours to handle, and end it when this process
+// ends, however that happens.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

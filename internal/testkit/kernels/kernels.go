@@ -21,7 +21,8 @@ type Kernel struct {
 //go:embed kernels.tsv
 var table string
 
-// Real kernels. The values of the variables are from the table, not from the code that is tested with them.
+// Real kernels. The values of the variables are from the table, not from the code that is tested
+// with them.
 func Real() []Kernel {
 	var all []Kernel
 	for line := range strings.Lines(table) {

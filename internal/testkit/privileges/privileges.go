@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package privileges lists what the agent's DaemonSet is allowed on a node, item by item, so that a document can give a reason for each and a
-// test can take each away. What it does not know is an error: nothing is granted unnoticed.
+// Package privileges lists what the agent's DaemonSet is allowed on a node, item by item, so that a
+// document can give a reason for each and a test can take each away. What it does not know is an
+// error: nothing is granted unnoticed.
 package privileges
 
 import (
@@ -36,7 +37,8 @@ func Read(path string) (*appsv1.DaemonSet, error) {
 	return ds, nil
 }
 
-// List returns everything that a pod of the agent is allowed on its node. It fails where the pod is not held to what it must be held to.
+// List returns everything that a pod of the agent is allowed on its node. It fails where the pod is
+// not held to what it must be held to.
 func List(pod *corev1.PodSpec) ([]Item, error) {
 	if err := held(pod); err != nil {
 		return nil, err
@@ -70,7 +72,8 @@ func List(pod *corev1.PodSpec) ([]Item, error) {
 	return items, nil
 }
 
-// mountItems are a mount, the right to write to it, and what it shares with the host while it stands.
+// mountItems are a mount, the right to write to it, and what it shares with the host while it
+// stands.
 func mountItems(m corev1.VolumeMount) []Item {
 	change := func(do func(*corev1.VolumeMount)) func(*corev1.PodSpec) {
 		return func(p *corev1.PodSpec) {

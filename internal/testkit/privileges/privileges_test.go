@@ -36,7 +36,8 @@ func pod(t *testing.T) *corev1.PodSpec {
 // row is a row of the document's first table: `item` | use | what breaks | shown.
 var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]+) \\| ([^|]+) \\|")
 
-// Each thing the agent is allowed has a row in the document, with a use and with what breaks, and each row is of something that it is allowed.
+// Each thing the agent is allowed has a row in the document, with a use and with what breaks, and
+// each row is of something that it is allowed.
 func TestDocumentHasEveryItem(t *testing.T) {
 	items, err := privileges.List(pod(t))
 	if err != nil {
@@ -79,7 +80,8 @@ func TestRemove(t *testing.T) {
 			}
 			gone := 1
 			if name, ok := strings.CutPrefix(item.Name, "mount "); ok { // with all that it has
-				gone = len(slices.DeleteFunc(slices.Clone(items), func(i privileges.Item) bool { _, of, _ := strings.Cut(i.Name, " "); return of != name }))
+				gone = len(slices.DeleteFunc(slices.Clone(items),
+					func(i privileges.Item) bool { _, of, _ := strings.Cut(i.Name, " "); return of != name }))
 			}
 			if len(left) != len(items)-gone || slices.ContainsFunc(left, func(i privileges.Item) bool { return i.Name == item.Name }) {
 				t.Errorf("%d items are left of %d", len(left), len(items))

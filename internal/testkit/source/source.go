@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source finds Drover's own sources on this machine: tests build the programs that they run. They are in the checkout that the
-// working directory belongs to, or wherever the module of the working directory gets Drover from: a replaced folder, or Go's module cache.
+// Package source finds Drover's own sources on this machine: tests build the programs that they
+// run. They are in the checkout that the working directory belongs to, or wherever the module of
+// the working directory gets Drover from: a replaced folder, or Go's module cache.
 package source
 
 import (
@@ -19,7 +20,8 @@ import (
 const (
 	// Module is Drover's path.
 	Module = "github.com/drover-project/drover"
-	// control is the embedded control plane's folder. It is a Go module of its own, so the module cache has it apart.
+	// control is the embedded control plane's folder. It is a Go module of its own, so the module
+	// cache has it apart.
 	control = "tools/devcluster"
 )
 

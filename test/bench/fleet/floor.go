@@ -26,9 +26,10 @@ const (
 	floorPlugin = "floor.example.com/plugin"
 )
 
-// floor makes the same kinds and number of writes per node as Drover does, as small as they can be: a pod is created, an object
-// applied, its status applied, the node labelled, the pod deleted; a DaemonSet follows the label and the node is labelled again.
-// The operator is stopped. Nothing is awaited but the DaemonSet's pods, which the same DaemonSet controller makes.
+// floor makes the same kinds and number of writes per node as Drover does, as small as they can be:
+// a pod is created, an object applied, its status applied, the node labelled, the pod deleted; a
+// DaemonSet follows the label and the node is labelled again. The operator is stopped. Nothing is
+// awaited but the DaemonSet's pods, which the same DaemonSet controller makes.
 func (b *bench) floor(ctx context.Context) error {
 	config := *b.f.AdminConfig
 	config.UserAgent = "floor/1"

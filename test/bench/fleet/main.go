@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleet measures Drover on many hollow nodes: how long a Module with a device plugin takes to be ready on all of them, how
-// many API writes that costs, and what is written when nothing has to be done. The floor is measured in the same run: a bare client
-// makes the same kinds and number of smallest writes with the same concurrency.
+// Command fleet measures Drover on many hollow nodes: how long a Module with a device plugin takes
+// to be ready on all of them, how many API writes that costs, and what is written when nothing has
+// to be done. The floor is measured in the same run: a bare client makes the same kinds and number
+// of smallest writes with the same concurrency.
 //
-// Then each node in turn reports something new of the Module, and the operator's own metrics say how many passes that costs.
+// Then each node in turn reports something new of the Module, and the operator's own metrics say
+// how many passes that costs.
 //
-// All writes are counted in the API server's audit log by user agent; the truth about kernels is asked from the fake kernels.
-// BREAK breaks something on purpose, so that the result must be red: agent (no node has an agent), unload (somebody removes the
-// module behind Drover's back).
+// All writes are counted in the API server's audit log by user agent; the truth about kernels is
+// asked from the fake kernels. BREAK breaks something on purpose, so that the result must be red:
+// agent (no node has an agent), unload (somebody removes the module behind Drover's back).
 package main
 
 import (
@@ -28,7 +30,8 @@ import (
 // concurrency of the operator's writes and of the floor's.
 const concurrency = 32
 
-// kcmQPS of kube-controller-manager; its default of 20 would limit the DaemonSet's pods and so hide everything else.
+// kcmQPS of kube-controller-manager; its default of 20 would limit the DaemonSet's pods and so hide
+// everything else.
 const kcmQPS = 500
 
 var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
@@ -41,7 +44,8 @@ type result struct {
 	KCMQPS             int     `json:"kcmQPS"`
 	FloorSeconds       float64 `json:"floorSeconds"`
 	RatioToFloor       float64 `json:"ratioToFloor"`
-	// WritesPerNode are our writes of pods, Nodes and NodeModulesConfigs, ModuleWrites all others of the load.
+	// WritesPerNode are our writes of pods, Nodes and NodeModulesConfigs, ModuleWrites all others of
+	// the load.
 	WritesPerNode      float64        `json:"writesPerNode"`
 	ModuleWrites       int            `json:"moduleWrites"`
 	Carriers           int            `json:"carriers"`
@@ -76,7 +80,8 @@ func (r result) wrong() error {
 	check(r.PluginPodsReady == r.Nodes, "pluginPodsReady %d is not the number of nodes", r.PluginPodsReady)
 	check(r.EventWrites+r.NoopWrites+r.RestartWrites+r.CordonWrites == 0, "writes although nothing had to be done")
 	check(r.UnaskedUnloads == 0, "%d unloads that nobody asked for", r.UnaskedUnloads)
-	check(r.Reports > 0 && r.PassesPerReport <= maxPassesPerReport, "passesPerReport %.3f is above %.2f", r.PassesPerReport, maxPassesPerReport)
+	check(r.Reports > 0 && r.PassesPerReport <= maxPassesPerReport, "passesPerReport %.3f is above %.2f", r.PassesPerReport,
+		maxPassesPerReport)
 	// CPU, memory and log bounds are stated for 500 nodes.
 	scale := max(1, float64(r.Nodes)/500)
 	check(r.OperatorCPUSeconds <= 15*scale, "operatorCPUSeconds %.1f is above %.0f", r.OperatorCPUSeconds, 15*scale)

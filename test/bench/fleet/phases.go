@@ -30,12 +30,12 @@ const (
 	kernelName = "drover_sample"
 	sampleFile = "config/samples/module_sample.yaml"
 
-	// maxModuleWrites is what a Module may cost once, whatever the number of nodes: finalizer, status while it moves,
-	// the plugin's DaemonSet and ServiceAccount, events of its conditions.
+	// maxModuleWrites is what a Module may cost once, whatever the number of nodes: finalizer, status
+	// while it moves, the plugin's DaemonSet and ServiceAccount, events of its conditions.
 	maxModuleWrites = 60
 
-	// quiet is how long nothing may be written before a phase counts as over, and how long is watched for writes that
-	// must not happen.
+	// quiet is how long nothing may be written before a phase counts as over, and how long is watched
+	// for writes that must not happen.
 	quiet = 5 * time.Second
 )
 
@@ -256,7 +256,8 @@ func (b *bench) kernels(ctx context.Context) error {
 
 // clear makes room for the floor.
 func (b *bench) clear(ctx context.Context) error {
-	return errors.Join(b.f.StopOperator(), b.f.Admin.Delete(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: moduleName + "-device-plugin"}}))
+	return errors.Join(b.f.StopOperator(), b.f.Admin.Delete(ctx,
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: moduleName + "-device-plugin"}}))
 }
 
 func seconds(since time.Time) float64 {

@@ -19,14 +19,16 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// maxPassesPerReport is what one node's report may cost, in passes of the controller that gives orders: one, of the Module that it is about.
+// maxPassesPerReport is what one node's report may cost, in passes of the controller that gives
+// orders: one, of the Module that it is about.
 const maxPassesPerReport = 1.05
 
 // passesSeries counts those passes.
 const passesSeries = `controller_runtime_reconcile_total{controller="module",`
 
-// reports has one node after the other report something new of the Module: somebody removes the kernel module, and the agent, which loads it
-// again, says when. The next node's turn comes when that is written, so that passes of several reports can hardly be one.
+// reports has one node after the other report something new of the Module: somebody removes the
+// kernel module, and the agent, which loads it again, says when. The next node's turn comes when
+// that is written, so that passes of several reports can hardly be one.
 func (b *bench) reports(ctx context.Context) error {
 	if _, err := b.log.Next(); err != nil {
 		return err

@@ -90,7 +90,8 @@ func measure(ctx context.Context, clusters int, timeout time.Duration, say func(
 	}
 	m.WritesPerCluster = float64(len(audit.OurWrites(requests))) / float64(clusters)
 	m.CPUSeconds, m.RSSMiB = process.CPUSeconds(), process.MaxRSSMiB()
-	say("%d clusters are Ready after %.1f s: %.2f writes and %.3f s of a processor each, %.0f MiB", m.ClustersReady, m.Seconds, m.WritesPerCluster,
+	say("%d clusters are Ready after %.1f s: %.2f writes and %.3f s of a processor each, %.0f MiB", m.ClustersReady, m.Seconds,
+		m.WritesPerCluster,
 		m.CPUSeconds/float64(clusters), m.RSSMiB)
 	return m, nil
 }
@@ -112,7 +113,8 @@ func (b *bench) install(ctx context.Context) error {
 		return fmt.Errorf("find the API of Open Cluster Management: %w", err)
 	}
 	files := []string{
-		"config/crd/bases/drover.dev_moduleimages.yaml", "config/hub/namespace.yaml", "config/hub/hub.kmm.sigs.x-k8s.io_managedclustermodules.yaml",
+		"config/crd/bases/drover.dev_moduleimages.yaml", "config/hub/namespace.yaml",
+		"config/hub/hub.kmm.sigs.x-k8s.io_managedclustermodules.yaml",
 		"config/hub/hub_role.yaml", "config/hub/rbac.yaml",
 		filepath.Join(strings.TrimSpace(string(ocm)), "cluster/v1/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml"),
 		filepath.Join(strings.TrimSpace(string(ocm)), "work/v1/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml"),
@@ -128,7 +130,8 @@ func (b *bench) install(ctx context.Context) error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), hubv1beta1.AddToScheme(scheme), clusterv1.Install(scheme), workv1.Install(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), hubv1beta1.AddToScheme(scheme), clusterv1.Install(scheme),
+		workv1.Install(scheme)); err != nil {
 		return fmt.Errorf("register kinds: %w", err)
 	}
 	b.client, err = client.New(b.AdminConfig, client.Options{Scheme: scheme})
@@ -146,9 +149,11 @@ func (b *bench) join(ctx context.Context) error {
 		group.Go(func() error {
 			name := fmt.Sprintf("cluster-%04d", i)
 			c := &clusterv1.ManagedCluster{
-				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"bench": "hub"}}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"bench": "hub"}},
+				Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 			}
-			if err := errors.Join(b.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), b.client.Create(ctx, c)); err != nil {
+			if err := errors.Join(b.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}),
+				b.client.Create(ctx, c)); err != nil {
 				return err
 			}
 			c.Status.Conditions = []metav1.Condition{}
@@ -189,9 +194,11 @@ func (b *bench) deploy(ctx context.Context) (last hubv1beta1.ManagedClusterModul
 	}()
 	m := &hubv1beta1.ManagedClusterModule{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: hubv1beta1.ManagedClusterModuleSpec{
 		SpokeNamespace: "drivers", Selector: map[string]string{"bench": "hub"},
-		ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-			Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:$KERNEL_FULL_VERSION"}},
-		}}},
+		ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe:       v1beta1.ModprobeSpec{ModuleName: "nic"},
+				KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:$KERNEL_FULL_VERSION"}},
+			}}},
 	}}
 	if err := b.client.Create(ctx, m); err != nil {
 		return last, fmt.Errorf("create the ManagedClusterModule: %w", err)
@@ -210,8 +217,9 @@ func (b *bench) deploy(ctx context.Context) (last hubv1beta1.ManagedClusterModul
 	return last, nil
 }
 
-// answer plays all work agents and the operators behind them: what arrives is applied, and Ready. An informer looks again where the API server ends its watch,
-// as it does with one that cannot follow.
+// answer plays all work agents and the operators behind them: what arrives is applied, and Ready.
+// An informer looks again where the API server ends its watch, as it does with one that cannot
+// follow.
 func (b *bench) answer(ctx context.Context) error {
 	works, err := cache.New(b.AdminConfig, cache.Options{Scheme: b.client.Scheme()})
 	if err != nil {
@@ -230,7 +238,8 @@ func (b *bench) answer(ctx context.Context) error {
 			group.Go(func() error { return b.ready(ctx, work.DeepCopy()) })
 		}
 	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: arrived, UpdateFunc: func(_, now any) { arrived(now) }}); err != nil {
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: arrived,
+		UpdateFunc: func(_, now any) { arrived(now) }}); err != nil {
 		return fmt.Errorf("watch ManifestWorks: %w", err)
 	}
 	return errors.Join(works.Start(ctx), group.Wait())
@@ -244,14 +253,16 @@ func (b *bench) ready(ctx context.Context, work *workv1.ManifestWork) error {
 		return workv1.FeedbackValue{Name: name, Value: workv1.FieldValue{Type: workv1.Integer, Integer: ptr.To(value)}}
 	}
 	applied := metav1.Condition{
-		Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "Applied", ObservedGeneration: work.Generation, LastTransitionTime: metav1.Now(),
+		Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "Applied", ObservedGeneration: work.Generation,
+		LastTransitionTime: metav1.Now(),
 	}
-	work.Status = workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied}, ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{{
-		Conditions: []metav1.Condition{applied}, StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
-			text("revision", hub.ModuleOf(work).Annotations[hub.RevisionAnnotation]), number("generation", 1), number("observedGeneration", 1),
-			text("ready", "True"), text("reason", v1beta1.ReasonReady), number("desired", 3), number("available", 3),
-		}},
-	}}}}
+	work.Status = workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied},
+		ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{{
+			Conditions: []metav1.Condition{applied}, StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
+				text("revision", hub.ModuleOf(work).Annotations[hub.RevisionAnnotation]), number("generation", 1), number("observedGeneration", 1),
+				text("ready", "True"), text("reason", v1beta1.ReasonReady), number("desired", 3), number("available", 3),
+			}},
+		}}}}
 	if err := b.client.Status().Update(ctx, work); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("answer for cluster %s: %w", work.Namespace, err)
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command hub measures a hub: what each of many clusters costs it that gets a Module, and reports of it. The clusters are simulated: each has a ManagedCluster
-// that says which kernels it runs, and answers as a work agent does. It is done once with that many clusters and once with five times as many, each time with a
-// control plane of its own; writes are counted in the audit log.
+// Command hub measures a hub: what each of many clusters costs it that gets a Module, and reports
+// of it. The clusters are simulated: each has a ManagedCluster that says which kernels it runs, and
+// answers as a work agent does. It is done once with that many clusters and once with five times as
+// many, each time with a control plane of its own; writes are counted in the audit log.
 package main
 
 import (
@@ -27,7 +28,8 @@ const (
 // result is the line that ends the bench.
 type result struct {
 	measured
-	// More is the same with more clusters, and CostRatioPerCluster how many times as much of a processor each of them took.
+	// More is the same with more clusters, and CostRatioPerCluster how many times as much of a
+	// processor each of them took.
 	More                measured `json:"more"`
 	CostRatioPerCluster float64  `json:"costRatioPerCluster"`
 }

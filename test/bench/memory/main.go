@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command memory measures what the operator's caches hold for each Module on each node, in a fleet where every Module is live on every node.
-// The API server is real, and so are the operator's manager, informers and transforms; nodes and reports are made up, as agents write them.
-// What counts is the heap of this process, after a collection, with the caches against without them. All that is kept of Nodes, Modules and
-// NodeModulesConfigs counts, divided by nodes and Modules.
+// Command memory measures what the operator's caches hold for each Module on each node, in a fleet
+// where every Module is live on every node. The API server is real, and so are the operator's
+// manager, informers and transforms; nodes and reports are made up, as agents write them. What
+// counts is the heap of this process, after a collection, with the caches against without them. All
+// that is kept of Nodes, Modules and NodeModulesConfigs counts, divided by nodes and Modules.
 package main
 
 import (

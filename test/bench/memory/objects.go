@@ -28,9 +28,11 @@ const (
 // kernels of the nodes by turns, as in the middle of an upgrade.
 var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
 
-// write makes the fleet: Nodes with their ready labels, Modules, and what is ordered and reported on each node.
+// write makes the fleet: Nodes with their ready labels, Modules, and what is ordered and reported
+// on each node.
 func write(ctx context.Context, f *fleet.Fleet, nodes, modules int, say func(string, ...any)) error {
-	for _, args := range [][]string{{"apply", "--server-side", "-k", "config/crd"}, {"wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"}} {
+	for _, args := range [][]string{{"apply", "--server-side", "-k", "config/crd"},
+		{"wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"}} {
 		if _, err := f.Kubectl(ctx, args...); err != nil {
 			return err
 		}
@@ -98,7 +100,8 @@ func nodeOf(number, modules int) *corev1.Node {
 	name := fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", number>>16, number>>8&255, number&255)
 	labels := map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-		corev1.LabelInstanceTypeStable: "m6i.4xlarge", corev1.LabelTopologyRegion: "eu-central-1", corev1.LabelTopologyZone: "eu-central-1" + string(rune('a'+number%3)),
+		corev1.LabelInstanceTypeStable: "m6i.4xlarge", corev1.LabelTopologyRegion: "eu-central-1", corev1.LabelTopologyZone: "eu-central-1" +
+			string(rune('a'+number%3)),
 		"example.com/pool": "all", "node.kubernetes.io/lifecycle": "normal", "topology.ebs.csi.aws.com/zone": "eu-central-1a",
 	}
 	for i := range modules {

@@ -2,21 +2,26 @@
 
 //go:build linux
 
-// Command resolve measures how long Drover takes to find out what has to be loaded for a module, against kmod's
-// `modprobe --show-depends`, for every module of Debian's full amd64 kernel, in one run, one after another, with warm caches.
+// Command resolve measures how long Drover takes to find out what has to be loaded for a module,
+// against kmod's `modprobe --show-depends`, for every module of Debian's full amd64 kernel, in one
+// run, one after another, with warm caches.
 //
-// The two are built differently. modprobe is a process per module and looks into binary indexes that depmod made. Ours reads the names of all
-// modules from depmod's text once, and each module's own .modinfo when it is asked for. So three things are compared:
+// The two are built differently. modprobe is a process per module and looks into binary indexes
+// that depmod made. Ours reads the names of all modules from depmod's text once, and each module's
+// own .modinfo when it is asked for. So three things are compared:
 //
-//   - all: one process that resolves all modules from one index, against a modprobe for each. This flatters ours: it starts no processes.
-//   - inAgent: read the index anew and resolve one module, in a running process, against one modprobe. This is what the agent does for
-//     an order, and what would do it otherwise.
-//   - cold: a process that starts, reads the index and resolves one module, against one modprobe. Only this is like with like. Ours
-//     reads the whole index for a single answer here, and is the slower one.
+//   - all: one process that resolves all modules from one index, against a modprobe for each. This
+//     flatters ours: it starts no processes.
+//   - inAgent: read the index anew and resolve one module, in a running process, against one
+//     modprobe. This is what the agent does for an order, and what would do it otherwise.
+//   - cold: a process that starts, reads the index and resolves one module, against one modprobe.
+//     Only this is like with like. Ours reads the whole index for a single answer here, and is the
+//     slower one.
 //
-// The last two are medians over every 40th module, the same ones for both, in turn; so is walk, the agent's way where depmod's index has no
-// answer: a walk over all folders instead.
-// It ends with one line RESULT. BREAK=index walks over the folders anew for each of all modules, so that the result is red.
+// The last two are medians over every 40th module, the same ones for both, in turn; so is walk, the
+// agent's way where depmod's index has no answer: a walk over all folders instead. It ends with one
+// line RESULT. BREAK=index walks over the folders anew for each of all modules, so that the result
+// is red.
 package main
 
 import (
@@ -50,7 +55,8 @@ type result struct {
 	NativeSeconds float64 `json:"nativeSeconds"`
 	KmodSeconds   float64 `json:"kmodSeconds"`
 	Ratio         float64 `json:"ratio"`
-	// OpenMilliseconds of NativeSeconds went into the index, made once; ModuleMicroseconds into each module.
+	// OpenMilliseconds of NativeSeconds went into the index, made once; ModuleMicroseconds into each
+	// module.
 	OpenMilliseconds   float64 `json:"openMilliseconds"`
 	ModuleMicroseconds float64 `json:"moduleMicroseconds"`
 	// Alone is how many modules were also resolved each for itself; the rest are medians over them.
@@ -78,8 +84,9 @@ func (r result) wrong() error {
 	return errors.Join(errs...)
 }
 
-// Bounds of the ratios to kmod. Alone, ours takes some milliseconds more than a look-up in a binary index. Per load that is little and is accepted;
-// several times what it was when this was written is not.
+// Bounds of the ratios to kmod. Alone, ours takes some milliseconds more than a look-up in a binary
+// index. Per load that is little and is accepted; several times what it was when this was written
+// is not.
 const (
 	maxRatio        = 0.2
 	maxInAgentRatio = 3.0
@@ -114,7 +121,8 @@ func run(ctx context.Context) error {
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	b := &bench{root: root, release: release, dir: filepath.Join(root, "lib", "modules", release), one: filepath.Join(work, "one")}
-	if output, err := exec.CommandContext(ctx, "go", "build", "-C", cache.Repository(), "-o", b.one, "./test/bench/resolve/one").CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(ctx, "go", "build", "-C", cache.Repository(), "-o", b.one,
+		"./test/bench/resolve/one").CombinedOutput(); err != nil {
 		return fmt.Errorf("compile: %w: %s", err, output)
 	}
 	measured, err := b.measure(ctx)
@@ -123,7 +131,8 @@ func run(ctx context.Context) error {
 	}
 	for value, digits := range map[*float64]int{
 		&measured.NativeSeconds: 2, &measured.KmodSeconds: 2, &measured.Ratio: 3, &measured.OpenMilliseconds: 1, &measured.ModuleMicroseconds: 0,
-		&measured.InAgentMilliseconds: 1, &measured.WalkMilliseconds: 1, &measured.ColdMilliseconds: 1, &measured.KmodMilliseconds: 1, &measured.InAgentRatio: 2, &measured.ColdRatio: 2,
+		&measured.InAgentMilliseconds: 1, &measured.WalkMilliseconds: 1, &measured.ColdMilliseconds: 1, &measured.KmodMilliseconds: 1,
+		&measured.InAgentRatio: 2, &measured.ColdRatio: 2,
 	} {
 		*value = rounded(*value, digits)
 	}
@@ -175,7 +184,8 @@ func (b *bench) measure(ctx context.Context) (result, error) {
 	return r, b.alone(ctx, names, &r)
 }
 
-// warm reads every module once, so that nobody's first look at the disk counts, and returns their names.
+// warm reads every module once, so that nobody's first look at the disk counts, and returns their
+// names.
 func (b *bench) warm() ([]string, error) {
 	tree, err := kmod.NewTree(os.DirFS(b.dir))
 	if err != nil {
@@ -246,7 +256,8 @@ func (b *bench) alone(ctx context.Context, names []string, r *result) error {
 		}
 	}
 	r.Alone = len(theirs)
-	r.InAgentMilliseconds, r.WalkMilliseconds, r.ColdMilliseconds, r.KmodMilliseconds = median(inAgent), median(walk), median(cold), median(theirs)
+	r.InAgentMilliseconds, r.WalkMilliseconds, r.ColdMilliseconds, r.KmodMilliseconds = median(inAgent), median(walk), median(cold),
+		median(theirs)
 	r.InAgentRatio, r.ColdRatio = r.InAgentMilliseconds/r.KmodMilliseconds, r.ColdMilliseconds/r.KmodMilliseconds
 	return nil
 }

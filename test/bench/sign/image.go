@@ -42,15 +42,17 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// What it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer takes at most, and how much of the image is
-// sent to the registry again. The steps run as processes of their own, as in a Job, against a registry on this machine.
+// What it costs to sign one module in an image of 1 GiB: how much memory each step of drover-signer
+// takes at most, and how much of the image is sent to the registry again. The steps run as
+// processes of their own, as in a Job, against a registry on this machine.
 const (
 	imageBytes  = 1 << 30
 	fileBytes   = 64 << 20
 	moduleBytes = 1 << 20
 	maxRSS      = 100 << 20
 	module      = "opt/lib/modules/6.1.0/extra/demo.ko"
-	// largeBytes is a module's size as large ones have with their debug information, and maxShare by what share of that the memory of a step may grow.
+	// largeBytes is a module's size as large ones have with their debug information, and maxShare by
+	// what share of that the memory of a step may grow.
 	largeBytes = 192 << 20
 	maxShare   = 1.5
 )
@@ -70,7 +72,8 @@ func (i image) path() string {
 	return module
 }
 
-// file is a module with noise behind it. In a compressed one the noise has two bits a byte, so that a compressor finds something to do.
+// file is a module with noise behind it. In a compressed one the noise has two bits a byte, so that
+// a compressor finds something to do.
 func (i image) file() ([]byte, error) {
 	content := synth.Module{Name: "demo", Vermagic: "6.1.0 SMP preempt mod_unload "}.Bytes()
 	all := append(content, make([]byte, i.moduleBytes-int64(len(content)))...)
@@ -112,7 +115,8 @@ func (r signed) wrong() error {
 	return errors.Join(errs...)
 }
 
-// tooMuch names the steps that took more memory than they may: those of a small module, and by how much those of a large one took more.
+// tooMuch names the steps that took more memory than they may: those of a small module, and by how
+// much those of a large one took more.
 func tooMuch(small, large *signed) error {
 	var errs []error
 	for step, rss := range small.PeakRSS {
@@ -141,7 +145,8 @@ func signImage(ctx context.Context, of image) (_ *signed, err error) {
 		return nil, fmt.Errorf("make folders: %w", err)
 	}
 	var sent atomic.Int64
-	blobs := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(filepath.Join(dir, "blobs"))))
+	blobs := registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(filepath.Join(dir, "blobs"))))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = &counted{r.Body, &sent}
 		blobs.ServeHTTP(w, r)
@@ -178,12 +183,14 @@ func steps(ctx context.Context, dir, signer, host string, sent *atomic.Int64) (p
 	for _, args := range [][]string{
 		{"check", "--image", host + "/signed:1", "--hash", "h"},
 		{"pull", "--image", host + "/unsigned:1", "--layout", layout},
-		{"sign", "--layout", layout, "--key", filepath.Join(dir, "key"), "--cert", filepath.Join(dir, "cert"), "--file", "/opt/lib/modules/*/extra/*.ko*"},
+		{"sign", "--layout", layout, "--key", filepath.Join(dir, "key"), "--cert", filepath.Join(dir, "cert"), "--file",
+			"/opt/lib/modules/*/extra/*.ko*"},
 		{"examine", "--layout", layout, "--image", host + "/signed:1", "--kernel", "6.1.0", "--arch", "amd64"},
 		{"push", "--image", host + "/signed:1", "--layout", layout, "--hash", "h", "--mount-from", host + "/unsigned:1"},
 	} {
 		sent.Store(0)
-		cmd := exec.CommandContext(ctx, self, append(append([]string{peak, signer}, args...), "--termination-message", filepath.Join(dir, "message"))...)
+		cmd := exec.CommandContext(ctx, self, append(append([]string{peak, signer}, args...), "--termination-message",
+			filepath.Join(dir, "message"))...)
 		cmd.Stderr = os.Stderr
 		told, err := cmd.Output()
 		if err != nil {
@@ -196,8 +203,9 @@ func steps(ctx context.Context, dir, signer, host string, sent *atomic.Int64) (p
 	return peakRSS, nil
 }
 
-// peak is this program's argument that makes it run a command and print how much memory that took at most. It is a process of its own: a child's
-// figure starts with its parent's, which here holds a registry.
+// peak is this program's argument that makes it run a command and print how much memory that took
+// at most. It is a process of its own: a child's figure starts with its parent's, which here holds
+// a registry.
 const peak = "peak"
 
 func peakOf(command []string) error {
@@ -240,7 +248,8 @@ func (i image) push(ctx context.Context, dir, reference string, content []byte) 
 	archive := tar.NewWriter(packed)
 	noise := mathrand.NewChaCha8([32]byte{})
 	for at := range i.bytes / fileBytes {
-		if err := archive.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/share/%d", at), Typeflag: tar.TypeReg, Mode: 0o644, Size: fileBytes}); err != nil {
+		if err := archive.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/share/%d", at), Typeflag: tar.TypeReg, Mode: 0o644,
+			Size: fileBytes}); err != nil {
 			return err
 		}
 		if _, err := io.CopyN(archive, noise, fileBytes); err != nil {

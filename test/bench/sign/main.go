@@ -2,27 +2,33 @@
 
 //go:build linux
 
-// Command sign measures how long Drover takes to sign all modules of Debian's full amd64 kernel, against the kernel's own scripts/sign-file,
-// and compares every byte of what the two write.
+// Command sign measures how long Drover takes to sign all modules of Debian's full amd64 kernel,
+// against the kernel's own scripts/sign-file, and compares every byte of what the two write.
 //
-// Both read a module's file and write the signed one to a folder in memory, both keep two cores busy with two workers, and they take turns by
-// batches of modules. It compares what a signing Job does: one process of ours signs all modules, while sign-file is a process for each, as it has
-// to be. Starting those is counted: it is a part of signing that way.
+// Both read a module's file and write the signed one to a folder in memory, both keep two cores
+// busy with two workers, and they take turns by batches of modules. It compares what a signing Job
+// does: one process of ours signs all modules, while sign-file is a process for each, as it has to
+// be. Starting those is counted: it is a part of signing that way.
 //
-// The times are processor time, of all processes and threads and with the kernel's work for them, so that others on the machine do not count; ratio
-// is ours over sign-file's. wallRatio is the same by the clock on the wall, which they do skew, and has no bound.
+// The times are processor time, of all processes and threads and with the kernel's work for them,
+// so that others on the machine do not count; ratio is ours over sign-file's. wallRatio is the same
+// by the clock on the wall, which they do skew, and has no bound.
 //
-// The keys are RSA with 2048 bits, as Machine Owner Keys mostly are. The aim is a ratio of 0.2. What keeps us above it is the signature itself, in
-// which OpenSSL, by the vector instructions of newer processors, is several times as fast as Go: rsaSeconds is the processor time of nothing but as
-// many RSA signatures by crypto/rsa, measured in turns with the rest, and rsaRatio that over sign-file's, which is what the ratio would be if all
-// else took no time. So the bound is on the rest (see wrong). With 4096 bits the signature is nearly everything: that ratio is measured over every
-// 20th module and printed as ratio4096, without a bound.
+// The keys are RSA with 2048 bits, as Machine Owner Keys mostly are. The aim is a ratio of 0.2.
+// What keeps us above it is the signature itself, in which OpenSSL, by the vector instructions of
+// newer processors, is several times as fast as Go: rsaSeconds is the processor time of nothing but
+// as many RSA signatures by crypto/rsa, measured in turns with the rest, and rsaRatio that over
+// sign-file's, which is what the ratio would be if all else took no time. So the bound is on the
+// rest (see wrong). With 4096 bits the signature is nearly everything: that ratio is measured over
+// every 20th module and printed as ratio4096, without a bound.
 //
 // Debian's modules are signed by Debian; each gets a second signature.
 //
-// Then one module is signed in an image of 1 GiB and a compressed one of 192 MiB (see signed), if nothing is wrong by then.
+// Then one module is signed in an image of 1 GiB and a compressed one of 192 MiB (see signed), if
+// nothing is wrong by then.
 //
-// It ends with one line RESULT. BREAK=hash signs one module with another hash, so that the result is red.
+// It ends with one line RESULT. BREAK=hash signs one module with another hash, so that the result
+// is red.
 package main
 
 import (
@@ -43,7 +49,8 @@ import (
 const (
 	// minModules: a run that has found fewer has not looked at a whole kernel.
 	minModules = 4000
-	// maxRatio is the aim, and maxRest what all but RSA may take of sign-file's time where RSA alone leaves less than that of it.
+	// maxRatio is the aim, and maxRest what all but RSA may take of sign-file's time where RSA alone
+	// leaves less than that of it.
 	maxRatio = 0.2
 	maxRest  = 0.1
 	workers  = 2
@@ -125,7 +132,8 @@ func run(ctx context.Context) error {
 	return r.wrong()
 }
 
-// measureModules signs them all with the short key and, if nothing is wrong with that, some with the long one.
+// measureModules signs them all with the short key and, if nothing is wrong with that, some with
+// the long one.
 func measureModules(ctx context.Context) (r result, err error) {
 	cache, err := artifacts.Open("")
 	if err != nil {
@@ -186,7 +194,8 @@ func (r *result) take(b *bench) {
 	r.RSASeconds, r.RSARatio = rounded(b.rsa.used.Seconds(), 2), rounded(b.rsa.share(b.theirs), 3)
 }
 
-// memory is a folder whose files take no disk; the usual one for temporary files where there is none.
+// memory is a folder whose files take no disk; the usual one for temporary files where there is
+// none.
 func memory() string {
 	const dir = "/dev/shm"
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {

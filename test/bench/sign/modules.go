@@ -59,8 +59,10 @@ func newBench(ctx context.Context, work, program string, bits int) (*bench, erro
 	if err := errors.Join(os.Mkdir(b.ourDir, 0o755), os.Mkdir(b.theirDir, 0o755)); err != nil {
 		return nil, fmt.Errorf("make folders: %w", err)
 	}
-	args := strings.Fields(fmt.Sprintf("req -x509 -new -nodes -utf8 -sha256 -days 36500 -batch -subj /CN=bench -newkey rsa:%d -outform DER", bits))
-	if output, err := exec.CommandContext(ctx, "openssl", append(args, "-keyout", b.key, "-out", b.certificate)...).CombinedOutput(); err != nil {
+	args := strings.Fields(fmt.Sprintf("req -x509 -new -nodes -utf8 -sha256 -days 36500 -batch -subj /CN=bench -newkey rsa:%d -outform DER",
+		bits))
+	if output, err := exec.CommandContext(ctx, "openssl",
+		append(args, "-keyout", b.key, "-out", b.certificate)...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make a key: %w: %s", err, output)
 	}
 	key, keyErr := os.ReadFile(b.key)
@@ -174,7 +176,8 @@ func (b *bench) signTo(file, to string, o sign.Options) (err error) {
 	return err
 }
 
-// with a file's content, in a buffer that others get afterwards, so that there is next to no garbage to collect while we measure.
+// with a file's content, in a buffer that others get afterwards, so that there is next to no
+// garbage to collect while we measure.
 func (b *bench) with(file string, do func(content []byte) error) error {
 	buffer, ok := b.buffers.Get().(*bytes.Buffer)
 	if !ok {

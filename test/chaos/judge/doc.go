@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package judge says whether kernels were treated as they were to be: from what the API server wrote down and from what the
-// kernels wrote down, and from nothing that Drover keeps. It is pure: facts in, findings out.
+// Package judge says whether kernels were treated as they were to be: from what the API server
+// wrote down and from what the kernels wrote down, and from nothing that Drover keeps. It is pure:
+// facts in, findings out.
 package judge
 
 import (
@@ -40,7 +41,8 @@ type Order struct {
 // Sight is what the API shows of a node from a time on.
 type Sight struct {
 	From time.Time
-	// Up is true for a node that is Ready and whose kernel module is reported live in its present boot.
+	// Up is true for a node that is Ready and whose kernel module is reported live in its present
+	// boot.
 	Up bool
 }
 

@@ -23,7 +23,8 @@ type History struct {
 	module types.NamespacedName
 	// build is the build ID of an image's module.
 	build func(image, kernel string) string
-	// writes are by node, as are unanswered ones: their client went away, killed for one, and they may have happened all the same.
+	// writes are by node, as are unanswered ones: their client went away, killed for one, and they may
+	// have happened all the same.
 	writes, unanswered map[string][]write
 	// clock has all writes by the time of their answer: which revision was reached when.
 	clock []write
@@ -149,8 +150,8 @@ func (h *History) read(nmc *v1beta1.NodeModulesConfig) *config {
 	return c
 }
 
-// Node is what the history says about one node. Gaps counts changes of its orders that the API server did not write down:
-// a NodeModulesConfig's generation rises by one with each.
+// Node is what the history says about one node. Gaps counts changes of its orders that the API
+// server did not write down: a NodeModulesConfig's generation rises by one with each.
 func (h *History) Node(name string) (n Node, gaps int) {
 	n.Name = name
 	writes := slices.Clone(h.writes[name])
@@ -179,8 +180,9 @@ func (h *History) Node(name string) (n Node, gaps int) {
 	return n, gaps
 }
 
-// lost are the unanswered writes between two of a NodeModulesConfig that happened: by its generation there must be so many.
-// What the second write did not change itself is what the last of them left. Missing is how many are not in the log.
+// lost are the unanswered writes between two of a NodeModulesConfig that happened: by its
+// generation there must be so many. What the second write did not change itself is what the last of
+// them left. Missing is how many are not in the log.
 func (h *History) lost(name string, last, next write) (lost []write, missing int) {
 	var generation int64
 	if last.config != nil && last.config.uid == next.config.uid {
@@ -194,7 +196,8 @@ func (h *History) lost(name string, last, next write) (lost []write, missing int
 		if missing <= 0 {
 			break
 		}
-		if w.received.Before(last.received) || w.received.After(next.done) || next.status && len(lost) == 0 && !same(w.config.order, next.config.order) {
+		if w.received.Before(last.received) || w.received.After(next.done) || next.status && len(lost) == 0 &&
+			!same(w.config.order, next.config.order) {
 			continue
 		}
 		w.revision = min(max(h.reached(w.done), last.revision+1), next.revision)

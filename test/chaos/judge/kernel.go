@@ -80,7 +80,8 @@ func heldBetween(all []state, want string, begin, end time.Time) bool {
 	return slices.ContainsFunc(all[i:max(i, after(all, end, from))], func(s state) bool { return s.what == want })
 }
 
-// Down is the most kernels at one time that had held the module and did not: after a reboot, or between unload and load.
+// Down is the most kernels at one time that had held the module and did not: after a reboot, or
+// between unload and load.
 func Down(nodes []Node, module string) int {
 	type change struct {
 		at time.Time

@@ -14,8 +14,8 @@ type Rule struct {
 	Module string
 	// Limit is how many nodes may be unavailable under the policy that an order belongs to.
 	Limit func(Order) int
-	// Notice is how long the API must have shown that a node is down before whoever gives orders must know. What was
-	// ordered before counts at once.
+	// Notice is how long the API must have shown that a node is down before whoever gives orders must
+	// know. What was ordered before counts at once.
 	Notice time.Duration
 }
 
@@ -23,8 +23,8 @@ type Rule struct {
 type Limits struct {
 	// Exceeded are reloads that were ordered while as many nodes as may be, or more, were unavailable.
 	Exceeded []Finding
-	// Judged is how many reloads were looked at; WhileDown those that were ordered for nodes which the API showed as down,
-	// where a reload takes nothing away.
+	// Judged is how many reloads were looked at; WhileDown those that were ordered for nodes which the
+	// API showed as down, where a reload takes nothing away.
 	Judged, WhileDown int
 	// Most is the most nodes that were unavailable when a reload was ordered, that node included.
 	Most int
@@ -36,8 +36,8 @@ type track struct {
 	states []state
 }
 
-// Judge looks at all reloads, each at the moment at which its order was written: nobody can take an order back from a node
-// that is about to carry it out. The node itself does not count.
+// Judge looks at all reloads, each at the moment at which its order was written: nobody can take an
+// order back from a node that is about to carry it out. The node itself does not count.
 func Judge(nodes []Node, reloads []Reload, rule Rule) Limits {
 	tracks := make(map[string]*track, len(nodes))
 	for _, n := range nodes {
@@ -66,8 +66,9 @@ func Judge(nodes []Node, reloads []Reload, rule Rule) Limits {
 	return l
 }
 
-// unavailable says whether a node counts against the limit when an order for another is written: it has had the module, and
-// an earlier order for it is not yet carried out, or its kernel holds nothing and everybody could know.
+// unavailable says whether a node counts against the limit when an order for another is written: it
+// has had the module, and an earlier order for it is not yet carried out, or its kernel holds
+// nothing and everybody could know.
 func (t *track) unavailable(o Order, notice time.Duration) bool {
 	now := o.Received
 	if !had(t.states, now) {

@@ -26,10 +26,12 @@ func TestJudge(t *testing.T) {
 	orderedLater := settled("ordered later", []Order{wants(20.1, "b")}, []fake.Call{unloads(20.2, "a"), loads(26, "b")})
 	halfWay := settled("half way", []Order{wants(15, "b")}, []fake.Call{unloads(16, "a"), loads(26, "b")})
 	rebooted := settled("rebooted", nil, []fake.Call{reboots(15), loads(26, "a")}, Sight{From: at(16)}, Sight{From: at(27), Up: true})
-	unseen := settled("rebooted, and nobody knows", nil, []fake.Call{reboots(15), loads(26, "a")}, Sight{From: at(19)}, Sight{From: at(27), Up: true})
+	unseen := settled("rebooted, and nobody knows", nil, []fake.Call{reboots(15), loads(26, "a")}, Sight{From: at(19)},
+		Sight{From: at(27), Up: true})
 	back := settled("rebooted and back", nil, []fake.Call{reboots(15), loads(16, "a")}, Sight{From: at(16)})
 	first := Node{Name: "first load", Orders: []Order{wants(10, "b")}, Calls: []fake.Call{loads(26, "b")}}
-	down := settled("down itself", []Order{wants(20, "b")}, []fake.Call{reboots(10), loads(20.1, "a"), unloads(21, "a"), loads(22, "b")}, Sight{From: at(11)})
+	down := settled("down itself", []Order{wants(20, "b")}, []fake.Call{reboots(10), loads(20.1, "a"), unloads(21, "a"), loads(22, "b")},
+		Sight{From: at(11)})
 
 	for _, tc := range []struct {
 		name     string

@@ -26,8 +26,9 @@ type Account struct {
 	Unasked, WrongLoads []Finding
 }
 
-// Explain finds for each call the order that asked for it. A node never goes back to an order older than one that it has
-// carried out, and knows none before the API server does. It may be late: the API server was away, or the node was.
+// Explain finds for each call the order that asked for it. A node never goes back to an order older
+// than one that it has carried out, and knows none before the API server does. It may be late: the
+// API server was away, or the node was.
 func Explain(n Node, module, of string) Account {
 	var a Account
 	holds, at := "", 0
@@ -40,7 +41,8 @@ func Explain(n Node, module, of string) Account {
 			holds = What(c.BuildID, c.Params)
 			i := find(n.Orders, at, c, func(o Order) bool { return !o.Absent && o.Want == holds })
 			if i < 0 || c.Call == insmod || c.For != of {
-				a.WrongLoads = append(a.WrongLoads, Finding{n.Name, c.Time, fmt.Sprintf("%s of %s for %q, which no order wanted", c.Call, holds, c.For)})
+				a.WrongLoads = append(a.WrongLoads, Finding{n.Name, c.Time,
+					fmt.Sprintf("%s of %s for %q, which no order wanted", c.Call, holds, c.For)})
 			} else {
 				at = i
 			}

@@ -12,8 +12,9 @@ import (
 // elided are lines of an excerpt that stand for any number of lines of the source.
 var elided = []string{"…", "// …", "# …"}
 
-// CheckExcerpt says whether an excerpt stands in a source, line by line in order, blanks at the ends of lines and empty lines aside.
-// A line with nothing but … (as a comment, if the language wants one) leaves lines out.
+// CheckExcerpt says whether an excerpt stands in a source, line by line in order, blanks at the
+// ends of lines and empty lines aside. A line with nothing but … (as a comment, if the language
+// wants one) leaves lines out.
 func CheckExcerpt(excerpt, source string) error {
 	have := meaningful(source)
 	from, part, found := 0, []string(nil), false

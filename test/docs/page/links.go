@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// CheckLinks returns what is wrong with the links of pages, whose paths are relative to root: a file that is not there, a heading
-// that is not there, an address that is none, or a name that does not stand in the Go file that it leads to. Addresses of other machines are read, not asked.
+// CheckLinks returns what is wrong with the links of pages, whose paths are relative to root: a
+// file that is not there, a heading that is not there, an address that is none, or a name that does
+// not stand in the Go file that it leads to. Addresses of other machines are read, not asked.
 func CheckLinks(root string, pages []Page) []string {
 	anchors := map[string]map[string]bool{}
 	for _, p := range pages {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// CheckOutput compares what a page says that a command prints with what it printed. Blanks count as one, so that columns may have
-// any width; empty lines do not count. In a line, … stands for anything; a line with nothing but … stands for any lines.
+// CheckOutput compares what a page says that a command prints with what it printed. Blanks count as
+// one, so that columns may have any width; empty lines do not count. In a line, … stands for
+// anything; a line with nothing but … stands for any lines.
 func CheckOutput(want, got string) error {
 	wanted, printed := meaningful(want), meaningful(got)
 	if strings.Trim(squeeze(want), "… ") == "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package page reads what can be checked out of a Markdown page: fenced blocks with their tags, headings and links. It knows as
-// much of Markdown as this repository's pages use.
+// Package page reads what can be checked out of a Markdown page: fenced blocks with their tags,
+// headings and links. It knows as much of Markdown as this repository's pages use.
 package page
 
 import (
@@ -17,7 +17,8 @@ type Block struct {
 	Line int
 	// Lang is the first word of the info string: sh, text, yaml, go or another language.
 	Lang string
-	// Attributes are the further words of the info string: key=value, key="a value", or a word alone, which has the value "".
+	// Attributes are the further words of the info string: key=value, key="a value", or a word alone,
+	// which has the value "".
 	Attributes map[string]string
 	// Text is what the block holds, each line with its end.
 	Text string
@@ -78,7 +79,8 @@ func Parse(path, content string) Page {
 type scanner struct {
 	page Page
 	seen map[string]int
-	// open is the block that is being read; closing is the fence that ends it, indent what its lines begin with.
+	// open is the block that is being read; closing is the fence that ends it, indent what its lines
+	// begin with.
 	open            *Block
 	closing, indent string
 	// blank: the line before was empty; list: the paragraph before belongs to a list.

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const sample = "# A `title`: one\n\ntext [a](b.md#c), [`F`](x.go) and `[no](link)`\n\n```sh background until=\"it runs\" exit=1\nmake run\n\n```\n\n" +
+const sample = "# A `title`: one\n\ntext [a](b.md#c), [`F`](x.go) and `[no](link)`\n\n```sh background until=\"it runs\" exit=1\nmake " +
+	"run\n\n```\n\n" +
 	"- item\n\n      of the list\n\n## A title: one\n\n~~~\n```\n~~~\n"
 
 func TestParse(t *testing.T) {
@@ -19,7 +20,8 @@ func TestParse(t *testing.T) {
 	want := Page{
 		Path: "x.md",
 		Blocks: []Block{
-			{Page: "x.md", Line: 5, Lang: "sh", Attributes: map[string]string{"background": "", "until": "it runs", "exit": "1"}, Text: "make run\n\n"},
+			{Page: "x.md", Line: 5, Lang: "sh", Attributes: map[string]string{"background": "", "until": "it runs", "exit": "1"},
+				Text: "make run\n\n"},
 			{Page: "x.md", Line: 16, Attributes: map[string]string{}, Text: "```\n"},
 		},
 		Links:   []Link{{Page: "x.md", Line: 3, Target: "b.md#c"}, {Page: "x.md", Line: 3, Target: "x.go", Name: "F"}},
@@ -51,7 +53,8 @@ func TestCheckLinks(t *testing.T) {
 	other := Page{Path: "b.md", Anchors: map[string]bool{"here": true}}
 	for target, fine := range map[string]bool{
 		"b.md": true, "b.md#here": true, "#top": true, "https://kubernetes.io/docs/": true, "mailto:a@example.com": true, ".": true,
-		"b.md#gone": false, "#gone": false, "c.md": false, "../b.md": false, "http://kubernetes.io": false, "https://nowhere": false, "%": false, ".#x": false,
+		"b.md#gone": false, "#gone": false, "c.md": false, "../b.md": false, "http://kubernetes.io": false, "https://nowhere": false, "%": false,
+		".#x": false,
 	} {
 		page := Page{Path: "a.md", Anchors: map[string]bool{"top": true}, Links: []Link{{Page: "a.md", Line: 1, Target: target}}}
 		if problems := CheckLinks(dir, []Page{page, other}); (len(problems) == 0) != fine {
@@ -89,7 +92,8 @@ func TestCheckOutput(t *testing.T) {
 	const got = "NAME   AGE\na      5s\nb      7s\n\n"
 	for want, fine := range map[string]bool{
 		got: true, "NAME AGE\na …\nb 7s": true, "…\nb …s": true, "NAME AGE\n…": true, "…\na 5s\n…": true, "…": false, "": false, "… …": false,
-		"NAME AGE": false, "a 5s\nb 7s": false, "…\nc …": false, "NAME AGE\na 5s\nb 7s\nc 1s": false, "NAME AGE\na 6…\nb 7s": false, "…\nb 7s\na 5s": false,
+		"NAME AGE": false, "a 5s\nb 7s": false, "…\nc …": false, "NAME AGE\na 5s\nb 7s\nc 1s": false, "NAME AGE\na 6…\nb 7s": false,
+		"…\nb 7s\na 5s": false,
 	} {
 		if err := CheckOutput(want, got); (err == nil) != fine {
 			t.Errorf("%q: %v", strings.ReplaceAll(want, "\n", "⏎"), err)

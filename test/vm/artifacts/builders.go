@@ -21,22 +21,26 @@ const debianSuite = "bookworm"
 
 // toolchainPackages compile kernel modules: what a kernel's own build system calls.
 var toolchainPackages = []string{
-	"bc", "binutils", "coreutils", "dash", "diffutils", "findutils", "gcc-12", "grep", "kmod", "libc6-dev", "libelf1", "make", "mawk", "patch", "pahole", "perl-base",
+	"bc", "binutils", "coreutils", "dash", "diffutils", "findutils", "gcc-12", "grep", "kmod", "libc6-dev", "libelf1", "make", "mawk", "patch",
+	"pahole", "perl-base",
 	"sed", "xz-utils", "zstd",
 }
 
 // toolchainLinks are made by the packages' installation, which does not happen.
 var toolchainLinks = map[string]string{"usr/bin/awk": "mawk", "usr/bin/gcc": "gcc-12", "usr/bin/cc": "gcc-12"}
 
-// leftOut begins the paths of what neither compiles kernel modules nor builds images: documentation, link time optimization, sanitizers, static
-// libraries for programs, network plugins; and devices, which cannot be in an image's layer.
+// leftOut begins the paths of what neither compiles kernel modules nor builds images:
+// documentation, link time optimization, sanitizers, static libraries for programs, network
+// plugins; and devices, which cannot be in an image's layer.
 var leftOut = []string{
 	"dev", "boot", "usr/share/doc", "usr/share/gcc", "usr/share/i18n", "usr/share/info", "usr/share/locale", "usr/share/man", "usr/share/perl",
 	"usr/share/zoneinfo", "usr/bin/perl5", "usr/lib/cni", "usr/lib/gcc/x86_64-linux-gnu/12/lto1", "usr/lib/gcc/x86_64-linux-gnu/12/libasan",
 	"usr/lib/gcc/x86_64-linux-gnu/12/liblsan", "usr/lib/gcc/x86_64-linux-gnu/12/libtsan", "usr/lib/gcc/x86_64-linux-gnu/12/libubsan",
-	"usr/lib/x86_64-linux-gnu/gconv", "usr/lib/x86_64-linux-gnu/gprofng", "usr/lib/x86_64-linux-gnu/libasan", "usr/lib/x86_64-linux-gnu/libgprofng",
+	"usr/lib/x86_64-linux-gnu/gconv", "usr/lib/x86_64-linux-gnu/gprofng", "usr/lib/x86_64-linux-gnu/libasan",
+	"usr/lib/x86_64-linux-gnu/libgprofng",
 	"usr/lib/x86_64-linux-gnu/libc.a", "usr/lib/x86_64-linux-gnu/libm-", "usr/lib/x86_64-linux-gnu/libmvec.a",
-	"usr/lib/x86_64-linux-gnu/liblsan", "usr/lib/x86_64-linux-gnu/libtsan", "usr/lib/x86_64-linux-gnu/libubsan", "usr/lib/x86_64-linux-gnu/perl/",
+	"usr/lib/x86_64-linux-gnu/liblsan", "usr/lib/x86_64-linux-gnu/libtsan", "usr/lib/x86_64-linux-gnu/libubsan",
+	"usr/lib/x86_64-linux-gnu/perl/",
 	"usr/bin/x86_64-linux-gnu-dwp", "usr/bin/x86_64-linux-gnu-gcov", "usr/bin/x86_64-linux-gnu-gp", "usr/bin/x86_64-linux-gnu-ld.gold",
 	"usr/bin/x86_64-linux-gnu-lto-dump", "var/cache", "var/lib/apt", "var/lib/dpkg",
 }
@@ -44,8 +48,9 @@ var leftOut = []string{
 // buildahPackages build images from Dockerfiles.
 var buildahPackages = []string{"buildah", "ca-certificates", "coreutils", "dash", "uidmap"}
 
-// Toolchain is the root file system, as an archive, of an image with a compiler for kernel modules. The headers of one kernel, which are mounted at
-// /headers, are also where many sources look for them.
+// Toolchain is the root file system, as an archive, of an image with a compiler for kernel modules.
+// The headers of one kernel, which are mounted at /headers, are also where many sources look for
+// them.
 func (c *Cache) Toolchain(ctx context.Context, release string) (string, error) {
 	links := maps.Clone(toolchainLinks)
 	links["lib/modules/"+release+"/build"] = "/headers"
@@ -57,8 +62,9 @@ func (c *Cache) Buildah(ctx context.Context) (string, error) {
 	return c.debianRoot(ctx, "buildah", buildahPackages, nil)
 }
 
-// debianRoot unpacks packages and what they depend on, and runs none of their scripts. What is not needed is left out of the archive here:
-// mmdebstrap runs no hooks where it only unpacks, and a virtual node takes a second for each 3 MB of an image.
+// debianRoot unpacks packages and what they depend on, and runs none of their scripts. What is not
+// needed is left out of the archive here: mmdebstrap runs no hooks where it only unpacks, and a
+// virtual node takes a second for each 3 MB of an image.
 func (c *Cache) debianRoot(ctx context.Context, name string, packages []string, links map[string]string) (string, error) {
 	if err := ensurePackages(ctx, "mmdebstrap"); err != nil {
 		return "", err
@@ -81,7 +87,8 @@ func (c *Cache) debianRoot(ctx context.Context, name string, packages []string, 
 	return filepath.Join(dir, "root.tar"), nil
 }
 
-// trim copies an archive without what is not needed, and adds links and the files in which programs look up who they are.
+// trim copies an archive without what is not needed, and adds links and the files in which programs
+// look up who they are.
 func trim(from, to string, links map[string]string) (err error) {
 	whole, err := os.Open(from)
 	if err != nil {

@@ -62,7 +62,8 @@ func (c *Cache) Repository() string { return c.repo }
 // it is not there, build is called with an empty folder to fill; the folder
 // gets its final name only when build succeeded. A second process that wants
 // the same entry waits for the first.
-func (c *Cache) Entry(ctx context.Context, name string, inputs []string, build func(ctx context.Context, dir string) error) (string, error) {
+func (c *Cache) Entry(ctx context.Context, name string, inputs []string, build func(ctx context.Context, dir string) error) (string,
+	error) {
 	final := filepath.Join(c.dir, name+"-"+digest(inputs...))
 	if exists(final) {
 		return final, markUsed(final)

@@ -21,7 +21,8 @@ type DKMS struct {
 	Script string
 }
 
-// readConfig prints what dkms.conf, which is a program, says for a kernel. $1 is its folder, $2 the kernel, $3 the header tree.
+// readConfig prints what dkms.conf, which is a program, says for a kernel. $1 is its folder, $2 the
+// kernel, $3 the header tree.
 const readConfig = `kernelver=$2 kernel_source_dir=$3 arch=x86_64 dkms_tree=/var/lib/dkms source_tree=/usr/src
 . "$1/dkms.conf" >/dev/null
 for i in "${!BUILT_MODULE_NAME[@]}"; do echo "module ${BUILT_MODULE_NAME[$i]}"; done
@@ -31,7 +32,8 @@ for i in "${!PATCH[@]}"; do if [[ $kernelver =~ ${PATCH_MATCH[$i]:-.} ]]; then e
 echo "make ${MAKE[0]:-make -C $kernel_source_dir M=$dkms_tree/$PACKAGE_NAME/$PACKAGE_VERSION/build}"
 echo "tree $dkms_tree/$PACKAGE_NAME/$PACKAGE_VERSION/build"`
 
-// DKMS unpacks one of Debian's *-dkms packages. headers is where the kernel's header tree will be, and build the folder with the source.
+// DKMS unpacks one of Debian's *-dkms packages. headers is where the kernel's header tree will be,
+// and build the folder with the source.
 func (c *Cache) DKMS(ctx context.Context, name, release, headers, build string) (*DKMS, error) {
 	if err := ensurePackages(ctx, "bash", "patch"); err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ func (c *Cache) DKMS(ctx context.Context, name, release, headers, build string) 
 	return describe(ctx, source, release, headers, build)
 }
 
-// describe says how a source is compiled. Of several commands it takes the first, MAKE[0]; no package of Debian 12 has more.
+// describe says how a source is compiled. Of several commands it takes the first, MAKE[0]; no
+// package of Debian 12 has more.
 func describe(ctx context.Context, source, release, headers, build string) (*DKMS, error) {
 	facts, err := configOf(ctx, source, release, headers)
 	if err != nil {
@@ -107,7 +110,8 @@ func configOf(ctx context.Context, source, release, headers string) (map[string]
 	return facts, nil
 }
 
-// HeaderPackages are the files of the packages with a kernel's headers: its own, those of all flavours, and the build tools.
+// HeaderPackages are the files of the packages with a kernel's headers: its own, those of all
+// flavours, and the build tools.
 func (c *Cache) HeaderPackages(ctx context.Context, release string) ([]string, error) {
 	dir, err := c.Entry(ctx, "headers-"+release, []string{"1"}, func(ctx context.Context, dir string) error {
 		var debian packages

@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// aptConfig makes apt look at another architecture in folders of its own: the machine's package lists stay as they are.
+// aptConfig makes apt look at another architecture in folders of its own: the machine's package
+// lists stay as they are.
 const aptConfig = `APT::Architecture "%[2]s";
 APT::Architectures { "%[2]s"; };
 Dir::State "%[1]s/state";
@@ -18,8 +19,9 @@ Dir::State::status "%[1]s/status";
 Dir::Cache "%[1]s/cache";
 `
 
-// ModulesOf unpacks Debian's 6.1 kernel for any of Debian's architectures, for example "arm64", and indexes its modules. Nothing
-// of it runs here. It returns the folder that lib/modules is in, and the kernel's release.
+// ModulesOf unpacks Debian's 6.1 kernel for any of Debian's architectures, for example "arm64", and
+// indexes its modules. Nothing of it runs here. It returns the folder that lib/modules is in, and
+// the kernel's release.
 func (c *Cache) ModulesOf(ctx context.Context, architecture string) (root, release string, err error) {
 	meta := "linux-image-" + architecture
 	root, err = c.Entry(ctx, "modules-"+architecture, []string{"1", meta}, func(ctx context.Context, dir string) error {
@@ -50,7 +52,8 @@ func fetchModules(ctx context.Context, dir, architecture, meta string) error {
 		}
 	}
 	config := filepath.Join(apt, "apt.conf")
-	if err := errors.Join(os.WriteFile(filepath.Join(apt, "status"), nil, 0o644), os.WriteFile(config, fmt.Appendf(nil, aptConfig, apt, architecture), 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(apt, "status"), nil, 0o644),
+		os.WriteFile(config, fmt.Appendf(nil, aptConfig, apt, architecture), 0o644)); err != nil {
 		return fmt.Errorf("set apt up: %w", err)
 	}
 	p := packages{env: []string{"APT_CONFIG=" + config}}

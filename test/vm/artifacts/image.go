@@ -170,7 +170,8 @@ func rootTree(ctx context.Context, tree string, binaries map[string]string) erro
 		}
 	}
 	for source, target := range map[string]string{
-		"init": "sbin/init", "native-init": "sbin/native-init", "console": "usr/local/sbin/console", "containerd.toml": "etc/containerd/config.toml",
+		"init": "sbin/init", "native-init": "sbin/native-init", "console": "usr/local/sbin/console",
+		"containerd.toml": "etc/containerd/config.toml",
 	} {
 		if err := installGuestFile(source, filepath.Join(tree, target)); err != nil {
 			return err

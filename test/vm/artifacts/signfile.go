@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// SignFile returns the path of the kernel's own program to sign modules, sign-file, from Debian's package of a kernel's build tools. It needs
-// openssl's library, which the package openssl brings.
+// SignFile returns the path of the kernel's own program to sign modules, sign-file, from Debian's
+// package of a kernel's build tools. It needs openssl's library, which the package openssl brings.
 func (c *Cache) SignFile(ctx context.Context) (string, error) {
 	meta := "linux-headers-" + runtime.GOARCH // Debian calls the common ones as Go does
 	dir, err := c.Entry(ctx, "sign-file", []string{"1", meta}, func(ctx context.Context, dir string) error {

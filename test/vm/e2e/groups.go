@@ -16,8 +16,8 @@ import (
 )
 
 // groups are the steps by the name of their group, in lanes that run beside each other: a virtual
-// node has one processor, and so has work for one of the host's. A step may stand on the ones before
-// it in its lane.
+// node has one processor, and so has work for one of the host's. A step may stand on the ones
+// before it in its lane.
 func groups(s *suite.Suite) map[string][][]suite.Step {
 	all := loads.Groups(s)
 	for _, some := range []func(*suite.Suite) map[string][][]suite.Step{builds.Groups, hub.Groups, operators.Groups, agent.Groups} {

@@ -20,10 +20,12 @@ import (
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 )
 
-// releases of Kubernetes whose kubelets have no image volumes unless they are switched on, the oldest and the newest that Drover knows.
+// releases of Kubernetes whose kubelets have no image volumes unless they are switched on, the
+// oldest and the newest that Drover knows.
 var releases = []string{"1.31", "1.34"}
 
-// versions runs group release for each of the releases, one after the other, in a process of its own: what a process builds and starts is of one.
+// versions runs group release for each of the releases, one after the other, in a process of its
+// own: what a process builds and starts is of one.
 func versions(ctx context.Context) error {
 	begin := time.Now()
 	result := map[string]any{"loaded": true, "withoutImageVolumes": true}

@@ -2,12 +2,14 @@
 
 //go:build linux
 
-// Command graph compares, for every module of Debian's kernels for amd64 and arm64, the modules that Drover would load and their order
-// with what kmod's modprobe says. It ends with one line RESULT. BREAK=order turns one list of ours around, so that the result is red.
+// Command graph compares, for every module of Debian's kernels for amd64 and arm64, the modules
+// that Drover would load and their order with what kmod's modprobe says. It ends with one line
+// RESULT. BREAK=order turns one list of ours around, so that the result is red.
 //
-// Two things are no differences. modprobe takes the order of modules that have nothing to do with each other from depmod's sort of the
-// whole tree; ours follows the module's own list. Such lists are counted as "reordered" after a check that every module comes after
-// all that modprobe loads before it when asked for it alone. And modprobe names a module twice when two ways lead to it.
+// Two things are no differences. modprobe takes the order of modules that have nothing to do with
+// each other from depmod's sort of the whole tree; ours follows the module's own list. Such lists
+// are counted as "reordered" after a check that every module comes after all that modprobe loads
+// before it when asked for it alone. And modprobe names a module twice when two ways lead to it.
 package main
 
 import (
@@ -99,7 +101,8 @@ type graph struct {
 	names []string
 	// before are the files that modprobe loads before each file, when asked for that one.
 	before map[string][]string
-	// reordered counts lists in which only modules that are independent of each other have changed places.
+	// reordered counts lists in which only modules that are independent of each other have changed
+	// places.
 	reordered   int
 	differences []string
 }

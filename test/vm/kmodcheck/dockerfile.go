@@ -22,8 +22,9 @@ import (
 // compiles is how the step of a Dockerfile begins that makes the modules.
 const compiles = "RUN make -C /src "
 
-// byDockerfile runs the step of samples/kmods/Dockerfile that compiles, as it is written but for its folders, and looks at what the image would hold.
-// The step before it fetches a compiler and headers, which are here.
+// byDockerfile runs the step of samples/kmods/Dockerfile that compiles, as it is written but for
+// its folders, and looks at what the image would hold. The step before it fetches a compiler and
+// headers, which are here.
 func byDockerfile(ctx context.Context, cache *artifacts.Cache, kernel artifacts.Kernel, source string) (err error) {
 	text, err := os.ReadFile(filepath.Join(cache.Repository(), "samples", "kmods", "Dockerfile"))
 	if err != nil {

@@ -2,9 +2,11 @@
 
 //go:build linux
 
-// Command kmodcheck compiles all sample kernel modules for every kernel that virtual nodes run, with the kernel's further warnings and
-// every warning an error, and reads what came out. It also runs the step of samples/kmods/Dockerfile that compiles. It ends with one line RESULT. BREAK=license compiles sources without a licence that
-// the kernel knows, so that the result is red.
+// Command kmodcheck compiles all sample kernel modules for every kernel that virtual nodes run,
+// with the kernel's further warnings and every warning an error, and reads what came out. It also
+// runs the step of samples/kmods/Dockerfile that compiles. It ends with one line RESULT.
+// BREAK=license compiles sources without a licence that the kernel knows, so that the result is
+// red.
 package main
 
 import (
@@ -27,7 +29,8 @@ import (
 // strict are make's arguments for warnings as errors.
 var strict = []string{"W=1", "KCFLAGS=-Werror"}
 
-// expected are the modules of samples/kmods, and their parameters. One that is missing has not been compiled.
+// expected are the modules of samples/kmods, and their parameters. One that is missing has not been
+// compiled.
 var expected = map[string][]string{
 	"drover_sample":           {"devices", "greeting", "magic"},
 	"drover_sample_dep":       nil,

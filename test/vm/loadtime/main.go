@@ -2,11 +2,14 @@
 
 //go:build linux
 
-// Command loadtime runs on a virtual node and compares two ways to load the same module, in turn: the agent's own, which is package host with
-// the kernel call in a child, and kmod's modprobe. Both start one process and make one finit_module call; ours reads the
-// kernel's log before, modprobe looks the module up in its index. The unloads in between are not measured. It prints one line of JSON.
+// Command loadtime runs on a virtual node and compares two ways to load the same module, in turn:
+// the agent's own, which is package host with the kernel call in a child, and kmod's modprobe. Both
+// start one process and make one finit_module call; ours reads the kernel's log before, modprobe
+// looks the module up in its index. The unloads in between are not measured. It prints one line of
+// JSON.
 //
-// With -compute it takes the time of some arithmetic instead, in milliseconds: on the node and on the host, this tells how slow the emulation is.
+// With -compute it takes the time of some arithmetic instead, in milliseconds: on the node and on
+// the host, this tells how slow the emulation is.
 package main
 
 import (

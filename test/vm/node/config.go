@@ -65,7 +65,8 @@ type Config struct {
 	// RegistryPort is the port on the host's 127.0.0.1 of the registry that
 	// all images are pulled from, whatever their host name.
 	RegistryPort int
-	// Peers are ports on the host's 127.0.0.1 of further servers, which a native node reaches under the gateway's address.
+	// Peers are ports on the host's 127.0.0.1 of further servers, which a native node reaches under
+	// the gateway's address.
 	Peers []int
 	// KubeletPort is a free port of the host for the kubelet; 0 takes one.
 	KubeletPort int
@@ -170,9 +171,10 @@ func (c *Config) labels() string {
 
 func (c *Config) kubeconfig(apiAddress string) map[string]any {
 	return map[string]any{
-		"apiVersion":      "v1",
-		"kind":            "Config",
-		"clusters":        []any{map[string]any{"name": "cluster", "cluster": map[string]any{"server": "https://" + apiAddress, "certificate-authority-data": c.CA}}},
+		"apiVersion": "v1",
+		"kind":       "Config",
+		"clusters": []any{map[string]any{"name": "cluster",
+			"cluster": map[string]any{"server": "https://" + apiAddress, "certificate-authority-data": c.CA}}},
 		"users":           []any{map[string]any{"name": "node", "user": map[string]any{"token": c.Token}}},
 		"contexts":        []any{map[string]any{"name": "node", "context": map[string]any{"cluster": "cluster", "user": "node"}}},
 		"current-context": "node",

@@ -23,7 +23,8 @@ import (
 // a panic restarts at once (which ends QEMU), nothing that only slows an
 // emulated processor down, and no test of the timer's interrupt, which a busy
 // host makes fail.
-const kernelArgs = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check nokaslr audit=0 random.trust_cpu=on"
+const kernelArgs = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check nokaslr audit=0 " +
+	"random.trust_cpu=on"
 
 // netID names the network device's back end for the monitor.
 const netID = "n0"
@@ -75,8 +76,9 @@ func (m *machine) stop() error {
 	return errors.Join(err, closeConns([]net.Conn{m.console.conn, m.monitor.conn}))
 }
 
-// processor is the emulated one: what an emulator does slower than the instructions that programs use without it, it has not. Go's SHA-256 takes
-// 1.6 times as long with AVX2, and a search in bytes three times.
+// processor is the emulated one: what an emulator does slower than the instructions that programs
+// use without it, it has not. Go's SHA-256 takes 1.6 times as long with AVX2, and a search in bytes
+// three times.
 const processor = "max,avx=off,avx2=off,la57=off,smap=off"
 
 // arguments of QEMU. Descriptors 3 and 4 are the command console and the

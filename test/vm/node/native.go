@@ -38,8 +38,9 @@ const (
 	endTimeout = 20 * time.Second
 )
 
-// Native is a node on the machine's own processors and kernel, in namespaces of its own: it is for work that an emulated processor takes too long for,
-// such as builds, and for none that touches a kernel. It reaches the API server, the registry and peers that are named, and nothing else.
+// Native is a node on the machine's own processors and kernel, in namespaces of its own: it is for
+// work that an emulated processor takes too long for, such as builds, and for none that touches a
+// kernel. It reaches the API server, the registry and peers that are named, and nothing else.
 type Native struct {
 	config    Config
 	root      string
@@ -48,8 +49,8 @@ type Native struct {
 	listeners []net.Listener
 }
 
-// StartNative starts a node and returns at once; WaitReady waits. It ends with Stop, or with this process. Of the configuration, what is about a
-// machine does not count.
+// StartNative starts a node and returns at once; WaitReady waits. It ends with Stop, or with this
+// process. Of the configuration, what is about a machine does not count.
 func StartNative(ctx context.Context, cache *artifacts.Cache, config Config) (_ *Native, err error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -108,7 +109,8 @@ func (n *Native) write() error {
 			return fmt.Errorf("write a file of the node: %w", err)
 		}
 	}
-	// Where root may not make itself less likely to be ended for want of memory, its containers cannot either.
+	// Where root may not make itself less likely to be ended for want of memory, its containers cannot
+	// either.
 	runtime := filepath.Join(n.root, "etc/containerd/config.toml")
 	content, err := os.ReadFile(runtime)
 	if err != nil {
@@ -130,7 +132,8 @@ func (n *Native) start() error {
 		return fmt.Errorf("create the node's log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child has its own
-	script := []string{"--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "/bin/sh", "-c", namespaces, "namespaces", n.root, n.group}
+	script := []string{"--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "/bin/sh", "-c", namespaces, "namespaces",
+		n.root, n.group}
 	cmd := exec.Command("unshare", script...)
 	cmd.Stdout, cmd.Stderr = log, log
 	n.child, err = process.Start(cmd)
@@ -193,8 +196,8 @@ func hierarchies() []string {
 	return all
 }
 
-// shares of the processors where others want them as well, by hierarchy: an eighth of what one process has that is in no group. A build has time; a
-// virtual node beside it has a lease to renew.
+// shares of the processors where others want them as well, by hierarchy: an eighth of what one
+// process has that is in no group. A build has time; a virtual node beside it has a lease to renew.
 var shares = map[string][2]string{"cpu": {"cpu.shares", "128"}, filepath.Base(controlGroups): {"cpu.weight", "12"}}
 
 func (n *Native) makeGroups() error {
@@ -270,14 +273,16 @@ func (n *Native) WaitReady(ctx context.Context, client kubernetes.Interface) err
 
 func (n *Native) lastWords() error {
 	var said []error
-	for _, file := range []string{filepath.Join(n.config.Dir, "init.log"), filepath.Join(n.root, "var/log/containerd.log"), filepath.Join(n.root, "var/log/kubelet.log")} {
+	for _, file := range []string{filepath.Join(n.config.Dir, "init.log"), filepath.Join(n.root, "var/log/containerd.log"),
+		filepath.Join(n.root, "var/log/kubelet.log")} {
 		content, _ := os.ReadFile(file)
 		said = append(said, fmt.Errorf("%s: …%s", file, content[max(0, len(content)-4000):]))
 	}
 	return errors.Join(said...)
 }
 
-// Stop ends all that runs on the node. With its first process, the kernel ends all the others and lets go of what they mounted.
+// Stop ends all that runs on the node. With its first process, the kernel ends all the others and
+// lets go of what they mounted.
 func (n *Native) Stop() error {
 	var errs []error
 	if n.child != nil {

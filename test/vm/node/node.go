@@ -217,7 +217,8 @@ func (n *Node) makeDisk(ctx context.Context) error {
 	if _, err := os.Stat(n.disk()); err == nil {
 		return nil
 	}
-	output, err := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", n.images.Root, n.disk()).CombinedOutput()
+	output, err := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", n.images.Root,
+		n.disk()).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("make the disk: %w: %s", err, bytes.TrimSpace(output))
 	}

@@ -92,7 +92,8 @@ func TestConsoleSaysThatTheMachineStopped(t *testing.T) {
 
 func TestGuestFilesNameTheGatewayAndNotTheHost(t *testing.T) {
 	config := Config{
-		Name: "vm-1", Dir: t.TempDir(), Index: 2, Server: "https://127.0.0.1:6443", CA: []byte("PEM"), Token: "secret", RegistryPort: 5000, Peers: []int{7001, 7002},
+		Name: "vm-1", Dir: t.TempDir(), Index: 2, Server: "https://127.0.0.1:6443", CA: []byte("PEM"), Token: "secret", RegistryPort: 5000,
+		Peers:       []int{7001, 7002},
 		KubeletPort: 4321, Labels: map[string]string{"b": "2", "a": "1"},
 		Files: map[string]artifacts.File{"/etc/kubernetes/manifests/pod.json": {Content: []byte("{}")}},
 	}
@@ -103,11 +104,13 @@ func TestGuestFilesNameTheGatewayAndNotTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEnv := "NODE_NAME=vm-1\nNODE_IP=10.0.2.17\nNODE_LABELS=a=1,b=2\nAPI_ADDRESS=10.0.2.2:6443\nSERVICE_IP=10.0.0.1\nREGISTRY_ADDRESS=10.0.2.2:5000\nPEERS='7001 7002'\n"
+	wantEnv := "NODE_NAME=vm-1\nNODE_IP=10.0.2.17\nNODE_LABELS=a=1,b=2\nAPI_ADDRESS=10.0.2.2:6443\n" +
+		"SERVICE_IP=10.0.0.1\nREGISTRY_ADDRESS=10.0.2.2:5000\nPEERS='7001 7002'\n"
 	if diff := cmp.Diff(wantEnv, string(files["overlay/etc/node/env"].Content)); diff != "" {
 		t.Error(diff)
 	}
-	if got := string(files["overlay/etc/containerd/certs.d/_default/hosts.toml"].Content); !strings.Contains(got, `[host."http://10.0.2.2:5000"]`) {
+	if got := string(files["overlay/etc/containerd/certs.d/_default/hosts.toml"].Content); !strings.Contains(got,
+		`[host."http://10.0.2.2:5000"]`) {
 		t.Errorf("hosts.toml is %s", got)
 	}
 	var kubelet struct {

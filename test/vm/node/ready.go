@@ -30,15 +30,18 @@ func (n *Node) WaitReady(ctx context.Context, client kubernetes.Interface) (*cor
 	if err != nil {
 		return nil, err
 	}
-	node, err := waitReady(ctx, client, n.config.Name, n.Ended(), func(found *corev1.Node) bool { return found.Status.NodeInfo.BootID == boot })
+	node, err := waitReady(ctx, client, n.config.Name, n.Ended(),
+		func(found *corev1.Node) bool { return found.Status.NodeInfo.BootID == boot })
 	if err != nil {
 		return nil, errors.Join(err, n.lastWords())
 	}
 	return node, nil
 }
 
-// waitReady waits until the API server has a node Ready that is the one that is meant. Ended is closed when nothing runs there any more.
-func waitReady(ctx context.Context, client kubernetes.Interface, name string, ended <-chan struct{}, meant func(*corev1.Node) bool) (*corev1.Node, error) {
+// waitReady waits until the API server has a node Ready that is the one that is meant. Ended is
+// closed when nothing runs there any more.
+func waitReady(ctx context.Context, client kubernetes.Interface, name string, ended <-chan struct{},
+	meant func(*corev1.Node) bool) (*corev1.Node, error) {
 	var node *corev1.Node
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		select {

@@ -2,9 +2,10 @@
 
 //go:build linux
 
-// Package powercut cuts the power of a machine in the middle of loads and reloads, again and again, and asks it after each cut whether all of
-// the agent's files are whole and which build it loads from them. The machine has a real kernel, a disk with a real file system that outlives
-// the cuts, and one process: the agent's own code (guest). It has no Kubernetes, so that a cut takes seconds.
+// Package powercut cuts the power of a machine in the middle of loads and reloads, again and again,
+// and asks it after each cut whether all of the agent's files are whole and which build it loads
+// from them. The machine has a real kernel, a disk with a real file system that outlives the cuts,
+// and one process: the agent's own code (guest). It has no Kubernetes, so that a cut takes seconds.
 package powercut
 
 import (
@@ -37,12 +38,14 @@ const (
 	memMB    = 256
 	// bootLimit is how long a machine may take until its power is cut.
 	bootLimit = 10 * time.Minute
-	// A cut comes up to window after one of the first words that the machine says: of orders or, one in earlyEvery times, when its disk is mounted.
+	// A cut comes up to window after one of the first words that the machine says: of orders or, one
+	// in earlyEvery times, when its disk is mounted.
 	window     = 1500 * time.Millisecond
 	orderWords = 5
 	earlyEvery = 4
 
-	kernelArgs = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check nokaslr audit=0 random.trust_cpu=on"
+	kernelArgs = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check nokaslr audit=0 " +
+		"random.trust_cpu=on"
 )
 
 // Options of Run.
@@ -81,7 +84,8 @@ func (r Result) Err() error {
 	if r.Damaged == 0 && r.WrongLoads == 0 && r.PreviousServed && r.Previous > 0 {
 		return nil
 	}
-	return fmt.Errorf("%d files are damaged, %d boots loaded a wrong build, %d nothing, %d the previous one", r.Damaged, r.WrongLoads, r.NotServed, r.Previous)
+	return fmt.Errorf("%d files are damaged, %d boots loaded a wrong build, %d nothing, %d the previous one", r.Damaged, r.WrongLoads,
+		r.NotServed, r.Previous)
 }
 
 // Run cuts the power of one machine per file system.
@@ -191,11 +195,13 @@ func (m *machine) cut(ctx context.Context, result *Result) error {
 		return err
 	}
 	result.Cuts++
-	m.Say("%s: cut %d, %s after %d words; %d orders given, %d fulfilled", m.state.FileSystem, result.Cuts, after.Round(time.Millisecond), words, m.state.Issued, m.state.Worked)
+	m.Say("%s: cut %d, %s after %d words; %d orders given, %d fulfilled", m.state.FileSystem, result.Cuts, after.Round(time.Millisecond),
+		words, m.state.Issued, m.state.Worked)
 	return nil
 }
 
-// judgedWords are said when the machine has said what the last cut has left: that the disk is mounted, and that.
+// judgedWords are said when the machine has said what the last cut has left: that the disk is
+// mounted, and that.
 const judgedWords = 2
 
 // look boots the machine and only asks what is left.
@@ -307,8 +313,8 @@ func (m *machine) judged(j say.Judgement, result *Result) {
 	}
 }
 
-// arguments of QEMU. Descriptor 3 is what the machine says. Its disk has no cache that outruns the host's: each flush of the guest, and each
-// write, is on the host's disk before it is answered.
+// arguments of QEMU. Descriptor 3 is what the machine says. Its disk has no cache that outruns the
+// host's: each flush of the guest, and each write, is on the host's disk before it is answered.
 func (m *machine) arguments() []string {
 	appended := []string{
 		kernelArgs, "powercut.fs=" + m.state.FileSystem, "powercut.nosync=" + strconv.FormatBool(m.state.NoSync),

@@ -32,7 +32,8 @@ type Push struct {
 	Repository, Reference string
 	// Manifest: it is no blob.
 	Manifest bool
-	// Modules are the kernel modules in a layer, or in a manifest's image as it is pulled, true for those that are signed. A compressed one is not looked into, and counts as unsigned.
+	// Modules are the kernel modules in a layer, or in a manifest's image as it is pulled, true for
+	// those that are signed. A compressed one is not looked into, and counts as unsigned.
 	Modules map[string]bool
 }
 
@@ -55,8 +56,9 @@ type blobStore interface {
 	registry.BlobPutHandler
 }
 
-// recorder is a store that remembers every blob it was ever sent, and the modules in it. What is sent in parts is a blob, and can be read by
-// anybody, only when it is whole; then it comes here. As in a registry for many, a blob is only in the repositories that it was sent to.
+// recorder is a store that remembers every blob it was ever sent, and the modules in it. What is
+// sent in parts is a blob, and can be read by anybody, only when it is whole; then it comes here.
+// As in a registry for many, a blob is only in the repositories that it was sent to.
 type recorder struct {
 	lock   sync.Mutex
 	stores map[string]blobStore
@@ -126,7 +128,8 @@ func (r *recorder) add(p Push) {
 // recording notes the manifests on their way to the library's handler.
 func (r *recorder) recording(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if repository, reference, ok := strings.Cut(strings.TrimPrefix(request.URL.Path, "/v2/"), "/manifests/"); ok && request.Method == http.MethodPut {
+		if repository, reference, ok := strings.Cut(strings.TrimPrefix(request.URL.Path, "/v2/"), "/manifests/"); ok &&
+			request.Method == http.MethodPut {
 			body, err := io.ReadAll(request.Body)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
@@ -139,7 +142,8 @@ func (r *recorder) recording(next http.Handler) http.Handler {
 	})
 }
 
-// flat are the modules that whoever pulls an image finds in it: a later layer's hide those of the same path below. What a later layer removes counts.
+// flat are the modules that whoever pulls an image finds in it: a later layer's hide those of the
+// same path below. What a later layer removes counts.
 func (r *recorder) flat(repository string, manifest []byte) map[string]bool {
 	parsed, err := v1.ParseManifest(bytes.NewReader(manifest))
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 
 func TestEqualSpecsGiveEqualDigests(t *testing.T) {
 	spec := Spec{
-		Files:      map[string]File{"/bin/tool": Program([]byte("ELF")), "/opt/lib/x.ko": {Content: []byte("ko")}, "/opt/link": {Link: "lib/x.ko"}},
+		Files: map[string]File{"/bin/tool": Program([]byte("ELF")), "/opt/lib/x.ko": {Content: []byte("ko")},
+			"/opt/link": {Link: "lib/x.ko"}},
 		Entrypoint: []string{"/bin/tool"}, User: "65532",
 	}
 	digest := func(spec Spec) string {
@@ -142,14 +143,17 @@ func object(t *testing.T, section string) []byte {
 	return out.Bytes()
 }
 
-// TestPushesAreLookedThrough: a module is one by its name or by its content, and only a signature at its end makes it signed.
+// TestPushesAreLookedThrough: a module is one by its name or by its content, and only a signature
+// at its end makes it signed.
 func TestPushesAreLookedThrough(t *testing.T) {
 	module := object(t, ".modinfo")
 	signed := append(slices.Clone(module), "PKCS#7"+signatureMagic...)
 	r := up(t)
 	digest := push(t, r, "made/x:1", map[string]File{
-		"/opt/signed.ko": {Content: signed}, "/opt/unsigned.ko": {Content: module}, "/opt/renamed": {Content: module}, "/opt/packed.ko.xz": {Content: []byte("xz")},
-		"/opt/inside.ko": {Content: append(slices.Clone(signed), 0)}, "/opt/plain.o": {Content: object(t, ".text")}, "/opt/text": {Content: []byte(signatureMagic)},
+		"/opt/signed.ko": {Content: signed}, "/opt/unsigned.ko": {Content: module}, "/opt/renamed": {Content: module},
+		"/opt/packed.ko.xz": {Content: []byte("xz")},
+		"/opt/inside.ko":    {Content: append(slices.Clone(signed), 0)}, "/opt/plain.o": {Content: object(t, ".text")},
+		"/opt/text": {Content: []byte(signatureMagic)},
 	})
 	var got []string
 	for _, p := range r.Pushes() {
@@ -171,7 +175,8 @@ func TestPushesAreLookedThrough(t *testing.T) {
 	}
 }
 
-// TestWipe: a repository is forgotten by tag, by digest and by its layers; others keep what is the same in them.
+// TestWipe: a repository is forgotten by tag, by digest and by its layers; others keep what is the
+// same in them.
 func TestWipe(t *testing.T) {
 	r := up(t)
 	own, shared := map[string]File{"/own": {Content: []byte("a")}}, map[string]File{"/shared": {Content: []byte("b")}}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uefi edits the variables of a virtual machine's UEFI firmware while the machine is off: the kernel trusts the
-// certificates in the variable db, and nothing but the firmware could write it later.
+// Package uefi edits the variables of a virtual machine's UEFI firmware while the machine is off:
+// the kernel trusts the certificates in the variable db, and nothing but the firmware could write
+// it later.
 package uefi
 
 import (
@@ -18,7 +19,8 @@ import (
 const (
 	// Code is the firmware.
 	Code = "/usr/share/OVMF/OVMF_CODE_4M.fd"
-	// EmptyVariables is the content of its flash memory for variables, as a machine without any owner has it.
+	// EmptyVariables is the content of its flash memory for variables, as a machine without any owner
+	// has it.
 	EmptyVariables = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 )
 
@@ -68,7 +70,8 @@ type Variable struct {
 	Data       []byte
 }
 
-// Trust is the variable db with these certificates (DER): the firmware, and a kernel that it starts, trust their keys.
+// Trust is the variable db with these certificates (DER): the firmware, and a kernel that it
+// starts, trust their keys.
 func Trust(certificates ...[]byte) Variable {
 	v := Variable{Name: "db", Vendor: securityDatabase, Attributes: nonVolatile | bootService | runtimeAccess | timeBasedWriting}
 	for _, der := range certificates {
@@ -177,7 +180,8 @@ func encode(v Variable) []byte {
 
 func aligned(n int) int { return (n + recordAlign - 1) &^ (recordAlign - 1) }
 
-// mustGUID reads the usual text form, whose first three parts are numbers and so stored with their low bytes first.
+// mustGUID reads the usual text form, whose first three parts are numbers and so stored with their
+// low bytes first.
 func mustGUID(text string) GUID {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 	if err != nil || len(b) != 16 {

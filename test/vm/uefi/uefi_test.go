@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// flash is an empty store of so many bytes for records, in a volume with a header of 72 bytes, and more memory behind it.
+// flash is an empty store of so many bytes for records, in a volume with a header of 72 bytes, and
+// more memory behind it.
 func flash(room int) []byte {
 	volume := make([]byte, 72)
 	copy(volume[volumeMarkAt:], volumeMark)

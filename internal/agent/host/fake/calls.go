@@ -65,7 +65,8 @@ func (h *Host) run(ctx context.Context, call Call, m *module, returned func(*mod
 	case f.Oops:
 		h.oops()
 		return h.end(call, &host.DiedError{
-			Call: call.Call, Module: m.info.Name, Err: errKilled, Log: "Oops: 0002 [#1] PREEMPT SMP\nRIP: 0010:" + m.info.Name + "_init+0x12/0x34 [" + m.info.Name + "]\n",
+			Call: call.Call, Module: m.info.Name, Err: errKilled, Log: "Oops: 0002 [#1] PREEMPT SMP\nRIP: 0010:" + m.info.Name +
+				"_init+0x12/0x34 [" + m.info.Name + "]\n",
 		})
 	}
 	if err := h.wait(ctx, f, m); err != nil {
@@ -79,8 +80,8 @@ func (h *Host) run(ctx context.Context, call Call, m *module, returned func(*mod
 	return h.end(call, err)
 }
 
-// wait lets a slow call take its time. One that exceeds the deadline is over for the caller, as a child process that is left behind: the
-// module comes, or goes, without anybody's knowledge.
+// wait lets a slow call take its time. One that exceeds the deadline is over for the caller, as a
+// child process that is left behind: the module comes, or goes, without anybody's knowledge.
 func (h *Host) wait(ctx context.Context, f *Fault, m *module) error {
 	if f.Delay <= 0 {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 )
 
-// Put makes a path of the host hold a value: a device node below /dev, where the value does not matter, or a file below /sys. It
-// stays until it is taken or the node reboots. Whoever waits for changes is not told.
+// Put makes a path of the host hold a value: a device node below /dev, where the value does not
+// matter, or a file below /sys. It stays until it is taken or the node reboots. Whoever waits for
+// changes is not told.
 func (h *Host) Put(name, value string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fake is a node in memory: a kernel that loads and unloads real module files with the real rules about
-// dependencies, users, duplicates, version magic, signatures and taints, that reboots, oopses and panics, and that writes
-// down every call it gets.
+// Package fake is a node in memory: a kernel that loads and unloads real module files with the real
+// rules about dependencies, users, duplicates, version magic, signatures and taints, that reboots,
+// oopses and panics, and that writes down every call it gets.
 //
-// It is for hollow nodes, tests and benches; its journal is what they audit. A node costs a few KiB.
+// It is for hollow nodes, tests and benches; its journal is what they audit. A node costs a few
+// KiB.
 package fake
 
 import (
@@ -42,7 +43,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// Deadline of a call; one that is scripted to take longer ends in ErrTimeout. Default 60 s.
 	Deadline time.Duration
-	// Died ends whoever made the call during which the node went down; it does not return. Default: runtime.Goexit.
+	// Died ends whoever made the call during which the node went down; it does not return. Default:
+	// runtime.Goexit.
 	Died func()
 }
 
@@ -76,7 +78,8 @@ type module struct {
 	params  map[string]string
 	depends []string
 	signed  bool // by a key of this boot's keyring
-	// returns is when an init or exit that was left behind does so, with the errno; zero: it will not, or nobody waits.
+	// returns is when an init or exit that was left behind does so, with the errno; zero: it will not,
+	// or nobody waits.
 	returns time.Time
 	errno   string
 }
@@ -87,8 +90,9 @@ type Call struct {
 	Time time.Time `json:"time"`
 	// BootID of the boot in which it happened.
 	BootID string `json:"bootID"`
-	// Call is "finit_module" or "delete_module"; "insmod", "rmmod" and "reboot" for what a person did; "returned" for what
-	// a call that was left behind did in the end (a module without a build ID there went away).
+	// Call is "finit_module" or "delete_module"; "insmod", "rmmod" and "reboot" for what a person did;
+	// "returned" for what a call that was left behind did in the end (a module without a build ID
+	// there went away).
 	Call string `json:"call"`
 	// Module is the module's name.
 	Module string `json:"module,omitempty"`
@@ -96,17 +100,20 @@ type Call struct {
 	BuildID string `json:"buildID,omitempty"`
 	// Params that were passed.
 	Params []string `json:"params,omitempty"`
-	// Result is "" or the error's symbolic name; "timeout", "oops" or "panic" for calls without an answer.
+	// Result is "" or the error's symbolic name; "timeout", "oops" or "panic" for calls without an
+	// answer.
 	Result string `json:"result,omitempty"`
 	// For is who asked: namespace/name of a Module.
 	For string `json:"for,omitempty"`
 }
 
-// Fault is a scripted failure or delay of a module's init or exit function. What the kernel itself refuses comes first.
+// Fault is a scripted failure or delay of a module's init or exit function. What the kernel itself
+// refuses comes first.
 type Fault struct {
 	// Errno that the call ends with; empty: it succeeds.
 	Errno string
-	// Oops kills the task that calls: the module stays as it is, coming or going, for the rest of this boot.
+	// Oops kills the task that calls: the module stays as it is, coming or going, for the rest of this
+	// boot.
 	Oops bool
 	// Panic takes the node down. With Dump, the kernel leaves its log in persistent storage.
 	Panic, Dump bool

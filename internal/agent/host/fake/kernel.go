@@ -12,8 +12,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/signature"
 )
 
-// admit is finit_module up to the call of init, in the kernel's order (kernel/module/main.c): signature, version magic, duplicates, symbols
-// (here: the modules that have them). What it returns is in the kernel, coming.
+// admit is finit_module up to the call of init, in the kernel's order (kernel/module/main.c):
+// signature, version magic, duplicates, symbols (here: the modules that have them). What it returns
+// is in the kernel, coming.
 func (h *Host) admit(info *kmod.Info, by *signature.Signature, params []string) (*module, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -25,7 +26,8 @@ func (h *Host) admit(info *kmod.Info, by *signature.Signature, params []string) 
 	if err != nil {
 		return nil, err
 	}
-	if magic := kmod.ParseVermagic(info.Vermagic); !info.HasCRCs && strings.TrimSuffix(magic.Release, "+") != strings.TrimSuffix(h.o.Release, "+") {
+	if magic := kmod.ParseVermagic(info.Vermagic); !info.HasCRCs &&
+		strings.TrimSuffix(magic.Release, "+") != strings.TrimSuffix(h.o.Release, "+") {
 		return nil, refused(info.Name, "ENOEXEC", fmt.Sprintf("version magic '%s' should be '%s'", info.Vermagic, h.o.Release))
 	}
 	m := &module{info: info, state: host.StateComing, params: map[string]string{}, signed: true}
@@ -50,7 +52,8 @@ func (h *Host) admit(info *kmod.Info, by *signature.Signature, params []string) 
 	return m, nil
 }
 
-// unique: one module of a name. A second load of one that is still coming waits for that, which here is for ever.
+// unique: one module of a name. A second load of one that is still coming waits for that, which
+// here is for ever.
 func (h *Host) unique(name string) error {
 	old, ok := h.modules[name]
 	switch {
@@ -100,7 +103,8 @@ func (h *Host) initialised(m *module, errno string) error {
 	return nil
 }
 
-// dismiss is delete_module up to the call of exit, with O_NONBLOCK. What it returns is in the kernel, going.
+// dismiss is delete_module up to the call of exit, with O_NONBLOCK. What it returns is in the
+// kernel, going.
 func (h *Host) dismiss(name string) (*module, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +126,8 @@ func (h *Host) dismiss(name string) (*module, error) {
 	return m, nil
 }
 
-// exited ends an unload: exit has returned, which cannot fail; an errno stands for a refusal before it.
+// exited ends an unload: exit has returned, which cannot fail; an errno stands for a refusal before
+// it.
 func (h *Host) exited(m *module, errno string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -95,7 +95,8 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// TestKernelTaintStays until the next boot, also that of a module which was refused after the kernel had looked at it.
+// TestKernelTaintStays until the next boot, also that of a module which was refused after the
+// kernel had looked at it.
 func TestKernelTaintStays(t *testing.T) {
 	h := New(Options{Release: "6.1.0"})
 	same(t, "fresh", "", h.Taint())
@@ -137,7 +138,8 @@ func TestUnloadRules(t *testing.T) {
 	same(t, "disabled", "EPERM", errnoOf(h.Unload(t.Context(), host.UnloadRequest{Name: "top"})))
 }
 
-// TestOopsKillsTheCall: no answer, and the module is stuck until the next boot, for itself and for who needs it.
+// TestOopsKillsTheCall: no answer, and the module is stuck until the next boot, for itself and for
+// who needs it.
 func TestOopsKillsTheCall(t *testing.T) {
 	h := New(Options{Release: "6.1.0"})
 	h.Script("finit_module", "bad", Fault{Oops: true, Times: 1})

@@ -17,8 +17,9 @@ import (
 // ModprobeRunning is false: a call ends before it returns.
 func (*Host) ModprobeRunning() bool { return false }
 
-// Modprobe plays kmod's modprobe: it loads the modules that the command line names, and what they need, or removes them, and what nobody uses
-// any more then. It knows no configuration. Its calls of the kernel are in the call journal like all others, and fail as scripted.
+// Modprobe plays kmod's modprobe: it loads the modules that the command line names, and what they
+// need, or removes them, and what nobody uses any more then. It knows no configuration. Its calls
+// of the kernel are in the call journal like all others, and fail as scripted.
 func (h *Host) Modprobe(ctx context.Context, r host.ModprobeRequest) error {
 	call := modprobe.Parse(r.Args)
 	image, err := kmod.NewTree(r.Image)
@@ -70,7 +71,8 @@ func (h *Host) modprobeLoad(ctx context.Context, r host.ModprobeRequest, from fs
 	return h.Load(ctx, host.LoadRequest{Name: s.Name, File: file, Params: params, For: r.For})
 }
 
-// modprobeRemove removes what is named, and then, last loaded first, what it needed and nobody uses.
+// modprobeRemove removes what is named, and then, last loaded first, what it needed and nobody
+// uses.
 func (h *Host) modprobeRemove(ctx context.Context, r host.ModprobeRequest, call modprobe.Call, steps []kmod.Step) error {
 	for _, name := range call.Modules {
 		if _, there := h.Live()[name]; !there {

@@ -41,7 +41,8 @@ func (h *Host) Boots() int {
 	return h.boots + 1
 }
 
-// Reboot empties the kernel and gives a new boot ID. A release that is not empty is the new kernel's.
+// Reboot empties the kernel and gives a new boot ID. A release that is not empty is the new
+// kernel's.
 func (h *Host) Reboot(release string) {
 	h.mu.Lock()
 	if release != "" {
@@ -53,7 +54,8 @@ func (h *Host) Reboot(release string) {
 	_ = h.end(Call{Call: "reboot"}, nil)
 }
 
-// Hold makes somebody use a module whom nobody can see: it cannot be unloaded before as many calls of Unhold.
+// Hold makes somebody use a module whom nobody can see: it cannot be unloaded before as many calls
+// of Unhold.
 func (h *Host) Hold(name string) error { return h.HoldBy(name, host.User{}) }
 
 // HoldBy is Hold by a user whom Users names.
@@ -139,7 +141,8 @@ func (h *Host) Rmmod(name string) error {
 	return h.end(call, err)
 }
 
-// Script makes calls ("finit_module", "delete_module") for a module (empty: any) go wrong or slowly. Faults apply in the order scripted.
+// Script makes calls ("finit_module", "delete_module") for a module (empty: any) go wrong or
+// slowly. Faults apply in the order scripted.
 func (h *Host) Script(call, name string, f Fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +150,8 @@ func (h *Host) Script(call, name string, f Fault) {
 	h.faults[k] = append(h.faults[k], &f)
 }
 
-// Unplug takes away the device that a module's init looks for, so that it returns ENODEV. A reboot does not bring it back.
+// Unplug takes away the device that a module's init looks for, so that it returns ENODEV. A reboot
+// does not bring it back.
 func (h *Host) Unplug(module string) { h.plug(module, true) }
 
 // Plug puts it back.

@@ -21,26 +21,29 @@ type Security struct {
 	Enforced bool
 	// LockedDown: the kernel is in lockdown, integrity or confidentiality.
 	LockedDown bool
-	// Keyring holds the certificates whose keys are trusted. Signatures are taken at their word: whoever names one of these as the signer has
-	// signed.
+	// Keyring holds the certificates whose keys are trusted. Signatures are taken at their word:
+	// whoever names one of these as the signer has signed.
 	Keyring []*x509.Certificate
 }
 
-// Secure changes what the kernel demands from the next boot on, as a kernel option or a key that is enrolled does.
+// Secure changes what the kernel demands from the next boot on, as a kernel option or a key that is
+// enrolled does.
 func (h *Host) Secure(s Security) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.o.Security = s
 }
 
-// Taint are the letters of /proc/sys/kernel/tainted, in its order: the kernel's own, until the next boot.
+// Taint are the letters of /proc/sys/kernel/tainted, in its order: the kernel's own, until the next
+// boot.
 func (h *Host) Taint() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return letters(h.taint)
 }
 
-// taintLetters in the order of the kernel's taint_flags, as far as they are modelled: proprietary module, died, out-of-tree module, unsigned.
+// taintLetters in the order of the kernel's taint_flags, as far as they are modelled: proprietary
+// module, died, out-of-tree module, unsigned.
 const taintLetters = "PDOE"
 
 func letters(taint map[byte]bool) string {
@@ -79,7 +82,8 @@ func signatureOf(info *kmod.Info, file []byte) (*signature.Signature, error) {
 	return details.Signature, nil
 }
 
-// verify follows the kernel's module_sig_check: whether the signature is good, or why the module must not be loaded.
+// verify follows the kernel's module_sig_check: whether the signature is good, or why the module
+// must not be loaded.
 func (h *Host) verify(s *signature.Signature) (good bool, err error) {
 	why := "unsigned module"
 	switch {

@@ -38,7 +38,8 @@ func TestMessagesAlwaysFit(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got.Step != given.Step || got.Signed != given.Signed || got.Digest != given.Digest || got.Reason != given.Reason || (got.Error == "") != (given.Error == "") {
+		if got.Step != given.Step || got.Signed != given.Signed || got.Digest != given.Digest || got.Reason != given.Reason ||
+			(got.Error == "") != (given.Error == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if strings.Contains(got.Error, "\n") {

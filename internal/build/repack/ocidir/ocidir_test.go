@@ -201,7 +201,8 @@ func TestHostileLayouts(t *testing.T) {
 			replace(t, filepath.Join(dir, "index.json"), func(string) error { return nil })
 		},
 		"an index that is too large": func(t *testing.T, dir, _, _ string) {
-			replace(t, filepath.Join(dir, "index.json"), func(n string) error { return errors.Join(os.WriteFile(n, nil, 0o600), os.Truncate(n, 1<<40)) })
+			replace(t, filepath.Join(dir, "index.json"),
+				func(n string) error { return errors.Join(os.WriteFile(n, nil, 0o600), os.Truncate(n, 1<<40)) })
 		},
 		"a manifest that was changed": func(t *testing.T, _, _, manifest string) { replace(t, manifest, content(`{"schemaVersion":2}`)) },
 		"a folder of blobs that is a link away": func(t *testing.T, dir, _, _ string) {

@@ -102,7 +102,8 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	said, left := hub.ClaimsOf(number)
 	if left > 0 {
-		log.FromContext(ctx).Info("A claim has no room for all kernels: the hub makes no images for those of the fewest nodes", "left", left, "of", len(number))
+		log.FromContext(ctx).Info("A claim has no room for all kernels: the hub makes no images for those of the fewest nodes", "left", left,
+			"of", len(number))
 	}
 	if err := c.tell(ctx, said); err != nil {
 		return reconcile.Result{}, err

@@ -79,14 +79,16 @@ func (w *world) installOCM() {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api").Output()
 	w.must(err)
 	options := envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join(strings.TrimSpace(string(dir)), "cluster/v1alpha1/0000_02_clusters.open-cluster-management.io_clusterclaims.crd.yaml")},
+		Paths: []string{filepath.Join(strings.TrimSpace(string(dir)),
+			"cluster/v1alpha1/0000_02_clusters.open-cluster-management.io_clusterclaims.crd.yaml")},
 	}
 	_, err = envtest.InstallCRDs(env.Get(w).AdminConfig(), options)
 	w.must(err)
 	w.Cleanup(func() { w.must(envtest.UninstallCRDs(env.Get(w).AdminConfig(), options)) })
 }
 
-// TestASpokeSaysWhatItRuns: in a ConfigMap at once, in ClusterClaims when Open Cluster Management has come, and once for each change.
+// TestASpokeSaysWhatItRuns: in a ConfigMap at once, in ClusterClaims when Open Cluster Management
+// has come, and once for each change.
 func TestASpokeSaysWhatItRuns(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", "6.1.0-44-amd64")

@@ -77,7 +77,8 @@ func (c *Controller) peer(ctx context.Context) (*reasons.Problem, time.Duration,
 // namespace can forge the Lease and run a pod, but cannot give it rights to objects of the cluster.
 func (c *Controller) writes(ctx context.Context, namespace, holder string) (bool, error) {
 	pod, err := c.holder(ctx, namespace, holder)
-	if err != nil || pod == nil || pod.Labels[partOf] == ours || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if err != nil || pod == nil || pod.Labels[partOf] == ours || pod.Status.Phase == corev1.PodSucceeded ||
+		pod.Status.Phase == corev1.PodFailed {
 		return false, err
 	}
 	account := pod.Spec.ServiceAccountName

@@ -60,7 +60,8 @@ type peer struct {
 	lease     *coordinationv1.Lease
 }
 
-// newPeer runs a pod with a ServiceAccount of its own, as who c is, and lets it hold the Lease. The renewal's time is of a clock that is far ahead.
+// newPeer runs a pod with a ServiceAccount of its own, as who c is, and lets it hold the Lease. The
+// renewal's time is of a clock that is far ahead.
 func newPeer(t *testing.T, c client.Client, namespace, pod string) *peer {
 	t.Helper()
 	host := pod
@@ -137,7 +138,8 @@ func TestAPeerIsWhoCouldOrder(t *testing.T) {
 	}{
 		"KMM's operator":                       {pod, func(*peer) {}, v1beta1.ReasonPeerActive},
 		"its pod's name is longer than hosts'": {strings.Repeat("n", 62) + "-" + pod, func(*peer) {}, v1beta1.ReasonPeerActive},
-		"it has given its Lease back":          {pod, func(p *peer) { p.change(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = ptr.To("") }) }, ""},
+		"it has given its Lease back": {pod,
+			func(p *peer) { p.change(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = ptr.To("") }) }, ""},
 		"the Lease is left of a pod that went": {pod, func(p *peer) {
 			p.change(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = ptr.To("kmm-operator-controller-0_1") })
 		}, ""},
@@ -156,7 +158,8 @@ func TestAPeerIsWhoCouldOrder(t *testing.T) {
 	}
 }
 
-// TestNobodyWithOneNamespaceStopsDrover: a tenant makes everything there that KMM's operator has, but the rights.
+// TestNobodyWithOneNamespaceStopsDrover: a tenant makes everything there that KMM's operator has,
+// but the rights.
 func TestNobodyWithOneNamespaceStopsDrover(t *testing.T) {
 	e := env.Get(t)
 	namespace := e.Namespace(t)
@@ -172,7 +175,8 @@ func TestNobodyWithOneNamespaceStopsDrover(t *testing.T) {
 	}
 }
 
-// TestAPeerLivesWhileItsLeaseChanges: judged by our own clock, at each look that the one before asked for.
+// TestAPeerLivesWhileItsLeaseChanges: judged by our own clock, at each look that the one before
+// asked for.
 func TestAPeerLivesWhileItsLeaseChanges(t *testing.T) {
 	e := env.Get(t)
 	p := newPeer(t, e.Admin(t), e.Namespace(t), "kmm-operator-controller-0")

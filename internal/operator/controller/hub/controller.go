@@ -256,7 +256,8 @@ func (c *Controller) want(ctx context.Context, m *hubv1beta1.ManagedClusterModul
 	return errors.Join(append(errs, c.release(ctx, m.Name, f.Images, f.Made.Specs))...)
 }
 
-func (c *Controller) ask(ctx context.Context, m *hubv1beta1.ManagedClusterModule, name string, spec *v1alpha1.ModuleImageSpec, have *v1alpha1.ModuleImage) error {
+func (c *Controller) ask(ctx context.Context, m *hubv1beta1.ManagedClusterModule, name string, spec *v1alpha1.ModuleImageSpec,
+	have *v1alpha1.ModuleImage) error {
 	config, err := kube.Convert[droverac.ModuleImageSpecApplyConfiguration](spec)
 	if err != nil {
 		return err
@@ -286,7 +287,8 @@ func right(m *hubv1beta1.ManagedClusterModule, want *v1alpha1.ModuleImageSpec, h
 
 // release withdraws the wish for images that are no longer wanted, and deletes those of nobody
 // else.
-func (c *Controller) release(ctx context.Context, name string, all map[string]*v1alpha1.ModuleImage, wants map[string]*v1alpha1.ModuleImageSpec) error {
+func (c *Controller) release(ctx context.Context, name string, all map[string]*v1alpha1.ModuleImage,
+	wants map[string]*v1alpha1.ModuleImageSpec) error {
 	var errs []error
 	for key, image := range all {
 		if wants[key] != nil || image.DeletionTimestamp != nil || !slices.Contains(image.Spec.WantedBy, hub.WantedBy(name)) {

@@ -23,7 +23,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestTwoClustersGetTheirModules: one image for each kernel, a Module without a build when they are there, and what the clusters say.
+// TestTwoClustersGetTheirModules: one image for each kernel, a Module without a build when they are
+// there, and what the clusters say.
 func TestTwoClustersGetTheirModules(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.cluster("a", kernel), w.cluster("b", another, kernel)
@@ -55,7 +56,8 @@ func TestTwoClustersGetTheirModules(t *testing.T) {
 	w.answer(b, metav1.ConditionFalse, v1beta1.ReasonUnknownSymbol, "node-7: no symbol")
 	w.pass(m)
 	w.ready(m, metav1.ConditionFalse, v1beta1.ReasonUnknownSymbol, "cluster "+b+": node-7")
-	if s := m.Status; s.NumberDesired != 2 || s.NumberApplied != 2 || s.NumberReady != 1 || s.ModuleLoader.AvailableNumber != 4 || len(s.Clusters) != 2 || s.Clusters[0].Name != b ||
+	if s := m.Status; s.NumberDesired != 2 || s.NumberApplied != 2 || s.NumberReady != 1 || s.ModuleLoader.AvailableNumber != 4 ||
+		len(s.Clusters) != 2 || s.Clusters[0].Name != b ||
 		s.Clusters[0].Ready || s.Clusters[0].Message == "" || !s.Clusters[1].Ready || s.Clusters[1].AvailableNumber != 2 {
 		text, _ := json.Marshal(s)
 		t.Errorf("status %s", text)
@@ -65,7 +67,8 @@ func TestTwoClustersGetTheirModules(t *testing.T) {
 	w.ready(m, metav1.ConditionTrue, v1beta1.ReasonReady, "2 clusters")
 }
 
-// TestASecondPassWritesNothing, and neither does one of another process: not even what changes nothing.
+// TestASecondPassWritesNothing, and neither does one of another process: not even what changes
+// nothing.
 func TestASecondPassWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.cluster("a", kernel)
@@ -122,18 +125,21 @@ func TestADeletedOneLeavesNothing(t *testing.T) {
 	if w.work(a) != nil || len(w.images()) > 0 {
 		t.Errorf("what is left: %v, %d images", w.work(a), len(w.images()))
 	}
-	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), &hubv1beta1.ManagedClusterModule{}); client.IgnoreNotFound(err) != nil || err == nil {
+	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), &hubv1beta1.ManagedClusterModule{}); client.IgnoreNotFound(err) != nil ||
+		err == nil {
 		t.Errorf("the ManagedClusterModule: %v", err)
 	}
 }
 
-// TestWhatOneClusterRefusesIsToldOfIt: neither an image that cannot be asked for nor a cluster that takes nothing keeps others from their Modules.
+// TestWhatOneClusterRefusesIsToldOfIt: neither an image that cannot be asked for nor a cluster that
+// takes nothing keeps others from their Modules.
 func TestWhatOneClusterRefusesIsToldOfIt(t *testing.T) {
 	w := newWorld(t)
 	a := w.cluster("a", kernel)
 	bare := w.name + "-bare" // it has no namespace
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: bare, Labels: map[string]string{"world": w.name}}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
+		ObjectMeta: metav1.ObjectMeta{Name: bare, Labels: map[string]string{"world": w.name}},
+		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	w.must(w.admin.Create(t.Context(), c))
 	c.Status.ClusterClaims = []clusterv1.ManagedClusterClaim{{Name: hub.KernelsClaim, Value: kernel}}
@@ -160,7 +166,8 @@ func TestAMappingThatCannotBeReadIsTold(t *testing.T) {
 		m.Spec.ModuleSpec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r.example/nic:${KERNEL_VERSON}"
 	})
 	w.pass(m)
-	w.ready(m, metav1.ConditionFalse, v1beta1.ReasonNoKernelMapping, "cluster "+a+": spec.moduleLoader.container.kernelMappings[0].containerImage: unknown variable KERNEL_VERSON")
+	w.ready(m, metav1.ConditionFalse, v1beta1.ReasonNoKernelMapping, "cluster "+a+
+		": spec.moduleLoader.container.kernelMappings[0].containerImage: unknown variable KERNEL_VERSON")
 }
 
 // TestOneClusterCannotHaveImagesMadeWithoutEnd: what it names for its kernels is a build each.
@@ -193,7 +200,8 @@ func TestOneClusterCannotHaveImagesMadeWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestUpstreamsFieldsApply: an object as upstream's users have it is taken as it is, with all fields known.
+// TestUpstreamsFieldsApply: an object as upstream's users have it is taken as it is, with all
+// fields known.
 func TestUpstreamsFieldsApply(t *testing.T) {
 	w := newWorld(t)
 	const text = `
@@ -231,7 +239,8 @@ spec:
 	t.Cleanup(func() { w.must(w.admin.Delete(context.Background(), m)) })
 	m.SetName(strings.Repeat("a", 64))
 	m.SetResourceVersion("")
-	if err := w.admin.Create(t.Context(), m, client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "no more than 63 bytes") {
+	if err := w.admin.Create(t.Context(), m, client.DryRunAll); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "no more than 63 bytes") {
 		t.Errorf("a name that can be no label's value: %v", err)
 	}
 	m.SetName(w.name)

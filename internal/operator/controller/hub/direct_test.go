@@ -36,8 +36,8 @@ const (
 	self     = "hub-1"
 )
 
-// directly gives a world a hub that reaches its clusters by kubeconfigs; each one is the hub's own cluster, by another user. It has begun to look when watch is
-// called.
+// directly gives a world a hub that reaches its clusters by kubeconfigs; each one is the hub's own
+// cluster, by another user. It has begun to look when watch is called.
 func (w *world) directly() (transport *direct.Transport, watch func()) {
 	w.Helper()
 	e := env.Get(w.T)
@@ -53,7 +53,8 @@ func (w *world) directly() (transport *direct.Transport, watch func()) {
 	w.must(err)
 	transport = direct.New(reads, secrets, env.OperatorNamespace, self)
 	w.control = controller.New(as, as, controller.Options{
-		Namespace: env.OperatorNamespace, BuildahImage: "q/buildah@" + digest, Gate: &gate.Gate{}, Hub: self, Transports: []hub.Transport{transport},
+		Namespace: env.OperatorNamespace, BuildahImage: "q/buildah@" + digest, Gate: &gate.Gate{}, Hub: self,
+		Transports: []hub.Transport{transport},
 	})
 	return transport, func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +68,8 @@ func (w *world) directly() (transport *direct.Transport, watch func()) {
 	}
 }
 
-// secret makes a cluster; its user is the one that config/spoke has for hubs. Where it is away, nothing answers.
+// secret makes a cluster; its user is the one that config/spoke has for hubs. Where it is away,
+// nothing answers.
 func (w *world) secret(name string, away bool) *corev1.Secret {
 	w.Helper()
 	config := rest.CopyConfig(env.Get(w.T).Config(w.T, "drover-hub-access"))
@@ -82,8 +84,9 @@ func (w *world) secret(name string, away bool) *corev1.Secret {
 	})
 	w.must(err)
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: name, Labels: map[string]string{direct.ClusterLabel: "true", "world": w.name}},
-		Data:       map[string][]byte{direct.KubeconfigKey: content},
+		ObjectMeta: metav1.ObjectMeta{Namespace: env.OperatorNamespace, Name: name,
+			Labels: map[string]string{direct.ClusterLabel: "true", "world": w.name}},
+		Data: map[string][]byte{direct.KubeconfigKey: content},
 	}
 	if err := w.admin.Create(w.Context(), s); client.IgnoreAlreadyExists(err) != nil {
 		w.Fatal(err)
@@ -131,16 +134,19 @@ func (w *world) says(reason, text string) func(context.Context, *hubv1beta1.Mana
 	}
 }
 
-// TestADeletionWaitsForAClusterThatIsNotReached, says so, and goes on when it is: nobody knows what the cluster has.
+// TestADeletionWaitsForAClusterThatIsNotReached, says so, and goes on when it is: nobody knows what
+// the cluster has.
 func TestADeletionWaitsForAClusterThatIsNotReached(t *testing.T) {
 	w := newWorld(t)
 	_, watch := w.directly()
 	w.secret(w.name+"-away", true)
 	watch()
 	m := w.prebuilt()
-	w.eventually(m.Name, "the cluster is told of", w.says(v1beta1.ReasonAgentMissing, "cluster "+w.name+"-away: the hub cannot reach the cluster"))
+	w.eventually(m.Name, "the cluster is told of", w.says(v1beta1.ReasonAgentMissing, "cluster "+w.name+"-away: the hub cannot reach "+
+		"the cluster"))
 	w.must(w.admin.Delete(t.Context(), m))
-	w.eventually(m.Name, "the deletion says for whom it waits", w.says(v1beta1.ReasonAgentMissing, "is being deleted; waits for 1 cluster; cluster "+w.name+"-away"))
+	w.eventually(m.Name, "the deletion says for whom it waits", w.says(v1beta1.ReasonAgentMissing, "is being deleted; waits for 1 "+
+		"cluster; cluster "+w.name+"-away"))
 	w.secret(w.name+"-away", false)
 	w.eventually(m.Name, "it is gone", func(_ context.Context, m *hubv1beta1.ManagedClusterModule) error {
 		if m.Name != "" {
@@ -150,17 +156,20 @@ func TestADeletionWaitsForAClusterThatIsNotReached(t *testing.T) {
 	})
 }
 
-// TestWhatIsLeftOfAHubIsRecalled: a Module whose ManagedClusterModule went while its cluster was unknown. What is of another hub, or has come by another way, stays.
+// TestWhatIsLeftOfAHubIsRecalled: a Module whose ManagedClusterModule went while its cluster was
+// unknown. What is of another hub, or has come by another way, stays.
 func TestWhatIsLeftOfAHubIsRecalled(t *testing.T) {
 	w := newWorld(t)
 	_, watch := w.directly()
 	watch()
 	w.secret(w.name+"-metal", false)
 	ours := hub.Sender(self, "direct", w.name+"-metal")
-	for name, by := range map[string]string{"left": ours, "other": "hub-2/direct/" + w.name + "-metal", "twice": hub.Sender(self, "manifestwork", "metal")} {
+	for name, by := range map[string]string{"left": ours, "other": "hub-2/direct/" + w.name + "-metal",
+		"twice": hub.Sender(self, "manifestwork", "metal")} {
 		w.must(w.admin.Create(t.Context(), &v1beta1.Module{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: w.name, Name: w.name + name, Labels: map[string]string{hub.NameLabel: w.name + name}, Annotations: map[string]string{hub.HubAnnotation: by},
+				Namespace: w.name, Name: w.name + name, Labels: map[string]string{hub.NameLabel: w.name + name},
+				Annotations: map[string]string{hub.HubAnnotation: by},
 			},
 			Spec: w.prebuiltSpec(),
 		}))
@@ -187,9 +196,11 @@ func TestWhatIsLeftOfAHubIsRecalled(t *testing.T) {
 }
 
 func (w *world) prebuiltSpec() v1beta1.ModuleSpec {
-	return v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-		Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"}, KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:1"}},
-	}}}
+	return v1beta1.ModuleSpec{Selector: map[string]string{},
+		ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+			Modprobe:       v1beta1.ModprobeSpec{ModuleName: "nic"},
+			KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/nic:1"}},
+		}}}
 }
 
 // TestAHubWithoutClustersSaysSo: to find none is to have looked.
@@ -201,7 +212,8 @@ func TestAHubWithoutClustersSaysSo(t *testing.T) {
 	w.eventually(m.Name, "it says so", w.says(v1beta1.ReasonNoNodes, "no cluster is selected"))
 }
 
-// TestAHubThatBeginsWaitsForItsClusters: until it has looked at them, it takes none for absent. It writes nothing when they are as they were.
+// TestAHubThatBeginsWaitsForItsClusters: until it has looked at them, it takes none for absent. It
+// writes nothing when they are as they were.
 func TestAHubThatBeginsWaitsForItsClusters(t *testing.T) {
 	w := newWorld(t)
 	_, watch := w.directly()

@@ -66,7 +66,8 @@ var ways = map[string]way{
 			m := &v1beta1.Module{}
 			w.must(w.admin.Get(w.Context(), types.NamespacedName{Namespace: w.name, Name: w.name}, m))
 			m.Status.ObservedGeneration = m.Generation
-			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady})
+			meta.SetStatusCondition(&m.Status.Conditions,
+				metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady})
 			w.must(w.admin.Status().Update(w.Context(), m))
 		},
 		label: func(w *world, cluster, world string) {

@@ -48,7 +48,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	said := make(chan event.GenericEvent, waiting)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("hub").
-		For(&hubv1beta1.ManagedClusterModule{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&hubv1beta1.ManagedClusterModule{},
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(wanting)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
 		WatchesRawSource(source.Channel(said, handler.Funcs{GenericFunc: c.said})).

@@ -41,7 +41,8 @@ const (
 	another = "6.12.9+deb12-amd64"
 )
 
-// world is a hub with Open Cluster Management. The test plays the clusters, their work agents and what makes images.
+// world is a hub with Open Cluster Management. The test plays the clusters, their work agents and
+// what makes images.
 type world struct {
 	*testing.T
 	admin   client.Client
@@ -112,7 +113,8 @@ func (w *world) cluster(short string, kernels ...string) string {
 	name := w.name + "-" + short
 	w.must(w.admin.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"world": w.name, "cluster": short}}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"world": w.name, "cluster": short}},
+		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	w.must(w.admin.Create(w.Context(), c))
 	w.claims(name, kernels...)
@@ -134,13 +136,14 @@ func (w *world) module(change ...func(*hubv1beta1.ManagedClusterModule)) *hubv1b
 	w.Helper()
 	m := &hubv1beta1.ManagedClusterModule{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: hubv1beta1.ManagedClusterModuleSpec{
 		SpokeNamespace: "drivers", Selector: map[string]string{"world": w.name},
-		ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{}, ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-			Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"},
-			Build:    &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: w.name}},
-			KernelMappings: []v1beta1.KernelMapping{{
-				Regexp: "^6", ContainerImage: "r.example/nic:$KERNEL_FULL_VERSION",
-			}},
-		}}},
+		ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"},
+				Build:    &v1beta1.Build{DockerfileConfigMap: &corev1.LocalObjectReference{Name: w.name}},
+				KernelMappings: []v1beta1.KernelMapping{{
+					Regexp: "^6", ContainerImage: "r.example/nic:$KERNEL_FULL_VERSION",
+				}},
+			}}},
 	}}
 	for _, c := range change {
 		c(m)
@@ -184,10 +187,12 @@ func (w *world) images() []v1alpha1.ModuleImage {
 func (w *world) make() {
 	w.Helper()
 	for _, image := range w.images() {
-		image.Status = v1alpha1.ModuleImageStatus{ObservedGeneration: image.Generation, Image: "r.example/nic@" + digest, Conditions: []metav1.Condition{{
-			Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, ObservedGeneration: image.Generation,
-			LastTransitionTime: metav1.Now(),
-		}}}
+		image.Status = v1alpha1.ModuleImageStatus{ObservedGeneration: image.Generation, Image: "r.example/nic@" + digest,
+			Conditions: []metav1.Condition{{
+				Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable,
+				ObservedGeneration: image.Generation,
+				LastTransitionTime: metav1.Now(),
+			}}}
 		w.must(w.admin.Status().Update(w.Context(), &image))
 	}
 }
@@ -217,13 +222,15 @@ func (w *world) answer(cluster string, ready metav1.ConditionStatus, reason, mes
 	number := func(name string, value int64) workv1.FeedbackValue {
 		return workv1.FeedbackValue{Name: name, Value: workv1.FieldValue{Type: workv1.Integer, Integer: ptr.To(value)}}
 	}
-	applied := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "Applied", ObservedGeneration: work.Generation, LastTransitionTime: metav1.Now()}
-	work.Status = workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied}, ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{{
-		Conditions: []metav1.Condition{applied}, StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
-			text("revision", hub.ModuleOf(work).Annotations[hub.RevisionAnnotation]), number("generation", 3), number("observedGeneration", 3),
-			text("ready", string(ready)), text("reason", reason), text("message", message), number("desired", 2), number("available", 2),
-		}},
-	}}}}
+	applied := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "Applied", ObservedGeneration: work.Generation,
+		LastTransitionTime: metav1.Now()}
+	work.Status = workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied},
+		ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{{
+			Conditions: []metav1.Condition{applied}, StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
+				text("revision", hub.ModuleOf(work).Annotations[hub.RevisionAnnotation]), number("generation", 3), number("observedGeneration", 3),
+				text("ready", string(ready)), text("reason", reason), text("message", message), number("desired", 2), number("available", 2),
+			}},
+		}}}}
 	w.must(w.admin.Status().Update(w.Context(), work))
 }
 

@@ -45,7 +45,8 @@ func TestAnUnclaimedModuleStays(t *testing.T) {
 	node, m := w.node("a"), w.module("nic")
 	w.load(node, m)
 	status := loaded(w.ordered(node, m))
-	// As after the CRDs were deleted and came back: another Module made the object, this one is not there yet.
+	// As after the CRDs were deleted and came back: another Module made the object, this one is not
+	// there yet.
 	w.forget(m)
 	nmc := w.config(node)
 	nmc.Spec.Modules = nil

@@ -4,8 +4,8 @@
 //
 // Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policies that deliveries and
 // reports rely on, and whether the CRDs are being deleted. Writes: this Module's orders, carrier
-// pods, the Module's finalizer, its deliveries' problems in the Module's status, and one event for a
-// Module that goes before all nodes have answered. Never a condition.
+// pods, the Module's finalizer, its deliveries' problems in the Module's status, and one event for
+// a Module that goes before all nodes have answered. Never a condition.
 //
 // A pass is observe, plan, act. Package nodeplan plans; what is already right is not written. The
 // client waits until its cache has seen its own writes, so that no pass repeats the one before.

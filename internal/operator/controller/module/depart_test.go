@@ -63,7 +63,8 @@ func busy(status v1beta1.NodeModulesConfigStatus, m *v1beta1.Module) v1beta1.Nod
 	return status
 }
 
-// leaving is a Module on two nodes, deleted, with its orders to unload. Node a says that it is in use.
+// leaving is a Module on two nodes, deleted, with its orders to unload. Node a says that it is in
+// use.
 func leaving(w *world, change func(*v1beta1.Module)) (a, b *corev1.Node, m *v1beta1.Module) {
 	w.Helper()
 	a, b, m = w.node("a"), w.node("b"), w.module("nic")
@@ -114,7 +115,8 @@ func TestADeletedModuleWaitsNoLongerThanItsDeadline(t *testing.T) {
 				t.Fatal("it waits still")
 			}
 			event := w.told()
-			for _, words := range []string{"Warning Abandoned", "2 nodes", "InUse on " + a.Name + ": used by process 7", "AgentMissing on " + b.Name} {
+			for _, words := range []string{"Warning Abandoned", "2 nodes", "InUse on " + a.Name + ": used by process 7", "AgentMissing on " +
+				b.Name} {
 				if !strings.Contains(event, words) {
 					t.Errorf("the event %q does not say %q", event, words)
 				}
@@ -124,7 +126,8 @@ func TestADeletedModuleWaitsNoLongerThanItsDeadline(t *testing.T) {
 	}
 }
 
-// finish sees to it that orders that outlived their Module are carried out, one node after the other.
+// finish sees to it that orders that outlived their Module are carried out, one node after the
+// other.
 func (w *world) finish(m *v1beta1.Module, nodes ...*corev1.Node) {
 	w.Helper()
 	w.use(w.operator) // a restart forgets none of them
@@ -156,7 +159,8 @@ func TestADeletedModuleWaitsForNoDeadNode(t *testing.T) {
 	if w.exists(m) {
 		t.Fatal("it waits for a dead node")
 	}
-	if event := w.told(); !strings.Contains(event, "1 node,") || !strings.Contains(event, "NodeNotReady on "+b.Name) || strings.Contains(event, a.Name) {
+	if event := w.told(); !strings.Contains(event, "1 node,") || !strings.Contains(event, "NodeNotReady on "+b.Name) ||
+		strings.Contains(event, a.Name) {
 		t.Errorf("the event is %q", event)
 	}
 	w.finish(m, b)
@@ -244,7 +248,8 @@ func TestANamesakeTakesOverWhatWasLeft(t *testing.T) {
 	}
 }
 
-// TestNothingIsOrderedBeforeTheFinalizerStands: a Module that could go at once would leave what it ordered behind.
+// TestNothingIsOrderedBeforeTheFinalizerStands: a Module that could go at once would leave what it
+// ordered behind.
 func TestNothingIsOrderedBeforeTheFinalizerStands(t *testing.T) {
 	errRefused := errors.New("refused")
 	cases := map[string]struct {

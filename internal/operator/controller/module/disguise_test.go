@@ -12,8 +12,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// disguise makes a pod that whoever may edit pods can make: a carrier by all its labels and annotations, and one that
-// does not go when it is deleted.
+// disguise makes a pod that whoever may edit pods can make: a carrier by all its labels and
+// annotations, and one that does not go when it is deleted.
 func (w *world) disguise(like *corev1.Pod) *corev1.Pod {
 	w.Helper()
 	pod := &corev1.Pod{

@@ -24,23 +24,26 @@ import (
 func (w *world) claim(driver string, node *corev1.Node) *resourcev1.ResourceClaim {
 	w.Helper()
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "claim"}}
-	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
+	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d",
+		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
 	w.must(w.admin.Create(w.Context(), claim))
 	claim.Status.Allocation = &resourcev1.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name}}},
 	}}}}
-	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: driver, Pool: node.Name, Device: "d0"}}
+	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: driver, Pool: node.Name,
+		Device: "d0"}}
 	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p1"}}
 	w.must(w.admin.Status().Update(w.Context(), claim))
 	return claim
 }
 
-// TestAModuleWithClaimedDevicesStaysWhole: the kernel module goes after the driver, the driver after the claims, and the
-// Module after its DeviceClasses.
+// TestAModuleWithClaimedDevicesStaysWhole: the kernel module goes after the driver, the driver
+// after the claims, and the Module after its DeviceClasses.
 func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	w := newWorld(t)
-	w.control = module.New(w.operator, w.operator, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
+	w.control = module.New(w.operator, w.operator,
+		module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
 	node, m := w.node("a"), w.module("nic")
 	driver := w.namespace + ".example.com"
 	m.Spec.DRA = &v1beta1.DRASpec{DriverName: driver, Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
@@ -111,7 +114,8 @@ func TestTheNewestClaimCounts(t *testing.T) {
 	options := module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true}
 	w.control = module.New(lagging, w.operator, options)
 	node, m := w.node("a"), w.module("nic")
-	m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com", Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
+	m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com",
+		Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 	w.must(w.admin.Update(t.Context(), m))
 	w.load(node, m)
 	w.claim(m.Spec.DRA.DriverName, node)
@@ -145,7 +149,8 @@ func (r *tainter) Keep(_ context.Context, _ types.NamespacedName, _ string, begi
 	return nil
 }
 
-// TestDevicesAreTaintedForAChange: from before the claims are waited for until the node's kernel module serves again.
+// TestDevicesAreTaintedForAChange: from before the claims are waited for until the node's kernel
+// module serves again.
 func TestDevicesAreTaintedForAChange(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	failed := func(s v1beta1.NodeModulesConfigStatus, m *v1beta1.Module) v1beta1.NodeModulesConfigStatus {
@@ -172,7 +177,8 @@ func TestDevicesAreTaintedForAChange(t *testing.T) {
 				AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true, Taints: taints,
 			})
 			w.change(m, func(m *v1beta1.Module) {
-				m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com", Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
+				m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com",
+					Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 			})
 			claim := w.claim(m.Spec.DRA.DriverName, node)
 			tainted := func(when string, want bool) {

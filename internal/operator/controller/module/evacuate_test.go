@@ -47,11 +47,13 @@ func (w *world) budget(app string, allowed int32) {
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "budget-of-" + app}}
 	err := w.admin.Get(w.Context(), client.ObjectKeyFromObject(pdb), pdb)
 	if apierrors.IsNotFound(err) {
-		pdb.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}
+		pdb.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}
 		err = w.admin.Create(w.Context(), pdb)
 	}
 	w.must(err)
-	pdb.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: pdb.Generation, DisruptionsAllowed: allowed, CurrentHealthy: 1 + allowed, DesiredHealthy: 1, ExpectedPods: 1 + allowed}
+	pdb.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: pdb.Generation, DisruptionsAllowed: allowed,
+		CurrentHealthy: 1 + allowed, DesiredHealthy: 1, ExpectedPods: 1 + allowed}
 	w.must(w.admin.Status().Update(w.Context(), pdb))
 }
 
@@ -77,7 +79,8 @@ func (w *world) restarted(m *v1beta1.Module) time.Duration {
 	return w.pass(m).RequeueAfter
 }
 
-// upgrade brings a Module with a drain policy to a node, changes its image, and has that delivered ahead.
+// upgrade brings a Module with a drain policy to a node, changes its image, and has that delivered
+// ahead.
 func (w *world) upgrade(policy v1beta1.DrainPolicy) (*corev1.Node, *v1beta1.Module) {
 	w.Helper()
 	node, m := w.node("a"), w.module("nic")
@@ -94,7 +97,8 @@ func (w *world) upgrade(policy v1beta1.DrainPolicy) (*corev1.Node, *v1beta1.Modu
 	return node, m
 }
 
-// TestNodeIsDrainedBeforeItsTurn: cordoned, emptied as budgets allow, changed, and given back, by an operator that is started anew at each step.
+// TestNodeIsDrainedBeforeItsTurn: cordoned, emptied as budgets allow, changed, and given back, by
+// an operator that is started anew at each step.
 func TestNodeIsDrainedBeforeItsTurn(t *testing.T) {
 	for name, byAdmin := range map[string]bool{"by us": false, "an administrator's cordon stays": true} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +149,8 @@ func TestNodeIsDrainedBeforeItsTurn(t *testing.T) {
 	}
 }
 
-// TestHoldersAreEvicted: only those that the agent names, that run on its node, and that do not come back at once.
+// TestHoldersAreEvicted: only those that the agent names, that run on its node, and that do not
+// come back at once.
 func TestHoldersAreEvicted(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.upgrade(v1beta1.DrainHolders)

@@ -17,8 +17,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestAGoneNodesOrdersAreLookedAt: its NodeModulesConfig may be held by a finalizer of ours that only a pass of a Module which it names takes off,
-// and that Module may be gone.
+// TestAGoneNodesOrdersAreLookedAt: its NodeModulesConfig may be held by a finalizer of ours that
+// only a pass of a Module which it names takes off, and that Module may be gone.
 func TestAGoneNodesOrdersAreLookedAt(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

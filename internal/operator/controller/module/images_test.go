@@ -21,11 +21,13 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestImagesThatAreMadeAreWaitedFor: nothing is delivered until the image is there. What keeps it, ModuleImages show.
+// TestImagesThatAreMadeAreWaitedFor: nothing is delivered until the image is there. What keeps it,
+// ModuleImages show.
 func TestImagesThatAreMadeAreWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	w.control = module.New(w.operator, w.operator, module.Options{
-		AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate, Images: true,
+		AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate,
+		Images: true,
 	})
 	m := w.module("m")
 	w.node("a")
@@ -58,12 +60,14 @@ func TestImagesThatAreMadeAreWaitedFor(t *testing.T) {
 	w.must(pipeline.Complete(m.Namespace, spec, &corev1.ConfigMap{Data: map[string]string{"dockerfile": "FROM a"}}, "b@1"))
 	spec.WantedBy = []string{pipeline.WantedByModule(m.Name)}
 	image := &v1alpha1.ModuleImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pipeline.Name(spec), Labels: map[string]string{v1beta1.ModuleNameLabel: m.Name}}, Spec: *spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pipeline.Name(spec),
+			Labels: map[string]string{v1beta1.ModuleNameLabel: m.Name}}, Spec: *spec,
 	}
 	w.must(w.admin.Create(t.Context(), image))
 	stands := func(status metav1.ConditionStatus, reason, message string) {
 		t.Helper()
-		meta.SetStatusCondition(&image.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message})
+		meta.SetStatusCondition(&image.Status.Conditions,
+			metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message})
 		w.must(w.admin.Status().Update(t.Context(), image))
 	}
 	stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'")
@@ -79,9 +83,10 @@ func TestImagesThatAreMadeAreWaitedFor(t *testing.T) {
 		var pods corev1.PodList
 		w.must(w.admin.List(t.Context(), &pods, client.InNamespace(w.namespace), client.HasLabels{v1beta1.CarrierLabel}))
 		for i := range pods.Items {
-			if p := &pods.Items[i]; p.DeletionTimestamp == nil && p.Annotations[v1beta1.DeliveryAnnotation] == id && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-				return v.Image != nil && v.Image.Reference == reference
-			}) || len(p.Spec.InitContainers) > 0 && p.Spec.InitContainers[0].Image == reference {
+			if p := &pods.Items[i]; p.DeletionTimestamp == nil && p.Annotations[v1beta1.DeliveryAnnotation] == id &&
+				slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+					return v.Image != nil && v.Image.Reference == reference
+				}) || len(p.Spec.InitContainers) > 0 && p.Spec.InitContainers[0].Image == reference {
 				return
 			}
 		}
@@ -96,7 +101,8 @@ func TestImagesThatAreMadeAreWaitedFor(t *testing.T) {
 	image.Spec.WantedBy = nil
 	w.must(w.admin.Update(t.Context(), image))
 	image = &v1alpha1.ModuleImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pipeline.Name(other), Labels: map[string]string{v1beta1.ModuleNameLabel: m.Name}}, Spec: *other,
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pipeline.Name(other),
+			Labels: map[string]string{v1beta1.ModuleNameLabel: m.Name}}, Spec: *other,
 	}
 	w.must(w.admin.Create(t.Context(), image))
 	image.Status.Image = other.Image + "@sha256:bb"

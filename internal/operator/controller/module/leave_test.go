@@ -20,7 +20,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
-// restore applies the orders of a node as they are under another name, as a backup's restore does: it owns them too.
+// restore applies the orders of a node as they are under another name, as a backup's restore does:
+// it owns them too.
 func (w *world) restore(nmc *v1beta1.NodeModulesConfig) {
 	w.Helper()
 	spec, err := kube.Convert[kmmac.NodeModulesConfigSpecApplyConfiguration](nmc.Spec)
@@ -45,7 +46,8 @@ func (w *world) labels(node *corev1.Node, want ...string) {
 	}
 }
 
-// TestAModuleThatLeavesLeavesNothing in what it shared with others, however many come and go: not its owner's fields either.
+// TestAModuleThatLeavesLeavesNothing in what it shared with others, however many come and go: not
+// its owner's fields either.
 func TestAModuleThatLeavesLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	node, stays := w.node("a"), w.module("stays")

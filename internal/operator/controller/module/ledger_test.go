@@ -127,7 +127,8 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 		return l.memory(key).Failures[at].Rests(now.Now(), retry)
 	}
 	problem := reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
-	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
+	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second,
+		5 * time.Minute, 5 * time.Minute} {
 		l.fail(key, at, problem, asked)
 		if got := l.nextRetry(key); got != want {
 			t.Errorf("rests %s, want %s", got, want)

@@ -43,7 +43,8 @@ func (w *world) reboot(node *corev1.Node, boot string) {
 	w.must(w.admin.Status().Update(w.Context(), node))
 }
 
-// TestANodeThatMountsNoImages gets them by init containers, for all Modules and after a restart of the operator too, until it boots again.
+// TestANodeThatMountsNoImages gets them by init containers, for all Modules and after a restart of
+// the operator too, until it boots again.
 func TestANodeThatMountsNoImages(t *testing.T) {
 	env.Get(t).NeedsImageVolumes(t)
 	for _, reason := range []string{"CreateContainerError", "CreateContainerConfigError", "RunContainerError"} {
@@ -80,7 +81,8 @@ func TestANodeThatMountsNoImages(t *testing.T) {
 	}
 }
 
-// TestNeitherWayStarts: when the second way cannot start either, it rests as any failure does, and the first is tried again.
+// TestNeitherWayStarts: when the second way cannot start either, it rests as any failure does, and
+// the first is tried again.
 func TestNeitherWayStarts(t *testing.T) {
 	env.Get(t).NeedsImageVolumes(t)
 	w := newWorld(t)
@@ -107,7 +109,8 @@ func TestNeitherWayStarts(t *testing.T) {
 	w.carrier(m, delivery.ModeImageVolume)
 }
 
-// TestAnInitContainerServesEverywhere: one at work is left alone by an operator that would choose an image volume now.
+// TestAnInitContainerServesEverywhere: one at work is left alone by an operator that would choose
+// an image volume now.
 func TestAnInitContainerServesEverywhere(t *testing.T) {
 	env.Get(t).NeedsImageVolumes(t)
 	w := newWorld(t)
@@ -124,9 +127,11 @@ func TestAnInitContainerServesEverywhere(t *testing.T) {
 	if now := w.carrier(m, delivery.ModeInitContainer); now.UID != pod.UID {
 		t.Error("the carrier was replaced")
 	}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "export", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "export",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}
 	pod.ResourceVersion = ""
-	w.must(w.admin.Status().Patch(context.WithoutCancel(w.Context()), pod, client.MergeFrom(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}})))
+	w.must(w.admin.Status().Patch(context.WithoutCancel(w.Context()), pod,
+		client.MergeFrom(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}})))
 	w.pass(m)
 	w.reap()
 	w.pass(m)

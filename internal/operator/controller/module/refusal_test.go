@@ -55,12 +55,13 @@ func TestNothingIsDeliveredUnsealed(t *testing.T) {
 			}
 			return nil
 		}},
-		"no policy for reports": {says: "the admission policy drover-agent-status is missing: apply config/policies", get: func(o client.Object) error {
-			if p, ok := o.(*admissionv1.ValidatingAdmissionPolicy); ok && p.Name == "drover-agent-status" {
-				return missing("validatingadmissionpolicies")
-			}
-			return nil
-		}},
+		"no policy for reports": {says: "the admission policy drover-agent-status is missing: apply config/policies",
+			get: func(o client.Object) error {
+				if p, ok := o.(*admissionv1.ValidatingAdmissionPolicy); ok && p.Name == "drover-agent-status" {
+					return missing("validatingadmissionpolicies")
+				}
+				return nil
+			}},
 		"a binding for reports that only warns": {says: "drover-agent-status does not deny everywhere", get: func(o client.Object) error {
 			if b, ok := o.(*admissionv1.ValidatingAdmissionPolicyBinding); ok && b.Name == "drover-agent-status" {
 				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
@@ -127,8 +128,8 @@ func TestARefusedCarrierIsReportedAndRests(t *testing.T) {
 	w.quiet(m) // it is told once
 }
 
-// TestARestartForgetsNoProblem: what stood before is told until the image is there, by whoever asks for it, and is
-// gone then.
+// TestARestartForgetsNoProblem: what stood before is told until the image is there, by whoever asks
+// for it, and is gone then.
 func TestARestartForgetsNoProblem(t *testing.T) {
 	w := newWorld(t)
 	node, other, m := w.node("a"), w.node("b"), w.module("nic")
@@ -168,7 +169,8 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 		"a conflict is tried again in silence": {err: conflict},
 		"an overloaded server is an error":     {err: apierrors.NewTooManyRequestsError("slow down"), returns: true},
 		"a timeout is an error":                {err: apierrors.NewTimeoutError("etcd", 1), returns: true},
-		"so is anything unknown":               {err: apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", schema.GroupResource{}, "x", "", 0, true), returns: true},
+		"so is anything unknown": {err: apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", schema.GroupResource{},
+			"x", "", 0, true), returns: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -38,8 +38,8 @@ func (w *world) live(e *v1beta1.NodeModuleSpec, ago time.Duration) v1beta1.NodeM
 	return status
 }
 
-// TestNodesChangeInTurn: delivered ahead, one node first, for the soak time, then the next; nothing is written between. What the clocks of
-// the nodes say does not matter.
+// TestNodesChangeInTurn: delivered ahead, one node first, for the soak time, then the next; nothing
+// is written between. What the clocks of the nodes say does not matter.
 func TestNodesChangeInTurn(t *testing.T) {
 	for name, ago := range map[string]time.Duration{"right clocks": 0, "an hour behind": time.Hour, "an hour ahead": -time.Hour} {
 		t.Run(name, func(t *testing.T) { changeInTurn(t, ago) })
@@ -72,7 +72,8 @@ func changeInTurn(t *testing.T, ago time.Duration) {
 	w.quiet(m)
 	w.agent(nodes[0], w.live(w.ordered(nodes[0], m), ago))
 	w.pass(m)
-	if e := w.ordered(nodes[0], m); e.Next != nil || image(nodes[0]) != "registry.example/nic:2" || image(nodes[1]) != before || image(nodes[2]) != before {
+	if e := w.ordered(nodes[0], m); e.Next != nil || image(nodes[0]) != "registry.example/nic:2" || image(nodes[1]) != before ||
+		image(nodes[2]) != before {
 		t.Fatalf("the first turn: %+v, then %s, %s", e, image(nodes[1]), image(nodes[2]))
 	}
 	w.reap()

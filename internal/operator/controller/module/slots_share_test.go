@@ -78,15 +78,18 @@ func TestShares(t *testing.T) {
 	of := func(node string) func(int) []string { return func(int) []string { return []string{node} } }
 	cases := map[string]struct {
 		slots int
-		// given ask in their order; the big one holds all slots first, and gives one back before each round in which all ask.
+		// given ask in their order; the big one holds all slots first, and gives one back before each
+		// round in which all ask.
 		given  []*asker
 		rounds int
 		// then are the slots that each has.
 		then []int
 	}{
-		"equal shares": {slots: 12, given: []*asker{module("a", nodes(50)...), module("b", nodes(50)...), module("c", nodes(50)...)}, rounds: 20, then: []int{4, 4, 4}},
+		"equal shares": {slots: 12, given: []*asker{module("a", nodes(50)...), module("b", nodes(50)...), module("c", nodes(50)...)}, rounds: 20,
+			then: []int{4, 4, 4}},
 		"what one does not want is for the others": {
-			slots: 12, given: []*asker{module("a", nodes(50)...), module("b", nodes(2)...), module("c", nodes(50)...)}, rounds: 20, then: []int{5, 2, 5}},
+			slots: 12, given: []*asker{module("a", nodes(50)...), module("b", nodes(2)...), module("c", nodes(50)...)}, rounds: 20,
+			then: []int{5, 2, 5}},
 		"one alone has all": {slots: 12, given: []*asker{module("a", nodes(50)...)}, rounds: 1, then: []int{12}},
 	}
 	for name, tc := range cases {

@@ -35,7 +35,8 @@ func (w *world) oneByOne(change func(*v1beta1.RolloutSpec)) (first, second *core
 	return first, second, m
 }
 
-// TestANodeThatStartsNoPodsPassesItsTurn, whatever its clock says: the carrier stays, the node is told of, and the next node goes on.
+// TestANodeThatStartsNoPodsPassesItsTurn, whatever its clock says: the carrier stays, the node is
+// told of, and the next node goes on.
 func TestANodeThatStartsNoPodsPassesItsTurn(t *testing.T) {
 	w := newWorld(t)
 	first, second, m := w.oneByOne(func(*v1beta1.RolloutSpec) {})
@@ -71,7 +72,8 @@ func TestANodeThatStartsNoPodsPassesItsTurn(t *testing.T) {
 	}
 }
 
-// TestADrainThatTakesTooLongPassesItsTurn: the node is given back, told of, and tried again after the others.
+// TestADrainThatTakesTooLongPassesItsTurn: the node is given back, told of, and tried again after
+// the others.
 func TestADrainThatTakesTooLongPassesItsTurn(t *testing.T) {
 	w := newWorld(t)
 	first, second, m := w.oneByOne(func(r *v1beta1.RolloutSpec) {

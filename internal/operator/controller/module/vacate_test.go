@@ -28,7 +28,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// turn brings a Module with drain: Node to nodes a, b and c, and a change so far that a has it and that b and c have their turn.
+// turn brings a Module with drain: Node to nodes a, b and c, and a change so far that a has it and
+// that b and c have their turn.
 func (w *world) turn() (b, c *corev1.Node, m *v1beta1.Module) {
 	w.Helper()
 	nodes := []*corev1.Node{w.node("a"), w.node("b"), w.node("c")}
@@ -86,7 +87,8 @@ func (w *world) denied(pod *corev1.Pod) {
 		})
 	}
 	w.must(wait.PollUntilContextTimeout(w.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		try := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"All"}}}
+		try := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+			DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"All"}}}
 		return w.admin.SubResource("eviction").Create(ctx, pod, try) != nil, nil
 	}))
 }
@@ -94,7 +96,8 @@ func (w *world) denied(pod *corev1.Pod) {
 // failing is the operator's client with an API server that refuses evictions, or writes of nodes.
 func (w *world) failing(evictions, cordons error) client.Client {
 	return interceptor.NewClient(w.operator, interceptor.Funcs{
-		SubResourceCreate: func(ctx context.Context, c client.Client, kind string, o, sub client.Object, opts ...client.SubResourceCreateOption) error {
+		SubResourceCreate: func(ctx context.Context, c client.Client, kind string, o, sub client.Object,
+			opts ...client.SubResourceCreateOption) error {
 			if kind == "eviction" && evictions != nil {
 				return evictions
 			}
@@ -109,7 +112,8 @@ func (w *world) failing(evictions, cordons error) client.Client {
 	})
 }
 
-// TestARefusalStopsOnlyItsNode: whoever refuses, it is told of the node, once per pass, and the other nodes go on.
+// TestARefusalStopsOnlyItsNode: whoever refuses, it is told of the node, once per pass, and the
+// other nodes go on.
 func TestARefusalStopsOnlyItsNode(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	cases := map[string]struct {
@@ -172,7 +176,8 @@ func TestARefusalStopsOnlyItsNode(t *testing.T) {
 	}
 }
 
-// TestADrainFreesClaims: the rollout waits for claims, so whoever holds one is evicted, and nobody else by a drain of holders.
+// TestADrainFreesClaims: the rollout waits for claims, so whoever holds one is evicted, and nobody
+// else by a drain of holders.
 func TestADrainFreesClaims(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	for policy, others := range map[v1beta1.DrainPolicy]bool{v1beta1.DrainNode: true, v1beta1.DrainHolders: false} {
@@ -183,7 +188,8 @@ func TestADrainFreesClaims(t *testing.T) {
 			w.change(m, func(m *v1beta1.Module) {
 				m.Spec.DRA = &v1beta1.DRASpec{DriverName: driver, Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 			})
-			w.control = module.New(w.operator, w.operator, module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
+			w.control = module.New(w.operator, w.operator,
+				module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
 			user, other := w.app(node, "p", "ReplicaSet"), w.app(node, "other", "ReplicaSet")
 			claim, before := w.claim(driver, node), w.ordered(node, m).Config.ContainerImage
 
@@ -206,7 +212,8 @@ func TestADrainFreesClaims(t *testing.T) {
 	}
 }
 
-// TestADrainLosesNothingUnasked: what nobody would bring back keeps its node, untouched, and what ends by itself is waited for.
+// TestADrainLosesNothingUnasked: what nobody would bring back keeps its node, untouched, and what
+// ends by itself is waited for.
 func TestADrainLosesNothingUnasked(t *testing.T) {
 	job := map[string]string{"app": "job"}
 	cases := map[string]struct {

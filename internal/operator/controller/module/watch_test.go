@@ -79,7 +79,8 @@ func busy() *v1beta1.NodeModulesConfig {
 }
 
 func strike(module, delivery string) v1beta1.NodeModuleAttempt {
-	return v1beta1.NodeModuleAttempt{Namespace: "team", Name: module, State: v1beta1.AttemptFailed, Strike: &v1beta1.Strike{Delivery: delivery}}
+	return v1beta1.NodeModuleAttempt{Namespace: "team", Name: module, State: v1beta1.AttemptFailed,
+		Strike: &v1beta1.Strike{Delivery: delivery}}
 }
 
 func TestWhatANodeReportsCostsThePassesOfWhatChanged(t *testing.T) {

@@ -112,7 +112,8 @@ func TestWhatAModuleAsksForIsInTheEntry(t *testing.T) {
 	}
 }
 
-// TestLabelsThatFlap: a minute without the selector's labels, on every node, unloads nothing and writes nothing.
+// TestLabelsThatFlap: a minute without the selector's labels, on every node, unloads nothing and
+// writes nothing.
 func TestLabelsThatFlap(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
@@ -140,10 +141,11 @@ func TestLabelsThatFlap(t *testing.T) {
 	}
 }
 
-// TestALoadThatTakesANodeDownGoesToNoFurtherNode, until another delivery is asked for, or somebody asks to go on. The node's clock does not
-// matter.
+// TestALoadThatTakesANodeDownGoesToNoFurtherNode, until another delivery is asked for, or somebody
+// asks to go on. The node's clock does not matter.
 func TestALoadThatTakesANodeDownGoesToNoFurtherNode(t *testing.T) {
-	for name, skew := range map[string]time.Duration{"a right clock": 0, "an hour behind": -time.Hour, "an hour ahead": time.Hour, "decades ahead": 69 * 365 * 24 * time.Hour} {
+	for name, skew := range map[string]time.Duration{"a right clock": 0, "an hour behind": -time.Hour, "an hour ahead": time.Hour,
+		"decades ahead": 69 * 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) { goesToNoFurtherNode(t, skew) })
 	}
 }

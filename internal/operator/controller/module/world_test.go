@@ -34,8 +34,8 @@ const kernelVersion = "6.1.0-37-amd64"
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// world is one test's corner of the shared API server: a namespace, and nodes that only its Modules select.
-// The controller reads from the API server itself, so that every pass sees everything.
+// world is one test's corner of the shared API server: a namespace, and nodes that only its Modules
+// select. The controller reads from the API server itself, so that every pass sees everything.
 type world struct {
 	*testing.T
 	env       *env.Env
@@ -51,14 +51,16 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
-	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(100), admin: e.Admin(t), operator: e.Client(t, kube.Hasty(e.Config(t, env.Operator))), namespace: e.Namespace(t)}
+	w := &world{T: t, env: e, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(100), admin: e.Admin(t),
+		operator: e.Client(t, kube.Hasty(e.Config(t, env.Operator))), namespace: e.Namespace(t)}
 	w.use(w.operator)
 	return w
 }
 
 // use makes a new controller, as a restart does, on a client that may be made to fail.
 func (w *world) use(c client.Client) {
-	w.control = module.New(c, c, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate})
+	w.control = module.New(c, c, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock,
+		Recorder: kube.NewRecorder(w.events), Gate: &w.gate})
 }
 
 // node makes a Ready node that the world's Modules select.
@@ -71,7 +73,8 @@ func (w *world) node(suffix string) *corev1.Node {
 	w.must(w.admin.Create(w.Context(), node))
 	// A new node is tainted not-ready until a controller manager has seen it, and there is none here.
 	node.Status.NodeInfo = corev1.NodeSystemInfo{
-		KernelVersion: kernelVersion, KubeletVersion: env.Get(w).KubeletVersion(w), ContainerRuntimeVersion: "containerd://2.1.4", BootID: "boot-1",
+		KernelVersion: kernelVersion, KubeletVersion: env.Get(w).KubeletVersion(w), ContainerRuntimeVersion: "containerd://2.1.4",
+		BootID: "boot-1",
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	w.must(w.admin.Status().Update(w.Context(), node))
@@ -80,7 +83,8 @@ func (w *world) node(suffix string) *corev1.Node {
 		ctx, admin := context.Background(), w.env.Admin(w.T)
 		nmc := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		err := errors.Join(client.IgnoreNotFound(admin.Patch(ctx, nmc, free)), client.IgnoreNotFound(admin.Delete(ctx, nmc)), client.IgnoreNotFound(admin.Delete(ctx, node)))
+		err := errors.Join(client.IgnoreNotFound(admin.Patch(ctx, nmc, free)), client.IgnoreNotFound(admin.Delete(ctx, nmc)),
+			client.IgnoreNotFound(admin.Delete(ctx, node)))
 		if err != nil {
 			w.Error(err)
 		}
@@ -88,7 +92,8 @@ func (w *world) node(suffix string) *corev1.Node {
 	return node
 }
 
-// relabel changes the label that the world's Modules select by; the world's namespace is what they want.
+// relabel changes the label that the world's Modules select by; the world's namespace is what they
+// want.
 func (w *world) relabel(node *corev1.Node, value string) {
 	w.Helper()
 	patch := client.MergeFrom(node.DeepCopy())
@@ -184,7 +189,8 @@ func (w *world) ordered(node *corev1.Node, m *v1beta1.Module) *v1beta1.NodeModul
 	return e
 }
 
-// carriers are the Module's carriers that nobody has deleted yet: without a kubelet, a deleted one stays.
+// carriers are the Module's carriers that nobody has deleted yet: without a kubelet, a deleted one
+// stays.
 func (w *world) carriers(m *v1beta1.Module) []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList

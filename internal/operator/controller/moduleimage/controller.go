@@ -159,7 +159,8 @@ func (c *Controller) settings(ctx context.Context, image *v1alpha1.ModuleImage, 
 }
 
 // observe reads an image's Jobs and pods. lost is when the newest delivery did not find the image.
-func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, settings string) (runs []pipeline.Run, lost time.Time, err error) {
+func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, settings string) (runs []pipeline.Run, lost time.Time,
+	err error) {
 	own, in := client.MatchingLabels{v1alpha1.ImageLabel: image.Name}, client.InNamespace(image.Namespace)
 	var jobs batchv1.JobList
 	if err := c.client.List(ctx, &jobs, in, own); err != nil {

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
 const digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-// world is a namespace with a Module that builds, on one node. The test plays the Job controller and the kubelet.
+// world is a namespace with a Module that builds, on one node. The test plays the Job controller
+// and the kubelet.
 type world struct {
 	*testing.T
 	env       *env.Env
@@ -53,18 +54,21 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
-	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t), clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second))}
+	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t),
+		clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second))}
 	operator := e.Client(t, e.Config(t, env.Operator))
-	w.control = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {
-		return w.mine == nil || w.mine(image)
-	}, Pipeline: pipeline.Options{
-		SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@" + digest, Deadline: time.Hour,
-	}})
+	w.control = moduleimage.New(operator, operator,
+		moduleimage.Options{Gate: &gate.Gate{}, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {
+			return w.mine == nil || w.mine(image)
+		}, Pipeline: pipeline.Options{
+			SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@" + digest, Deadline: time.Hour,
+		}})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace, Labels: map[string]string{"test": w.namespace}}}
 	w.must(w.admin.Create(t.Context(), node))
 	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: "6.1.0-56-amd64", Architecture: "amd64"}
 	w.must(w.admin.Status().Update(t.Context(), node))
-	w.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "source"}, Data: map[string]string{"dockerfile": "FROM a"}}
+	w.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "source"},
+		Data: map[string]string{"dockerfile": "FROM a"}}
 	w.must(w.admin.Create(t.Context(), w.source))
 	w.module = &v1beta1.Module{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "m"},
@@ -192,12 +196,14 @@ func (w *world) end(job *batchv1.Job, kind batchv1.JobConditionType, steps map[s
 // succeed ends the one active Job well.
 func (w *world) succeed() {
 	w.Helper()
-	w.end(w.active(), batchv1.JobComplete, map[string]string{"check": `{"step":"check","state":"Missing"}`, "push": `{"step":"push","digest":"` + digest + `"}`})
+	w.end(w.active(), batchv1.JobComplete, map[string]string{"check": `{"step":"check","state":"Missing"}`,
+		"push": `{"step":"push","digest":"` + digest + `"}`})
 }
 
 func (w *world) fail() {
 	w.Helper()
-	w.end(w.active(), batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`, "build": "m.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1"})
+	w.end(w.active(), batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`,
+		"build": "m.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1"})
 }
 
 func (w *world) active() *batchv1.Job {
@@ -232,7 +238,8 @@ func (w *world) created(since env.Mark) int {
 	return w.env.Writes(w, since)[env.Write{Agent: "drover-operator", Verb: "create", Resource: "jobs"}]
 }
 
-// TestOneJobPerInput: 20 toggles between three Dockerfiles, some while a Job is at work, make exactly three Jobs.
+// TestOneJobPerInput: 20 toggles between three Dockerfiles, some while a Job is at work, make
+// exactly three Jobs.
 func TestOneJobPerInput(t *testing.T) {
 	w := newWorld(t)
 	mark := w.env.Mark(t)
@@ -259,7 +266,8 @@ func TestOneJobPerInput(t *testing.T) {
 	}
 }
 
-// TestUnwantedJobsRest: a Job that nobody wants any more is suspended, and goes on when somebody does.
+// TestUnwantedJobsRest: a Job that nobody wants any more is suspended, and goes on when somebody
+// does.
 func TestUnwantedJobsRest(t *testing.T) {
 	w := newWorld(t)
 	w.pass()
@@ -277,7 +285,8 @@ func TestUnwantedJobsRest(t *testing.T) {
 	w.must(w.admin.Delete(t.Context(), w.source))
 	w.pass()
 	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(w.module), w.module))
-	if p := facts.Problem(w.module, v1beta1.ProblemImages); p == nil || p.Reason != v1beta1.ReasonBuildInputMissing || !strings.Contains(p.Message, "ConfigMap source is missing") {
+	if p := facts.Problem(w.module, v1beta1.ProblemImages); p == nil || p.Reason != v1beta1.ReasonBuildInputMissing ||
+		!strings.Contains(p.Message, "ConfigMap source is missing") {
 		t.Errorf("without the ConfigMap: %+v", p)
 	}
 	for _, job := range w.jobs() {
@@ -287,7 +296,8 @@ func TestUnwantedJobsRest(t *testing.T) {
 	}
 }
 
-// TestFailuresBackOffAndStop: the compiler's line is in the condition, tries come later and later, five at most, until somebody asks.
+// TestFailuresBackOffAndStop: the compiler's line is in the condition, tries come later and later,
+// five at most, until somebody asks.
 func TestFailuresBackOffAndStop(t *testing.T) {
 	w := newWorld(t)
 	mark := w.env.Mark(t)
@@ -298,7 +308,8 @@ func TestFailuresBackOffAndStop(t *testing.T) {
 		if again := w.pass(); again != want {
 			t.Errorf("after failure %d the next try is in %v, want %v", i+1, again, want)
 		}
-		w.available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'", "step build", fmt.Sprintf("try %d of 5", i+1))
+		w.available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'", "step build",
+			fmt.Sprintf("try %d of 5", i+1))
 		w.quiet()
 		w.clock.SetTime(w.clock.Now().Add(want))
 		w.pass()
@@ -318,7 +329,8 @@ func TestFailuresBackOffAndStop(t *testing.T) {
 	w.quiet()
 }
 
-// TestARefusedJobIsTold: what the API server says of a Job that it does not take is on the image, and the Job is made when it takes it.
+// TestARefusedJobIsTold: what the API server says of a Job that it does not take is on the image,
+// and the Job is made when it takes it.
 func TestARefusedJobIsTold(t *testing.T) {
 	w := newWorld(t)
 	quota := &corev1.ResourceQuota{
@@ -333,13 +345,15 @@ func TestARefusedJobIsTold(t *testing.T) {
 	// The API server learns of quotas by a watch of its own.
 	until := func(done func() bool) {
 		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
+			func(context.Context) (bool, error) { return done(), nil })
 		w.must(err)
 	}
 	until(func() bool {
-		probe := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
-			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "a", Image: "a"}}},
-		}}}
+		probe := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"},
+			Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+				Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+			}}}
 		return apierrors.IsForbidden(w.admin.Create(t.Context(), probe, client.DryRunAll))
 	})
 	ask := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: w.wanted().Name}}
@@ -347,46 +361,11 @@ func TestARefusedJobIsTold(t *testing.T) {
 		t.Fatalf("the quota lets it through: %v", err)
 	}
 	w.available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "refuses the Job", "exceeded quota: none")
-	if c := meta.FindStatusCondition(w.wanted().Status.Conditions, v1alpha1.ConditionReconciling); c == nil || c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(w.wanted().Status.Conditions, v1alpha1.ConditionReconciling); c == nil ||
+		c.Status != metav1.ConditionTrue {
 		t.Errorf("Reconciling is %+v", c)
 	}
 	w.must(w.admin.Delete(t.Context(), quota))
 	until(func() bool { _, err := w.control.Image(t.Context(), ask); return err == nil })
 	w.available(metav1.ConditionFalse, v1beta1.ReasonBuilding)
-}
-
-// TestLooksAgain: a day later and on the rebuild trigger the registry is asked again, by a Job that builds only what is missing.
-func TestLooksAgain(t *testing.T) {
-	w := newWorld(t)
-	w.pass()
-	w.succeed()
-	if again := w.pass(); again != 24*time.Hour {
-		t.Errorf("the next look is in %v", again)
-	}
-	w.clock.SetTime(w.clock.Now().Add(24 * time.Hour))
-	w.pass()
-	if cause := w.active().Annotations[pipeline.CauseAnnotation]; cause != "Daily" {
-		t.Errorf("the cause is %s", cause)
-	}
-	w.available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable)
-	current := `{"step":"check","state":"Current","digest":"` + digest + `","signer":{"fingerprint":"ab","notAfter":"2030-01-01T00:00:00Z"}}`
-	w.end(w.active(), batchv1.JobComplete, map[string]string{"check": current})
-	w.pass()
-	if s := w.wanted().Status.Signer; s == nil || s.Fingerprint != "ab" || s.NotAfter.Year() != 2030 {
-		t.Errorf("the signer is %+v", s)
-	}
-	w.quiet()
-	base := w.module.DeepCopy()
-	w.module.Spec.ImageRebuildTriggerGeneration = ptr.To(1)
-	w.must(w.admin.Patch(t.Context(), w.module, client.MergeFrom(base)))
-	w.pass()
-	if cause := w.active().Annotations[pipeline.CauseAnnotation]; cause != "Trigger" {
-		t.Errorf("the cause is %s", cause)
-	}
-	w.end(w.active(), batchv1.JobComplete, map[string]string{"check": `{"step":"check","state":"Prebuilt","digest":"` + digest + `"}`})
-	w.pass()
-	if s := w.wanted().Status; !s.Prebuilt || len(w.jobs()) != 1 {
-		t.Errorf("prebuilt is %v, %d Jobs are left", s.Prebuilt, len(w.jobs()))
-	}
-	w.quiet()
 }

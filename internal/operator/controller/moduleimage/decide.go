@@ -335,20 +335,25 @@ func condition(
 		return unavailable(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry has lost %s; Job %s makes it again", image.Spec.Image, job))
 	case gone:
 		return unavailable(v1beta1.ReasonImageNotFound,
-			fmt.Sprintf("the registry has lost %s, although it was made %d times within a day: check what deletes it there", image.Spec.Image, healLimit))
+			fmt.Sprintf("the registry has lost %s, although it was made %d times within a day: check what deletes it there", image.Spec.Image,
+				healLimit))
 	case good != nil && !missed:
 		text := "The registry has " + image.Spec.Image
 		if image.Spec.Examine != nil {
 			text = "Nothing found speaks against loading " + image.Spec.Image + " on kernel " + image.Spec.KernelVersion
 		}
-		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: text}
+		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable,
+			Message: text}
 	case len(failures) > 0:
 		f := failures[0]
-		return unavailable(f.Outcome.Reason, fmt.Sprintf("image %s for kernel %s, %s: %s", image.Spec.Image, image.Spec.KernelVersion, tries(failures), f.Outcome.Message))
+		return unavailable(f.Outcome.Reason, fmt.Sprintf("image %s for kernel %s, %s: %s", image.Spec.Image, image.Spec.KernelVersion,
+			tries(failures), f.Outcome.Message))
 	case working(last) && last.Outcome.Reason != "":
 		return unavailable(last.Outcome.Reason, fmt.Sprintf("Job %s: %s", job, last.Outcome.Message))
 	case busy:
-		return unavailable(v1beta1.ReasonBuilding, fmt.Sprintf("Job %s %s image %s for kernel %s", job, verb, image.Spec.Image, image.Spec.KernelVersion))
+		return unavailable(v1beta1.ReasonBuilding,
+			fmt.Sprintf("Job %s %s image %s for kernel %s", job, verb, image.Spec.Image, image.Spec.KernelVersion))
 	}
-	return unavailable(v1beta1.ReasonBuilding, fmt.Sprintf("image %s for kernel %s is about to be made", image.Spec.Image, image.Spec.KernelVersion))
+	return unavailable(v1beta1.ReasonBuilding,
+		fmt.Sprintf("image %s for kernel %s is about to be made", image.Spec.Image, image.Spec.KernelVersion))
 }

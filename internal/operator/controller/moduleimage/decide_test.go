@@ -21,9 +21,11 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 )
 
-// TestRegistryThatForgets: deliveries that do not find a built image have it made again, three times a day at most, and each time visibly.
+// TestRegistryThatForgets: deliveries that do not find a built image have it made again, three
+// times a day at most, and each time visibly.
 func TestRegistryThatForgets(t *testing.T) {
-	image := &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
+	image := &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"},
+		Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := start
 	var runs []pipeline.Run
@@ -73,9 +75,11 @@ func TestRegistryThatForgets(t *testing.T) {
 	}
 }
 
-// TestToolsSeeWhetherToWait: Reconciling while a Job runs or another try is due, Stalled once nobody tries any more, neither when the image is there.
+// TestToolsSeeWhetherToWait: Reconciling while a Job runs or another try is due, Stalled once
+// nobody tries any more, neither when the image is there.
 func TestToolsSeeWhetherToWait(t *testing.T) {
-	image := &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
+	image := &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"},
+		Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	says := func(runs []pipeline.Run, want ...string) {
 		t.Helper()
@@ -91,20 +95,23 @@ func TestToolsSeeWhetherToWait(t *testing.T) {
 	var runs []pipeline.Run
 	for i := range failureLimit {
 		runs = append(runs, pipeline.Run{
-			Number: i + 1, Failed: true, Recorded: true, Finished: now, Outcome: pipeline.Outcome{Reason: v1beta1.ReasonBuildFailed}, Job: &batchv1.Job{},
+			Number: i + 1, Failed: true, Recorded: true, Finished: now, Outcome: pipeline.Outcome{Reason: v1beta1.ReasonBuildFailed},
+			Job: &batchv1.Job{},
 		})
 		if i+1 < failureLimit {
 			says(runs, "Available=False", "Reconciling=True")
 		}
 	}
 	says(runs, "Available=False", "Stalled=True")
-	runs = append(runs, pipeline.Run{Number: failureLimit + 1, Succeeded: true, Recorded: true, Finished: now, Outcome: pipeline.Outcome{Digest: "sha256:a"}, Job: &batchv1.Job{}})
+	runs = append(runs, pipeline.Run{Number: failureLimit + 1, Succeeded: true, Recorded: true, Finished: now,
+		Outcome: pipeline.Outcome{Digest: "sha256:a"}, Job: &batchv1.Job{}})
 	says(runs, "Available=True")
 	image.Spec.WantedBy = nil
 	says(runs[:failureLimit], "Available=False")
 }
 
-// TestARetryIsKnownByItsValue: the clock of the person who asks may be an hour off. The failures of before are forgotten, those of after count.
+// TestARetryIsKnownByItsValue: the clock of the person who asks may be an hour off. The failures of
+// before are forgotten, those of after count.
 func TestARetryIsKnownByItsValue(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	for name, asked := range map[string]time.Time{"an hour behind": now.Add(-time.Hour), "in time": now, "an hour ahead": now.Add(time.Hour)} {
@@ -137,16 +144,19 @@ func TestARetryIsKnownByItsValue(t *testing.T) {
 
 // wanted is an image that somebody wants, and run the n-th of its Jobs.
 func wanted() *v1alpha1.ModuleImage {
-	return &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
+	return &v1alpha1.ModuleImage{ObjectMeta: metav1.ObjectMeta{Name: "i"},
+		Spec: v1alpha1.ModuleImageSpec{Image: "r/m:1", WantedBy: []string{"Module/m"}}}
 }
 
 func run(n int, change func(*pipeline.Run)) pipeline.Run {
-	r := pipeline.Run{Number: n, Job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("i-%d", n), Annotations: map[string]string{}}}}
+	r := pipeline.Run{Number: n, Job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("i-%d", n),
+		Annotations: map[string]string{}}}}
 	change(&r)
 	return r
 }
 
-// TestAJobsEndIsReadWithItsPods: the Job's end can be here before its pod's. Nothing is recorded or made because of it until both are.
+// TestAJobsEndIsReadWithItsPods: the Job's end can be here before its pod's. Nothing is recorded or
+// made because of it until both are.
 func TestAJobsEndIsReadWithItsPods(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	early := func() []pipeline.Run {
@@ -161,12 +171,14 @@ func TestAJobsEndIsReadWithItsPods(t *testing.T) {
 	}
 }
 
-// TestOutagesAreWaitedFor: what the world does is tried again for as long as it lasts, every quarter of an hour; what the image is made from is not.
+// TestOutagesAreWaitedFor: what the world does is tried again for as long as it lasts, every
+// quarter of an hour; what the image is made from is not.
 func TestOutagesAreWaitedFor(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	failed := func(n int, passing bool) pipeline.Run {
 		return run(n, func(r *pipeline.Run) {
-			r.Failed, r.Recorded, r.Finished, r.Outcome = true, true, now, pipeline.Outcome{Reason: v1beta1.ReasonPushFailed, Message: "429", Passing: passing}
+			r.Failed, r.Recorded, r.Finished, r.Outcome = true, true, now,
+				pipeline.Outcome{Reason: v1beta1.ReasonPushFailed, Message: "429", Passing: passing}
 		})
 	}
 	good := run(1, func(r *pipeline.Run) {
@@ -180,14 +192,16 @@ func TestOutagesAreWaitedFor(t *testing.T) {
 		cause   string
 		stalled bool
 	}{
-		"one failure":             {kinds: []bool{true}, again: firstPause},
-		"a night of them":         {kinds: slices.Repeat([]bool{true}, 19), again: longPause},
-		"of the image's own":      {kinds: slices.Repeat([]bool{false}, failureLimit), stalled: true},
-		"an outage among own":     {kinds: []bool{false, false, true, false, false}, again: 8 * time.Minute},
-		"and one more":            {kinds: []bool{false, false, true, false, false, false}, stalled: true},
-		"an outage after own":     {kinds: []bool{false, false, false, false, false, true}, again: longPause},
-		"the registry lost it":    {before: []pipeline.Run{good}, kinds: slices.Repeat([]bool{true}, 2*failureLimit), lost: now, again: longPause},
-		"and it is time to retry": {before: []pipeline.Run{good}, kinds: slices.Repeat([]bool{true}, 2*failureLimit), lost: now, cause: causeRetry},
+		"one failure":         {kinds: []bool{true}, again: firstPause},
+		"a night of them":     {kinds: slices.Repeat([]bool{true}, 19), again: longPause},
+		"of the image's own":  {kinds: slices.Repeat([]bool{false}, failureLimit), stalled: true},
+		"an outage among own": {kinds: []bool{false, false, true, false, false}, again: 8 * time.Minute},
+		"and one more":        {kinds: []bool{false, false, true, false, false, false}, stalled: true},
+		"an outage after own": {kinds: []bool{false, false, false, false, false, true}, again: longPause},
+		"the registry lost it": {before: []pipeline.Run{good}, kinds: slices.Repeat([]bool{true}, 2*failureLimit), lost: now,
+			again: longPause},
+		"and it is time to retry": {before: []pipeline.Run{good}, kinds: slices.Repeat([]bool{true}, 2*failureLimit), lost: now,
+			cause: causeRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs, at := slices.Clone(tc.before), now
@@ -198,14 +212,16 @@ func TestOutagesAreWaitedFor(t *testing.T) {
 				at = now.Add(longPause)
 			}
 			d := decide(wanted(), runs, tc.lost, at)
-			if d.cause != tc.cause || d.again != tc.again || meta.IsStatusConditionTrue(d.status.Conditions, v1alpha1.ConditionStalled) != tc.stalled {
+			if d.cause != tc.cause || d.again != tc.again ||
+				meta.IsStatusConditionTrue(d.status.Conditions, v1alpha1.ConditionStalled) != tc.stalled {
 				t.Errorf("cause %q, again in %v, %+v", d.cause, d.again, d.status.Conditions)
 			}
 		})
 	}
 }
 
-// TestResultsThatNobodyReadMakeNoStorm: Jobs whose pods are always gone before they are read back off, as failures do.
+// TestResultsThatNobodyReadMakeNoStorm: Jobs whose pods are always gone before they are read back
+// off, as failures do.
 func TestResultsThatNobodyReadMakeNoStorm(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for n := 1; n <= failureLimit; n++ {
@@ -220,7 +236,8 @@ func TestResultsThatNobodyReadMakeNoStorm(t *testing.T) {
 	}
 }
 
-// TestANodeMayBeToldOtherwise: a node's mirror that lacks what the registry has makes looks ever more seldom, and no other node waits for it.
+// TestANodeMayBeToldOtherwise: a node's mirror that lacks what the registry has makes looks ever
+// more seldom, and no other node waits for it.
 func TestANodeMayBeToldOtherwise(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := start
@@ -255,7 +272,8 @@ func TestANodeMayBeToldOtherwise(t *testing.T) {
 	}
 }
 
-// TestMendedSettingsCount: failures with other credentials, TLS or nodes than those of now say nothing; a Job that waits with the old ones is replaced.
+// TestMendedSettingsCount: failures with other credentials, TLS or nodes than those of now say
+// nothing; a Job that waits with the old ones is replaced.
 func TestMendedSettingsCount(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var runs []pipeline.Run
@@ -285,8 +303,9 @@ func TestMendedSettingsCount(t *testing.T) {
 	}
 }
 
-// TestALostNodeHoldsNoBuild: a pod that is to be gone and stays has no kubelet any more. Its Job is replaced a minute after its grace period; the Job
-// controller would wait for the pod until the Job's time is over.
+// TestALostNodeHoldsNoBuild: a pod that is to be gone and stays has no kubelet any more. Its Job is
+// replaced a minute after its grace period; the Job controller would wait for the pod until the
+// Job's time is over.
 func TestALostNodeHoldsNoBuild(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	removed := func(ago time.Duration) func(*pipeline.Run) {
@@ -331,11 +350,13 @@ func TestFailuresDoNotPileUp(t *testing.T) {
 	}
 }
 
-// TestNodesThatConcernAModule: a node's own labels change all the time; only another platform of its nodes makes a pass of a Module.
+// TestNodesThatConcernAModule: a node's own labels change all the time; only another platform of
+// its nodes makes a pass of a Module.
 func TestNodesThatConcernAModule(t *testing.T) {
 	m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{Selector: map[string]string{"nic": "yes"}}}
 	node := func(labels map[string]string, kernel string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: kernel}}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: kernel}}}
 	}
 	nic, ready := map[string]string{"nic": "yes"}, map[string]string{"nic": "yes", "kmm.node.kubernetes.io/ns.m.ready": ""}
 	for name, tc := range map[string]struct {

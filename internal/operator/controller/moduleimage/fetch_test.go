@@ -12,7 +12,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestNodesDecideHowABuildReadsImages: by image volumes where each node for it mounts them, otherwise by a step before the build.
+// TestNodesDecideHowABuildReadsImages: by image volumes where each node for it mounts them,
+// otherwise by a step before the build.
 func TestNodesDecideHowABuildReadsImages(t *testing.T) {
 	for kubelet, mounted := range map[string]bool{"v1.31.5": false, "v1.36.0": true} {
 		t.Run(kubelet, func(t *testing.T) {
@@ -24,16 +25,18 @@ func TestNodesDecideHowABuildReadsImages(t *testing.T) {
 			node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion = kubelet, "containerd://2.1.4"
 			w.must(w.admin.Status().Update(t.Context(), node))
 			// No other test's node may be one for this build.
-			w.module.Spec.ModuleLoader.Container.Build = &v1beta1.Build{Selector: map[string]string{"test": w.namespace}, Native: &v1beta1.NativeBuild{
-				ToolchainImage: "r/gcc:12", HeadersImage: "r/headers:1", SourceImage: "r/src:1", Artifacts: []string{"*.ko"},
-			}}
+			w.module.Spec.ModuleLoader.Container.Build = &v1beta1.Build{Selector: map[string]string{"test": w.namespace},
+				Native: &v1beta1.NativeBuild{
+					ToolchainImage: "r/gcc:12", HeadersImage: "r/headers:1", SourceImage: "r/src:1", Artifacts: []string{"*.ko"},
+				}}
 			w.must(w.admin.Update(t.Context(), w.module))
 			w.pass()
 			jobs := w.jobs()
 			if len(jobs) != 1 {
 				t.Fatalf("%d Jobs", len(jobs))
 			}
-			fetched := slices.ContainsFunc(jobs[0].Spec.Template.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "fetch-headers" })
+			fetched := slices.ContainsFunc(jobs[0].Spec.Template.Spec.InitContainers,
+				func(c corev1.Container) bool { return c.Name == "fetch-headers" })
 			if fetched == mounted {
 				t.Errorf("a step fetches the headers: %t", fetched)
 			}

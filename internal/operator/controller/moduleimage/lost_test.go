@@ -13,8 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestABuildOnALostNodeIsMadeElsewhere: the eviction asked for the pod's end, and no kubelet is there to end it. A minute after the pod should
-// have ended, its Job makes room for the next, and nothing counts as a failure.
+// TestABuildOnALostNodeIsMadeElsewhere: the eviction asked for the pod's end, and no kubelet is
+// there to end it. A minute after the pod should have ended, its Job makes room for the next, and
+// nothing counts as a failure.
 func TestABuildOnALostNodeIsMadeElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.pass()
@@ -30,7 +31,8 @@ func TestABuildOnALostNodeIsMadeElsewhere(t *testing.T) {
 	pod.Spec.NodeName = w.namespace
 	w.must(w.admin.Create(t.Context(), pod))
 	t.Cleanup(func() {
-		w.must(w.admin.Patch(context.Background(), pod, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+		w.must(w.admin.Patch(context.Background(), pod,
+			client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
 	})
 	w.must(w.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(30)))
 	w.clock.SetTime(time.Now())

@@ -16,8 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 )
 
-// TestMessages holds the condition Available of a ModuleImage: status, reason and whole message. What a
-// Job itself reports (here: "…") is in TestMessages of internal/build/pipeline.
+// TestMessages holds the condition Available of a ModuleImage: status, reason and whole message.
+// What a Job itself reports (here: "…") is in TestMessages of internal/build/pipeline.
 func TestMessages(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -106,7 +106,8 @@ func TestMessages(t *testing.T) {
 			says:   "the registry has lost r/m:1, although it was made 3 times within a day: check what deletes it there",
 		},
 		"the registry has it, a node did not find it": {
-			runs: []pipeline.Run{run(1, good), run(2, func(r *pipeline.Run) { lost(r); r.Outcome.State = result.StateCurrent })}, lost: ago(time.Minute),
+			runs:   []pipeline.Run{run(1, good), run(2, func(r *pipeline.Run) { lost(r); r.Outcome.State = result.StateCurrent })},
+			lost:   ago(time.Minute),
 			reason: v1beta1.ReasonImagesAvailable, says: "The registry has r/m:1",
 		},
 	} {

@@ -11,7 +11,8 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 )
 
-// TestImagesOfAGoneModuleGo: those of a Module that was deleted with "orphan" have no owner that the garbage collector follows.
+// TestImagesOfAGoneModuleGo: those of a Module that was deleted with "orphan" have no owner that
+// the garbage collector follows.
 func TestImagesOfAGoneModuleGo(t *testing.T) {
 	w := newWorld(t)
 	w.pass()

@@ -17,7 +17,8 @@ import (
 )
 
 // decision is what to do about an image. It waits while an older one has its name.
-func (c *Controller) decision(ctx context.Context, image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) (*decision, error) {
+func (c *Controller) decision(ctx context.Context, image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) (*decision,
+	error) {
 	var all v1alpha1.ModuleImageList
 	if err := c.client.List(ctx, &all, client.InNamespace(image.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ModuleImages: %w", err)

@@ -19,8 +19,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestOneNameHasOneImage: of two images that would overwrite each other in turn, one is made; the other says why it is not, and is made as soon as the
-// first is not wanted any more.
+// TestOneNameHasOneImage: of two images that would overwrite each other in turn, one is made; the
+// other says why it is not, and is made as soon as the first is not wanted any more.
 func TestOneNameHasOneImage(t *testing.T) {
 	for name, second := range map[string]corev1.NodeSystemInfo{
 		"two processors":              {KernelVersion: "6.1.0-56-amd64", Architecture: "arm64"},
@@ -39,7 +39,8 @@ func TestOneNameHasOneImage(t *testing.T) {
 			w.quiet()
 			first, waiting := w.split()
 			c := meta.FindStatusCondition(waiting.Status.Conditions, v1alpha1.ConditionAvailable)
-			if c == nil || c.Reason != v1beta1.ReasonImageConflict || !strings.Contains(c.Message, first.Name) || !meta.IsStatusConditionTrue(waiting.Status.Conditions, v1alpha1.ConditionStalled) {
+			if c == nil || c.Reason != v1beta1.ReasonImageConflict || !strings.Contains(c.Message, first.Name) ||
+				!meta.IsStatusConditionTrue(waiting.Status.Conditions, v1alpha1.ConditionStalled) {
 				t.Errorf("the one that waits says %+v", waiting.Status.Conditions)
 			}
 			w.succeed()

@@ -25,7 +25,8 @@ func (w *world) change(f func(c *v1beta1.ModuleLoaderContainerSpec)) {
 
 func signature() *v1beta1.Sign {
 	return &v1beta1.Sign{
-		KeySecret: &corev1.LocalObjectReference{Name: "key"}, CertSecret: &corev1.LocalObjectReference{Name: "cert"}, FilesToSign: []string{"/opt/m.ko"},
+		KeySecret: &corev1.LocalObjectReference{Name: "key"}, CertSecret: &corev1.LocalObjectReference{Name: "cert"},
+		FilesToSign: []string{"/opt/m.ko"},
 	}
 }
 
@@ -37,7 +38,8 @@ func stepsOf(job *batchv1.Job) []string {
 	return names
 }
 
-// TestOneJobPerSignature: signing alone has one Job, whose failure is told as such and tried again; the same files again make none.
+// TestOneJobPerSignature: signing alone has one Job, whose failure is told as such and tried again;
+// the same files again make none.
 func TestOneJobPerSignature(t *testing.T) {
 	w := newWorld(t)
 	w.change(func(c *v1beta1.ModuleLoaderContainerSpec) {
@@ -51,7 +53,8 @@ func TestOneJobPerSignature(t *testing.T) {
 		t.Errorf("steps %v", got)
 	}
 	w.quiet()
-	w.end(job, batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`, "sign": `{"step":"sign","error":"the key does not belong to the certificate"}`})
+	w.end(job, batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`,
+		"sign": `{"step":"sign","error":"the key does not belong to the certificate"}`})
 	again := w.pass()
 	w.available(metav1.ConditionFalse, v1beta1.ReasonSignFailed, "the key does not belong to the certificate", "step sign")
 	w.clock.SetTime(w.clock.Now().Add(again))
@@ -70,8 +73,9 @@ func TestOneJobPerSignature(t *testing.T) {
 	}
 }
 
-// TestBuildThenSignOfAMapping: a mapping that builds as the container says, with an empty build of its own, and signs, has one Job in the
-// Module's namespace that does all of it, owned by the image; the unsigned image goes where the build pushes to.
+// TestBuildThenSignOfAMapping: a mapping that builds as the container says, with an empty build of
+// its own, and signs, has one Job in the Module's namespace that does all of it, owned by the
+// image; the unsigned image goes where the build pushes to.
 func TestBuildThenSignOfAMapping(t *testing.T) {
 	w := newWorld(t)
 	w.change(func(c *v1beta1.ModuleLoaderContainerSpec) {
@@ -137,8 +141,8 @@ func TestNoInputTwice(t *testing.T) {
 	}
 }
 
-// TestAMendedEnvironmentIsTried: proxies, mirrors and authorities come from a ConfigMap that a Job only names; failures with another content of it
-// say nothing.
+// TestAMendedEnvironmentIsTried: proxies, mirrors and authorities come from a ConfigMap that a Job
+// only names; failures with another content of it say nothing.
 func TestAMendedEnvironmentIsTried(t *testing.T) {
 	w := newWorld(t)
 	environment := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pipeline.EnvironmentConfigMap}}
@@ -163,12 +167,14 @@ func TestAMendedEnvironmentIsTried(t *testing.T) {
 	}
 }
 
-// TestMendedCredentialsAreTried: after five failures, a Module that names another Secret is tried at once; nothing else is needed.
+// TestMendedCredentialsAreTried: after five failures, a Module that names another Secret is tried
+// at once; nothing else is needed.
 func TestMendedCredentialsAreTried(t *testing.T) {
 	w := newWorld(t)
 	w.pass()
 	for i := range 5 {
-		w.end(w.active(), batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`, "push": `{"step":"push","error":"401"}`})
+		w.end(w.active(), batchv1.JobFailed, map[string]string{"check": `{"step":"check","state":"Missing"}`,
+			"push": `{"step":"push","error":"401"}`})
 		if pause := w.pass(); i < 4 {
 			w.clock.SetTime(w.clock.Now().Add(pause))
 			w.pass()
@@ -188,8 +194,9 @@ func TestMendedCredentialsAreTried(t *testing.T) {
 	w.available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable)
 }
 
-// TestSecretsOfTheServiceAccount: a Module that names an account for its pull secrets, as a DeviceConfig's does, needs no other; a Secret that the
-// account gets later counts at once. The API server takes a volume with both forms of credentials.
+// TestSecretsOfTheServiceAccount: a Module that names an account for its pull secrets, as a
+// DeviceConfig's does, needs no other; a Secret that the account gets later counts at once. The API
+// server takes a volume with both forms of credentials.
 func TestSecretsOfTheServiceAccount(t *testing.T) {
 	w := newWorld(t)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "driver"}}

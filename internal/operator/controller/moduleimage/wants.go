@@ -201,7 +201,8 @@ func (c *Controller) make(ctx context.Context, m *v1beta1.Module, wants map[stri
 // was deleted with "orphan".
 func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) error {
 	var have v1alpha1.ModuleImageList
-	if err := c.client.List(ctx, &have, client.InNamespace(key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}); err != nil {
+	if err := c.client.List(ctx, &have, client.InNamespace(key.Namespace),
+		client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}); err != nil {
 		return fmt.Errorf("list ModuleImages: %w", err)
 	}
 	if len(have.Items) == 0 {
@@ -249,7 +250,8 @@ func (c *Controller) apply(ctx context.Context, m *v1beta1.Module, image *v1alph
 		return err
 	}
 	apply := droverac.ModuleImage(image.Name, m.Namespace).WithLabels(map[string]string{v1beta1.ModuleNameLabel: m.Name}).WithSpec(config).
-		WithOwnerReferences(metaac.OwnerReference().WithAPIVersion(v1beta1.GroupVersion.String()).WithKind("Module").WithName(m.Name).WithUID(m.UID))
+		WithOwnerReferences(metaac.OwnerReference().WithAPIVersion(v1beta1.GroupVersion.String()).WithKind("Module").WithName(m.Name).WithUID(
+			m.UID))
 	if image.UID != "" {
 		apply.WithUID(image.UID)
 	}

@@ -55,9 +55,11 @@ func (c *Controller) setupImages(mgr ctrl.Manager) error {
 		Named("moduleimage").
 		For(&v1alpha1.ModuleImage{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&batchv1.Job{}).
-		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfName), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfName),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfPod)).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfEnvironment), builder.WithPredicates(predicate.NewPredicateFuncs(isEnvironment))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfEnvironment),
+			builder.WithPredicates(predicate.NewPredicateFuncs(isEnvironment))).
 		WithOptions(options).
 		Complete(reconcile.Func(c.Image))
 	if err != nil {
@@ -69,8 +71,10 @@ func (c *Controller) setupImages(mgr ctrl.Manager) error {
 func (c *Controller) setupWants(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("moduleimage-wants").
-		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(moduleOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
+			predicate.AnnotationChangedPredicate{}))).
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(moduleOf),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, c.nodeEvents()).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfSource)).
 		WithOptions(options).
@@ -82,7 +86,8 @@ func (c *Controller) setupWants(mgr ctrl.Manager) error {
 }
 
 func moduleOf(_ context.Context, image client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: image.GetNamespace(), Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: image.GetNamespace(),
+		Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}}
 }
 
 // nodeEvents queues the Modules whose images depend on a node's change. Nodes change all the time,
@@ -166,7 +171,8 @@ func (c *Controller) imagesIn(ctx context.Context, namespace string, concerned f
 
 // modulesOfSource are the Modules of a ConfigMap's namespace that name it.
 func (c *Controller) modulesOfSource(ctx context.Context, source client.Object) []reconcile.Request {
-	return c.modules(ctx, source.GetNamespace(), func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) })
+	return c.modules(ctx, source.GetNamespace(),
+		func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) })
 }
 
 // modules are those of a namespace ("": all) that build or sign and are concerned.

@@ -65,7 +65,8 @@ func startWith(t *testing.T, e *env.Env, now func() time.Time, g *gate.Gate) {
 // startOptions runs it with all that a test wants to choose.
 func startOptions(t *testing.T, e *env.Env, o node.Options) {
 	t.Helper()
-	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(t, ktesting.NewConfig())}
+	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0",
+		Log: ktesting.NewLogger(t, ktesting.NewConfig())}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +236,8 @@ func TestLoadRebootAndHeartbeat(t *testing.T) {
 		t.Errorf("%d label patches, want 1", got)
 	}
 
-	// Heartbeats are nobody's concern. What the boot that follows costs is all that is written: by then they have been seen.
+	// Heartbeats are nobody's concern. What the boot that follows costs is all that is written: by
+	// then they have been seen.
 	mark = s.Mark(t)
 	s.boot(t, name, "boot-1")
 	s.boot(t, name, "boot-1")
@@ -265,7 +267,8 @@ func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 		s.nodes[4]: {Reason: v1beta1.ReasonImageNotFound, Message: "no such image"},
 	})
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonUnknownSymbol)
-	want := fmt.Sprintf("Live on 0 of 5 nodes; UnknownSymbol on %s, %s, %s and 1 more: nic: unknown symbol nic_magic (kernel: [ kernel line); "+
+	want := fmt.Sprintf("Live on 0 of 5 nodes; UnknownSymbol on %s, %s, %s and 1 more: nic: unknown symbol nic_magic (kernel: [ kernel "+
+		"line); "+
 		"ImageNotFound on %s: no such image",
 		s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[4])
 	// Reports arrive one by one, and each may be told of before the next.
@@ -292,7 +295,8 @@ func TestFailuresBecomeConditionsAndEvents(t *testing.T) {
 	})
 }
 
-// TestLongMessagesReachEvents: a condition may say more than the API server accepts as an event's note.
+// TestLongMessagesReachEvents: a condition may say more than the API server accepts as an event's
+// note.
 func TestLongMessagesReachEvents(t *testing.T) {
 	s := newScene(t, 5)
 	for i, reason := range []string{
@@ -354,7 +358,8 @@ func TestRestartWritesNothing(t *testing.T) {
 	mark := s.Mark(t)
 	t.Run("second", func(t *testing.T) {
 		start(t, s.Env)
-		// A Module that comes now is served after the first pass over what was there, and after its pause.
+		// A Module that comes now is served after the first pass over what was there, and after its
+		// pause.
 		other := newScene(t, 1)
 		other.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonLoading)
 		other.order(t, other.nodes[0])

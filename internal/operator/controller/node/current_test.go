@@ -86,7 +86,8 @@ func holding(status v1beta1.NodeModulesConfigStatus, ids ...string) v1beta1.Node
 	return status
 }
 
-// TestUpgradeThatNoNodeHasYet: what is live is compared with the Module, not with an order that may be older. The numbers are about what serves.
+// TestUpgradeThatNoNodeHasYet: what is live is compared with the Module, not with an order that may
+// be older. The numbers are about what serves.
 func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 	s := newScene(t, 2)
 	start(t, s.Env)
@@ -111,7 +112,8 @@ func TestUpgradeThatNoNodeHasYet(t *testing.T) {
 		s.nodes[1]: {Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"},
 	})
 	got = s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDeliveryRefused)
-	if !strings.Contains(got.Message, "DeliveryRefused on "+s.nodes[1]+": exceeded quota") || !strings.Contains(got.Message, "another build is live on 2 nodes") {
+	if !strings.Contains(got.Message, "DeliveryRefused on "+s.nodes[1]+": exceeded quota") ||
+		!strings.Contains(got.Message, "another build is live on 2 nodes") {
 		t.Errorf("message %q", got.Message)
 	}
 	// The old driver goes on serving until the node can change.
@@ -173,7 +175,8 @@ func TestRebuildUnderTheSameName(t *testing.T) {
 	}
 }
 
-// TestTheSameBuildUnderAnotherDelivery: the agent keeps what is live, and all that changes in its report is what it holds.
+// TestTheSameBuildUnderAnotherDelivery: the agent keeps what is live, and all that changes in its
+// report is what it holds.
 func TestTheSameBuildUnderAnotherDelivery(t *testing.T) {
 	s := newScene(t, 1)
 	start(t, s.Env)
@@ -190,7 +193,8 @@ func TestTheSameBuildUnderAnotherDelivery(t *testing.T) {
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)
 }
 
-// TestImageThatCannotBeNamed: a mapping matches, but its image uses a variable that the kernel does not give.
+// TestImageThatCannotBeNamed: a mapping matches, but its image uses a variable that the kernel does
+// not give.
 func TestImageThatCannotBeNamed(t *testing.T) {
 	s := newScene(t, 1)
 	start(t, s.Env)
@@ -198,5 +202,6 @@ func TestImageThatCannotBeNamed(t *testing.T) {
 		m.Spec.ModuleLoader.Container.ContainerImage = "example.com/nic:$KERNEL_RHEL_RELEASE"
 	})
 	s.awaitMessage(t, v1beta1.ConditionReady, "Drover cannot name the image for 1 kernel (6.1.0-56-amd64): "+
-		"spec.moduleLoader.container.containerImage: variable KERNEL_RHEL_RELEASE: kernel 6.1.0-56-amd64 is not a RHEL kernel; nodes: "+s.nodes[0])
+		"spec.moduleLoader.container.containerImage: variable KERNEL_RHEL_RELEASE: kernel 6.1.0-56-amd64 is not a RHEL kernel; nodes: "+
+		s.nodes[0])
 }

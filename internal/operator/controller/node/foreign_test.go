@@ -17,8 +17,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// TestADefinitionWithoutConditionsIsToldByAnEvent: another chart has replaced the definition of Modules, so that no status with conditions can be
-// written. The numbers, which every definition has, still are.
+// TestADefinitionWithoutConditionsIsToldByAnEvent: another chart has replaced the definition of
+// Modules, so that no status with conditions can be written. The numbers, which every definition
+// has, still are.
 func TestADefinitionWithoutConditionsIsToldByAnEvent(t *testing.T) {
 	s := newScene(t, 1)
 	s.Redefine(t, definition.Modules, "properties.status.properties", func(status map[string]any, properties string) {

@@ -21,7 +21,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// TestImagesThatAreMadeAreReported: what keeps an image from being begun, then the compiler's line, then that it is there.
+// TestImagesThatAreMadeAreReported: what keeps an image from being begun, then the compiler's line,
+// then that it is there.
 func TestImagesThatAreMadeAreReported(t *testing.T) {
 	s := newScene(t, 1)
 	base := s.module.DeepCopy()
@@ -39,8 +40,10 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	available(metav1.ConditionFalse, v1beta1.ReasonBuilding,
 		"0 of 1 image available; Building for "+kernelVersion+" (): image example.com/nic:"+kernelVersion+" is about to be made")
 
-	s.tell(t, v1beta1.ProblemImages, map[string]reasons.Problem{v1beta1.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing, Message: "ConfigMap d is missing"}})
-	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image available; BuildInputMissing for "+kernelVersion+" (): ConfigMap d is missing")
+	s.tell(t, v1beta1.ProblemImages, map[string]reasons.Problem{v1beta1.AllNodes: {Reason: v1beta1.ReasonBuildInputMissing,
+		Message: "ConfigMap d is missing"}})
+	available(metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing, "0 of 1 image available; BuildInputMissing for "+kernelVersion+
+		" (): ConfigMap d is missing")
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonBuildInputMissing)
 	s.tell(t, v1beta1.ProblemImages, nil)
 
@@ -61,20 +64,23 @@ func TestImagesThatAreMadeAreReported(t *testing.T) {
 	}
 	spec.WantedBy = []string{pipeline.WantedByModule("nic")}
 	image := &v1alpha1.ModuleImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pipeline.Name(spec), Labels: map[string]string{v1beta1.ModuleNameLabel: "nic"}}, Spec: *spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pipeline.Name(spec),
+			Labels: map[string]string{v1beta1.ModuleNameLabel: "nic"}}, Spec: *spec,
 	}
 	if err := s.admin.Create(t.Context(), image); err != nil {
 		t.Fatal(err)
 	}
 	stands := func(status metav1.ConditionStatus, reason, message string) {
 		t.Helper()
-		meta.SetStatusCondition(&image.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message})
+		meta.SetStatusCondition(&image.Status.Conditions,
+			metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message})
 		if err := s.admin.Status().Update(t.Context(), image); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stands(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "m.c:3:1: error: expected ';'\nmake: *** [m.o] Error 1")
-	available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "0 of 1 image available; BuildFailed for "+kernelVersion+" (): m.c:3:1: error: expected ';'")
+	available(metav1.ConditionFalse, v1beta1.ReasonBuildFailed, "0 of 1 image available; BuildFailed for "+kernelVersion+
+		" (): m.c:3:1: error: expected ';'")
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonBuildFailed)
 	s.awaitEvent(t, corev1.EventTypeWarning, v1beta1.ConditionImagesAvailable, v1beta1.ReasonBuildFailed)
 

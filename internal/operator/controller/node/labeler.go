@@ -2,9 +2,10 @@
 
 // Package node turns what agents verified into node labels and into Module.status.
 //
-// Two reconcilers share its watches. The labeler, keyed by Node, keeps the ready, version.ready, device-plugin-ready,
-// dra-ready and beta version labels. The reporter, keyed by Module, keeps Module.status and emits events.
-// Reads: Node, NodeModulesConfig, Module, plugin and carrier pods, DaemonSets. Writes: those labels, Module.status, events.
+// Two reconcilers share its watches. The labeler, keyed by Node, keeps the ready, version.ready,
+// device-plugin-ready, dra-ready and beta version labels. The reporter, keyed by Module, keeps
+// Module.status and emits events. Reads: Node, NodeModulesConfig, Module, plugin and carrier pods,
+// DaemonSets. Writes: those labels, Module.status, events.
 package node
 
 import (

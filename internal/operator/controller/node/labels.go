@@ -19,17 +19,19 @@ import (
 // labelDomain is the domain of all labels that this controller keeps.
 const labelDomain = "kmm.node.kubernetes.io/"
 
-// userPrefix begins, after the domain, the labels by which users drive ordered upgrades; a Module's name may end them in
-// any way.
+// userPrefix begins, after the domain, the labels by which users drive ordered upgrades; a Module's
+// name may end them in any way.
 const userPrefix = "version-module."
 
 // keptSuffixes end the names of the labels that this controller keeps.
 var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
 
-// wantedLabels are the labels that a node shall have: what the agent verified in this boot and is still ordered, and
-// the device plugins and DRA drivers whose pod is ready. nmc is nil when there is none. What cannot be a label is left out: the labels
-// of a node are written together, and one that is refused would keep all others as they are.
-func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []plugin, busy func(types.NamespacedName) bool) map[string]string {
+// wantedLabels are the labels that a node shall have: what the agent verified in this boot and is
+// still ordered, and the device plugins and DRA drivers whose pod is ready. nmc is nil when there
+// is none. What cannot be a label is left out: the labels of a node are written together, and one
+// that is refused would keep all others as they are.
+func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []plugin,
+	busy func(types.NamespacedName) bool) map[string]string {
 	want := versionLabels(node.Labels, busy)
 	put := func(label, value string) {
 		if len(validation.IsQualifiedName(label)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
@@ -54,15 +56,16 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []p
 	return want
 }
 
-// kept is true for labels that this controller alone puts on nodes and takes off. The deprecated ready label without a
-// namespace is one of them: it is never wanted.
+// kept is true for labels that this controller alone puts on nodes and takes off. The deprecated
+// ready label without a namespace is one of them: it is never wanted.
 func kept(label string) bool {
 	name, ours := strings.CutPrefix(label, labelDomain)
 	return keptVersion(label) || ours && !strings.HasPrefix(name, userPrefix) &&
 		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing is to be done.
+// labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing
+// is to be done.
 func labelPatch(have, want map[string]string) ([]byte, error) {
 	change := map[string]any{}
 	for label, value := range want {

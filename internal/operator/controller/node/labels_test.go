@@ -68,7 +68,8 @@ func TestWantedLabels(t *testing.T) {
 		},
 		"to be reloaded, and in use": {
 			given: entry(func(n *v1beta1.NodeModulesConfig) {
-				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}}
+				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: v1beta1.AttemptInUse,
+					Reason: v1beta1.ReasonInUse}}
 			}),
 			then: map[string]string{},
 		},
@@ -80,7 +81,8 @@ func TestWantedLabels(t *testing.T) {
 		},
 		"another order failed": {
 			given: entry(func(n *v1beta1.NodeModulesConfig) {
-				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "other", State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonTimeout}}
+				n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "other", State: v1beta1.AttemptFailed,
+					Reason: v1beta1.ReasonTimeout}}
 			}),
 			then: map[string]string{ready: ""},
 		},
@@ -133,17 +135,19 @@ func TestLabelPatch(t *testing.T) {
 		have, want map[string]string
 		then       map[string]any
 	}{
-		"right":             {map[string]string{d + "a.b.ready": "", "x": "y"}, map[string]string{d + "a.b.ready": ""}, nil},
-		"nothing":           {nil, nil, nil},
-		"on":                {nil, map[string]string{d + "a.b.ready": ""}, map[string]any{d + "a.b.ready": ""}},
-		"off":               {map[string]string{d + "a.b.ready": ""}, nil, map[string]any{d + "a.b.ready": nil}},
-		"another version":   {map[string]string{d + "a.b.version.ready": "1"}, map[string]string{d + "a.b.version.ready": "2"}, map[string]any{d + "a.b.version.ready": "2"}},
+		"right":   {map[string]string{d + "a.b.ready": "", "x": "y"}, map[string]string{d + "a.b.ready": ""}, nil},
+		"nothing": {nil, nil, nil},
+		"on":      {nil, map[string]string{d + "a.b.ready": ""}, map[string]any{d + "a.b.ready": ""}},
+		"off":     {map[string]string{d + "a.b.ready": ""}, nil, map[string]any{d + "a.b.ready": nil}},
+		"another version": {map[string]string{d + "a.b.version.ready": "1"}, map[string]string{d + "a.b.version.ready": "2"},
+			map[string]any{d + "a.b.version.ready": "2"}},
 		"deprecated":        {map[string]string{d + "b.ready": ""}, nil, map[string]any{d + "b.ready": nil}},
 		"plugin off":        {map[string]string{d + "a.b.device-plugin-ready": ""}, nil, map[string]any{d + "a.b.device-plugin-ready": nil}},
 		"the user's labels": {map[string]string{d + "version-module.a.b": "1", "example.com/x.ready": ""}, nil, nil},
-		"a version label of a Module named gpu-ready": {map[string]string{d + "version-module.a.gpu-ready": "1", d + "version-module.a.b.ready": "1"}, nil, nil},
-		"labels like ours":                            {map[string]string{d + "a.b.not-ready": "x"}, nil, nil},
-		"DRA off":                                     {map[string]string{d + "a.b.dra-ready": ""}, nil, map[string]any{d + "a.b.dra-ready": nil}},
+		"a version label of a Module named gpu-ready": {map[string]string{d + "version-module.a.gpu-ready": "1", d +
+			"version-module.a.b.ready": "1"}, nil, nil},
+		"labels like ours": {map[string]string{d + "a.b.not-ready": "x"}, nil, nil},
+		"DRA off":          {map[string]string{d + "a.b.dra-ready": ""}, nil, map[string]any{d + "a.b.dra-ready": nil}},
 		"several at once": {
 			map[string]string{d + "a.b.ready": ""}, map[string]string{d + "a.c.ready": "", d + "a.c.version.ready": "3"},
 			map[string]any{d + "a.b.ready": nil, d + "a.c.ready": "", d + "a.c.version.ready": "3"},

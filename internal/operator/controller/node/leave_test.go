@@ -29,7 +29,8 @@ func (s *scene) leaves(t *testing.T, name string) {
 	}
 }
 
-// node changes a node; its status goes in a write of its own. The controller may write labels meanwhile.
+// node changes a node; its status goes in a write of its own. The controller may write labels
+// meanwhile.
 func (s *scene) node(t *testing.T, name string, edit func(*corev1.Node)) {
 	t.Helper()
 	write := func(update func(context.Context, *corev1.Node) error) {
@@ -50,7 +51,8 @@ func (s *scene) node(t *testing.T, name string, edit func(*corev1.Node)) {
 	write(func(ctx context.Context, n *corev1.Node) error { return s.admin.Status().Update(ctx, n) })
 }
 
-// TestModuleThatCannotLeaveSaysWhy: the finalizer waits for every order, also for those of nodes where nothing is live.
+// TestModuleThatCannotLeaveSaysWhy: the finalizer waits for every order, also for those of nodes
+// where nothing is live.
 func TestModuleThatCannotLeaveSaysWhy(t *testing.T) {
 	s := newScene(t, 4)
 	const minutes = 3 // the clock is that far ahead of the API server's
@@ -77,17 +79,21 @@ func TestModuleThatCannotLeaveSaysWhy(t *testing.T) {
 		s.leaves(t, name)
 	}
 	status := s.live("boot-1")
-	status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: s.namespace, Name: "nic", State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse, Message: "used by process 7"}}
+	status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: s.namespace, Name: "nic", State: v1beta1.AttemptInUse,
+		Reason: v1beta1.ReasonInUse, Message: "used by process 7"}}
 	s.report(t, busy, status)
 	// Its node has rebooted since: nothing is live there, and yet the order stands.
 	s.boot(t, silent, "boot-2")
 
-	s.awaitMessage(t, v1beta1.ConditionReady, fmt.Sprintf("The Module is being deleted and must still leave 4 nodes within 10m; InUse on %s: used by process 7; "+
-		"Paused on %s; NodeNotReady on %s; AgentMissing on %s: the agent has not answered the order to unload for more than 2 minutes", busy, paused, away, silent))
+	s.awaitMessage(t, v1beta1.ConditionReady, fmt.Sprintf("The Module is being deleted and must still leave 4 nodes within 10m; InUse on "+
+		"%s: used by process 7; "+
+		"Paused on %s; NodeNotReady on %s; AgentMissing on %s: the agent has not answered the order to unload for more than 2 minutes", busy,
+		paused, away, silent))
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInUse)
 }
 
-// TestModuleWithoutALoaderIsNotReadyWhileItUnloads: taking the moduleLoader away is an order to unload, too.
+// TestModuleWithoutALoaderIsNotReadyWhileItUnloads: taking the moduleLoader away is an order to
+// unload, too.
 func TestModuleWithoutALoaderIsNotReadyWhileItUnloads(t *testing.T) {
 	s := newScene(t, 1)
 	start(t, s.Env)

@@ -25,7 +25,8 @@ func TestOneImageWithTwoContentsIsNamed(t *testing.T) {
 		s.orders(t, name, s.asked(t), config())
 		bring(name, []string{"sha256:aa", "sha256:bb", "sha256:aa"}[i])
 	}
-	s.awaitMessage(t, v1beta1.ConditionLoaded, "Live on 3 nodes; "+config().ContainerImage+" has different content on different nodes: sha256:aa on "+
+	s.awaitMessage(t, v1beta1.ConditionLoaded, "Live on 3 nodes; "+config().ContainerImage+" has different content on different nodes: "+
+		"sha256:aa on "+
 		s.nodes[0]+", "+s.nodes[2]+", sha256:bb on "+s.nodes[1])
 	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionTrue, v1beta1.ReasonMixedContent)
 	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)

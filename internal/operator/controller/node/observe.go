@@ -20,10 +20,12 @@ import (
 	"github.com/drover-project/drover/internal/shared/status"
 )
 
-// observe gathers all that is known about a Module. What it reads belongs to the cache and is not changed.
+// observe gathers all that is known about a Module. What it reads belongs to the cache and is not
+// changed.
 func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status.Module, error) {
 	var nodes corev1.NodeList
-	// Labels are written through this client all the time, and none that the labeler writes matters here.
+	// Labels are written through this client all the time, and none that the labeler writes matters
+	// here.
 	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
@@ -62,15 +64,17 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 
 func leaving(module *v1beta1.Module) bool { return module.DeletionTimestamp != nil }
 
-// answerDue is how long the nodes of a Module that is leaving may take until they should have answered. That the order
-// may be younger than the deletion does no harm for long: an answer takes seconds.
+// answerDue is how long the nodes of a Module that is leaving may take until they should have
+// answered. That the order may be younger than the deletion does no harm for long: an answer takes
+// seconds.
 func (r *reporter) answerDue(module *v1beta1.Module) time.Duration {
 	return module.DeletionTimestamp.Add(status.Silence).Sub(r.now())
 }
 
 func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {
 	var list v1beta1.NodeModulesConfigList
-	// Should an order of ours not be in the cache yet, its arrival there is an event, and this runs again.
+	// Should an order of ours not be in the cache yet, its arrival there is an event, and this runs
+	// again.
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, fmt.Errorf("list NodeModulesConfigs: %w", err)
 	}
@@ -81,7 +85,8 @@ func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModules
 	return configs, nil
 }
 
-// pods tells on which nodes the device plugin or DRA driver that the Module asks for is ready, and what keeps deliveries from ending well.
+// pods tells on which nodes the device plugin or DRA driver that the Module asks for is ready, and
+// what keeps deliveries from ending well.
 func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string]bool, func(node string) *reasons.Problem, error) {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(module.Namespace),

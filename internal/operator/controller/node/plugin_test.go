@@ -64,8 +64,8 @@ func (s *scene) daemonSet(t *testing.T, name string, owner *metav1.OwnerReferenc
 	return metav1.NewControllerRef(ds, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
 }
 
-// TestInvalidLabelsDoNotFreezeANode: whoever may create pods or reports a version must not be able to keep all other
-// Modules' labels as they are. One key that is too long refuses the whole patch.
+// TestInvalidLabelsDoNotFreezeANode: whoever may create pods or reports a version must not be able
+// to keep all other Modules' labels as they are. One key that is too long refuses the whole patch.
 func TestInvalidLabelsDoNotFreezeANode(t *testing.T) {
 	s := newScene(t, 1)
 	start(t, s.Env)

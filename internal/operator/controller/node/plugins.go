@@ -33,7 +33,8 @@ func (p plugin) label() string {
 	return v1beta1.DevicePluginReadyLabel(p.module.Namespace, p.module.Name)
 }
 
-// readyPlugins are those that have a ready pod on the node. busy tells which Modules have any pod there, until it is gone.
+// readyPlugins are those that have a ready pod on the node. busy tells which Modules have any pod
+// there, until it is gone.
 func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []plugin, busy func(types.NamespacedName) bool, err error) {
 	var pods corev1.PodList
 	err = c.List(ctx, &pods, client.MatchingFields{pluginNodeIndex: node},
@@ -55,8 +56,8 @@ func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []pl
 	return ready, func(module types.NamespacedName) bool { return there[module] }, nil
 }
 
-// readyPlugin is true for a ready pod that a DaemonSet of the Module made. A pod's labels alone prove nothing: whoever
-// may create pods chooses them.
+// readyPlugin is true for a ready pod that a DaemonSet of the Module made. A pod's labels alone
+// prove nothing: whoever may create pods chooses them.
 func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if !podReady(pod) || owner == nil || owner.Kind != "DaemonSet" {
@@ -126,7 +127,8 @@ func nodeOfPlugin(_ context.Context, object client.Object) []reconcile.Request {
 	return requests
 }
 
-// nodesOfDaemonSet are the nodes of its pods: a pod can come into the cache before its DaemonSet does.
+// nodesOfDaemonSet are the nodes of its pods: a pod can come into the cache before its DaemonSet
+// does.
 func (l *labeler) nodesOfDaemonSet(ctx context.Context, object client.Object) []reconcile.Request {
 	if !isPlugin(object) {
 		return nil

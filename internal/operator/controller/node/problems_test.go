@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// TestWhatOthersFoundOutlivesTheProcess: an operator that begins tells at once what stood before, and leaves it to its writers.
+// TestWhatOthersFoundOutlivesTheProcess: an operator that begins tells at once what stood before,
+// and leaves it to its writers.
 func TestWhatOthersFoundOutlivesTheProcess(t *testing.T) {
 	s := newScene(t, 1)
 	base := s.module.DeepCopy()
@@ -29,7 +30,8 @@ func TestWhatOthersFoundOutlivesTheProcess(t *testing.T) {
 		s.nodes[0]: {Reason: v1beta1.ReasonDeliveryRefused, Message: "exceeded quota"},
 	})
 	start(t, s.Env)
-	if c := s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDeliveryRefused); !strings.Contains(c.Message, "exceeded quota") {
+	if c := s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDeliveryRefused); !strings.Contains(c.Message,
+		"exceeded quota") {
 		t.Error(c.Message)
 	}
 	if c := s.awaitCondition(t, v1beta1.ConditionDevicesReady, metav1.ConditionFalse, v1beta1.ReasonDevicesPending); c.Message != unmade {

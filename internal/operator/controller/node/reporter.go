@@ -36,7 +36,8 @@ type reporter struct {
 	gate     *gate.Gate
 }
 
-// Reconcile makes one Module's status right, with at most one write, and tells of conditions that changed.
+// Reconcile makes one Module's status right, with at most one write, and tells of conditions that
+// changed.
 func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	module := &v1beta1.Module{}
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
@@ -77,7 +78,8 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	return result, nil
 }
 
-// unsaid is for a definition of Modules without conditions: an event says, once, what they would, and the numbers are still written.
+// unsaid is for a definition of Modules without conditions: an event says, once, what they would,
+// and the numbers are still written.
 func (r *reporter) unsaid(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus, p *reasons.Problem) error {
 	if r.told.first(client.ObjectKeyFromObject(module), p) {
 		r.recorder.Warn(module, p.Reason, v1beta1.ConditionReady, p.Message)
@@ -97,7 +99,8 @@ func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1b
 	for counts, of := range map[*v1beta1.DaemonSetStatus]**applyv1beta1.DaemonSetStatusApplyConfiguration{
 		&after.ModuleLoader: &config.ModuleLoader, &after.DevicePlugin: &config.DevicePlugin, &after.DRA: &config.DRA,
 	} {
-		// Zeros are written out: taking away all fields of an object by apply leaves null, which the schema refuses.
+		// Zeros are written out: taking away all fields of an object by apply leaves null, which the
+		// schema refuses.
 		*of = applyv1beta1.DaemonSetStatus().WithNodesMatchingSelectorNumber(counts.NodesMatchingSelectorNumber).
 			WithDesiredNumber(counts.DesiredNumber).WithAvailableNumber(counts.AvailableNumber)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// told is what has been said about Modules by an event, because no condition can be written. A new process says it again.
+// told is what has been said about Modules by an event, because no condition can be written. A new
+// process says it again.
 type told struct {
 	problems sync.Map // of types.NamespacedName to reasons.Problem
 }

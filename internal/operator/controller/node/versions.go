@@ -10,14 +10,16 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// versionLabels are the labels that answer the one by which somebody drives a Module's upgrades on a node, after the next step. The steps are
-// upstream's, one at a time: where the user's label is not what the node has, first the device plugin's label goes, then, without plugin pods,
-// the order's; once the kernel module is gone, the order's comes with the new value, then the plugin's.
+// versionLabels are the labels that answer the one by which somebody drives a Module's upgrades on
+// a node, after the next step. The steps are upstream's, one at a time: where the user's label is
+// not what the node has, first the device plugin's label goes, then, without plugin pods, the
+// order's; once the kernel module is gone, the order's comes with the new value, then the plugin's.
 func versionLabels(have map[string]string, busy func(module types.NamespacedName) bool) map[string]string {
 	want := map[string]string{}
 	for module := range versioned(have) {
 		user, asked := have[v1beta1.VersionModulePrefix+module.Namespace+"."+module.Name]
-		workerLabel, scheduleLabel := v1beta1.VersionWorkerLabel(module.Namespace, module.Name), v1beta1.VersionScheduleLabel(module.Namespace, module.Name)
+		workerLabel, scheduleLabel := v1beta1.VersionWorkerLabel(module.Namespace, module.Name),
+			v1beta1.VersionScheduleLabel(module.Namespace, module.Name)
 		worker, ordered := have[workerLabel]
 		schedule, scheduled := have[scheduleLabel]
 		_, ready := have[v1beta1.ReadyLabel(module.Namespace, module.Name)]

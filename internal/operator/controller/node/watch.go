@@ -36,12 +36,14 @@ import (
 )
 
 const (
-	// rolePlugin and roleDRA are the values of the role label on pods of device plugins and DRA drivers.
+	// rolePlugin and roleDRA are the values of the role label on pods of device plugins and DRA
+	// drivers.
 	rolePlugin = "device-plugin"
 	roleDRA    = "dra"
 	// pluginNodeIndex is the index of such pods by node.
 	pluginNodeIndex = "drover.dev/plugin-node"
-	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful of writes.
+	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful
+	// of writes.
 	settle = time.Second
 
 	labelWorkers  = 32
@@ -54,7 +56,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 type Options struct {
 	// Makes: images are built and signed in the cluster.
 	Makes bool
-	// Gate keeps labels as they are while it is closed, and then is the reason why Modules are not Ready.
+	// Gate keeps labels as they are while it is closed, and then is the reason why Modules are not
+	// Ready.
 	Gate *gate.Gate
 	// Recorder emits events on Modules.
 	Recorder kube.Recorder
@@ -92,7 +95,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return c.setupReporter(mgr)
 }
 
-// onlyNew is for what is read when something else changes, and must only be noticed when it comes late.
+// onlyNew is for what is read when something else changes, and must only be noticed when it comes
+// late.
 var onlyNew = builder.WithPredicates(predicate.Funcs{
 	UpdateFunc: func(event.UpdateEvent) bool { return false },
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
@@ -158,7 +162,8 @@ func measured(board *metrics.Board, now func() time.Time) handler.Funcs {
 	}
 }
 
-// soon queues what modules finds in the old and in the new object, after a pause in which more may come.
+// soon queues what modules finds in the old and in the new object, after a pause in which more may
+// come.
 func soon(modules func(context.Context, client.Object) []types.NamespacedName) handler.Funcs {
 	add := func(ctx context.Context, q queue, object client.Object) {
 		for _, key := range modules(ctx, object) {
@@ -191,8 +196,9 @@ func reported() handler.Funcs {
 	}
 }
 
-// nodeEvents queues the Modules that select a node, and those that may wait for it to let them go; for a change of labels alone, most of
-// which the labeler made, only those that select the node before or after and not both times, or whose version it shows.
+// nodeEvents queues the Modules that select a node, and those that may wait for it to let them go;
+// for a change of labels alone, most of which the labeler made, only those that select the node
+// before or after and not both times, or whose version it shows.
 func (r *reporter) nodeEvents() handler.Funcs {
 	add := func(ctx context.Context, q queue, concerned func(*v1beta1.Module) bool) {
 		for _, key := range r.modules(ctx, concerned) {
@@ -292,8 +298,8 @@ func configChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status.Attempts, now.Status.Attempts))
 }
 
-// reportChanged lets through what the reporter reads of a NodeModulesConfig: also what the node holds, which is all that
-// changes when an image that was built again brings the same build.
+// reportChanged lets through what the reporter reads of a NodeModulesConfig: also what the node
+// holds, which is all that changes when an image that was built again brings the same build.
 func reportChanged(e event.UpdateEvent) bool {
 	before, now, ok := pair[*v1beta1.NodeModulesConfig](e)
 	return ok && (configChanged(e) || !equality.Semantic.DeepEqual(before.Status.Artifacts, now.Status.Artifacts))
@@ -305,7 +311,8 @@ func podChanged(e event.UpdateEvent) bool {
 		isCarrier(now) && !equality.Semantic.DeepEqual(delivery.ProblemOf(before), delivery.ProblemOf(now)))
 }
 
-// moduleChanged lets through what people wrote, and what other controllers found. The reporter's own writes are neither.
+// moduleChanged lets through what people wrote, and what other controllers found. The reporter's
+// own writes are neither.
 func moduleChanged(e event.UpdateEvent) bool {
 	before, now, ok := pair[*v1beta1.Module](e)
 	return ok && (now.Generation != before.Generation || now.UID != before.UID ||

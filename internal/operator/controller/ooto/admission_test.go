@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestOotoAdmission: what is invalid in the proposal, and what else makes no sense, is refused at once.
+// TestOotoAdmission: what is invalid in the proposal, and what else makes no sense, is refused at
+// once.
 func TestOotoAdmission(t *testing.T) {
 	s := newScene(t)
 	mapping := func(fields map[string]any) func(map[string]any) {
@@ -29,8 +30,9 @@ func TestOotoAdmission(t *testing.T) {
 		"both ways to match":    {given: mapping(map[string]any{"regexp": "a", "literal": "a"}), then: "exactly one of regexp and literal"},
 		"no way to match":       {given: mapping(map[string]any{"containerImage": "a:1"}), then: "exactly one of regexp and literal"},
 		"no mapping":            {given: func(c map[string]any) { c["kernelMappings"] = []any{} }, then: "kernelMappings"},
-		"no image":              {given: func(c map[string]any) { delete(c, "containerImage") }, then: "every kernel mapping needs a containerImage"},
-		"no tag":                {given: func(c map[string]any) { c["containerImage"] = "a" }, then: "must name a tag or a digest"},
+		"no image": {given: func(c map[string]any) { delete(c, "containerImage") }, then: "every kernel mapping needs a " +
+			"containerImage"},
+		"no tag": {given: func(c map[string]any) { c["containerImage"] = "a" }, then: "must name a tag or a digest"},
 		"nothing to build from": {given: func(c map[string]any) {
 			delete(c, "build")
 			mapping(map[string]any{"regexp": "a", "build": map[string]any{}})(c)
@@ -67,7 +69,8 @@ func TestOotoAdmission(t *testing.T) {
 	}
 }
 
-// TestOotoEditorIsNotAggregated: whoever edits pods in a namespace may not put code into kernels by this group either.
+// TestOotoEditorIsNotAggregated: whoever edits pods in a namespace may not put code into kernels by
+// this group either.
 func TestOotoEditorIsNotAggregated(t *testing.T) {
 	s := newScene(t)
 	role := &rbacv1.ClusterRole{}

@@ -33,7 +33,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// scene is a namespace and an operator that serves nothing but Modules of this group, with the rights that config/ooto adds.
+// scene is a namespace and an operator that serves nothing but Modules of this group, with the
+// rights that config/ooto adds.
 type scene struct {
 	*testing.T
 	env       *env.Env
@@ -49,10 +50,12 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// start runs the operator until the end of the test. It knows its controller by name only: "*" does not run it.
+// start runs the operator until the end of the test. It knows its controller by name only: "*" does
+// not run it.
 func (s *scene) start() {
 	s.Helper()
-	options := &operator.Options{Controllers: []string{"ooto"}, MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(s.T, ktesting.NewConfig())}
+	options := &operator.Options{Controllers: []string{"ooto"}, MetricsAddress: "0", ProbeAddress: "0",
+		Log: ktesting.NewLogger(s.T, ktesting.NewConfig())}
 	mgr, err := operator.NewManager(s.env.Config(s.T, env.Operator), options)
 	s.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,7 +82,8 @@ func (s *scene) must(err error) {
 
 func (s *scene) await(what string, done func() bool) {
 	s.Helper()
-	err := wait.PollUntilContextTimeout(s.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return done(), nil })
+	err := wait.PollUntilContextTimeout(s.Context(), 20*time.Millisecond, 30*time.Second, true,
+		func(context.Context) (bool, error) { return done(), nil })
 	if err != nil {
 		m, child := s.module("module-sample"), s.child("module-sample")
 		s.Fatalf("wait for %s: %v\nModule: %+v\nKMM Module: %+v", what, err, m, child)
@@ -162,8 +166,8 @@ func (s *scene) quiet() {
 	s.await("a probe", func() bool { return s.reason(name, v1alpha1.ConditionTranslated) == v1alpha1.ReasonTranslated })
 }
 
-// TestSampleIsServed: the proposal's YAML applies under strict validation, becomes a KMM Module, shows its status under its own names, is healed,
-// and costs no write when nothing changes.
+// TestSampleIsServed: the proposal's YAML applies under strict validation, becomes a KMM Module,
+// shows its status under its own names, is healed, and costs no write when nothing changes.
 func TestSampleIsServed(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -175,7 +179,8 @@ func TestSampleIsServed(t *testing.T) {
 	if got := len(child.Spec.ModuleLoader.Container.KernelMappings); got != 5 || child.Spec.ModuleLoader.Container.Build != nil {
 		t.Errorf("%d mappings, and a build for all of them: %v", got, child.Spec.ModuleLoader.Container.Build)
 	}
-	if build := child.Spec.ModuleLoader.Container.KernelMappings[2].Build; build == nil || !slices.Contains(s.dockerfiles(), build.DockerfileConfigMap.Name) {
+	if build := child.Spec.ModuleLoader.Container.KernelMappings[2].Build; build == nil ||
+		!slices.Contains(s.dockerfiles(), build.DockerfileConfigMap.Name) {
 		t.Errorf("build: {} became %+v; Dockerfiles: %v", build, s.dockerfiles())
 	}
 	if owner := metav1.GetControllerOf(child); owner == nil || owner.UID != s.module("module-sample").UID || !*owner.BlockOwnerDeletion {
@@ -191,13 +196,15 @@ func TestSampleIsServed(t *testing.T) {
 		ModuleLoader:       v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 9, DesiredNumber: 8, AvailableNumber: 7},
 		DevicePlugin:       v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 6, DesiredNumber: 5, AvailableNumber: 4},
 		Conditions: []metav1.Condition{{
-			Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonLoading, Message: "7 of 8", LastTransitionTime: metav1.Now(),
+			Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonLoading, Message: "7 of 8",
+			LastTransitionTime: metav1.Now(),
 		}},
 	}
 	s.must(s.admin.Status().Update(t.Context(), child))
 	s.await("the status", func() bool { return s.reason("module-sample", v1alpha1.ConditionReady) == "!"+v1beta1.ReasonLoading })
 	status := s.module("module-sample").Status
-	want := []*v1alpha1.NodeCounts{{DesiredNumberScheduled: 8, NumberReady: 7, NumberAvailable: 7}, {DesiredNumberScheduled: 5, NumberReady: 4, NumberAvailable: 4}}
+	want := []*v1alpha1.NodeCounts{{DesiredNumberScheduled: 8, NumberReady: 7, NumberAvailable: 7},
+		{DesiredNumberScheduled: 5, NumberReady: 4, NumberAvailable: 4}}
 	if diff := cmp.Diff(want, []*v1alpha1.NodeCounts{status.DriverContainer, status.DevicePlugin}); diff != "" {
 		t.Errorf("driverContainer and devicePlugin (-want +got):\n%s", diff)
 	}
@@ -215,7 +222,8 @@ func TestSampleIsServed(t *testing.T) {
 	s.env.AssertNoMasters(t)
 }
 
-// TestIgnoredFieldsWarn: whoever sets a field that does nothing is told by the API server, and by one event.
+// TestIgnoredFieldsWarn: whoever sets a field that does nothing is told by the API server, and by
+// one event.
 func TestIgnoredFieldsWarn(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -270,7 +278,8 @@ func (w *warned) HandleWarningHeaderWithContext(_ context.Context, _ int, _ stri
 
 var _ rest.WarningHandlerWithContext = &warned{}
 
-// TestDriftIsHealed: what is ours comes back, what others say of the KMM Module stays, and what is no longer asked for goes.
+// TestDriftIsHealed: what is ours comes back, what others say of the KMM Module stays, and what is
+// no longer asked for goes.
 func TestDriftIsHealed(t *testing.T) {
 	s := newScene(t)
 	s.start()
@@ -303,15 +312,18 @@ func TestDriftIsHealed(t *testing.T) {
 	s.await("what is asked for now", func() bool {
 		child := s.child("module-sample")
 		return child.Spec.DevicePlugin == nil && len(s.dockerfiles()) == 2 && !slices.Contains(s.dockerfiles(), names[0]) &&
-			s.reason("module-sample", v1alpha1.ConditionTranslated) == v1alpha1.ReasonTranslated && s.module("module-sample").Status.DevicePlugin == nil
+			s.reason("module-sample", v1alpha1.ConditionTranslated) == v1alpha1.ReasonTranslated &&
+			s.module("module-sample").Status.DevicePlugin == nil
 	})
 	s.env.AssertNoMasters(t)
 }
 
-// TestForeignModuleIsLeftAlone: a KMM Module of the same name that somebody else made is not touched; when it goes, ours comes.
+// TestForeignModuleIsLeftAlone: a KMM Module of the same name that somebody else made is not
+// touched; when it goes, ours comes.
 func TestForeignModuleIsLeftAlone(t *testing.T) {
 	s := newScene(t)
-	foreign := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "nic"}, Spec: v1beta1.ModuleSpec{Selector: map[string]string{"theirs": ""}}}
+	foreign := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "nic"},
+		Spec: v1beta1.ModuleSpec{Selector: map[string]string{"theirs": ""}}}
 	s.must(s.admin.Create(t.Context(), foreign))
 	s.start()
 	m := s.simple("nic")
@@ -328,7 +340,8 @@ func TestForeignModuleIsLeftAlone(t *testing.T) {
 	s.await("ours", func() bool { return s.reason("nic", v1alpha1.ConditionTranslated) == v1alpha1.ReasonTranslated })
 }
 
-// TestRefusalsAreTold: what the API server does not take stands in the condition, in its own words, and what it takes is there.
+// TestRefusalsAreTold: what the API server does not take stands in the condition, in its own words,
+// and what it takes is there.
 func TestRefusalsAreTold(t *testing.T) {
 	s := newScene(t)
 	s.start()

@@ -83,6 +83,7 @@ func allUsed(ignored []string) metav1.Condition {
 		}
 	}
 	return metav1.Condition{
-		Type: v1alpha1.ConditionAllFieldsUsed, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllFieldsUsed, Message: "Drover uses every field that is set",
+		Type: v1alpha1.ConditionAllFieldsUsed, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllFieldsUsed,
+		Message: "Drover uses every field that is set",
 	}
 }

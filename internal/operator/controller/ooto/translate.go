@@ -176,7 +176,8 @@ func mergeBuild(common, own *v1alpha1.Build) *v1alpha1.Build {
 		}
 	}
 	return &v1alpha1.Build{
-		BuildArgs: args, Dockerfile: cmp.Or(own.Dockerfile, common.Dockerfile), Pull: cmp.Or(own.Pull, common.Pull), Push: cmp.Or(own.Push, common.Push),
+		BuildArgs: args, Dockerfile: cmp.Or(own.Dockerfile, common.Dockerfile), Pull: cmp.Or(own.Pull, common.Pull),
+		Push: cmp.Or(own.Push, common.Push),
 	}
 }
 

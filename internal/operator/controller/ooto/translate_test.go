@@ -38,7 +38,8 @@ func sample(t *testing.T) *v1alpha1.Module {
 	return m
 }
 
-// TestSampleTranslationGolden: every field of the proposal's YAML has its place in the KMM Module, or is named as ignored.
+// TestSampleTranslationGolden: every field of the proposal's YAML has its place in the KMM Module,
+// or is named as ignored.
 func TestSampleTranslationGolden(t *testing.T) {
 	got, err := translate(sample(t))
 	if err != nil {
@@ -63,7 +64,8 @@ func TestSampleTranslationGolden(t *testing.T) {
 	}
 }
 
-// TestSampleMakesWhatItSays asks the very code that decides about images what becomes of the sample on each kind of kernel.
+// TestSampleMakesWhatItSays asks the very code that decides about images what becomes of the sample
+// on each kind of kernel.
 func TestSampleMakesWhatItSays(t *testing.T) {
 	got, err := translate(sample(t))
 	if err != nil {
@@ -222,11 +224,13 @@ func TestTranslate(t *testing.T) {
 		},
 		"the signed image is what nodes get, and what others call the image stays what it was": {
 			given: func(m *v1alpha1.Module) {
-				m.Spec.DriverContainer.Container.KernelMappings[0].Build = &v1alpha1.Build{Dockerfile: "FROM a", Push: &v1alpha1.Push{Name: "$CONTAINER_IMAGE"}}
+				m.Spec.DriverContainer.Container.KernelMappings[0].Build = &v1alpha1.Build{Dockerfile: "FROM a",
+					Push: &v1alpha1.Push{Name: "$CONTAINER_IMAGE"}}
 				m.Spec.DriverContainer.Container.KernelMappings[0].Sign = &v1alpha1.Sign{
 					UnsignedImage: &v1alpha1.Image{Name: "${CONTAINER_IMAGE}"},
 					SignedImage:   &v1alpha1.SignedImage{Image: v1alpha1.Image{Name: "${CONTAINER_IMAGE}-signed"}},
-					KeySecret:     v1alpha1.SecretReference{Name: "key"}, CertSecret: v1alpha1.SecretReference{Name: "cert"}, FilesToSign: []string{"/opt/a.ko"},
+					KeySecret:     v1alpha1.SecretReference{Name: "key"}, CertSecret: v1alpha1.SecretReference{Name: "cert"},
+					FilesToSign: []string{"/opt/a.ko"},
 				}
 			},
 			then: func(s *v1beta1.ModuleSpec) {
@@ -244,11 +248,13 @@ func TestTranslate(t *testing.T) {
 			given: func(m *v1alpha1.Module) {
 				d := &m.Spec.DriverContainer
 				d.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "all"}, {Name: "one"}, {}}
-				d.Container.KernelMappings[0].Sign = &v1alpha1.Sign{SignedImage: &v1alpha1.SignedImage{PushSecretRef: &v1alpha1.SecretReference{Name: "one"}}}
+				d.Container.KernelMappings[0].Sign = &v1alpha1.Sign{
+					SignedImage: &v1alpha1.SignedImage{PushSecretRef: &v1alpha1.SecretReference{Name: "one"}}}
 			},
 			then: func(s *v1beta1.ModuleSpec) {
 				s.ImageRepoSecrets = []corev1.LocalObjectReference{{Name: "one"}, {Name: "all"}}
-				s.ModuleLoader.Container.KernelMappings[0].Sign = &v1beta1.Sign{KeySecret: &corev1.LocalObjectReference{}, CertSecret: &corev1.LocalObjectReference{}}
+				s.ModuleLoader.Container.KernelMappings[0].Sign = &v1beta1.Sign{KeySecret: &corev1.LocalObjectReference{},
+					CertSecret: &corev1.LocalObjectReference{}}
 			},
 		},
 		"fields of a driver pod are ignored": {
@@ -259,8 +265,9 @@ func TestTranslate(t *testing.T) {
 				d.Container.VolumeMounts = []corev1.VolumeMount{{Name: "v"}}
 				d.Container.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 			},
-			then:    func(s *v1beta1.ModuleSpec) { s.ModuleLoader.ServiceAccountName = "some-sa" },
-			ignored: []string{"spec.driverContainer.container.securityContext", "spec.driverContainer.container.volumeMounts", "spec.driverContainer.volumes"},
+			then: func(s *v1beta1.ModuleSpec) { s.ModuleLoader.ServiceAccountName = "some-sa" },
+			ignored: []string{"spec.driverContainer.container.securityContext", "spec.driverContainer.container.volumeMounts",
+				"spec.driverContainer.volumes"},
 		},
 		"empty lists of a driver pod are not set": {
 			given: func(m *v1alpha1.Module) {

@@ -76,7 +76,8 @@ func (c *Controller) unbind(ctx context.Context, account *corev1.ServiceAccount)
 	case !made(now, account.Labels[v1beta1.ModuleNameLabel], ""):
 		return nil
 	}
-	if err := c.client.Delete(ctx, now, client.Preconditions{UID: &now.UID}, client.DisableReadYourWritesConsistency); client.IgnoreNotFound(err) != nil {
+	if err := c.client.Delete(ctx, now, client.Preconditions{UID: &now.UID},
+		client.DisableReadYourWritesConsistency); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete RoleBinding %s: %w", now.Name, err)
 	}
 	return nil

@@ -20,7 +20,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestAnAccountOfOursIsBound: with no rights but the generated ones and those of the overlay for OpenShift, whose roles any API server takes.
+// TestAnAccountOfOursIsBound: with no rights but the generated ones and those of the overlay for
+// OpenShift, whose roles any API server takes.
 func TestAnAccountOfOursIsBound(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
@@ -53,7 +54,8 @@ func TestAnAccountOfOursIsBound(t *testing.T) {
 	exists(t, admin, bound, true)
 	exists(t, admin, account, true)
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Namespace: m.Namespace, Name: account.Name}
-	if bound.RoleRef.Name != plugin.WorkloadRole || len(bound.Subjects) != 1 || bound.Subjects[0] != subject || !kube.MadeFor(bound, m.UID) || len(bound.OwnerReferences) > 0 {
+	if bound.RoleRef.Name != plugin.WorkloadRole || len(bound.Subjects) != 1 || bound.Subjects[0] != subject || !kube.MadeFor(bound, m.UID) ||
+		len(bound.OwnerReferences) > 0 {
 		t.Errorf("the binding is %+v", bound)
 	}
 

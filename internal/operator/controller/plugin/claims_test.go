@@ -13,7 +13,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestADriverStaysWhilePodsHaveItsDevices: without its driver, a pod that has a device could not end.
+// TestADriverStaysWhilePodsHaveItsDevices: without its driver, a pod that has a device could not
+// end.
 func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
@@ -26,10 +27,12 @@ func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic-dra"}}
 	exists(t, admin, daemonSet, true)
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claim"}}
-	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
+	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d",
+		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
 	create(t, admin, claim)
 	claim.Status.Allocation = &resourcev1.AllocationResult{}
-	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: m.Spec.DRA.DriverName, Pool: "p", Device: "d0"}}
+	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: m.Spec.DRA.DriverName,
+		Pool: "p", Device: "d0"}}
 	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p1"}}
 	if err := admin.Status().Update(t.Context(), claim); err != nil {
 		t.Fatal(err)
@@ -54,7 +57,8 @@ func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 	exists(t, admin, daemonSet, false)
 }
 
-// TestADriverLeavesWithItsModule: the DaemonSet of a Module that is being deleted stays for the pods that leave one by one.
+// TestADriverLeavesWithItsModule: the DaemonSet of a Module that is being deleted stays for the
+// pods that leave one by one.
 func TestADriverLeavesWithItsModule(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)

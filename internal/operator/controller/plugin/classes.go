@@ -77,7 +77,8 @@ func (c *Controller) classes(ctx context.Context, module *v1beta1.Module) ([]*re
 
 // ensureClasses creates, updates and deletes the Module's DeviceClasses, and returns the names that
 // somebody else has taken.
-func (c *Controller) ensureClasses(ctx context.Context, module *v1beta1.Module, have []*resourcev1.DeviceClass) (taken []string, err error) {
+func (c *Controller) ensureClasses(ctx context.Context, module *v1beta1.Module, have []*resourcev1.DeviceClass) (taken []string,
+	err error) {
 	want := DeviceClasses(module)
 	var errs []error
 	for _, class := range want {

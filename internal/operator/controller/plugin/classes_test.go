@@ -66,7 +66,8 @@ func TestDeviceClassLifecycle(t *testing.T) {
 	}
 	selector := m.Spec.DRA.DeviceClasses[0].Selectors
 
-	// An edit by hand is undone with one write; that this takes one shows that the pass before had nothing to do.
+	// An edit by hand is undone with one write; that this takes one shows that the pass before had
+	// nothing to do.
 	logged(t, e, began)
 	mark := e.Mark(t)
 	fast.Spec.Selectors = nil
@@ -100,7 +101,8 @@ func TestDeviceClassLifecycle(t *testing.T) {
 	e.AssertNoMasters(t)
 }
 
-// TestForeignDeviceClassesAreNotTouched: who may write a Module in a namespace must not get at objects of the cluster.
+// TestForeignDeviceClassesAreNotTouched: who may write a Module in a namespace must not get at
+// objects of the cluster.
 func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
 	env.Get(t).NeedsDRA(t)
 	e := env.Get(t)
@@ -108,9 +110,11 @@ func TestForeignDeviceClassesAreNotTouched(t *testing.T) {
 	start(t, e)
 	namespace := e.Namespace(t)
 	foreign := map[string]*resourcev1.DeviceClass{
-		"bare":     {},
-		"disguise": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kmmv1beta1.ModuleNameLabel: "nic", kmmv1beta1.ModuleNamespaceLabel: namespace}}},
-		"other":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kmmv1beta1.ModuleNameLabel: "nic", kmmv1beta1.ModuleNamespaceLabel: "elsewhere"}}},
+		"bare": {},
+		"disguise": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kmmv1beta1.ModuleNameLabel: "nic",
+			kmmv1beta1.ModuleNamespaceLabel: namespace}}},
+		"other": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kmmv1beta1.ModuleNameLabel: "nic",
+			kmmv1beta1.ModuleNamespaceLabel: "elsewhere"}}},
 	}
 	var names []string
 	for _, kind := range []string{"bare", "disguise", "other"} {

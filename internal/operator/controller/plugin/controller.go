@@ -109,7 +109,8 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 }
 
 // ensure applies what differs. account is nil when the Module names one.
-func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount,
+	daemonSet *appsv1.DaemonSet) error {
 	if account != nil && find(now.accounts, account.Name) == nil {
 		if err := c.mayTake(ctx, module, account.Name, &corev1.ServiceAccount{}); err != nil {
 			return err
@@ -199,7 +200,8 @@ func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 	return nil
 }
 
-func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount, daemonSet *appsv1.DaemonSet) error {
+func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount,
+	daemonSet *appsv1.DaemonSet) error {
 	err := kube.Prune(ctx, c.client, now.daemonSets, func(ds *appsv1.DaemonSet) bool {
 		return daemonSet != nil && (ds.Name == daemonSet.Name || serves(ds, module))
 	})

@@ -51,7 +51,8 @@ func startOn(t *testing.T, e *env.Env, agentImage string, without bool) {
 func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, role string) {
 	t.Helper()
 	options := &operator.Options{
-		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage, Log: ktesting.NewLogger(t, ktesting.NewConfig()),
+		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage,
+		Log: ktesting.NewLogger(t, ktesting.NewConfig()),
 	}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
@@ -100,7 +101,8 @@ func exists(t *testing.T, c client.Client, object client.Object, want bool) {
 	})
 }
 
-// logged waits until the audit log has the creation of a DaemonSet since a mark: the object can be seen before.
+// logged waits until the audit log has the creation of a DaemonSet since a mark: the object can be
+// seen before.
 func logged(t *testing.T, e *env.Env, since env.Mark) {
 	t.Helper()
 	eventually(t, "the DaemonSet's creation is logged", func(context.Context) (bool, error) {
@@ -128,7 +130,8 @@ func TestDevicePluginLifecycle(t *testing.T) {
 		}
 	}
 
-	// An edit by hand is undone; what the edit shows is that a pass ran, so nothing else was written before it.
+	// An edit by hand is undone; what the edit shows is that a pass ran, so nothing else was written
+	// before it.
 	logged(t, e, began)
 	mark := e.Mark(t)
 	edited := daemonSet.DeepCopy()
@@ -186,7 +189,8 @@ func TestSecondPassWritesNothing(t *testing.T) {
 	mark := e.Mark(t)
 	t.Run("second", func(t *testing.T) {
 		start(t, e)
-		// Another Module, made now, is served after or beside the old one, whose pass began with the start.
+		// Another Module, made now, is served after or beside the old one, whose pass began with the
+		// start.
 		other := module()
 		other.Namespace, other.Name, other.UID = m.Namespace, "other", ""
 		if err := admin.Create(t.Context(), other); err != nil {
@@ -195,7 +199,8 @@ func TestSecondPassWritesNothing(t *testing.T) {
 		exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "other-device-plugin"}}, true)
 	})
 	for _, request := range e.Requests(t, mark) {
-		if request.Ours() && request.IsWrite() && request.ObjectRef.Namespace == m.Namespace && !strings.HasPrefix(request.ObjectRef.Name, "other") {
+		if request.Ours() && request.IsWrite() && request.ObjectRef.Namespace == m.Namespace &&
+			!strings.HasPrefix(request.ObjectRef.Name, "other") {
 			t.Errorf("a second pass wrote: %s %s", request.Verb, request.RequestURI)
 		}
 	}
@@ -224,7 +229,8 @@ func TestForeignObjectsAreNotTaken(t *testing.T) {
 	exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "nic-device-plugin"}}, true)
 }
 
-// TestAProblemIsWrittenOnce: neither tries that are refused again nor another process write what is told already.
+// TestAProblemIsWrittenOnce: neither tries that are refused again nor another process write what is
+// told already.
 func TestAProblemIsWrittenOnce(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
@@ -248,7 +254,8 @@ func TestAProblemIsWrittenOnce(t *testing.T) {
 			exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: other.Name + "-device-plugin"}}, true)
 			writes := 0
 			for _, request := range e.Requests(t, mark) {
-				if request.Ours() && request.IsWrite() && request.ObjectRef.Namespace == m.Namespace && !strings.HasPrefix(request.ObjectRef.Name, "other") {
+				if request.Ours() && request.IsWrite() && request.ObjectRef.Namespace == m.Namespace &&
+					!strings.HasPrefix(request.ObjectRef.Name, "other") {
 					writes++
 				}
 			}

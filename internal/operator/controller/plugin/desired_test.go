@@ -82,8 +82,8 @@ func driver(m *kmmv1beta1.Module) {
 	}
 }
 
-// TestHostPortIsTheModulesOwn: with the node's network, two drivers on a node need two ports, and the probe asks the one
-// that the driver is told.
+// TestHostPortIsTheModulesOwn: with the node's network, two drivers on a node need two ports, and
+// the probe asks the one that the driver is told.
 func TestHostPortIsTheModulesOwn(t *testing.T) {
 	ports := map[int32]bool{}
 	for _, name := range []string{"nic", "gpu"} {
@@ -203,7 +203,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestWhatIsDesiredTouchesNoModule: Modules belong to the cache. A list that has room behind its end must not be appended to.
+// TestWhatIsDesiredTouchesNoModule: Modules belong to the cache. A list that has room behind its
+// end must not be appended to.
 func TestWhatIsDesiredTouchesNoModule(t *testing.T) {
 	given := module(everything)
 	roomy := func(m *kmmv1beta1.Module) ([]corev1.Volume, []corev1.VolumeMount, []corev1.Toleration, []corev1.LocalObjectReference) {
@@ -225,7 +226,8 @@ func TestWhatIsDesiredTouchesNoModule(t *testing.T) {
 		t.Errorf("the Module was changed (-before +after):\n%s", diff)
 	}
 	volumes, mounts, tolerations, secrets := roomy(given)
-	if v, m, o, s := volumes[:len(volumes)+1], mounts[:len(mounts)+1], tolerations[:len(tolerations)+1], secrets[:len(secrets)+1]; v[len(v)-1].Name != "" ||
+	if v, m, o, s := volumes[:len(volumes)+1], mounts[:len(mounts)+1], tolerations[:len(tolerations)+1],
+		secrets[:len(secrets)+1]; v[len(v)-1].Name != "" ||
 		m[len(m)-1].Name != "" || o[len(o)-1].Key != "" || s[len(s)-1].Name != "" {
 		t.Errorf("something was written behind the end of a list: %+v %+v %+v %+v", v, m, o, s)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// served waits until a Module that is made now has its DaemonSet. Every other Module's pass was queued before.
+// served waits until a Module that is made now has its DaemonSet. Every other Module's pass was
+// queued before.
 func served(t *testing.T, admin client.Client, namespace, name string) {
 	t.Helper()
 	other := module()
@@ -26,8 +27,8 @@ func served(t *testing.T, admin client.Client, namespace, name string) {
 	exists(t, admin, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-device-plugin"}}, true)
 }
 
-// TestAReleaseDoesNotRestartDevicePlugins: the image of the waiting container comes with the release, and nothing else of
-// the DaemonSet does.
+// TestAReleaseDoesNotRestartDevicePlugins: the image of the waiting container comes with the
+// release, and nothing else of the DaemonSet does.
 func TestAReleaseDoesNotRestartDevicePlugins(t *testing.T) {
 	const next = "example.com/drover-agent:v2"
 	e := env.Get(t)
@@ -56,7 +57,8 @@ func TestAReleaseDoesNotRestartDevicePlugins(t *testing.T) {
 			t.Errorf("the DaemonSet was changed: generation %d, images %v", daemonSet.Generation, images())
 		}
 
-		// Somebody's edit is undone, and a change of the Module's rolls the pods anyway: both bring the new image.
+		// Somebody's edit is undone, and a change of the Module's rolls the pods anyway: both bring the
+		// new image.
 		change(t, admin, m, func() { m.Spec.DevicePlugin.Container.Image = "example.com/plugin:v2" })
 		eventually(t, "both images change", func(ctx context.Context) (bool, error) {
 			err := admin.Get(ctx, client.ObjectKeyFromObject(daemonSet), daemonSet)
@@ -76,8 +78,8 @@ func TestAReleaseDoesNotRestartDevicePlugins(t *testing.T) {
 	})
 }
 
-// TestPausedModuleKeepsItsDevicePlugin: neither a change nor a removal reaches the cluster until the pause ends, unless
-// the Module leaves.
+// TestPausedModuleKeepsItsDevicePlugin: neither a change nor a removal reaches the cluster until
+// the pause ends, unless the Module leaves.
 func TestPausedModuleKeepsItsDevicePlugin(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

@@ -16,7 +16,8 @@ import (
 
 // TestMessages holds what a Module says when its device plugin or DRA driver cannot be made.
 func TestMessages(t *testing.T) {
-	quota := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "daemonsets"}, "nic-device-plugin", errors.New("exceeded quota"))
+	quota := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "daemonsets"}, "nic-device-plugin",
+		errors.New("exceeded quota"))
 	refused := func(err error) *reasons.Problem { return problemOf("DaemonSet nic-device-plugin", err) }
 	_, taken := conflict([]string{"fast", "slow"})
 	_, free := conflict(nil)

@@ -17,7 +17,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// TestOwnerReferencesOfEarlierReleasesGo: by them the garbage collector would act. What else somebody put there stays.
+// TestOwnerReferencesOfEarlierReleasesGo: by them the garbage collector would act. What else
+// somebody put there stays.
 func TestOwnerReferencesOfEarlierReleasesGo(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

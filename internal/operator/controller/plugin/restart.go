@@ -91,7 +91,8 @@ func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConf
 		return fmt.Errorf("restart a plugin: %w", err)
 	}
 	r.note(config.Name, module, began)
-	log.FromContext(ctx).Info("Restarted a plugin, for the kernel module was loaded anew", "pod", client.ObjectKeyFromObject(pod), "module", module)
+	log.FromContext(ctx).Info("Restarted a plugin, for the kernel module was loaded anew", "pod", client.ObjectKeyFromObject(pod), "module",
+		module)
 	return nil
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// started runs a pod of a DaemonSet, or of nobody, whose waiting container found the kernel module at a time.
+// started runs a pod of a DaemonSet, or of nobody, whose waiting container found the kernel module
+// at a time.
 func started(t *testing.T, admin client.Client, daemonSet *appsv1.DaemonSet, owned bool, node, name string, found time.Time) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -46,7 +47,8 @@ func started(t *testing.T, admin client.Client, daemonSet *appsv1.DaemonSet, own
 	return pod
 }
 
-// reports is a node whose agent says when it began to load the kernel module; zero: it has found it.
+// reports is a node whose agent says when it began to load the kernel module; zero: it has found
+// it.
 type reports struct {
 	agent  client.Client
 	config *kmmv1beta1.NodeModulesConfig
@@ -75,7 +77,8 @@ func ends(t *testing.T, e *env.Env, since env.Mark) int {
 	return e.Writes(t, since)[env.Write{Agent: "drover-operator", Verb: "delete", Resource: "pods"}]
 }
 
-// TestPluginOfAnOlderLoadIsRestartedOnce, whatever else happens afterwards; also when the node's clock is wrong.
+// TestPluginOfAnOlderLoadIsRestartedOnce, whatever else happens afterwards; also when the node's
+// clock is wrong.
 func TestPluginOfAnOlderLoadIsRestartedOnce(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
@@ -102,7 +105,8 @@ func TestPluginOfAnOlderLoadIsRestartedOnce(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	began := e.Mark(t)
 
-	// Nothing to do: the load came first, or in the same second, or there was none, or the pod is somebody else's.
+	// Nothing to do: the load came first, or in the same second, or there was none, or the pod is
+	// somebody else's.
 	a.loaded(t, at)
 	old := started(t, admin, daemonSet, true, a.config.Name, "a-1", at)
 	b.loaded(t, time.Time{})
@@ -115,7 +119,8 @@ func TestPluginOfAnOlderLoadIsRestartedOnce(t *testing.T) {
 	exists(t, admin, other, true)
 	exists(t, admin, foreign, true)
 
-	// The DaemonSet's next pod comes on a node whose clock was set back meanwhile; it is left alone until the next load.
+	// The DaemonSet's next pod comes on a node whose clock was set back meanwhile; it is left alone
+	// until the next load.
 	next := started(t, admin, daemonSet, true, a.config.Name, "a-2", at.Add(-time.Hour))
 	// The pod on the other node shows when the one before was looked at: it is queued later.
 	b.loaded(t, at.Add(time.Minute))

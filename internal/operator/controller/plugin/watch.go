@@ -66,7 +66,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin").
 		For(&v1beta1.Module{}, own).
-		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject), builder.WithPredicates(predicate.Funcs{UpdateFunc: setChanged})).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: setChanged})).
 		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject), own).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
 	if c.dra {

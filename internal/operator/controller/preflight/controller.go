@@ -192,7 +192,8 @@ func (c *Controller) want(
 	if err != nil {
 		return err
 	}
-	apply := droverac.ModuleImage(key.Name, key.Namespace).WithLabels(map[string]string{v1beta1.ModuleNameLabel: spec.Module}).WithSpec(config).
+	apply := droverac.ModuleImage(key.Name,
+		key.Namespace).WithLabels(map[string]string{v1beta1.ModuleNameLabel: spec.Module}).WithSpec(config).
 		WithOwnerReferences(metaac.OwnerReference().
 			WithAPIVersion(v1beta2.GroupVersion.String()).WithKind("PreflightValidation").WithName(p.Name).WithUID(p.UID))
 	if have != nil {

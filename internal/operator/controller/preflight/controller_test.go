@@ -54,7 +54,8 @@ func TestPreflightOutcomes(t *testing.T) {
 	w.quiet()
 
 	w.end(w.job("good"), 0, map[string]string{"examine": fits})
-	w.end(w.job("unfit"), 1, map[string]string{"examine": `{"step":"examine","unfit":"VermagicMismatch","reason":"Unfit","error":"kernel module unfit, vermagic: 5.10"}`})
+	w.end(w.job("unfit"), 1, map[string]string{
+		"examine": `{"step":"examine","unfit":"VermagicMismatch","reason":"Unfit","error":"kernel module unfit, vermagic: 5.10"}`})
 	w.end(w.job("absent"), 1, map[string]string{"examine": `{"step":"examine","reason":"NotFound","error":"the registry has no such image"}`})
 	w.end(w.job("built"), 0, map[string]string{"check": `{"step":"check","state":"Missing"}`, "examine": fits})
 	w.end(w.job("broken"), 1, map[string]string{"check": `{"step":"check","state":"Missing"}`, "build": "m.c:3:1: error: expected ';'"})
@@ -96,21 +97,24 @@ func TestPreflightOutcomes(t *testing.T) {
 	w.ready(p, metav1.ConditionTrue, v1beta1.ReasonKernelReady)
 	w.quiet()
 	for write := range w.env.Writes(t, mark) {
-		if write.Agent == env.Operator && !slices.Contains([]string{"moduleimages", "moduleimages/status", "jobs", "preflightvalidations/status"}, write.Resource) {
+		if write.Agent == env.Operator && !slices.Contains([]string{"moduleimages", "moduleimages/status", "jobs", "preflightvalidations/status"},
+			write.Resource) {
 			t.Errorf("the operator wrote %+v", write)
 		}
 	}
 }
 
-// TestPreflightIsANodeThatRunsTheKernel: a preflight that pushes asks for the very image of a node that runs the kernel, which is made once; the
-// Job that is only a try has the same steps but the last.
+// TestPreflightIsANodeThatRunsTheKernel: a preflight that pushes asks for the very image of a node
+// that runs the kernel, which is made once; the Job that is only a try has the same steps but the
+// last.
 func TestPreflightIsANodeThatRunsTheKernel(t *testing.T) {
 	w := newWorld(t)
 	w.source()
 	m := w.module("m", func(c *v1beta1.ModuleLoaderContainerSpec) {
 		w.builds(c)
 		c.Sign = &v1beta1.Sign{
-			KeySecret: &corev1.LocalObjectReference{Name: "key"}, CertSecret: &corev1.LocalObjectReference{Name: "cert"}, FilesToSign: []string{"/opt/lib/modules/*/m.ko"},
+			KeySecret: &corev1.LocalObjectReference{Name: "key"}, CertSecret: &corev1.LocalObjectReference{Name: "cert"},
+			FilesToSign: []string{"/opt/lib/modules/*/m.ko"},
 		}
 	})
 	steps := func() (names []string) {
@@ -143,7 +147,8 @@ func TestPreflightIsANodeThatRunsTheKernel(t *testing.T) {
 	w.must(err)
 	w.pass()
 	shared := slices.DeleteFunc(w.made(), func(i v1alpha1.ModuleImage) bool { return !slices.Contains(i.Spec.WantedBy, "Module/m") })
-	if len(shared) != 1 || !slices.Contains(shared[0].Spec.WantedBy, pipeline.WantedByPreflight(push.Name)) || len(shared[0].OwnerReferences) != 2 {
+	if len(shared) != 1 || !slices.Contains(shared[0].Spec.WantedBy, pipeline.WantedByPreflight(push.Name)) ||
+		len(shared[0].OwnerReferences) != 2 {
 		t.Fatalf("the node's image is not the preflight's: %+v", shared)
 	}
 	w.end(w.job("m"), 0, map[string]string{"check": `{"step":"check","state":"Missing"}`, "push": `{"step":"push","digest":"` + digest + `"}`})
@@ -160,13 +165,15 @@ func TestPreflightIsANodeThatRunsTheKernel(t *testing.T) {
 	w.must(w.admin.Delete(t.Context(), push))
 	w.must(w.admin.Delete(t.Context(), try))
 	w.pass()
-	if left := w.made(); len(left) != 1 || !slices.Equal(left[0].Spec.WantedBy, []string{"Module/m"}) || len(left[0].OwnerReferences) != 1 || left[0].Spec.Hash == "" {
+	if left := w.made(); len(left) != 1 || !slices.Equal(left[0].Spec.WantedBy, []string{"Module/m"}) || len(left[0].OwnerReferences) != 1 ||
+		left[0].Spec.Hash == "" {
 		t.Errorf("what is left is not the Module's image alone: %+v", left)
 	}
 	w.quiet()
 }
 
-// TestPreflightsShare: several at once for one kernel look once, and each goes without the others' leave.
+// TestPreflightsShare: several at once for one kernel look once, and each goes without the others'
+// leave.
 func TestPreflightsShare(t *testing.T) {
 	w := newWorld(t)
 	w.module("m", nil)

@@ -95,9 +95,11 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 			return f.fails(v1beta1.ReasonNoKernelMapping, err.Error())
 		case !mapped:
 			return f.fails(v1beta1.ReasonNoKernelMapping,
-				fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings), kernel.Trim(p.Spec.KernelVersion)))
+				fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings),
+					kernel.Trim(p.Spec.KernelVersion)))
 		case !w.makes:
-			return f.fails(v1beta1.ReasonCheckFailed, "the operator cannot examine images: set its flag --signer-image, and enable its controller moduleimage")
+			return f.fails(v1beta1.ReasonCheckFailed, "the operator cannot examine images: set its flag --signer-image, and enable its controller "+
+				"moduleimage")
 		}
 		f.image = cmp.Or(f.image, resolved.Config.ContainerImage)
 		one := w.ofArchitecture(p, m, &resolved, arch)
@@ -114,7 +116,8 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 
 // rank orders statuses from the best to the worst.
 func rank(s v1beta2.VerificationStatus) int {
-	return slices.Index([]v1beta2.VerificationStatus{v1beta2.VerificationSuccess, v1beta2.VerificationInProgress, v1beta2.VerificationFailure}, s)
+	return slices.Index([]v1beta2.VerificationStatus{v1beta2.VerificationSuccess, v1beta2.VerificationInProgress, v1beta2.VerificationFailure},
+		s)
 }
 
 func (f finding) fails(reason, message string) finding {

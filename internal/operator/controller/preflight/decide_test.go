@@ -15,7 +15,8 @@ import (
 
 func TestArchitectures(t *testing.T) {
 	node := func(arch string, labels map[string]string) corev1.Node {
-		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: arch}}}
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: arch}}}
 	}
 	chosen := map[string]string{"gpu": "yes"}
 	nodes := []corev1.Node{node("arm64", chosen), node("amd64", nil), node("arm64", chosen), node("", chosen)}
@@ -26,8 +27,10 @@ func TestArchitectures(t *testing.T) {
 		nodes    []corev1.Node
 		then     []string
 	}{
-		"the labels say it":                   {"6.1.0-44-amd64", map[string]string{corev1.LabelArchStable: "s390x"}, chosen, nodes, []string{"s390x"}},
-		"the selector says it":                {"6.1.0-44-amd64", nil, map[string]string{corev1.LabelArchStable: "riscv64"}, nodes, []string{"riscv64"}},
+		"the labels say it": {"6.1.0-44-amd64", map[string]string{corev1.LabelArchStable: "s390x"}, chosen, nodes,
+			[]string{"s390x"}},
+		"the selector says it": {"6.1.0-44-amd64", nil, map[string]string{corev1.LabelArchStable: "riscv64"}, nodes,
+			[]string{"riscv64"}},
 		"the kernel's name says it, RHEL":     {"5.14.0-503.el9_5.aarch64", nil, chosen, nil, []string{"arm64"}},
 		"the kernel's name says it, Debian":   {"6.1.0-44-cloud-amd64", nil, chosen, nodes, []string{"amd64"}},
 		"the kernel's name says it, with a +": {"6.12.57-x86_64+", nil, chosen, nodes, []string{"amd64"}},

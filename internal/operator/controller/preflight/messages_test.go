@@ -15,7 +15,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
-// TestMessages holds what a PreflightValidation says about one Module: status, reason and whole message.
+// TestMessages holds what a PreflightValidation says about one Module: status, reason and whole
+// message.
 func TestMessages(t *testing.T) {
 	const kernel = "6.1.0-44-amd64"
 	build := func(m *v1beta1.Module) {
@@ -53,7 +54,8 @@ func TestMessages(t *testing.T) {
 				m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/m:$KERNEL_RHEL_ARCH"
 			},
 			status: v1beta2.VerificationFailure, reason: v1beta1.ReasonNoKernelMapping,
-			says: "spec.moduleLoader.container.kernelMappings[0].containerImage: variable KERNEL_RHEL_ARCH: kernel 6.1.0-44-amd64 is not a RHEL kernel",
+			says: "spec.moduleLoader.container.kernelMappings[0].containerImage: variable KERNEL_RHEL_ARCH: kernel 6.1.0-44-amd64 is not a " +
+				"RHEL kernel",
 		},
 		"no signer image": {
 			makesNothing: true,
@@ -149,11 +151,16 @@ func TestMessagesOfReady(t *testing.T) {
 		status metav1.ConditionStatus
 		reason string
 	}{
-		"All 1 Modules are ready for kernel 6.1.0":                                                     {[]finding{ok}, metav1.ConditionTrue, v1beta1.ReasonKernelReady},
-		"No Module selects a node with these labels":                                                   {nil, metav1.ConditionTrue, v1beta1.ReasonKernelReady},
-		"1 of 2 Modules are still being checked for kernel 6.1.0: ns/busy (Building)":                  {[]finding{ok, busy}, metav1.ConditionFalse, v1beta1.ReasonPreflightRunning},
-		"1 of 2 Modules are not ready for kernel 6.1.0: ns/bad (ImageNotFound)":                        {[]finding{ok, bad}, metav1.ConditionFalse, v1beta1.ReasonPreflightFailed},
-		"1 of 2 Modules are not ready for kernel 6.1.0: ns/bad (ImageNotFound); 1 still being checked": {[]finding{bad, busy}, metav1.ConditionFalse, v1beta1.ReasonPreflightFailed},
+		"All 1 Modules are ready for kernel 6.1.0": {[]finding{ok}, metav1.ConditionTrue,
+			v1beta1.ReasonKernelReady},
+		"No Module selects a node with these labels": {nil, metav1.ConditionTrue,
+			v1beta1.ReasonKernelReady},
+		"1 of 2 Modules are still being checked for kernel 6.1.0: ns/busy (Building)": {[]finding{ok, busy},
+			metav1.ConditionFalse, v1beta1.ReasonPreflightRunning},
+		"1 of 2 Modules are not ready for kernel 6.1.0: ns/bad (ImageNotFound)": {[]finding{ok, bad},
+			metav1.ConditionFalse, v1beta1.ReasonPreflightFailed},
+		"1 of 2 Modules are not ready for kernel 6.1.0: ns/bad (ImageNotFound); 1 still being checked": {[]finding{bad, busy},
+			metav1.ConditionFalse, v1beta1.ReasonPreflightFailed},
 	} {
 		p := &v1beta2.PreflightValidation{Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0+"}}
 		c := statusOf(p, tc.found, time.Unix(0, 0)).Conditions[0]

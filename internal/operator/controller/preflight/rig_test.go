@@ -33,7 +33,8 @@ const (
 	next   = "6.1.0-99-amd64"
 )
 
-// world is a namespace with Modules, under the two controllers with the operator's own rights. The test plays the Job controller.
+// world is a namespace with Modules, under the two controllers with the operator's own rights. The
+// test plays the Job controller.
 type world struct {
 	*testing.T
 	env       *env.Env
@@ -90,7 +91,8 @@ func (w *world) builds(c *v1beta1.ModuleLoaderContainerSpec) {
 
 func (w *world) source() *corev1.ConfigMap {
 	w.Helper()
-	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "source"}, Data: map[string]string{"dockerfile": "FROM a"}}
+	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "source"},
+		Data: map[string]string{"dockerfile": "FROM a"}}
 	w.must(w.admin.Create(w.Context(), source))
 	return source
 }
@@ -153,7 +155,8 @@ func (w *world) job(module string) *batchv1.Job {
 	return nil
 }
 
-// end plays a Job to its end: its pod tells what the steps say, and the last container has the exit code.
+// end plays a Job to its end: its pod tells what the steps say, and the last container has the exit
+// code.
 func (w *world) end(job *batchv1.Job, code int32, steps map[string]string) {
 	w.Helper()
 	pod := &corev1.Pod{
@@ -188,7 +191,8 @@ func (w *world) end(job *batchv1.Job, code int32, steps map[string]string) {
 		kinds, job.Status.Failed = []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed}, 1
 	}
 	for _, kind := range kinds {
-		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: at})
+		job.Status.Conditions = append(job.Status.Conditions,
+			batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: at})
 	}
 	job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	w.must(w.admin.Status().Update(w.Context(), job))

@@ -82,7 +82,8 @@ func ready(p *v1beta2.PreflightValidation, found []finding) metav1.Condition {
 		}
 	case len(busy) > 0:
 		c.Reason = v1beta1.ReasonPreflightRunning
-		c.Message = fmt.Sprintf("%d of %d Modules are still being checked for kernel %s: %s", len(busy), len(found), version, words.List(busy, named))
+		c.Message = fmt.Sprintf("%d of %d Modules are still being checked for kernel %s: %s", len(busy), len(found), version,
+			words.List(busy, named))
 	case len(found) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonKernelReady, "No Module selects a node with these labels"
 	default:

@@ -12,7 +12,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
-// TestStatusesInTheFormOfV1beta1: by "namespace/name" and by name, as upstream; of two Modules with one name, the worst.
+// TestStatusesInTheFormOfV1beta1: by "namespace/name" and by name, as upstream; of two Modules with
+// one name, the worst.
 func TestStatusesInTheFormOfV1beta1(t *testing.T) {
 	found := []finding{
 		{module: types.NamespacedName{Namespace: "a", Name: "nic"}, status: v1beta2.VerificationFailure},

@@ -31,7 +31,8 @@ func (l *late) Apply(ctx context.Context, object runtime.ApplyConfiguration, opt
 	return l.Client.Apply(ctx, object, options...)
 }
 
-// TestPreflightsGoTogether: of two that share an image and go at the same moment, each sees that the other one still wants it; it goes all the same.
+// TestPreflightsGoTogether: of two that share an image and go at the same moment, each sees that
+// the other one still wants it; it goes all the same.
 func TestPreflightsGoTogether(t *testing.T) {
 	w := newWorld(t)
 	w.module("m", nil)

@@ -41,7 +41,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(wanting)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all), builder.WithPredicates(predicate.Funcs{UpdateFunc: architectureChanged})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: architectureChanged})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}).
 		Complete(c)
@@ -94,7 +95,8 @@ func (c *Controller) ofSource(ctx context.Context, source client.Object) []recon
 		return nil
 	}
 	var modules v1beta1.ModuleList
-	err := c.client.List(ctx, &modules, client.InNamespace(source.GetNamespace()), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	err := c.client.List(ctx, &modules, client.InNamespace(source.GetNamespace()), client.UnsafeDisableDeepCopy,
+		client.DisableReadYourWritesConsistency)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "List Modules for an event")
 		return nil

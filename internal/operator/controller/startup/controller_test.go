@@ -60,7 +60,8 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) start(t *testing.T) {
 	t.Helper()
-	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", Log: ktesting.NewLogger(t, ktesting.NewConfig())}
+	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0",
+		Log: ktesting.NewLogger(t, ktesting.NewConfig())}
 	mgr, err := operator.NewManager(s.Config(t, env.Operator), options)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,8 @@ func (s *scene) module(t *testing.T, name string, change ...func(*v1beta1.Module
 		Spec: v1beta1.ModuleSpec{
 			Selector: map[string]string{"example.com/scene": s.namespace}, StartupTaint: key,
 			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-				ContainerImage: "example.com/nic:1", KernelMappings: []v1beta1.KernelMapping{{Regexp: "."}}, Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"},
+				ContainerImage: "example.com/nic:1", KernelMappings: []v1beta1.KernelMapping{{Regexp: "."}},
+				Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic"},
 			}},
 		},
 	}
@@ -106,7 +108,8 @@ func (s *scene) live(t *testing.T, names ...string) {
 		item := v1beta1.ModuleItem{Namespace: s.namespace, Name: name, ServiceAccountName: "default"}
 		load := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "example.com/nic:1", ImagePullPolicy: corev1.PullIfNotPresent}
 		config.Spec.Modules = append(config.Spec.Modules, v1beta1.NodeModuleSpec{ModuleItem: item, Config: load})
-		status.Modules = append(status.Modules, v1beta1.NodeModuleStatus{ModuleItem: item, Config: &load, BootID: "boot-1", LastTransitionTime: metav1.Now()})
+		status.Modules = append(status.Modules,
+			v1beta1.NodeModuleStatus{ModuleItem: item, Config: &load, BootID: "boot-1", LastTransitionTime: metav1.Now()})
 	}
 	old := &v1beta1.NodeModulesConfig{}
 	err := s.admin.Get(t.Context(), client.ObjectKey{Name: s.node}, old)
@@ -159,8 +162,8 @@ func (s *scene) await(t *testing.T, want ...string) {
 	}
 }
 
-// TestNothingLandsBeforeTheLastModuleIsReady: the taint stays until the last Module's plugin is ready, goes with one write, and
-// is nobody's business after that.
+// TestNothingLandsBeforeTheLastModuleIsReady: the taint stays until the last Module's plugin is
+// ready, goes with one write, and is nobody's business after that.
 func TestNothingLandsBeforeTheLastModuleIsReady(t *testing.T) {
 	s, other := newScene(t), newScene(t)
 	s.module(t, "nic")

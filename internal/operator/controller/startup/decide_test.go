@@ -63,9 +63,10 @@ func TestWhoKeepsAStartupTaint(t *testing.T) {
 		modules []v1beta1.Module
 		off     bool
 	}{
-		"no Module names it": {config: reports(boot, "a"), modules: []v1beta1.Module{waiting("a", func(m *v1beta1.Module) { m.Spec.StartupTaint = "" })}},
-		"nothing is known":   {modules: []v1beta1.Module{waiting("a")}},
-		"live":               {config: reports(boot, "a"), modules: []v1beta1.Module{waiting("a")}, off: true},
+		"no Module names it": {config: reports(boot, "a"),
+			modules: []v1beta1.Module{waiting("a", func(m *v1beta1.Module) { m.Spec.StartupTaint = "" })}},
+		"nothing is known": {modules: []v1beta1.Module{waiting("a")}},
+		"live":             {config: reports(boot, "a"), modules: []v1beta1.Module{waiting("a")}, off: true},
 		"live in another boot": {
 			config: reports("boot-0", "a"), modules: []v1beta1.Module{waiting("a")},
 		},

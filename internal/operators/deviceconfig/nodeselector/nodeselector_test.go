@@ -88,20 +88,24 @@ func TestWhoLosesNodes(t *testing.T) {
 		modules []v1beta1.Module
 		then    string
 	}{
-		"nobody else":                               {younger, nil, nil, ""},
-		"itself":                                    {younger, []v1alpha1.DeviceConfig{younger}, nil, ""},
-		"other nodes":                               {younger, []v1alpha1.DeviceConfig{config("b", 1, pick("b"))}, nil, ""},
-		"an older one, on one node":                 {younger, []v1alpha1.DeviceConfig{older}, nil, "ns/older n2"},
-		"a younger one":                             {older, []v1alpha1.DeviceConfig{younger}, nil, ""},
-		"one of the same age, by name":              {younger, []v1alpha1.DeviceConfig{twin}, nil, "ns/a-twin n2"},
-		"a younger one that has its Module":         {older, []v1alpha1.DeviceConfig{younger}, []v1beta1.Module{moduleOf(&younger, disk)}, "ns/younger n2"},
-		"an older one, having a Module itself":      {younger, []v1alpha1.DeviceConfig{older}, []v1beta1.Module{moduleOf(&younger, disk)}, ""},
-		"both with Modules":                         {younger, []v1alpha1.DeviceConfig{older}, []v1beta1.Module{moduleOf(&younger, disk), moduleOf(&older, pick("a"))}, "ns/older n2"},
-		"one that is being deleted":                 {younger, []v1alpha1.DeviceConfig{gone}, nil, ""},
-		"one whose Module is not gone yet":          {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("a"))}, "ns/gone n2"},
-		"one whose Module is elsewhere, and goes":   {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("b"))}, ""},
-		"two others that quarrel":                   {config("c", 9, pick("b")), []v1alpha1.DeviceConfig{older, younger}, nil, ""},
-		"a Module of that name that is not its own": {older, []v1alpha1.DeviceConfig{younger}, []v1beta1.Module{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "younger-module"}}}, ""},
+		"nobody else":                  {younger, nil, nil, ""},
+		"itself":                       {younger, []v1alpha1.DeviceConfig{younger}, nil, ""},
+		"other nodes":                  {younger, []v1alpha1.DeviceConfig{config("b", 1, pick("b"))}, nil, ""},
+		"an older one, on one node":    {younger, []v1alpha1.DeviceConfig{older}, nil, "ns/older n2"},
+		"a younger one":                {older, []v1alpha1.DeviceConfig{younger}, nil, ""},
+		"one of the same age, by name": {younger, []v1alpha1.DeviceConfig{twin}, nil, "ns/a-twin n2"},
+		"a younger one that has its Module": {older, []v1alpha1.DeviceConfig{younger}, []v1beta1.Module{moduleOf(&younger, disk)},
+			"ns/younger n2"},
+		"an older one, having a Module itself": {younger, []v1alpha1.DeviceConfig{older}, []v1beta1.Module{moduleOf(&younger, disk)}, ""},
+		"both with Modules": {younger, []v1alpha1.DeviceConfig{older},
+			[]v1beta1.Module{moduleOf(&younger, disk), moduleOf(&older, pick("a"))}, "ns/older n2"},
+		"one that is being deleted": {younger, []v1alpha1.DeviceConfig{gone}, nil, ""},
+		"one whose Module is not gone yet": {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("a"))},
+			"ns/gone n2"},
+		"one whose Module is elsewhere, and goes": {younger, []v1alpha1.DeviceConfig{gone}, []v1beta1.Module{moduleOf(&gone, pick("b"))}, ""},
+		"two others that quarrel":                 {config("c", 9, pick("b")), []v1alpha1.DeviceConfig{older, younger}, nil, ""},
+		"a Module of that name that is not its own": {older, []v1alpha1.DeviceConfig{younger},
+			[]v1beta1.Module{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "younger-module"}}}, ""},
 		"one that moves here, but is still elsewhere": {
 			config("mover", 0, pick("a")), []v1alpha1.DeviceConfig{younger}, []v1beta1.Module{moduleOf(&younger, disk)}, "ns/younger n2",
 		},
@@ -146,7 +150,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// world is a cluster in which DeviceConfigs come, go and change, and one at a time is judged and gets its Module, as the operator does it.
+// world is a cluster in which DeviceConfigs come, go and change, and one at a time is judged and
+// gets its Module, as the operator does it.
 type world struct {
 	random  *rand.Rand
 	born    int
@@ -192,8 +197,8 @@ func selected(selector map[string]string, n *corev1.Node) bool {
 	return labels.SelectorFromSet(selector).Matches(labels.Set(n.Labels))
 }
 
-// TestNoNodeIsGivenToTwo: whatever happens in whatever order, of the DeviceConfigs that may have their nodes no two want one, and none gets a Module for
-// a node at which another's Module is.
+// TestNoNodeIsGivenToTwo: whatever happens in whatever order, of the DeviceConfigs that may have
+// their nodes no two want one, and none gets a Module for a node at which another's Module is.
 func TestNoNodeIsGivenToTwo(t *testing.T) {
 	accepted, refused := 0, 0
 	for seed := range uint64(60) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cow is a cow that says a greeting: in the terminal, and on a web page that follows a greeting that changes.
+// Package cow is a cow that says a greeting: in the terminal, and on a web page that follows a
+// greeting that changes.
 package cow
 
 import (
@@ -22,10 +23,12 @@ type Config struct {
 	Once bool
 }
 
-// Configure reads a program's arguments and environment. Arguments are the greeting, word for word: none of them is an option, for a cow must be able
-// to say "--help" and a pod must not end because of what its cow says. Without a greeting the cow tells a fortune; pick chooses one of n.
+// Configure reads a program's arguments and environment. Arguments are the greeting, word for word:
+// none of them is an option, for a cow must be able to say "--help" and a pod must not end because
+// of what its cow says. Without a greeting the cow tells a fortune; pick chooses one of n.
 //
-// The environment may hold PORT (0 to 65535) and LOLCOW_ONCE (a boolean as strconv.ParseBool reads it).
+// The environment may hold PORT (0 to 65535) and LOLCOW_ONCE (a boolean as strconv.ParseBool reads
+// it).
 func Configure(args []string, getenv func(string) string, pick func(n int) int) (Config, error) {
 	c := Config{Greeting: strings.ToValidUTF8(strings.Join(args, " "), "\uFFFD"), Port: DefaultPort}
 	// As a page cannot show the difference, lines end everywhere as they do in HTML.

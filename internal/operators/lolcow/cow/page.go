@@ -23,12 +23,13 @@ const titleLength = 60
 // page is what the web server answers with, made once: a greeting changes only with the process.
 type page struct {
 	html, icon []byte
-	// policy is the Content-Security-Policy: only the page's own style and script, by their hashes, and nothing from elsewhere.
+	// policy is the Content-Security-Policy: only the page's own style and script, by their hashes,
+	// and nothing from elsewhere.
 	policy string
 }
 
-// render makes the page. Style, script and pictures are in it, so that one answer is all that a browser needs: while a pod replaces another, a second
-// request may be answered by the other one.
+// render makes the page. Style, script and pictures are in it, so that one answer is all that a
+// browser needs: while a pod replaces another, a second request may be answered by the other one.
 func render(greeting string) (*page, error) {
 	parts := map[string]string{}
 	for _, name := range []string{"page.html", "style.css", "script.js", "meadow.svg", "flight.svg", "icon.svg"} {

@@ -9,7 +9,8 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// balloonWidth is the number of columns of text in a balloon: with its frame and the margin of a log line it fits in 80.
+// balloonWidth is the number of columns of text in a balloon: with its frame and the margin of a
+// log line it fits in 80.
 const balloonWidth = 40
 
 // cow stands below each balloon.
@@ -22,8 +23,9 @@ const cow = `    \
               ^^      ^^
 `
 
-// Say returns text in a balloon, said by a cow, as lines for a terminal. Columns are counted as terminals do: an East Asian character or an emoji has two.
-// Characters that would steer the terminal are not passed on.
+// Say returns text in a balloon, said by a cow, as lines for a terminal. Columns are counted as
+// terminals do: an East Asian character or an emoji has two. Characters that would steer the
+// terminal are not passed on.
 func Say(text string) string {
 	lines := wrap(printable(text), balloonWidth)
 	width := 0
@@ -56,9 +58,11 @@ func frame(i, n int) (left, right string) {
 }
 
 // lineEnds are all that Unicode has for the end of a line, as one.
-var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n", "\t", "    ")
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n", "\t",
+	"    ")
 
-// printable returns text as lines that a terminal only prints: escape sequences are made visible, and marks that turn the direction of writing are left out.
+// printable returns text as lines that a terminal only prints: escape sequences are made visible,
+// and marks that turn the direction of writing are left out.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -74,7 +78,8 @@ func printable(text string) string {
 	}, lineEnds.Replace(text))
 }
 
-// wrap breaks text where Unicode allows a line to end (UAX #14), and words that are longer than a line between characters. It returns at least one line.
+// wrap breaks text where Unicode allows a line to end (UAX #14), and words that are longer than a
+// line between characters. It returns at least one line.
 func wrap(text string, width int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {

@@ -69,9 +69,11 @@ func TestCowSaysItInABalloon(t *testing.T) {
 	}
 }
 
-// TestBalloonsAreStraight: whatever is said, all lines of a balloon have the same number of columns, and no text is lost.
+// TestBalloonsAreStraight: whatever is said, all lines of a balloon have the same number of
+// columns, and no text is lost.
 func TestBalloonsAreStraight(t *testing.T) {
-	pieces := []string{"moo", "牛", "👩‍👩‍👧‍👦", "e\u0301", "-", "🇨🇭", strings.Repeat("long", 30), strings.Repeat("草", 70), "    indented", "\u200bzero", "ﷺ", "שלום"}
+	pieces := []string{"moo", "牛", "👩‍👩‍👧‍👦", "e\u0301", "-", "🇨🇭", strings.Repeat("long", 30), strings.Repeat("草", 70), "    indented",
+		"\u200bzero", "ﷺ", "שלום"}
 	for i := range 400 {
 		var words []string
 		for j := range 1 + i%17 {

@@ -110,7 +110,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	return nil
 }
 
-// unused are connections on which nothing was asked yet. Browsers open some in advance, and the server's end would wait five seconds for them.
+// unused are connections on which nothing was asked yet. Browsers open some in advance, and the
+// server's end would wait five seconds for them.
 type unused struct {
 	mu          sync.Mutex
 	connections map[net.Conn]bool
@@ -134,7 +135,8 @@ func (u *unused) close() {
 	}
 }
 
-// Run says the greeting on out and, unless once is enough, serves it until the context ends. ready is called with the address that is listened on.
+// Run says the greeting on out and, unless once is enough, serves it until the context ends. ready
+// is called with the address that is listened on.
 func Run(ctx context.Context, out io.Writer, c Config, ready func(net.Addr)) error {
 	if _, err := io.WriteString(out, Say(c.Greeting)); err != nil {
 		return fmt.Errorf("say the greeting: %w", err)

@@ -39,7 +39,8 @@ func answerTo(t *testing.T, greeting, method, path string, header ...string) *ht
 func TestPageHoldsExactlyTheGreeting(t *testing.T) {
 	shown := regexp.MustCompile(`(?s)<p id="greeting" dir="auto">(.*?)</p>`)
 	for _, greeting := range []string{
-		"Oh my", `"quotes" & 'others'`, "$HOME $(PORT) $$ ${x}", "</p><script>alert(1)</script>", "&lt;&amp;", "🐄 牛 \u202eשלום", "{{.Title}}", "a\n  b\x1b\u0085", "",
+		"Oh my", `"quotes" & 'others'`, "$HOME $(PORT) $$ ${x}", "</p><script>alert(1)</script>", "&lt;&amp;", "🐄 牛 \u202eשלום", "{{.Title}}",
+		"a\n  b\x1b\u0085", "",
 	} {
 		page := answerTo(t, greeting, http.MethodGet, "/").Body.String()
 		found := shown.FindStringSubmatch(page)
@@ -90,10 +91,11 @@ func TestAnswers(t *testing.T) {
 		caching      string
 		body         string
 	}{
-		"the page":                      {"GET", "/", nil, 200, "text/html; charset=utf-8", "no-cache", "<!doctype html>"},
-		"its headers":                   {"HEAD", "/", nil, 200, "text/html; charset=utf-8", "no-cache", ""},
-		"the page again":                {"GET", "/", []string{"If-None-Match", tag}, 304, "", "no-cache", ""},
-		"the page of another greeting":  {"GET", "/", []string{"If-None-Match", `"another"`}, 200, "text/html; charset=utf-8", "no-cache", "<!doctype html>"},
+		"the page":       {"GET", "/", nil, 200, "text/html; charset=utf-8", "no-cache", "<!doctype html>"},
+		"its headers":    {"HEAD", "/", nil, 200, "text/html; charset=utf-8", "no-cache", ""},
+		"the page again": {"GET", "/", []string{"If-None-Match", tag}, 304, "", "no-cache", ""},
+		"the page of another greeting": {"GET", "/", []string{"If-None-Match", `"another"`}, 200, "text/html; charset=utf-8", "no-cache",
+			"<!doctype html>"},
 		"the greeting":                  {"GET", "/greeting", nil, 200, "text/plain; charset=utf-8", "no-cache", "Moo"},
 		"the cow":                       {"GET", "/cow", nil, 200, "text/plain; charset=utf-8", "no-cache", " _____\n< Moo >"},
 		"the icon":                      {"GET", "/icon.svg", nil, 200, "image/svg+xml", "public, max-age=86400", "<svg"},

@@ -134,7 +134,8 @@ func (c *checker) machine(m Module) *Finding {
 	return &Finding{
 		Reason: v1beta1.ReasonVermagicMismatch, Certain: true,
 		Message: fmt.Sprintf("Module %s was built for the architecture %s (ELF machine %d), and the node is %s (%d); "+
-			"map this node's kernel to an image built for its architecture.", m.Name, machineName(theirs), theirs, machineName(c.Machine), c.Machine),
+			"map this node's kernel to an image built for its architecture.", m.Name, machineName(theirs), theirs, machineName(c.Machine),
+			c.Machine),
 	}
 }
 

@@ -17,7 +17,8 @@ func TestCheckSignature(t *testing.T) {
 		says   []string
 	}{
 		"unsigned": {},
-		"damaged":  {signed: true, want: []finding{{"a", v1beta1.ReasonSignatureRejected, false}}, says: []string{"cannot be read", "sign the file again"}},
+		"damaged": {signed: true, want: []finding{{"a", v1beta1.ReasonSignatureRejected, false}},
+			says: []string{"cannot be read", "sign the file again"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

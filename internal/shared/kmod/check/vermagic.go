@@ -18,7 +18,8 @@ func (c *checker) vermagic(m Module) *Finding {
 	rebuild := fmt.Sprintf("build it against the headers of kernel %s", c.Release)
 	f := &Finding{Reason: v1beta1.ReasonVermagicMismatch}
 	if info.Vermagic == "" {
-		f.Message = fmt.Sprintf("Module %s has no vermagic, and kernel %s needs one unless it has CONFIG_MODULE_FORCE_LOAD; %s, and do not strip .modinfo.",
+		f.Message = fmt.Sprintf("Module %s has no vermagic, and kernel %s needs one unless it has CONFIG_MODULE_FORCE_LOAD; %s, and do not "+
+			"strip .modinfo.",
 			m.Name, c.Release, rebuild)
 		return f
 	}
@@ -27,7 +28,8 @@ func (c *checker) vermagic(m Module) *Finding {
 		if info.HasCRCs || c.Release == "" || theirs.Release == c.Release {
 			return nil
 		}
-		f.Message = fmt.Sprintf("Module %s was built for kernel %s, and the node runs %s; without symbol CRCs (CONFIG_MODVERSIONS) both must be equal; %s.",
+		f.Message = fmt.Sprintf("Module %s was built for kernel %s, and the node runs %s; without symbol CRCs (CONFIG_MODVERSIONS) both must "+
+			"be equal; %s.",
 			m.Name, theirs.Release, c.Release, rebuild)
 		return f
 	}
@@ -37,7 +39,8 @@ func (c *checker) vermagic(m Module) *Finding {
 	}
 	// A sample of a kernel that does not run proves nothing.
 	f.Certain = ours.Release == c.Release
-	f.Message = fmt.Sprintf("Module %s was built for another kernel: its vermagic is %q, that of the running kernel's own modules %q (%s); %s.",
+	f.Message = fmt.Sprintf("Module %s was built for another kernel: its vermagic is %q, that of the running kernel's own modules %q "+
+		"(%s); %s.",
 		m.Name, strings.TrimRight(info.Vermagic, " "), strings.TrimRight(c.Vermagic, " "), differences(theirs, ours, crcs), rebuild)
 	return f
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/drover-project/drover/test/vm/artifacts"
 )
 
-// signFileProgram is the kernel's own program, which comes from Debian's packages once and stays in .cache/vm.
+// signFileProgram is the kernel's own program, which comes from Debian's packages once and stays in
+// .cache/vm.
 func signFileProgram(t *testing.T) string {
 	t.Helper()
 	cache, err := artifacts.Open("")
@@ -106,7 +107,8 @@ func TestSameBytesAsSignFile(t *testing.T) {
 	}
 }
 
-// A module that others have signed gets a second signature, and ours is sign-file's in that as well.
+// A module that others have signed gets a second signature, and ours is sign-file's in that as
+// well.
 func TestAnotherSignatureIsAppendedAsSignFileDoes(t *testing.T) {
 	program, first, second := signFileProgram(t), keyOf(t, otherKey()), keyOf(t, rsaKey())
 	f := folder{t, t.TempDir()}
@@ -200,7 +202,8 @@ func TestOpenSSLVerifiesRSA(t *testing.T) {
 	}
 }
 
-// What openssl signs with attributes, as signing services do, is verified; and what it makes of keys is read.
+// What openssl signs with attributes, as signing services do, is verified; and what it makes of
+// keys is read.
 func TestOpenSSLsOwnSignaturesAndKeys(t *testing.T) {
 	f := folder{t, t.TempDir()}
 	f.write("in.ko", module("a"))
@@ -213,7 +216,8 @@ func TestOpenSSLsOwnSignaturesAndKeys(t *testing.T) {
 		}
 		f.write("cert.pem", pemOf("CERTIFICATE", f.read("cert")))
 		for _, flags := range []string{"-noattr -nocerts", "-nocerts", "", "-keyid"} {
-			f.run("openssl", strings.Fields("cms -sign -binary -outform DER -md sha512 -signer cert.pem -inkey key -in in.ko -out message "+flags)...)
+			f.run("openssl", strings.Fields("cms -sign -binary -outform DER -md sha512 -signer cert.pem -inkey key -in in.ko -out message "+
+				flags)...)
 			signed := append(module("a"), signature.Trailer(f.read("message"))...)
 			if err := signature.Verify(signed, key.Certificate()); err != nil {
 				t.Errorf("%s %s: %v", name, flags, err)

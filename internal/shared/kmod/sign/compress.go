@@ -42,7 +42,8 @@ func compressor(method kmod.Compression, out io.Writer) (io.WriteCloser, error) 
 		w, err := xz.WriterConfig{CheckSum: xz.CRC32, DictCap: xzDictionary}.NewWriter(out)
 		return w, wrap(err)
 	default: // zstd
-		w, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(zstdWindow))
+		w, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression),
+			zstd.WithWindowSize(zstdWindow))
 		return w, wrap(err)
 	}
 }

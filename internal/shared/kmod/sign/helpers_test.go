@@ -47,7 +47,8 @@ var (
 	notAfter  = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// certificate makes one that signed itself, with names as openssl writes them and a serial number that needs a zero byte in front.
+// certificate makes one that signed itself, with names as openssl writes them and a serial number
+// that needs a zero byte in front.
 func certificate(t testing.TB, key crypto.Signer) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -88,7 +89,8 @@ var ways = map[string]struct {
 	"sha512, by key ID": {hash: "sha512", flags: []string{"-k"}, options: sign.Options{Hash: crypto.SHA512, BySubjectKeyID: true}},
 }
 
-// signFile gives the content of the signed file, which is the given one's if that was signed already.
+// signFile gives the content of the signed file, which is the given one's if that was signed
+// already.
 func signFile(name string, content []byte, key sign.Key, o sign.Options) ([]byte, error) {
 	from, err := fstest.MapFS{"file": {Data: content}}.Open("file")
 	if err != nil {

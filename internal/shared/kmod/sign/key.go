@@ -23,7 +23,8 @@ type Key interface {
 
 var (
 	// ErrEncrypted is wrapped when a key needs a passphrase.
-	ErrEncrypted = errors.New("the key is encrypted, and a Job cannot ask for its passphrase: store the key without one (openssl pkey -in KEY -out PLAIN)")
+	ErrEncrypted = errors.New("the key is encrypted, and a Job cannot ask for its passphrase: store the key without one (openssl pkey -in " +
+		"KEY -out PLAIN)")
 	// ErrMismatch is wrapped when a key is not the one of the certificate.
 	ErrMismatch = errors.New("the key does not belong to the certificate")
 )
@@ -37,11 +38,13 @@ func NewKey(key crypto.Signer, certificate *x509.Certificate) (Key, error) {
 			return nil, errors.New("the certificate's key is on curve P-224, which kernels do not support: use P-256, P-384 or P-521")
 		}
 	default:
-		return nil, fmt.Errorf("the certificate's key is of type %v (%T), and kernels take RSA (PKCS#1) and ECDSA keys only", certificate.PublicKeyAlgorithm, public)
+		return nil, fmt.Errorf("the certificate's key is of type %v (%T), and kernels take RSA (PKCS#1) and ECDSA keys only",
+			certificate.PublicKeyAlgorithm, public)
 	}
 	comparable, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !comparable.Equal(certificate.PublicKey) {
-		return nil, fmt.Errorf("%w: the key's public half has SHA-256 %s, the certificate's %s", ErrMismatch, publicDigest(key.Public()), publicDigest(certificate.PublicKey))
+		return nil, fmt.Errorf("%w: the key's public half has SHA-256 %s, the certificate's %s", ErrMismatch, publicDigest(key.Public()),
+			publicDigest(certificate.PublicKey))
 	}
 	return pair{key, certificate}, nil
 }

@@ -48,7 +48,8 @@ func TestKeysInAllForms(t *testing.T) {
 			append(append([]byte("Bag Attributes\n"), rsaPEM...), pemOf("PRIVATE KEY", der(t, rsaKey()))...),
 			append(pemOf("PRIVATE KEY", der(t, rsaKey())), rsaPEM...), rsaKey(),
 		},
-		"certificate with openssl's trust": {der(t, rsaKey()), pemOf("TRUSTED CERTIFICATE", append(bytes.Clone(rsaCertificate.Raw), 0x30, 0)), rsaKey()},
+		"certificate with openssl's trust": {der(t, rsaKey()), pemOf("TRUSTED CERTIFICATE", append(bytes.Clone(rsaCertificate.Raw), 0x30, 0)),
+			rsaKey()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := sign.ParseKey(tc.key, tc.certificate)
@@ -80,12 +81,14 @@ func TestKeysThatCannotSign(t *testing.T) {
 		is               error
 		says             string
 	}{
-		"another certificate's":     {key: key, certificate: certificate(t, otherKey()).Raw, is: sign.ErrMismatch, says: "SHA-256"},
-		"another kind of key":       {key: key, certificate: certificate(t, ecKey()).Raw, is: sign.ErrMismatch},
-		"encrypted, PKCS#8":         {key: pemOf("ENCRYPTED PRIVATE KEY", []byte{1}), certificate: cert, is: sign.ErrEncrypted, says: "passphrase"},
-		"encrypted, PKCS#8 in DER":  {key: encrypted, certificate: cert, is: sign.ErrEncrypted},
-		"encrypted, PKCS#1":         {key: traditional, certificate: cert, is: sign.ErrEncrypted},
-		"certificate for key":       {key: pemOf("CERTIFICATE", cert), certificate: cert, says: "key is neither PEM nor DER: there is CERTIFICATE"},
+		"another certificate's": {key: key, certificate: certificate(t, otherKey()).Raw, is: sign.ErrMismatch, says: "SHA-256"},
+		"another kind of key":   {key: key, certificate: certificate(t, ecKey()).Raw, is: sign.ErrMismatch},
+		"encrypted, PKCS#8": {key: pemOf("ENCRYPTED PRIVATE KEY", []byte{1}), certificate: cert, is: sign.ErrEncrypted,
+			says: "passphrase"},
+		"encrypted, PKCS#8 in DER": {key: encrypted, certificate: cert, is: sign.ErrEncrypted},
+		"encrypted, PKCS#1":        {key: traditional, certificate: cert, is: sign.ErrEncrypted},
+		"certificate for key": {key: pemOf("CERTIFICATE", cert), certificate: cert,
+			says: "key is neither PEM nor DER: there is CERTIFICATE"},
 		"key for certificate":       {key: key, certificate: key, says: "certificate is neither PEM nor DER: there is PRIVATE KEY"},
 		"key for certificate, DER":  {key: key, certificate: der(t, rsaKey()), says: "read the certificate"},
 		"certificate for key, DER":  {key: cert, certificate: cert, says: "read the key"},
@@ -115,7 +118,8 @@ func TestBySubjectKeyIDNeedsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := signFile("a.ko", module("a"), key, sign.Options{BySubjectKeyID: true}); err == nil || !strings.Contains(err.Error(), "no subject key identifier") {
+	if _, err := signFile("a.ko", module("a"), key, sign.Options{BySubjectKeyID: true}); err == nil ||
+		!strings.Contains(err.Error(), "no subject key identifier") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -176,7 +176,8 @@ func TestVerifyTellsWhoseAndWhat(t *testing.T) {
 	if err := signature.Verify(theirs, ours.Certificate()); !errors.Is(err, signature.ErrInvalid) {
 		t.Errorf("an impostor's: %v", err)
 	}
-	if err := signature.Verify(theirs, golden(t).Certificate()); !errors.Is(err, signature.ErrOtherSigner) || !strings.Contains(err.Error(), "Example: Prüfschlüssel") {
+	if err := signature.Verify(theirs, golden(t).Certificate()); !errors.Is(err, signature.ErrOtherSigner) ||
+		!strings.Contains(err.Error(), "Example: Prüfschlüssel") {
 		t.Errorf("another's: %v", err)
 	}
 }
@@ -212,7 +213,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestTheHeapDoesNotGrowWithTheModule: what a module takes is outside of it, and given back when it is signed.
+// TestTheHeapDoesNotGrowWithTheModule: what a module takes is outside of it, and given back when it
+// is signed.
 func TestTheHeapDoesNotGrowWithTheModule(t *testing.T) {
 	const small, big, more = 4 << 20, 24 << 20, 5 << 20 // the reader of xz makes some garbage
 	key, mark := keyOf(t, ecKey()), bytes.Repeat([]byte("padding "), big/8)

@@ -153,7 +153,8 @@ func element(der []byte, class, tag int) (body, rest []byte, err error) {
 		return nil, nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
 	}
 	if raw.Class != class || raw.Tag != tag {
-		return nil, nil, fmt.Errorf("%w is malformed: element %d of class %d instead of %d of class %d", errSignature, raw.Tag, raw.Class, tag, class)
+		return nil, nil, fmt.Errorf("%w is malformed: element %d of class %d instead of %d of class %d", errSignature, raw.Tag, raw.Class, tag,
+			class)
 	}
 	return raw.Bytes, rest, nil
 }

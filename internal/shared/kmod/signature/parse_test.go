@@ -23,7 +23,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
-// certificate makes one that signed itself, with serial number 0x8102 and subject key identifier 0xab01.
+// certificate makes one that signed itself, with serial number 0x8102 and subject key identifier
+// 0xab01.
 func certificate(t testing.TB, key crypto.Signer, name pkix.Name) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -131,13 +132,14 @@ func TestParseProblem(t *testing.T) {
 		given []byte
 		says  string
 	}{
-		"empty":                 {given: synth.AppendSignature(file, nil), says: "malformed"},
-		"other type":            {given: patch(good, info+2, "\x01"), says: "type 1"},
-		"other algorithm":       {given: patch(good, info, "\x01"), says: "header"},
-		"longer than the file":  {given: patch(good, info+8, "\xff\xff\xff\xff"), says: "longer"},
-		"out of bounds":         {given: synth.AppendSignature(file, make([]byte, 1<<20)), says: "limit"},
-		"size too small":        {given: patch(good, info+8, "\x00\x00\x00\x10"), says: "malformed"},
-		"not signed data":       {given: bytes.Replace(good, signedData, []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"), 1), says: "is not PKCS#7"},
+		"empty":                {given: synth.AppendSignature(file, nil), says: "malformed"},
+		"other type":           {given: patch(good, info+2, "\x01"), says: "type 1"},
+		"other algorithm":      {given: patch(good, info, "\x01"), says: "header"},
+		"longer than the file": {given: patch(good, info+8, "\xff\xff\xff\xff"), says: "longer"},
+		"out of bounds":        {given: synth.AppendSignature(file, make([]byte, 1<<20)), says: "limit"},
+		"size too small":       {given: patch(good, info+8, "\x00\x00\x00\x10"), says: "malformed"},
+		"not signed data": {given: bytes.Replace(good, signedData, []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"), 1),
+			says: "is not PKCS#7"},
 		"cut short":             {given: synth.AppendSignature(file, good[len(file):info-8]), says: "malformed"},
 		"length without an end": {given: synth.AppendSignature(file, []byte("\x30\x80\x06\x09\x00\x00")), says: "malformed"},
 		"no signers": {given: synth.AppendSignature(file, append(append([]byte("\x30\x18\x06\x09"), signedData...),

@@ -20,8 +20,8 @@ import (
 // SignOptions are how to sign.
 type SignOptions = signature.Options
 
-// Sign appends a signature to a file, whatever it is and whatever it has already. The key is RSA or ECDSA and belongs to the certificate. A
-// kernel that trusts the certificate accepts the result.
+// Sign appends a signature to a file, whatever it is and whatever it has already. The key is RSA or
+// ECDSA and belongs to the certificate. A kernel that trusts the certificate accepts the result.
 func Sign(file []byte, certificate *x509.Certificate, key crypto.Signer, o SignOptions) ([]byte, error) {
 	digest, hash, err := o.Digest(file)
 	if err != nil {
@@ -44,7 +44,8 @@ type Owner struct {
 	key         crypto.Signer
 }
 
-// NewOwner makes a key and the certificate that a keyring needs for it. Kernels ignore a certificate's dates.
+// NewOwner makes a key and the certificate that a keyring needs for it. Kernels ignore a
+// certificate's dates.
 func NewOwner(name string) (*Owner, error) {
 	const bits, serialBits = 2048, 63
 	key, err := rsa.GenerateKey(rand.Reader, bits)
@@ -76,7 +77,8 @@ func (o *Owner) Sign(file []byte, options SignOptions) ([]byte, error) {
 	return Sign(file, o.Certificate, o.key, options)
 }
 
-// AppendSignature appends any PKCS#7 message, the kernel's description of it and the mark that ends signed modules.
+// AppendSignature appends any PKCS#7 message, the kernel's description of it and the mark that ends
+// signed modules.
 func AppendSignature(file, message []byte) []byte {
 	return append(bytes.Clone(file), signature.Trailer(message)...)
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package synth makes kernel module files that every reader of modules accepts (modinfo, depmod, readelf, ours) and no
-// kernel runs: they have the facts of a module and no code. Fake kernels and tests use them in place of a compiler.
+// Package synth makes kernel module files that every reader of modules accepts (modinfo, depmod,
+// readelf, ours) and no kernel runs: they have the facts of a module and no code. Fake kernels and
+// tests use them in place of a compiler.
 package synth
 
 import (
@@ -28,7 +29,8 @@ type Module struct {
 	Name string
 	// Vermagic defaults to none: a real kernel would refuse it.
 	Vermagic string
-	// BuildID in hex. Empty: a SHA-1 of everything else here, so that equal descriptions give equal files.
+	// BuildID in hex. Empty: a SHA-1 of everything else here, so that equal descriptions give equal
+	// files.
 	BuildID string
 	// NoBuildID leaves the note out.
 	NoBuildID bool
@@ -64,7 +66,8 @@ type Module struct {
 	Padding int
 }
 
-// Bytes returns the file. It panics only on a BuildID that is not hex, a mistake in the calling code.
+// Bytes returns the file. It panics only on a BuildID that is not hex, a mistake in the calling
+// code.
 func (m Module) Bytes() []byte {
 	file := m.object()
 	if m.Signed {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process starts a process of controllers, Drover's own and those that stand on the kit. The kit adds what costs 30 MB
-// of program and 17 MB of memory, the authorization of who reads metrics.
+// Package process starts a process of controllers, Drover's own and those that stand on the kit.
+// The kit adds what costs 30 MB of program and 17 MB of memory, the authorization of who reads
+// metrics.
 package process
 
 import (
@@ -33,7 +34,8 @@ import (
 // gracePeriod is how long controllers may finish their passes after a signal.
 const gracePeriod = 10 * time.Second
 
-// Main runs a program until it ends or is told to end. It exits with 1 and a message if something is wrong.
+// Main runs a program until it ends or is told to end. It exits with 1 and a message if something
+// is wrong.
 func Main(name string, run func(ctx context.Context, args []string) error) {
 	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -41,8 +43,8 @@ func Main(name string, run func(ctx context.Context, args []string) error) {
 	}
 }
 
-// Parse adds the flags of logging and of the cluster to the program's, and reads a command line. It returns the process's
-// logger, or flag.ErrHelp when help was asked for.
+// Parse adds the flags of logging and of the cluster to the program's, and reads a command line. It
+// returns the process's logger, or flag.ErrHelp when help was asked for.
 func Parse(set *flag.FlagSet, args []string) (logr.Logger, error) {
 	ctrlconfig.RegisterFlags(set)
 	logging := textlogger.NewConfig()
@@ -78,7 +80,8 @@ func Scheme(add ...func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Clients are base with the program's user agent. They send without a limit: the API server knows better what it can bear.
+// Clients are base with the program's user agent. They send without a limit: the API server knows
+// better what it can bear.
 func Clients(base *rest.Config, name string) *rest.Config {
 	clients := rest.CopyConfig(base)
 	clients.UserAgent = version.UserAgent(name)
@@ -87,9 +90,11 @@ func Clients(base *rest.Config, name string) *rest.Config {
 	return clients
 }
 
-// NewManager makes a manager of [Clients], with probes. It sets those of the options that are the same for every program.
+// NewManager makes a manager of [Clients], with probes. It sets those of the options that are the
+// same for every program.
 func NewManager(clients *rest.Config, o ctrl.Options) (ctrl.Manager, error) {
-	// Reads wait until the cache has seen our own writes: what has just been written is not written again.
+	// Reads wait until the cache has seen our own writes: what has just been written is not written
+	// again.
 	o.Client = client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}}
 	o.NewClient = func(config *rest.Config, options client.Options) (client.Client, error) {
 		c, err := client.New(config, options)

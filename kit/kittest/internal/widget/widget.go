@@ -79,8 +79,9 @@ func module(w *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		"spec": map[string]any{
 			"selector": selector,
 			"moduleLoader": map[string]any{"container": map[string]any{
-				"modprobe":       map[string]any{"moduleName": name},
-				"kernelMappings": []any{map[string]any{"regexp": "^.+$", "containerImage": "registry.example.com/" + name + ":1-${KERNEL_FULL_VERSION}"}},
+				"modprobe": map[string]any{"moduleName": name},
+				"kernelMappings": []any{map[string]any{"regexp": "^.+$", "containerImage": "registry.example.com/" + name +
+					":1-${KERNEL_FULL_VERSION}"}},
 			}},
 		},
 	}}

@@ -91,7 +91,8 @@ func TestPluginAnswersWithCDIDevicesThatAreDescribed(t *testing.T) {
 	h.add(t, "ptemplate-0")
 	becomes(ctx, t, "it comes back", cdiDir, zero)
 
-	got, err := client.Allocate(ctx, &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"ptemplate-0"}}}})
+	got, err := client.Allocate(ctx, &v1beta1.AllocateRequest{
+		ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"ptemplate-0"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

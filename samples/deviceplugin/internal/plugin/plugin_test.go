@@ -169,7 +169,8 @@ func checkAllocate(ctx context.Context, t *testing.T, client v1beta1.DevicePlugi
 		t.Errorf("allocation (-want +got):\n%s", diff)
 	}
 	for given, id := range map[string]string{"a device that is gone": "drover_sample1", "one that never was": "../null"} {
-		_, err := client.Allocate(ctx, &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{id}}}})
+		_, err := client.Allocate(ctx, &v1beta1.AllocateRequest{
+			ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{id}}}})
 		if status.Code(err) != codes.NotFound {
 			t.Errorf("%s: error %v, want NotFound", given, err)
 		}
@@ -239,7 +240,8 @@ func TestPluginTakesThePlaceOfASocketThatACrashLeft(t *testing.T) {
 }
 
 func TestRunRefusesOptionsThatCanNeverWork(t *testing.T) {
-	good := Options{Resource: "drover.dev/sample", DeviceGlob: "/dev/x*", Permissions: "r", HostRoot: "/", SocketDir: "/run/x", Poll: time.Second}
+	good := Options{Resource: "drover.dev/sample", DeviceGlob: "/dev/x*", Permissions: "r", HostRoot: "/", SocketDir: "/run/x",
+		Poll: time.Second}
 	for given, spoil := range map[string]func(*Options){
 		"resource without a domain":      func(o *Options) { o.Resource = "sample" },
 		"resource with an empty domain":  func(o *Options) { o.Resource = "/sample" },

@@ -22,7 +22,8 @@ type plugin struct {
 }
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
-func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourcev1.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourcev1.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult,
+	error) {
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
 		devices, err := p.prepare(claim)

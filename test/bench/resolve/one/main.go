@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command one prints the files that Drover would load for one module, in order: what `modprobe --show-depends` does, as a process of its own.
-// Arguments: the folder of a kernel's modules, and the module's name.
+// Command one prints the files that Drover would load for one module, in order: what `modprobe
+// --show-depends` does, as a process of its own. Arguments: the folder of a kernel's modules, and
+// the module's name.
 package main
 
 import (

@@ -90,8 +90,8 @@ func (s *steps) probes() map[string]probe {
 	}
 }
 
-// prepareBehaviours leaves a module with a dependency of the node's own loaded, and another one in use: by a pod as root, and by a process of the
-// node as somebody else.
+// prepareBehaviours leaves a module with a dependency of the node's own loaded, and another one in
+// use: by a pod as root, and by a process of the node as somebody else.
 func (s *steps) prepareBehaviours(ctx context.Context) error {
 	ds, err := s.daemonSet()
 	if err != nil {
@@ -109,7 +109,8 @@ func (s *steps) prepareBehaviours(ctx context.Context) error {
 		return err
 	}
 	if err := s.Eventually(ctx, "both hold the device", func(ctx context.Context) error {
-		return s.Expect(ctx, artifacts.Linux61, "test $(cat /sys/module/drover_sample/refcnt) -gt 1 && ps -o args | grep '^sleep 86400'", "sleep 86400")
+		return s.Expect(ctx, artifacts.Linux61, "test $(cat /sys/module/drover_sample/refcnt) -gt 1 && ps -o args | grep '^sleep 86400'",
+			"sleep 86400")
 	}); err != nil {
 		return err
 	}
@@ -145,8 +146,8 @@ func (s *steps) seenOf(ctx context.Context, key client.ObjectKey, name string) (
 	return undecided, nil
 }
 
-// explains: the attempt of a module that the kernel refuses has the kernel's own words. Each round takes a build of its own, for no build is
-// tried twice.
+// explains: the attempt of a module that the kernel refuses has the kernel's own words. Each round
+// takes a build of its own, for no build is tried twice.
 func (s *steps) explains() behaviour {
 	const name = "drover_refused"
 	return behaviour{
@@ -198,7 +199,8 @@ func anotherBuild(content []byte) ([]byte, error) {
 func (s *steps) names() behaviour {
 	return behaviour{
 		says: "the users of a busy module are named", whole: "named: " + holder + ", " + sleeper,
-		// An agent that could not see the module has forgotten the last order to reload it, and adopts it as it is.
+		// An agent that could not see the module has forgotten the last order to reload it, and adopts it
+		// as it is.
 		begin: func(ctx context.Context) error { return s.Greet(ctx, strconv.FormatInt(time.Now().UnixNano(), 36)) },
 		look: func(ctx context.Context) (string, error) {
 			if s.agentPIDof(ctx) != nil {
@@ -224,7 +226,8 @@ func (s *steps) names() behaviour {
 
 // stages: a module that comes with firmware is delivered and loads.
 func (s *steps) stages() behaviour {
-	return s.delivers(blob, "drover_firmware", "a module that comes with firmware is delivered, finds it and is loaded", func(m *v1beta1.ModprobeSpec) { m.FirmwarePath = "/firmware" })
+	return s.delivers(blob, "drover_firmware", "a module that comes with firmware is delivered, finds it and is loaded",
+		func(m *v1beta1.ModprobeSpec) { m.FirmwarePath = "/firmware" })
 }
 
 // runsModprobe: command lines of the user's own find the image's tree where they expect it.
@@ -284,10 +287,11 @@ func (s *steps) carrierWaits(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// letsGo: what the host unmounts below the kubelet's directory is gone, though it was there when the agent started.
+// letsGo: what the host unmounts below the kubelet's directory is gone, though it was there when
+// the agent started.
 func (s *steps) letsGo() behaviour {
-	// As a pod's volume lies. The kubelet takes away what belongs to no pod, and a mount point that is taken away is
-	// unmounted everywhere: it takes only what is empty below the mount.
+	// As a pod's volume lies. The kubelet takes away what belongs to no pod, and a mount point that is
+	// taken away is unmounted everywhere: it takes only what is empty below the mount.
 	const (
 		pod    = "/var/lib/kubelet/pods/volume-of-a-test"
 		volume = pod + "/volumes/kubernetes.io~empty-dir/content"
@@ -323,7 +327,8 @@ func (s *steps) letsGo() behaviour {
 	}
 }
 
-// agentPIDof checks that the process of the newest agent's pod runs: the one of the last may take a moment to end.
+// agentPIDof checks that the process of the newest agent's pod runs: the one of the last may take a
+// moment to end.
 func (s *steps) agentPIDof(ctx context.Context) error {
 	pod := &corev1.Pod{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: suite.OperatorNamespace, Name: s.agentName}, pod); err != nil {
@@ -332,7 +337,8 @@ func (s *steps) agentPIDof(ctx context.Context) error {
 	return s.Expect(ctx, artifacts.Linux61, "grep -c "+string(pod.UID)+" /proc/"+suite.AgentPID+"/cgroup", "1")
 }
 
-// startsAlone: a node whose pod network is not there yet, perhaps for want of a driver, gets its agent.
+// startsAlone: a node whose pod network is not there yet, perhaps for want of a driver, gets its
+// agent.
 func (s *steps) startsAlone() behaviour {
 	const config = "/etc/cni/net.d/10-node.conflist"
 	return behaviour{
@@ -345,7 +351,8 @@ func (s *steps) startsAlone() behaviour {
 			if s.agentPIDof(ctx) == nil {
 				return "runs", nil
 			}
-			events, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "get", "events", "--field-selector=involvedObject.name="+s.agentName, "-o", "jsonpath={.items[*].message}")
+			events, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "get", "events", "--field-selector=involvedObject.name="+s.agentName, "-o",
+				"jsonpath={.items[*].message}")
 			if err == nil && strings.Contains(strings.ToLower(events), "network is not ready") {
 				return "waits for the pod network: " + events, nil
 			}

@@ -24,7 +24,8 @@ import (
 	"github.com/drover-project/drover/test/vm/kmodbuild"
 )
 
-// Bounds of group agent. Time is measured on an emulated processor, which is many times slower than a real one: an upper bound.
+// Bounds of group agent. Time is measured on an emulated processor, which is many times slower than
+// a real one: an upper bound.
 const (
 	maxRSSMiB     = 25
 	maxCPUPercent = 0.1
@@ -32,13 +33,15 @@ const (
 	maxBoot       = 2
 )
 
-// idleWindow is how long the agent is watched doing nothing: the kernel counts processor time in steps of 10 ms.
+// idleWindow is how long the agent is watched doing nothing: the kernel counts processor time in
+// steps of 10 ms.
 const idleWindow = 120 * time.Second
 
 // kmodTools is the folder of kmod's programs in the guest, whose own ones are busybox's.
 const kmodTools = "/opt/kmod"
 
-// figure notes a number of the result. One that is above its bound, if it has one, fails the run at its end: the others are measured all the same.
+// figure notes a number of the result. One that is above its bound, if it has one, fails the run at
+// its end: the others are measured all the same.
 func (s *steps) figure(name string, value, most float64) {
 	value = math.Round(value*1000) / 1000
 	s.Figures[name] = value
@@ -47,7 +50,8 @@ func (s *steps) figure(name string, value, most float64) {
 	}
 }
 
-// benchTools puts Debian's kmod with its libraries, the program that compares loads and the module to load into the guest.
+// benchTools puts Debian's kmod with its libraries, the program that compares loads and the module
+// to load into the guest.
 func (s *steps) benchTools(ctx context.Context) error {
 	kernel := s.Images.Kernels[artifacts.Linux61]
 	built, err := kmodbuild.Build(ctx, s.Cache, kernel, s.Source("drover-sample"))
@@ -116,7 +120,8 @@ func (s *steps) loadRatio(ctx context.Context) error {
 	}
 	// The very file that the deployed agent starts.
 	kcall := "/proc/" + suite.AgentPID + "/root/usr/local/bin/drover-kcall"
-	output, err := s.Console(ctx, fmt.Sprintf("%s/loadtime -kcall %s -modprobe %s/modprobe -name %s -file %s", kmodTools, kcall, kmodTools, loads.Sample, s.updatesFile()))
+	output, err := s.Console(ctx, fmt.Sprintf("%s/loadtime -kcall %s -modprobe %s/modprobe -name %s -file %s", kmodTools, kcall, kmodTools,
+		loads.Sample, s.updatesFile()))
 	if err != nil {
 		return err
 	}
@@ -162,7 +167,8 @@ func (s *steps) idle(ctx context.Context) error {
 	window := idleWindow
 	if s.Breaks == "busy" { // somebody loads and unloads modules all the time
 		window /= 4
-		if _, err := s.Console(ctx, "(for i in $(seq 600); do modprobe dummy numdummies=0; rmmod dummy; usleep 50000; done) >/dev/null 2>&1 &"); err != nil {
+		if _, err := s.Console(ctx, "(for i in $(seq 600); do modprobe dummy numdummies=0; rmmod dummy; usleep 50000; done) >/dev/null "+
+			"2>&1 &"); err != nil {
 			return err
 		}
 	}
@@ -170,7 +176,8 @@ func (s *steps) idle(ctx context.Context) error {
 		return err
 	}
 	// What a delivery and a load have left to do, they do within a look or two.
-	if err := s.Throughout(ctx, 20*time.Second, func(ctx context.Context) error { return s.InKernel(ctx, artifacts.Linux61, loads.Sample, true) }); err != nil {
+	if err := s.Throughout(ctx, 20*time.Second,
+		func(ctx context.Context) error { return s.InKernel(ctx, artifacts.Linux61, loads.Sample, true) }); err != nil {
 		return err
 	}
 	before, err := s.usage(ctx)
@@ -195,7 +202,8 @@ func (s *steps) idle(ctx context.Context) error {
 	return errors.Join(s.memory(ctx), s.emulation(ctx))
 }
 
-// emulation measures how many times slower than the host the node computes: the agent's CPU time is longer by about as much.
+// emulation measures how many times slower than the host the node computes: the agent's CPU time is
+// longer by about as much.
 func (s *steps) emulation(ctx context.Context) error {
 	here, err := exec.CommandContext(ctx, s.loadtime, "-compute").Output()
 	if err != nil {
@@ -213,7 +221,8 @@ func (s *steps) emulation(ctx context.Context) error {
 	return nil
 }
 
-// bootTime boots with the static pod and judges how long that took, from the agent's first words on.
+// bootTime boots with the static pod and judges how long that took, from the agent's first words
+// on.
 func (s *steps) bootTime(ctx context.Context) error {
 	if err := s.StaticPod(ctx); err != nil {
 		return err
@@ -222,7 +231,8 @@ func (s *steps) bootTime(ctx context.Context) error {
 	return nil
 }
 
-// memory is the agent's resident memory: anonymous pages, and those of its binary, which all processes of one image share.
+// memory is the agent's resident memory: anonymous pages, and those of its binary, which all
+// processes of one image share.
 func (s *steps) memory(ctx context.Context) error {
 	for name, field := range map[string]string{"rssMiB": "VmRSS", "rssAnonMiB": "RssAnon", "rssFileMiB": "RssFile"} {
 		output, err := s.Console(ctx, "awk '/^"+field+":/ {print $2}' /proc/"+suite.AgentPID+"/status")

@@ -89,7 +89,8 @@ func (s *steps) withoutEach(ctx context.Context) error {
 			return fmt.Errorf("the DaemonSet has no %q any more", name)
 		}
 	}
-	// A load that was refused for want of it is not tried again in this boot: nothing can be seen after it.
+	// A load that was refused for want of it is not tried again in this boot: nothing can be seen
+	// after it.
 	slices.SortStableFunc(items, func(a, b privileges.Item) int { return cmp.Compare(last[a.Name], last[b.Name]) })
 	some := os.Getenv("ITEMS")
 	var errs []error
@@ -170,7 +171,8 @@ func (s *steps) behave(ctx context.Context, b behaviour, remove func(*corev1.Pod
 // deployAgent replaces the agent's pod by a new one, and returns when that is the only one.
 func (s *steps) deployAgent(ctx context.Context, remove func(*corev1.PodSpec)) error {
 	var pods corev1.PodList
-	// The first process of a container misses a signal that comes before it listens, and would be waited for until the end of its grace.
+	// The first process of a container misses a signal that comes before it listens, and would be
+	// waited for until the end of its grace.
 	if err := s.Eventually(ctx, "the last agent has started", func(ctx context.Context) error {
 		if err := s.Client.List(ctx, &pods, client.InNamespace(suite.OperatorNamespace), agentLabels); err != nil {
 			return err
@@ -242,7 +244,8 @@ func (s *steps) agentEnded(ctx context.Context) (string, error) {
 		if c.State.Terminated == nil && c.LastTerminationState.Terminated == nil {
 			continue
 		}
-		log, err := s.Core.CoreV1().Pods(suite.OperatorNamespace).GetLogs(pod.Name, &corev1.PodLogOptions{Previous: c.State.Terminated == nil}).DoRaw(ctx)
+		log, err := s.Core.CoreV1().Pods(suite.OperatorNamespace).GetLogs(pod.Name,
+			&corev1.PodLogOptions{Previous: c.State.Terminated == nil}).DoRaw(ctx)
 		if err != nil {
 			return "", err
 		}

@@ -41,9 +41,11 @@ import (
 )
 
 const (
-	// nativeSpace enforces Pod Security "restricted", which native builds need no more than; dockerSpace is for builds from Dockerfiles.
+	// nativeSpace enforces Pod Security "restricted", which native builds need no more than;
+	// dockerSpace is for builds from Dockerfiles.
 	nativeSpace, dockerSpace = "e2e-native", "e2e-docker"
-	// PodRegistry is the registry's address for pods, whose packets do not leave the node that builds: it forwards them from an address of its own.
+	// PodRegistry is the registry's address for pods, whose packets do not leave the node that builds:
+	// it forwards them from an address of its own.
 	PodRegistry = "10.0.0.1:5000"
 	// magic ends a kernel module that is signed.
 	magic = "~Module signature appended~\n"
@@ -52,7 +54,8 @@ const (
 	ToolchainImage, headersImage = "tools/toolchain:12", "tools/headers:"
 )
 
-// builders puts a toolchain, Buildah, headers and drover-signer into the registry, and deploys the operator with them.
+// builders puts a toolchain, Buildah, headers and drover-signer into the registry, and deploys the
+// operator with them.
 func (s *Steps) builders(ctx context.Context) error {
 	if err := s.PushProgram(ctx, "drover-signer"); err != nil {
 		return err
@@ -75,7 +78,8 @@ func (s *Steps) builders(ctx context.Context) error {
 	if err := s.PushHeaders(ctx, s.Release()); err != nil {
 		return err
 	}
-	patch := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: drover-images, namespace: %s}, data: {buildah: %q}}", suite.OperatorNamespace, pinned)
+	patch := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: drover-images, namespace: %s}, data: {buildah: %q}}",
+		suite.OperatorNamespace, pinned)
 	if err := s.WithComponent(ctx, "build", patch); err != nil {
 		return err
 	}
@@ -102,8 +106,10 @@ func (s *Steps) BuildInputs(ctx context.Context, space string) error {
 	}
 	mirror := fmt.Sprintf("[[registry]]\nlocation = %q\n[[registry.mirror]]\nlocation = %q\ninsecure = true\n", registry.Host, PodRegistry)
 	return errors.Join(
-		s.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "key"}, Data: map[string][]byte{"key": s.signingKey}}),
-		s.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "cert"}, Data: map[string][]byte{"cert": s.signingCert}}),
+		s.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "key"},
+			Data: map[string][]byte{"key": s.signingKey}}),
+		s.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "cert"},
+			Data: map[string][]byte{"cert": s.signingCert}}),
 		s.Client.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: pipeline.EnvironmentConfigMap}, Data: map[string]string{"mirrors.conf": mirror},
 		}),

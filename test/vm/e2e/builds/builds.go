@@ -30,11 +30,13 @@ const (
 	CompileSample = "make -C /headers M=/build modules"
 	// dockerSample is the module that is built from a Dockerfile.
 	dockerSample = "drover_sample_dep"
-	// errorWithin bounds how long a compiler's line takes from the container's end into the condition, seconds.
+	// errorWithin bounds how long a compiler's line takes from the container's end into the condition,
+	// seconds.
 	errorWithin = 30
 )
 
-// nativeSample builds our sample from a ConfigMap, signs it, and loads it. It stays for the steps after.
+// nativeSample builds our sample from a ConfigMap, signs it, and loads it. It stays for the steps
+// after.
 func (s *Steps) nativeSample(ctx context.Context) error {
 	if err := s.sampleSource(ctx, "sample", ""); err != nil {
 		return err
@@ -56,7 +58,8 @@ func (s *Steps) sampleModule(name, source string) *v1beta1.Module {
 	return m
 }
 
-// SampleFiles are the source of one of the sample's modules, with more text in its program. The others take time to compile.
+// SampleFiles are the source of one of the sample's modules, with more text in its program. The
+// others take time to compile.
 func (s *Steps) SampleFiles(module, more string) (map[string]string, error) {
 	program, err := os.ReadFile(filepath.Join(s.Source("drover-sample"), module+".c"))
 	return map[string]string{module + ".c": string(program) + more, "Kbuild": "obj-m := " + module + ".o\n"}, err
@@ -71,8 +74,8 @@ func (s *Steps) sampleSource(ctx context.Context, name, more string) error {
 	return s.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: nativeSpace, Name: name}, Data: files})
 }
 
-// dockerBegins has another module of the sample built from a Dockerfile, with a base image that Buildah finds at a mirror. Other steps
-// have theirs built meanwhile.
+// dockerBegins has another module of the sample built from a Dockerfile, with a base image that
+// Buildah finds at a mirror. Other steps have theirs built meanwhile.
 func (s *Steps) dockerBegins(ctx context.Context) error {
 	files, err := s.SampleFiles(dockerSample, "")
 	if err != nil {
@@ -167,7 +170,8 @@ func (s *Steps) removed(ctx context.Context, m *v1beta1.Module) error {
 // buildEnded is when a Module's first build ended.
 func (s *Steps) buildEnded(ctx context.Context, space, module string) (time.Time, error) {
 	var pods corev1.PodList
-	err := s.Client.List(ctx, &pods, client.InNamespace(space), client.MatchingLabels{v1beta1.ModuleNameLabel: module}, client.HasLabels{v1alpha1.ImageLabel})
+	err := s.Client.List(ctx, &pods, client.InNamespace(space), client.MatchingLabels{v1beta1.ModuleNameLabel: module},
+		client.HasLabels{v1alpha1.ImageLabel})
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -23,7 +23,8 @@ import (
 // BuildPatience is how long a build may take.
 const BuildPatience = 15 * time.Minute
 
-// made asks for a kernel module whose image is signed, and built as the caller says, on the first node.
+// made asks for a kernel module whose image is signed, and built as the caller says, on the first
+// node.
 func (s *Steps) made(key client.ObjectKey, modules []string) *v1beta1.Module {
 	m := loads.Module(key, artifacts.Linux61, PodRegistry+"/made/"+key.Namespace+"-"+key.Name+":${KERNEL_FULL_VERSION}", modules[0])
 	container := &m.Spec.ModuleLoader.Container
@@ -43,7 +44,8 @@ func (s *Steps) repository(m *v1beta1.Module) string {
 	return "made/" + m.Namespace + "-" + m.Name + ":" + suite.TagOf(s.Release())
 }
 
-// NativeBuild compiles with the toolchain that is in the registry. A package's modules may lie in folders of their own.
+// NativeBuild compiles with the toolchain that is in the registry. A package's modules may lie in
+// folders of their own.
 func NativeBuild(script string) *v1beta1.Build {
 	return &v1beta1.Build{Native: &v1beta1.NativeBuild{
 		ToolchainImage: registry.Host + "/" + ToolchainImage, HeadersImage: registry.Host + "/" + headersImage + "${KERNEL_FULL_VERSION}",
@@ -61,7 +63,8 @@ func dockerfileOf(source, script, release string) string {
 		"COPY --from=source / /build/",
 		"WORKDIR /build",
 		// Mounted, so that these thousands of files are not copied.
-		"RUN --mount=type=bind,from=headers,target=/headers " + script + " && mkdir -p " + target + " && find . -name '*.ko' -exec cp {} " + target + "/ ';'",
+		"RUN --mount=type=bind,from=headers,target=/headers " + script + " && mkdir -p " + target + " && find . -name '*.ko' -exec cp {} " +
+			target + "/ ';'",
 		"FROM scratch",
 		"COPY --from=build /out/ /",
 	}, "\n") + "\n"

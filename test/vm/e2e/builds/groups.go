@@ -36,7 +36,8 @@ func Groups(base *suite.Suite) map[string][][]suite.Step {
 			suite.Show("errorLine", "the compiler's line about a mistake is in the condition", s.compilerLine),
 			suite.Show("exactlyOnce", "20 toggles over all kinds of inputs make one Job per input, and none for a repeat", s.exactlyOnce),
 			suite.Show("dockerfile", "a build from a Dockerfile is signed, pushed and loaded", s.dockerLoads),
-			suite.Show("registryWiped", "what the registry forgot is made again when a node needs it, once; a node that holds it goes on, over a reboot, too", s.registryWiped),
+			suite.Show("registryWiped", "what the registry forgot is made again when a node needs it, once; a node that holds it goes on, over a "+
+				"reboot, too", s.registryWiped),
 			suite.Show("neverUnsigned", "of all images that the registry was ever sent, none has an unsigned module", s.neverUnsigned),
 		}},
 		"dkms": {{
@@ -44,7 +45,8 @@ func Groups(base *suite.Suite) map[string][][]suite.Step {
 			suite.Show("", "toolchain, Buildah, headers and the operator that builds", s.builders),
 			suite.Show("", "a node that builds, at the machine's own speed", s.StartBuilder),
 			suite.Show("dkms", "each package is built natively, under Pod Security restricted, signed, pushed and loaded", s.dkms),
-			suite.Show("dockerfile", "those that could be loaded are built once more by one Dockerfile, signed, pushed and loaded together", s.dkmsDockerfile),
+			suite.Show("dockerfile", "those that could be loaded are built once more by one Dockerfile, signed, pushed and loaded together",
+				s.dkmsDockerfile),
 		}},
 	}
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
-// toggled is a Module whose builds wait for a node that does not exist: its Jobs are the cluster's own, and cost the virtual node nothing.
+// toggled is a Module whose builds wait for a node that does not exist: its Jobs are the cluster's
+// own, and cost the virtual node nothing.
 var toggled = client.ObjectKey{Namespace: nativeSpace, Name: "toggled"}
 
 // input changes one thing that an image is made from.
@@ -53,8 +54,9 @@ var inputs = []input{
 	{"the image's name", func(c *v1beta1.ModuleLoaderContainerSpec) { c.KernelMappings[0].ContainerImage += "-other" }},
 }
 
-// exactlyOnce goes twice through all inputs, which makes 20 toggles: each input has its Job the first time, and none the second. Then it leaves
-// inputs that were really built, and comes back to them.
+// exactlyOnce goes twice through all inputs, which makes 20 toggles: each input has its Job the
+// first time, and none the second. Then it leaves inputs that were really built, and comes back to
+// them.
 func (s *Steps) exactlyOnce(ctx context.Context) error {
 	log, err := audit.Open(s.Cluster.AuditLog)
 	if err != nil {
@@ -111,7 +113,8 @@ func (s *Steps) exactlyOnce(ctx context.Context) error {
 	return s.thereAndBack(ctx, log)
 }
 
-// jobOf waits until the toggled Module wants one image only, of this input, and its Job is at work, and no other's is. It returns the image.
+// jobOf waits until the toggled Module wants one image only, of this input, and its Job is at work,
+// and no other's is. It returns the image.
 func (s *Steps) jobOf(ctx context.Context, known map[string]string, what string) (wanted string, err error) {
 	err = s.Eventually(ctx, "the Job for "+what+" is at work, and no other", func(ctx context.Context) error {
 		var list v1alpha1.ModuleImageList
@@ -145,7 +148,8 @@ func (s *Steps) jobOf(ctx context.Context, known map[string]string, what string)
 	return wanted, err
 }
 
-// thereAndBack: what was begun for other inputs rests, its pod is gone, and what was built needs no Job.
+// thereAndBack: what was begun for other inputs rests, its pod is gone, and what was built needs no
+// Job.
 func (s *Steps) thereAndBack(ctx context.Context, log *audit.Log) error {
 	m := &v1beta1.Module{}
 	if err := s.Client.Get(ctx, nativeModule, m); err != nil {
@@ -157,7 +161,8 @@ func (s *Steps) thereAndBack(ctx context.Context, log *audit.Log) error {
 		return err
 	}
 	own := []client.ListOption{
-		client.InNamespace(nativeModule.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: nativeModule.Name}, client.HasLabels{v1alpha1.ImageLabel},
+		client.InNamespace(nativeModule.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: nativeModule.Name},
+		client.HasLabels{v1alpha1.ImageLabel},
 	}
 	pods := func(ctx context.Context) (running int, err error) {
 		var list corev1.PodList
@@ -198,7 +203,8 @@ func (s *Steps) thereAndBack(ctx context.Context, log *audit.Log) error {
 	return err
 }
 
-// JobsMade are the names of the Jobs that were created since the last call, by whomever, from the audit log.
+// JobsMade are the names of the Jobs that were created since the last call, by whomever, from the
+// audit log.
 func JobsMade(log *audit.Log) (names []string, err error) {
 	requests, err := log.Next()
 	for i := range requests {
@@ -209,8 +215,8 @@ func JobsMade(log *audit.Log) (names []string, err error) {
 	return names, err
 }
 
-// neverUnsigned looks through all images that the registry was ever sent. Signing adds a layer, so that the layer below has the module as it was
-// built; no manifest may name that one alone.
+// neverUnsigned looks through all images that the registry was ever sent. Signing adds a layer, so
+// that the layer below has the module as it was built; no manifest may name that one alone.
 func (s *Steps) neverUnsigned(context.Context) error {
 	var errs []error
 	pushed := 0
@@ -222,7 +228,8 @@ func (s *Steps) neverUnsigned(context.Context) error {
 		}
 		pushed += len(p.Modules)
 		if unsigned := p.Unsigned(); len(unsigned) > 0 {
-			errs = append(errs, fmt.Errorf("%s got %s with modules that are not signed: %s", p.Repository, p.Reference, strings.Join(unsigned, ", ")))
+			errs = append(errs, fmt.Errorf("%s got %s with modules that are not signed: %s", p.Repository, p.Reference,
+				strings.Join(unsigned, ", ")))
 		}
 	}
 	s.Figures["modulesPushed"] = float64(pushed)

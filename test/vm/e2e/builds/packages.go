@@ -65,7 +65,8 @@ func wantedPackages() []string { return strings.Fields(cmp.Or(os.Getenv("PKGS"),
 
 func isNamed(name string) bool { return slices.Contains(strings.Fields(namedPackages), name) }
 
-// dkms builds each package natively by a Job, signs, pushes and loads it. One that fails does not keep the others.
+// dkms builds each package natively by a Job, signs, pushes and loads it. One that fails does not
+// keep the others.
 func (s *Steps) dkms(ctx context.Context) error {
 	s.packages = map[string]*packageResult{}
 	s.Extra["packages"] = s.packages
@@ -112,12 +113,15 @@ func (s *Steps) dkmsPackage(ctx context.Context, name string, r *packageResult) 
 	return s.followPackage(ctx, m, d.Modules, r)
 }
 
-// collected copies modules, which may lie in folders of their own, into one, and strips them as dkms does.
+// collected copies modules, which may lie in folders of their own, into one, and strips them as
+// dkms does.
 func collected(into string, modules []string) string {
-	return fmt.Sprintf(" && mkdir -p %[1]s && for m in %[2]s; do cp \"$(find . -name $m.ko | head -n 1)\" %[1]s/ && strip --strip-debug %[1]s/$m.ko || exit 1; done", into, strings.Join(modules, " "))
+	return fmt.Sprintf(" && mkdir -p %[1]s && for m in %[2]s; do cp \"$(find . -name $m.ko | head -n 1)\" %[1]s/ && strip --strip-debug "+
+		"%[1]s/$m.ko || exit 1; done", into, strings.Join(modules, " "))
 }
 
-// dkmsDockerfile builds those that could be loaded once more, all by one Job with Buildah, and loads them together.
+// dkmsDockerfile builds those that could be loaded once more, all by one Job with Buildah, and
+// loads them together.
 func (s *Steps) dkmsDockerfile(ctx context.Context) error {
 	target := "/out/opt/lib/modules/" + s.Release() + "/extra/packed"
 	lines := []string{
@@ -141,7 +145,8 @@ func (s *Steps) dkmsDockerfile(ctx context.Context) error {
 	if len(modules) == 0 {
 		return nil
 	}
-	lines = append(lines, "RUN --mount=type=bind,from=headers,target=/headers "+strings.Join(run, " && "), "FROM scratch", "COPY --from=build /out/ /")
+	lines = append(lines, "RUN --mount=type=bind,from=headers,target=/headers "+strings.Join(run, " && "), "FROM scratch",
+		"COPY --from=build /out/ /")
 	if err := s.dockerfile(ctx, "packages", strings.Join(lines, "\n")+"\n"); err != nil {
 		return err
 	}
@@ -158,7 +163,8 @@ func (s *Steps) dkmsDockerfile(ctx context.Context) error {
 	return nil
 }
 
-// followPackage builds and loads a package's Module, and takes it away. That it does not compile, or finds no device, is a result.
+// followPackage builds and loads a package's Module, and takes it away. That it does not compile,
+// or finds no device, is a result.
 func (s *Steps) followPackage(ctx context.Context, m *v1beta1.Module, modules []string, r *packageResult) error {
 	key := client.ObjectKeyFromObject(m)
 	if err := s.Client.Create(ctx, m); err != nil {
@@ -207,8 +213,8 @@ func (s *Steps) followPackage(ctx context.Context, m *v1beta1.Module, modules []
 	return s.removeAll(ctx, key, modules)
 }
 
-// refused notes that the node failed to load a Module's kernel module, as the Module is now, why, and the kernel's own words. What is tried again may
-// still load.
+// refused notes that the node failed to load a Module's kernel module, as the Module is now, why,
+// and the kernel's own words. What is tried again may still load.
 func (s *Steps) refused(ctx context.Context, key client.ObjectKey, r *packageResult) bool {
 	nmc, err := s.NodeConfig(ctx)
 	if err != nil {
@@ -216,7 +222,8 @@ func (s *Steps) refused(ctx context.Context, key client.ObjectKey, r *packageRes
 	}
 	for _, a := range nmc.Status.Attempts {
 		of := a.Namespace == key.Namespace && a.Name == key.Name
-		if of && a.State == v1beta1.AttemptFailed && a.NextRetry == nil && s.ended(ctx, key, v1beta1.ConditionLoaded, &packageResult{}, a.Reason) {
+		if of && a.State == v1beta1.AttemptFailed && a.NextRetry == nil &&
+			s.ended(ctx, key, v1beta1.ConditionLoaded, &packageResult{}, a.Reason) {
 			r.Reason, r.Message = a.Reason, a.Message
 			if r.Kernel, err = s.Console(ctx, "dmesg | tail -n 5"); err != nil {
 				r.Kernel = err.Error()
@@ -241,7 +248,8 @@ func (s *Steps) ended(ctx context.Context, key client.ObjectKey, condition strin
 	return true
 }
 
-// loadInOrder names all modules of an image, for the Module was made with the first. Which of them needs which is in the files.
+// loadInOrder names all modules of an image, for the Module was made with the first. Which of them
+// needs which is in the files.
 func (s *Steps) loadInOrder(ctx context.Context, m *v1beta1.Module, modules []string) error {
 	if modprobe := m.Spec.ModuleLoader.Container.Modprobe; len(modules) == 1 || len(modprobe.ModulesLoadingOrder) > 0 {
 		return nil

@@ -26,8 +26,9 @@ import (
 // nativeModule is the Module that nativeSample leaves loaded.
 var nativeModule = client.ObjectKey{Namespace: nativeSpace, Name: "native"}
 
-// registryWiped: a node that holds the artifact needs no registry, not even over a reboot, and asks for no build. When another node needs the image,
-// it is built again, by one Job that the Module's condition tells of, and the first node is left alone.
+// registryWiped: a node that holds the artifact needs no registry, not even over a reboot, and asks
+// for no build. When another node needs the image, it is built again, by one Job that the Module's
+// condition tells of, and the first node is left alone.
 func (s *Steps) registryWiped(ctx context.Context) error {
 	log, err := audit.Open(s.Cluster.AuditLog)
 	if err != nil {
@@ -44,7 +45,8 @@ func (s *Steps) registryWiped(ctx context.Context) error {
 		return err
 	}
 	goesOn := func(ctx context.Context) error {
-		return errors.Join(s.Ready(ctx, artifacts.Linux61, nativeModule, loads.Sample), s.Expect(ctx, artifacts.Linux61, suite.Loads, "1"), s.Deployed(ctx))
+		return errors.Join(s.Ready(ctx, artifacts.Linux61, nativeModule, loads.Sample), s.Expect(ctx, artifacts.Linux61, suite.Loads, "1"),
+			s.Deployed(ctx))
 	}
 	if err := s.Eventually(ctx, "the module is loaded after a reboot", goesOn); err != nil {
 		return err
@@ -78,7 +80,8 @@ func (s *Steps) healed(ctx context.Context, log *audit.Log, goesOn func(context.
 		if err := s.Client.Get(ctx, nativeModule, now); err != nil {
 			return err
 		}
-		if c := meta.FindStatusCondition(now.Status.Conditions, v1beta1.ConditionImagesAvailable); !strings.Contains(c.Message, "makes it again") {
+		if c := meta.FindStatusCondition(now.Status.Conditions, v1beta1.ConditionImagesAvailable); !strings.Contains(c.Message,
+			"makes it again") {
 			return fmt.Errorf("it says %s", c.Message)
 		}
 		return nil

@@ -42,7 +42,8 @@ const (
 // hubSources is the ConfigMap of the sample's source on the hub.
 const hubSources = "sample"
 
-// startHub starts a cluster that has a node which builds, and Drover's hub on it. Open Cluster Management is not there yet.
+// startHub starts a cluster that has a node which builds, and Drover's hub on it. Open Cluster
+// Management is not there yet.
 func (s *steps) startHub(ctx context.Context) (err error) {
 	if s.Cluster, err = devcluster.Start(ctx, devcluster.Options{
 		Dir: filepath.Join(s.Dir, "cluster"), AdvertiseAddress: node.Gateway, ExtraSANs: []string{node.Gateway},
@@ -108,7 +109,8 @@ func (s *steps) hubInputs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: suite.OperatorNamespace, Name: hubSources}, Data: files})
+	return s.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: suite.OperatorNamespace, Name: hubSources},
+		Data: files})
 }
 
 func (s *steps) hubDeployed(ctx context.Context) error {
@@ -123,10 +125,11 @@ func (s *steps) hubDeployed(ctx context.Context) error {
 // managed is a ManagedClusterModule for the clusters of one transport, north first.
 func (s *steps) managed(by string) *hubv1beta1.ManagedClusterModule {
 	container := v1beta1.ModuleLoaderContainerSpec{
-		Modprobe:       v1beta1.ModprobeSpec{ModuleName: loads.Sample},
-		KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: builds.PodRegistry + "/made/hub-" + by + ":${KERNEL_FULL_VERSION}"}},
-		RegistryTLS:    v1beta1.TLSOptions{Insecure: true},
-		Build:          builds.NativeBuild(builds.CompileSample),
+		Modprobe: v1beta1.ModprobeSpec{ModuleName: loads.Sample},
+		KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: builds.PodRegistry + "/made/hub-" + by +
+			":${KERNEL_FULL_VERSION}"}},
+		RegistryTLS: v1beta1.TLSOptions{Insecure: true},
+		Build:       builds.NativeBuild(builds.CompileSample),
 		Sign: &v1beta1.Sign{
 			KeySecret: &corev1.LocalObjectReference{Name: "key"}, CertSecret: &corev1.LocalObjectReference{Name: "cert"},
 			FilesToSign: []string{"/opt/lib/modules/*/extra/packed/*.ko"},
@@ -174,7 +177,8 @@ func (s *steps) withoutOCM(ctx context.Context) error {
 	})
 }
 
-// ocmDefinitions are the files of Open Cluster Management's kinds, which come with the module of its API.
+// ocmDefinitions are the files of Open Cluster Management's kinds, which come with the module of
+// its API.
 func (s *steps) ocmDefinitions(ctx context.Context, files ...string) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api")
 	cmd.Dir = s.Cache.Repository()
@@ -223,7 +227,8 @@ func (s *steps) madeOnHub(ctx context.Context, want int) error {
 	return nil
 }
 
-// vermagics pulls each kernel's image back from the registry, and looks what its kernel module was built for.
+// vermagics pulls each kernel's image back from the registry, and looks what its kernel module was
+// built for.
 func (s *steps) vermagics(ctx context.Context, by string) error {
 	matching := 0
 	for _, series := range spokeKernels {

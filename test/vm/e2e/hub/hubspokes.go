@@ -56,7 +56,8 @@ type spoke struct {
 	register func() error
 }
 
-// startSpokes starts all spokes, each with an operator and hollow nodes, and joins them to the hub by both transports.
+// startSpokes starts all spokes, each with an operator and hollow nodes, and joins them to the hub
+// by both transports.
 func (s *steps) startSpokes(ctx context.Context) error {
 	s.Say("      building Open Cluster Management's work agent (the first time takes minutes)")
 	agent, err := s.workAgent(ctx)
@@ -114,7 +115,8 @@ func (s *steps) startSpoke(ctx context.Context, name string) (_ *spoke, err erro
 	return one, one.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spokeSpace}})
 }
 
-// join makes a spoke a ManagedCluster of the hub, and plays its registration agent: claims are brought to the hub.
+// join makes a spoke a ManagedCluster of the hub, and plays its registration agent: claims are
+// brought to the hub.
 func (s *steps) join(ctx context.Context, one *spoke) error {
 	cluster := &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: one.name, Labels: map[string]string{byLabel: "manifestwork", siteLabel: one.name}},
@@ -164,14 +166,16 @@ func (s *steps) bringClaims(ctx context.Context, one *spoke) error {
 	}
 	cluster.Status.ClusterClaims = said
 	cluster.Status.Conditions = []metav1.Condition{{
-		Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue, Reason: "ManagedClusterAvailable", LastTransitionTime: metav1.Now(),
+		Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue, Reason: "ManagedClusterAvailable",
+		LastTransitionTime: metav1.Now(),
 	}}
 	return s.Client.Status().Update(ctx, cluster)
 }
 
 // agentRules are what the work agent of a cluster may do in its namespace on the hub.
 var agentRules = []rbacv1.PolicyRule{
-	{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"manifestworks"}, Verbs: []string{"get", "list", "watch", "update"}},
+	{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"manifestworks"},
+		Verbs: []string{"get", "list", "watch", "update"}},
 	{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"manifestworks/status"}, Verbs: []string{"update", "patch"}},
 	{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"manifestworks/finalizers"}, Verbs: []string{"update"}},
 	{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"manifestworks"}, Verbs: []string{"patch"}},
@@ -184,14 +188,15 @@ const (
 	workAccount   = "klusterlet-work-sa"
 )
 
-// giveRights gives the work agent on its cluster what Open Cluster Management gives it: the role admin, which knows no custom resources, its own kinds, and
-// what others add by a label.
+// giveRights gives the work agent on its cluster what Open Cluster Management gives it: the role
+// admin, which knows no custom resources, its own kinds, and what others add by a label.
 func (one *spoke) giveRights(ctx context.Context) error {
 	work, all := []string{"work.open-cluster-management.io"}, []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: workNamespace, Name: workAccount}}
 	binding := func(role string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "work-" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: subjects,
+			ObjectMeta: metav1.ObjectMeta{Name: "work-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: subjects,
 		}
 	}
 	for _, o := range []client.Object{
@@ -199,7 +204,8 @@ func (one *spoke) giveRights(ctx context.Context) error {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: workNamespace, Name: workAccount}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "work-agent"}, Rules: []rbacv1.PolicyRule{
 			{APIGroups: work, Resources: []string{"appliedmanifestworks"}, Verbs: all},
-			{APIGroups: work, Resources: []string{"appliedmanifestworks/status", "appliedmanifestworks/finalizers"}, Verbs: []string{"update", "patch"}},
+			{APIGroups: work, Resources: []string{"appliedmanifestworks/status", "appliedmanifestworks/finalizers"},
+				Verbs: []string{"update", "patch"}},
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 		}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "work-added"}, AggregationRule: &rbacv1.AggregationRule{
@@ -214,7 +220,8 @@ func (one *spoke) giveRights(ctx context.Context) error {
 	return nil
 }
 
-// startAgent starts the work agent of a spoke, which has no rights on the hub but in its own namespace.
+// startAgent starts the work agent of a spoke, which has no rights on the hub but in its own
+// namespace.
 func (s *steps) startAgent(ctx context.Context, one *spoke, binary string) error {
 	const name = "work-agent"
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: one.name, Name: name}}
@@ -257,12 +264,14 @@ func (s *steps) startAgent(ctx context.Context, one *spoke, binary string) error
 	}
 	one.agent, err = fleet.StartProcess(binary, filepath.Join(one.fleet.Dir(), "work-agent.log"), []string{
 		"--spoke-cluster-name=" + one.name, "--kubeconfig=" + itself, "--workload-source-config=" + file,
-		"--disable-leader-election", "--status-sync-interval=2s", "--namespace=" + suite.OperatorNamespace, fmt.Sprintf("--listen=127.0.0.1:%d", port),
+		"--disable-leader-election", "--status-sync-interval=2s", "--namespace=" + suite.OperatorNamespace,
+		fmt.Sprintf("--listen=127.0.0.1:%d", port),
 	})
 	return err
 }
 
-// joinDirectly gives the hub a kubeconfig for a spoke, with the rights that config/spoke has for it.
+// joinDirectly gives the hub a kubeconfig for a spoke, with the rights that config/spoke has for
+// it.
 func (s *steps) joinDirectly(ctx context.Context, one *spoke) error {
 	config, err := one.fleet.AccountConfig(ctx, suite.OperatorNamespace, "drover-hub-access")
 	if err != nil {

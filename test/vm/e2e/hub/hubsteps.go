@@ -57,7 +57,8 @@ func (s *steps) works(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := errors.Join(s.loadedEverywhere(ctx), s.madeOnHub(ctx, len(spokeKernels)), s.vermagics(ctx, "manifestwork"), s.noSecrets(ctx)); err != nil {
+	if err := errors.Join(s.loadedEverywhere(ctx), s.madeOnHub(ctx, len(spokeKernels)), s.vermagics(ctx, "manifestwork"),
+		s.noSecrets(ctx)); err != nil {
 		return err
 	}
 	if err := s.commandSays(ctx, "status", "nic-manifestwork", "Ready on 2 of 2 clusters", "north ", "south ", "2/2"); err != nil {
@@ -68,7 +69,8 @@ func (s *steps) works(ctx context.Context) error {
 	return nil
 }
 
-// commandSays runs a subcommand of drover on the hub, which says what is wrong by its exit code as well.
+// commandSays runs a subcommand of drover on the hub, which says what is wrong by its exit code as
+// well.
 func (s *steps) commandSays(ctx context.Context, command, name string, words ...string) error {
 	binary := filepath.Join(s.Cache.Repository(), "bin", "drover")
 	if err := fleet.BuildProgram(ctx, s.Cache.Repository(), "./cmd/drover", binary); err != nil {
@@ -126,7 +128,8 @@ func (s *steps) hubRestarts(ctx context.Context, by string) error {
 	}
 	if err := s.Eventually(ctx, "the hub's operator is ready again, and alone", func(ctx context.Context) error {
 		var pods corev1.PodList
-		if err := s.Client.List(ctx, &pods, client.InNamespace(suite.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": hubName}); err != nil {
+		if err := s.Client.List(ctx, &pods, client.InNamespace(suite.OperatorNamespace),
+			client.MatchingLabels{"app.kubernetes.io/name": hubName}); err != nil {
 			return err
 		}
 		if len(pods.Items) != 1 {
@@ -185,14 +188,16 @@ func (s *steps) badBuild(ctx context.Context, by string) error {
 	}
 	to := func(repository string) func(*hubv1beta1.ManagedClusterModule) {
 		return func(m *hubv1beta1.ManagedClusterModule) {
-			m.Spec.ModuleSpec.ModuleLoader.Container.KernelMappings[0].ContainerImage = builds.PodRegistry + "/made/" + repository + ":${KERNEL_FULL_VERSION}"
+			m.Spec.ModuleSpec.ModuleLoader.Container.KernelMappings[0].ContainerImage = builds.PodRegistry + "/made/" + repository +
+				":${KERNEL_FULL_VERSION}"
 		}
 	}
 	if err := s.change(ctx, by, to("hub-"+by+"-bad")); err != nil {
 		return err
 	}
 	if err := s.Within(ctx, builds.BuildPatience, "the hub says which cluster failed, and stops", func(ctx context.Context) error {
-		return s.hubSays(ctx, "nic-"+by, metav1.ConditionFalse, v1beta1.ReasonRolledBack, "cluster "+s.clusterOf(by, "north"), v1beta1.ReasonVermagicMismatch,
+		return s.hubSays(ctx, "nic-"+by, metav1.ConditionFalse, v1beta1.ReasonRolledBack, "cluster "+s.clusterOf(by, "north"),
+			v1beta1.ReasonVermagicMismatch,
 			"stopped in wave canary")
 	}); err != nil {
 		return err
@@ -217,7 +222,8 @@ func (s *steps) badBuild(ctx context.Context, by string) error {
 		return err
 	}
 	return s.Within(ctx, builds.BuildPatience, "both clusters are Ready again", func(ctx context.Context) error {
-		return errors.Join(s.hubSays(ctx, "nic-"+by, metav1.ConditionTrue, v1beta1.ReasonReady), north.loadedOn(ctx, spokeNodes), south.loadedOn(ctx, spokeNodes))
+		return errors.Join(s.hubSays(ctx, "nic-"+by, metav1.ConditionTrue, v1beta1.ReasonReady), north.loadedOn(ctx, spokeNodes),
+			south.loadedOn(ctx, spokeNodes))
 	})
 }
 
@@ -273,13 +279,15 @@ func (s *steps) cutOff(ctx context.Context, by string) error {
 	}); err != nil {
 		return err
 	}
-	if err := s.Eventually(ctx, "the canary has the change", func(ctx context.Context) error { return s.spokes["north"].has(ctx, "debug", "1") }); err != nil {
+	if err := s.Eventually(ctx, "the canary has the change",
+		func(ctx context.Context) error { return s.spokes["north"].has(ctx, "debug", "1") }); err != nil {
 		return err
 	}
 	if err := south.does(ctx, "rmmod", "module", loads.Sample); err != nil {
 		return err
 	}
-	if err := s.Eventually(ctx, "the spoke that is cut off heals itself", func(ctx context.Context) error { return south.loadedOn(ctx, spokeNodes) }); err != nil {
+	if err := s.Eventually(ctx, "the spoke that is cut off heals itself",
+		func(ctx context.Context) error { return south.loadedOn(ctx, spokeNodes) }); err != nil {
 		return err
 	}
 	if err := south.has(ctx, "debug", "1"); err == nil {

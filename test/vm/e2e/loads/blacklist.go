@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 )
 
-// blacklist deploys the opt-in component, and looks for the file of a Module that asks for it, while it is there and after.
+// blacklist deploys the opt-in component, and looks for the file of a Module that asks for it,
+// while it is there and after.
 func (s *Steps) blacklist(ctx context.Context) error {
 	const name, replaced = "drover_refused", "tls"
 	if err := s.Namespace(ctx, Restricted, "restricted"); err != nil && !apierrors.IsAlreadyExists(err) {

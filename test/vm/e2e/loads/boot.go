@@ -55,7 +55,8 @@ func (s *Steps) bootOption(ctx context.Context, on bool) error {
 func (s *Steps) staticPodIs(ctx context.Context, running bool) error {
 	return s.Eventually(ctx, "the static pod is as the option says", func(ctx context.Context) error {
 		pod := &corev1.Pod{}
-		err := client.IgnoreNotFound(s.Client.Get(ctx, client.ObjectKey{Namespace: suite.OperatorNamespace, Name: "drover-boot-" + suite.NodeName(artifacts.Linux61)}, pod))
+		err := client.IgnoreNotFound(s.Client.Get(ctx,
+			client.ObjectKey{Namespace: suite.OperatorNamespace, Name: "drover-boot-" + suite.NodeName(artifacts.Linux61)}, pod))
 		if err == nil && (pod.Status.Phase == corev1.PodRunning) != running {
 			err = fmt.Errorf("its phase is %q", pod.Status.Phase)
 		}
@@ -63,8 +64,9 @@ func (s *Steps) staticPodIs(ctx context.Context, running bool) error {
 	})
 }
 
-// StaticPod boots without the API server, with the option on: the module is there before that comes back, the DaemonSet's agent takes over
-// without touching it, and nothing is left of the option when it is off again.
+// StaticPod boots without the API server, with the option on: the module is there before that comes
+// back, the DaemonSet's agent takes over without touching it, and nothing is left of the option
+// when it is off again.
 func (s *Steps) StaticPod(ctx context.Context) error {
 	if err := s.bootOption(ctx, true); err != nil {
 		return err
@@ -108,7 +110,8 @@ func (s *Steps) StaticPod(ctx context.Context) error {
 	return errors.Join(s.loaderReady(ctx), s.Expect(ctx, artifacts.Linux61, suite.Loads, "2"))
 }
 
-// bootAlone boots the node while the API server is away, and measures how long the static pod's agent took.
+// bootAlone boots the node while the API server is away, and measures how long the static pod's
+// agent took.
 func (s *Steps) bootAlone(ctx context.Context) error {
 	if err := s.Reboot(ctx); err != nil {
 		return err
@@ -124,12 +127,13 @@ func (s *Steps) bootAlone(ctx context.Context) error {
 	return s.bootTook(ctx)
 }
 
-// bootTook measures from the agent's first words to the load, by its log, and from the process's start, which is the container's: making that
-// comes before the agent's program.
+// bootTook measures from the agent's first words to the load, by its log, and from the process's
+// start, which is the container's: making that comes before the agent's program.
 func (s *Steps) bootTook(ctx context.Context) error {
 	var words []string
 	if err := s.Eventually(ctx, "the log tells of the start and of the load", func(ctx context.Context) error {
-		output, err := s.Console(ctx, "cat $(ls -t /var/log/pods/"+suite.OperatorNamespace+"_drover-boot-*/boot/*.log | head -n 1) | sed -n 's/^\\([^ ]*\\) .*\"\\(Starting\\|Loaded\\)\".*/\\1/p'")
+		output, err := s.Console(ctx, "cat $(ls -t /var/log/pods/"+suite.OperatorNamespace+"_drover-boot-*/boot/*.log | head -n 1) | sed -n "+
+			"'s/^\\([^ ]*\\) .*\"\\(Starting\\|Loaded\\)\".*/\\1/p'")
 		if err != nil {
 			return err
 		}
@@ -148,13 +152,16 @@ func (s *Steps) bootTook(ctx context.Context) error {
 	}
 	took := loaded.Sub(began)
 	s.Figures["bootToLoadedSeconds"] = took.Round(10 * time.Millisecond).Seconds()
-	// Both since the kernel's start: the process's, in hundredths of a second, and the kernel's line about the load.
-	output, err := s.Console(ctx, "for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q '^[^ ]*drover-agent boot ' && awk '{print $22/100}' $p/stat; done | head -n 1; "+
+	// Both since the kernel's start: the process's, in hundredths of a second, and the kernel's line
+	// about the load.
+	output, err := s.Console(ctx, "for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q '^[^ ]*drover-agent boot ' "+
+		"&& awk '{print $22/100}' $p/stat; done | head -n 1; "+
 		"dmesg | sed -n 's/^\\[ *\\([0-9.]*\\)\\] drover_sample: loaded.*/\\1/p' | head -n 1")
 	if err != nil {
 		return err
 	}
-	s.Say("the static pod's agent had loaded %s after its first words (target %s); seconds since the kernel's start, of its container and of the load: %s",
+	s.Say("the static pod's agent had loaded %s after its first words (target %s); seconds since the kernel's start, of its container and "+
+		"of the load: %s",
 		took.Round(10*time.Millisecond), bootTarget, strings.Join(strings.Fields(output), ", "))
 	return nil
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
-// Devices holds a namespace in which pods may mount host paths: device plugins need the kubelet's socket folder.
+// Devices holds a namespace in which pods may mount host paths: device plugins need the kubelet's
+// socket folder.
 const Devices = "e2e-devices"
 
 var plugged = client.ObjectKey{Namespace: Devices, Name: "plugged"}
@@ -41,7 +42,8 @@ func (s *Steps) devicePlugin(ctx context.Context) error {
 			Args:         []string{"--resource=" + resourceName, "--device-glob=/dev/drover_sample*", "--host-root=/host"},
 			VolumeMounts: []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev", ReadOnly: true}, {Name: "cdi", MountPath: "/var/run/cdi"}},
 		},
-		Volumes: []corev1.Volume{hostFolder("dev", "/dev", corev1.HostPathDirectory), hostFolder("cdi", "/var/run/cdi", corev1.HostPathDirectoryOrCreate)},
+		Volumes: []corev1.Volume{hostFolder("dev", "/dev", corev1.HostPathDirectory),
+			hostFolder("cdi", "/var/run/cdi", corev1.HostPathDirectoryOrCreate)},
 	}
 	if err := s.Client.Create(ctx, m); err != nil {
 		return err
@@ -131,7 +133,8 @@ func (s *Steps) replacePlugin(ctx context.Context) error {
 		return err
 	}
 	if after.config != before.config || after.loads != before.loads {
-		return fmt.Errorf("NodeModulesConfig went from version %s to %s, loads from %s to %s", before.config, after.config, before.loads, after.loads)
+		return fmt.Errorf("NodeModulesConfig went from version %s to %s, loads from %s to %s", before.config, after.config, before.loads,
+			after.loads)
 	}
 	return nil
 }
@@ -186,7 +189,8 @@ func (s *Steps) configDeleted(ctx context.Context) error {
 			return err
 		}
 		if len(back.Spec.Modules) != 1 || len(back.Status.Modules) != 1 || len(back.Status.Attempts) != 0 || len(back.OwnerReferences) != 1 {
-			return fmt.Errorf("it has %d orders, %d live modules, %d attempts, %d owners", len(back.Spec.Modules), len(back.Status.Modules), len(back.Status.Attempts), len(back.OwnerReferences))
+			return fmt.Errorf("it has %d orders, %d live modules, %d attempts, %d owners", len(back.Spec.Modules), len(back.Status.Modules),
+				len(back.Status.Attempts), len(back.OwnerReferences))
 		}
 		return s.Ready(ctx, artifacts.Linux61, plugged, Sample)
 	}); err != nil {

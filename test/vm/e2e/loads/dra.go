@@ -64,7 +64,8 @@ func (s *Steps) driver(ctx context.Context) error {
 	}
 	m.Spec.Selector = map[string]string{corev1.LabelHostname: suite.NodeName(artifacts.Linux61)}
 	loader := &m.Spec.ModuleLoader.Container
-	loader.KernelMappings[0] = v1beta1.KernelMapping{Regexp: `^6\.`, ContainerImage: registry.Host + "/" + sampleTag + "${KERNEL_FULL_VERSION}"}
+	loader.KernelMappings[0] = v1beta1.KernelMapping{Regexp: `^6\.`, ContainerImage: registry.Host + "/" + sampleTag +
+		"${KERNEL_FULL_VERSION}"}
 	loader.Modprobe.Parameters = append(loader.Modprobe.Parameters, "greeting=hello")
 	m.Spec.DRA.Container.Image = registry.Host + "/drover/sample-dra-driver:dev"
 	return s.Client.Create(ctx, m)
@@ -87,7 +88,8 @@ func (s *Steps) published(ctx context.Context) error {
 		); err != nil {
 			return err
 		}
-		if m.Status.DRA.AvailableNumber != 1 || class.Labels[v1beta1.ModuleNameLabel] != m.Name || class.Labels[v1beta1.ModuleNamespaceLabel] != m.Namespace {
+		if m.Status.DRA.AvailableNumber != 1 || class.Labels[v1beta1.ModuleNameLabel] != m.Name ||
+			class.Labels[v1beta1.ModuleNamespaceLabel] != m.Namespace {
 			return fmt.Errorf("status.dra %+v, labels of the DeviceClass %v", m.Status.DRA, class.Labels)
 		}
 		return nil
@@ -102,7 +104,8 @@ func (s *Steps) offers(ctx context.Context, want int) error {
 	}
 	devices := 0
 	for i := range slices.Items {
-		if spec := &slices.Items[i].Spec; spec.Driver == "sample.drover.dev" && spec.NodeName != nil && *spec.NodeName == suite.NodeName(artifacts.Linux61) {
+		if spec := &slices.Items[i].Spec; spec.Driver == "sample.drover.dev" && spec.NodeName != nil &&
+			*spec.NodeName == suite.NodeName(artifacts.Linux61) {
 			devices += len(spec.Devices)
 		}
 	}
@@ -112,7 +115,8 @@ func (s *Steps) offers(ctx context.Context, want int) error {
 	return nil
 }
 
-// claimed runs an unprivileged pod that claims a device and reads it again and again, without keeping it open between.
+// claimed runs an unprivileged pod that claims a device and reads it again and again, without
+// keeping it open between.
 func (s *Steps) claimed(ctx context.Context) error {
 	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: Restricted, Name: "sample"}}
 	template.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{{
@@ -154,7 +158,8 @@ func (s *Steps) reads(ctx context.Context) error {
 
 // keptForClaim deletes the Module: nothing goes but the DeviceClass while a claim is prepared.
 func (s *Steps) keptForClaim(ctx context.Context) error {
-	if err := s.Client.Delete(ctx, &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: driven.Namespace, Name: driven.Name}}); err != nil {
+	if err := s.Client.Delete(ctx, &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: driven.Namespace,
+		Name: driven.Name}}); err != nil {
 		return err
 	}
 	if err := s.Eventually(ctx, "the DeviceClass is gone", func(ctx context.Context) error {
@@ -183,7 +188,8 @@ func (s *Steps) goneAfterClaim(ctx context.Context) error {
 	if err := s.reads(ctx); err != nil {
 		return err
 	}
-	if err := s.Client.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: claimant.Namespace, Name: claimant.Name}}); err != nil {
+	if err := s.Client.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: claimant.Namespace,
+		Name: claimant.Name}}); err != nil {
 		return err
 	}
 	return s.Eventually(ctx, "nothing of the Module is left", func(ctx context.Context) error {

@@ -37,7 +37,8 @@ func (s *Steps) loaderReady(ctx context.Context) error {
 	})
 }
 
-// repair unloads the module behind the agent's back, on a node that has settled: the end of a pod keeps its one processor busy for seconds.
+// repair unloads the module behind the agent's back, on a node that has settled: the end of a pod
+// keeps its one processor busy for seconds.
 func (s *Steps) repair(ctx context.Context) error {
 	if err := s.CarrierFree(ctx); err != nil {
 		return err
@@ -83,7 +84,8 @@ func (s *Steps) drain(ctx context.Context) error {
 	if _, err := s.Kubectl(ctx, "uncordon", name); err != nil {
 		return err
 	}
-	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "rollout", "status", "--timeout=90s", "deployment/drover-operator"); err != nil {
+	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "rollout", "status", "--timeout=90s",
+		"deployment/drover-operator"); err != nil {
 		return err
 	}
 	if err := s.loaderReady(ctx); err != nil {
@@ -222,7 +224,8 @@ func (s *Steps) reloadAlone(ctx context.Context) error {
 		return err
 	}
 	alone := s.Eventually(ctx, "the module is loaded again without a network", func(ctx context.Context) error {
-		return errors.Join(s.Expect(ctx, artifacts.Linux61, greeting, "alone"), s.Expect(ctx, artifacts.Linux61, suite.Loads, strconv.Itoa(before+1)))
+		return errors.Join(s.Expect(ctx, artifacts.Linux61, greeting, "alone"),
+			s.Expect(ctx, artifacts.Linux61, suite.Loads, strconv.Itoa(before+1)))
 	})
 	if err := errors.Join(alone, n.RestoreNetwork(ctx)); err != nil {
 		return err
@@ -233,8 +236,10 @@ func (s *Steps) reloadAlone(ctx context.Context) error {
 // agentKilled kills the agent at the moments of a reload that the kernel's log shows.
 func (s *Steps) agentKilled(ctx context.Context) error {
 	for moment, wait := range map[string]string{
-		"unloaded": "n=$(" + unloads + "); echo ready >/tmp/killer; while [ $(" + unloads + ") = $n ]; do :; done; kill -9 " + suite.AgentPID + " && echo killed >/tmp/killer",
-		"loaded":   "n=$(" + suite.Loads + "); echo ready >/tmp/killer; while [ $(" + suite.Loads + ") = $n ]; do :; done; kill -9 " + suite.AgentPID + " && echo killed >/tmp/killer",
+		"unloaded": "n=$(" + unloads + "); echo ready >/tmp/killer; while [ $(" + unloads + ") = $n ]; do :; done; kill -9 " + suite.AgentPID +
+			" && echo killed >/tmp/killer",
+		"loaded": "n=$(" + suite.Loads + "); echo ready >/tmp/killer; while [ $(" + suite.Loads + ") = $n ]; do :; done; kill -9 " +
+			suite.AgentPID + " && echo killed >/tmp/killer",
 	} {
 		if _, err := s.Console(ctx, "rm -f /tmp/killer; ("+wait+") >/dev/null 2>&1 &"); err != nil {
 			return err

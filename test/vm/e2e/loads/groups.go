@@ -31,7 +31,8 @@ func (s *Steps) releaseGroups() map[string][][]suite.Step {
 		"release": {{
 			start,
 			suite.Show("", "kubelet and API server are of the release", s.kubeletIsOfRelease),
-			suite.Show("withoutImageVolumes", "the operator finds out that an init container has to deliver, and the module is live", s.loadWithoutImageVolumes),
+			suite.Show("withoutImageVolumes", "the operator finds out that an init container has to deliver, and the module is live",
+				s.loadWithoutImageVolumes),
 			suite.Show("loaded", "its Module is Ready, and takes it out of the kernel when it goes", s.goesAgain),
 		}},
 		"dra": {{

@@ -68,13 +68,15 @@ func (s *Steps) secondKernel(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		s.Expect(ctx, artifacts.Linux612, "cat /sys/module/drover_sample/parameters/devices /sys/module/drover_sample/parameters/greeting", "3\nagain"),
+		s.Expect(ctx, artifacts.Linux612, "cat /sys/module/drover_sample/parameters/devices /sys/module/drover_sample/parameters/greeting",
+			"3\nagain"),
 		s.Expect(ctx, artifacts.Linux612, "uname -r", release),
 		s.Expect(ctx, artifacts.Linux612, suite.Loads, "1"),
 	)
 }
 
-// Retag pushes one of our images once more, as another build of it: with another version, and so another digest.
+// Retag pushes one of our images once more, as another build of it: with another version, and so
+// another digest.
 func (s *Steps) Retag(ctx context.Context, name, version string) error {
 	program, err := images.Find(name)
 	if err != nil {

@@ -90,7 +90,8 @@ func (s *Steps) LoadModule(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		s.Expect(ctx, artifacts.Linux61, "cat /sys/module/drover_sample/parameters/devices /sys/module/drover_sample/parameters/greeting", "2\nhello"),
+		s.Expect(ctx, artifacts.Linux61, "cat /sys/module/drover_sample/parameters/devices /sys/module/drover_sample/parameters/greeting",
+			"2\nhello"),
 		s.Expect(ctx, artifacts.Linux61, "ls /dev/drover_sample0 /dev/drover_sample1", "/dev/drover_sample0\n/dev/drover_sample1"),
 		s.Expect(ctx, artifacts.Linux61, suite.Loads, "1"),
 	)
@@ -125,7 +126,8 @@ func (s *Steps) CarrierFree(ctx context.Context) error {
 	})
 }
 
-// carrierSealed keeps a carrier in place, by an image that does not exist, and attacks it as a user with the stock role edit.
+// carrierSealed keeps a carrier in place, by an image that does not exist, and attacks it as a user
+// with the stock role edit.
 func (s *Steps) carrierSealed(ctx context.Context) error {
 	if err := s.Client.Create(ctx, Module(missing, artifacts.Linux61, registry.Host+"/kmods/none:1", "none")); err != nil {
 		return err
@@ -164,7 +166,8 @@ func (s *Steps) carrierSealed(ctx context.Context) error {
 	return s.CarrierFree(ctx)
 }
 
-// attack tries what the role edit allows on other pods. Each must be refused by the sealing policy, by its name.
+// attack tries what the role edit allows on other pods. Each must be refused by the sealing policy,
+// by its name.
 func (s *Steps) attack(ctx context.Context, mallory client.Client, config *rest.Config, carrier *corev1.Pod) error {
 	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Restricted, Name: "own"}, Spec: RestrictedPod()}
 	if err := s.Eventually(ctx, "the role edit can create other pods", func(ctx context.Context) error {
@@ -182,7 +185,8 @@ func (s *Steps) attack(ctx context.Context, mallory client.Client, config *rest.
 	if err != nil {
 		return err
 	}
-	exec := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(Restricted).Name(carrier.Name).SubResource("exec").Param("command", "sh")
+	exec := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(Restricted).Name(carrier.Name).SubResource("exec").Param("command",
+		"sh")
 	for what, err := range map[string]error{
 		"create by name":         mallory.Create(ctx, spoof),
 		"create by generateName": mallory.Create(ctx, generated),
@@ -200,10 +204,12 @@ func (s *Steps) attack(ctx context.Context, mallory client.Client, config *rest.
 func RestrictedPod() corev1.PodSpec {
 	yes, no := true, false
 	return corev1.PodSpec{
-		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Containers: []corev1.Container{{
 			Name: "main", Image: registry.Host + "/drover/sample-reader:dev",
-			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no,
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 		}},
 	}
 }
@@ -267,7 +273,8 @@ func (s *Steps) Remove(ctx context.Context, key client.ObjectKey, name string) e
 	})
 }
 
-// initContainer delivers again with image volumes off, from an image that has a shell and cp, as upstream's contract says.
+// initContainer delivers again with image volumes off, from an image that has a shell and cp, as
+// upstream's contract says.
 func (s *Steps) initContainer(ctx context.Context) error {
 	if err := s.Remove(ctx, Loader, Sample); err != nil {
 		return err
@@ -305,7 +312,8 @@ func (s *Steps) pushCopyable(ctx context.Context) (image string, err error) {
 	return s.PushModules(ctx, artifacts.Linux61, s.Source("drover-sample"), tag(release)+"-tools", tools)
 }
 
-// copied asks for a module of the image, and waits until an init container brought it and it is live.
+// copied asks for a module of the image, and waits until an init container brought it and it is
+// live.
 func (s *Steps) copied(ctx context.Context, image string) error {
 	if err := s.Client.Create(ctx, Module(copiedModule, artifacts.Linux61, image, Sample)); err != nil {
 		return err
@@ -329,10 +337,12 @@ func (s *Steps) copied(ctx context.Context, image string) error {
 // deliveryMode sets the operator's flag and waits for the new operator.
 func (s *Steps) deliveryMode(ctx context.Context, mode string) error {
 	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--delivery-mode=%s"}]`, mode)
-	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "patch", "deployment", "drover-operator", "--type=json", "-p", patch); err != nil {
+	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "patch", "deployment", "drover-operator", "--type=json", "-p",
+		patch); err != nil {
 		return err
 	}
-	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "rollout", "status", "--timeout=90s", "deployment/drover-operator"); err != nil {
+	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "rollout", "status", "--timeout=90s",
+		"deployment/drover-operator"); err != nil {
 		return err
 	}
 	return s.operators(ctx, 1)
@@ -342,7 +352,8 @@ func (s *Steps) deliveryMode(ctx context.Context, mode string) error {
 func (s *Steps) operators(ctx context.Context, want int) error {
 	return s.Eventually(ctx, fmt.Sprintf("there are %d operators", want), func(ctx context.Context) error {
 		var pods corev1.PodList
-		err := s.Client.List(ctx, &pods, client.InNamespace(suite.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "drover-operator"})
+		err := s.Client.List(ctx, &pods, client.InNamespace(suite.OperatorNamespace),
+			client.MatchingLabels{"app.kubernetes.io/name": "drover-operator"})
 		if err == nil && len(pods.Items) != want {
 			err = fmt.Errorf("there are %d", len(pods.Items))
 		}

@@ -22,14 +22,16 @@ const (
 	// probedNeeds is the kernel's own module that it needs.
 	probedNeeds = "crc_itu_t"
 	// probedFacts are what the kernel says of both that does not depend on the moment of the load.
-	probedFacts = "for f in /sys/module/" + Probed + "/initstate /sys/module/" + Probed + "/taint /sys/module/" + Probed + "/parameters/text /sys/module/" + Probed +
+	probedFacts = "for f in /sys/module/" + Probed + "/initstate /sys/module/" + Probed + "/taint /sys/module/" + Probed +
+		"/parameters/text /sys/module/" + Probed +
 		"/notes/.note.gnu.build-id /sys/module/" + probedNeeds + "/initstate /sys/module/" + probedNeeds + "/holders; do " +
 		"if test -d $f; then ls $f; else md5sum < $f; fi; done; dmesg | grep -o '" + Probed + ": loaded, .*' | tail -n 1"
 	probedText = "text=two words"
 )
 
-// modprobe loads one module in three ways: by the agent itself, and by kmod's program with args and with rawArgs. It needs a module of the
-// kernel's own, and depmod has never seen its image. The kernel must show the same each time, and nothing of it in the end.
+// modprobe loads one module in three ways: by the agent itself, and by kmod's program with args and
+// with rawArgs. It needs a module of the kernel's own, and depmod has never seen its image. The
+// kernel must show the same each time, and nothing of it in the end.
 func (s *Steps) modprobe(ctx context.Context) error {
 	if err := s.Namespace(ctx, Restricted, "restricted"); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

@@ -52,7 +52,8 @@ func (s *Steps) PushModule(ctx context.Context, name string, content []byte, mor
 	return tagged, err
 }
 
-// refuse asks for a damaged module and waits until the Module says why it is not loaded. tries is how often the kernel may have been asked.
+// refuse asks for a damaged module and waits until the Module says why it is not loaded. tries is
+// how often the kernel may have been asked.
 func (s *Steps) refuse(ctx context.Context, damage func([]byte) ([]byte, error), reason, kernelSays string, tries int) error {
 	const name = "drover_refused"
 	content, err := s.NodeModule(ctx, name)
@@ -101,7 +102,8 @@ func (s *Steps) vermagic(ctx context.Context) error {
 
 // symbolCRC changes the CRC of a symbol: the kernel is asked once and its answer is the reason.
 func (s *Steps) symbolCRC(ctx context.Context) error {
-	// Another build too: what the kernel refuses here must not be held against the whole one, which later steps load.
+	// Another build too: what the kernel refuses here must not be held against the whole one, which
+	// later steps load.
 	return s.refuse(ctx, func(content []byte) ([]byte, error) {
 		other, err := otherBuild(content)
 		if err != nil {
@@ -153,14 +155,16 @@ func (s *Steps) firmware(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, artifacts.Linux61, "dmesg | grep -o 'drover_firmware: firmware is .*'", "drover_firmware: firmware is as delivered"); err != nil {
+	if err := s.Expect(ctx, artifacts.Linux61, "dmesg | grep -o 'drover_firmware: firmware is .*'",
+		"drover_firmware: firmware is as delivered"); err != nil {
 		return err
 	}
 	if err := s.Remove(ctx, key, name); err != nil {
 		return err
 	}
 	return s.Eventually(ctx, "the firmware is gone", func(ctx context.Context) error {
-		return s.Expect(ctx, artifacts.Linux61, "ls /var/lib/firmware/drover/blob.bin 2>/dev/null || echo none; cat /sys/module/firmware_class/parameters/path", "none")
+		return s.Expect(ctx, artifacts.Linux61, "ls /var/lib/firmware/drover/blob.bin 2>/dev/null || echo none; cat "+
+			"/sys/module/firmware_class/parameters/path", "none")
 	})
 }
 
@@ -201,7 +205,8 @@ func (s *Steps) inTree(ctx context.Context) error {
 	return s.Eventually(ctx, "the kernel's own are back", func(ctx context.Context) error { return both(ctx, true) })
 }
 
-// crash lets a module take the node down; the next boot keeps it out for a while and serves. When it has done so twice, it is quarantined.
+// crash lets a module take the node down; the next boot keeps it out for a while and serves. When
+// it has done so twice, it is quarantined.
 func (s *Steps) crash(ctx context.Context) error {
 	const name = "drover_crash"
 	content, err := s.NodeModule(ctx, name)
@@ -221,7 +226,8 @@ func (s *Steps) crash(ctx context.Context) error {
 	}
 	// Without evidence it waits, and the node serves meanwhile: the group's Module is loaded again.
 	if err := s.Eventually(ctx, "the Module says that its build is held", func(ctx context.Context) error {
-		return errors.Join(s.ConditionIs(ctx, key, v1beta1.ConditionLoaded, "False", v1beta1.ReasonQuarantined), s.Ready(ctx, artifacts.Linux61, Loader, Sample))
+		return errors.Join(s.ConditionIs(ctx, key, v1beta1.ConditionLoaded, "False", v1beta1.ReasonQuarantined),
+			s.Ready(ctx, artifacts.Linux61, Loader, Sample))
 	}); err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 )
 
-// kubeletIsOfRelease notes the kubelet's version, as it says itself, and checks that it and the API server are of the release that is asked for.
+// kubeletIsOfRelease notes the kubelet's version, as it says itself, and checks that it and the API
+// server are of the release that is asked for.
 func (s *Steps) kubeletIsOfRelease(ctx context.Context) error {
 	found := &corev1.Node{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: suite.NodeName(artifacts.Linux61)}, found); err != nil {
@@ -38,7 +39,8 @@ func (s *Steps) kubeletIsOfRelease(ctx context.Context) error {
 	return nil
 }
 
-// loadWithoutImageVolumes: nothing says how images are delivered; the operator finds out that these nodes lack image volumes.
+// loadWithoutImageVolumes: nothing says how images are delivered; the operator finds out that these
+// nodes lack image volumes.
 func (s *Steps) loadWithoutImageVolumes(ctx context.Context) error {
 	if err := s.Namespace(ctx, Restricted, "restricted"); err != nil {
 		return err

@@ -28,8 +28,8 @@ const (
 	saysNoKey    = "Loading of module with unavailable key is rejected"
 )
 
-// signature boots the first node with a certificate of ours in UEFI db and a kernel that enforces signatures. The group's own Module, which
-// has none, is ordered all the time.
+// signature boots the first node with a certificate of ours in UEFI db and a kernel that enforces
+// signatures. The group's own Module, which has none, is ordered all the time.
 func (s *Steps) signature(ctx context.Context) error {
 	trusted, err := synth.NewOwner("drover e2e: in db")
 	if err != nil {
@@ -81,7 +81,8 @@ func (s *Steps) enforceSignatures(ctx context.Context, certificate *x509.Certifi
 	return s.Expect(ctx, artifacts.Linux61, "cat /sys/module/module/parameters/sig_enforce", "Y")
 }
 
-// signAnew orders a module signed by a key that the node does not know, and then the same build signed by one that it trusts.
+// signAnew orders a module signed by a key that the node does not know, and then the same build
+// signed by one that it trusts.
 func (s *Steps) signAnew(ctx context.Context, stranger, trusted *synth.Owner) error {
 	const name = "drover_refused"
 	key := client.ObjectKey{Namespace: Restricted, Name: "signed"}

@@ -21,7 +21,8 @@ import (
 	"github.com/drover-project/drover/test/vm/e2e/loads"
 )
 
-// ptemplateConsumed: the consumers are those that the status lists, and each reads what it was allocated.
+// ptemplateConsumed: the consumers are those that the status lists, and each reads what it was
+// allocated.
 func (s *steps) ptemplateConsumed(ctx context.Context) error {
 	sample := &s.samples.ptemplate
 	return s.Eventually(ctx, "the status lists the consumer, which reads its devices", func(ctx context.Context) error {
@@ -55,8 +56,9 @@ func (s *steps) ptemplateConsumed(ctx context.Context) error {
 	})
 }
 
-// cdiOnly: containers have the devices that they were allocated and no other, by the files that the device plugins wrote. Only those files set the
-// variables: the device plugin's answers hold nothing but names.
+// cdiOnly: containers have the devices that they were allocated and no other, by the files that the
+// device plugins wrote. Only those files set the variables: the device plugin's answers hold
+// nothing but names.
 func (s *steps) cdiOnly(ctx context.Context) error {
 	const (
 		he = `$(ps -o pid,args | awk '/bin\/[c]onsumer/ && /he_sample/ {print $1; exit}')`
@@ -64,11 +66,14 @@ func (s *steps) cdiOnly(ctx context.Context) error {
 	)
 	required := fmt.Sprint(s.samples.ptemplate.Spec.RequiredDevices)
 	return errors.Join(
-		s.Expect(ctx, artifacts.Linux61, `tr '\0' '\n' </proc/`+he+`/environ | grep -E '^he_sample_[01]=/dev/he_sample[01]$' | wc -l`, fmt.Sprint(heDevices)),
-		s.Expect(ctx, artifacts.Linux61, `tr '\0' '\n' </proc/`+pt+`/environ | grep -E '^ptemplate_[0-4]=/dev/ptemplate-[0-4]$' | wc -l`, required),
+		s.Expect(ctx, artifacts.Linux61, `tr '\0' '\n' </proc/`+he+`/environ | grep -E '^he_sample_[01]=/dev/he_sample[01]$' | wc -l`,
+			fmt.Sprint(heDevices)),
+		s.Expect(ctx, artifacts.Linux61, `tr '\0' '\n' </proc/`+pt+`/environ | grep -E '^ptemplate_[0-4]=/dev/ptemplate-[0-4]$' | wc -l`,
+			required),
 		s.Expect(ctx, artifacts.Linux61, "ls /proc/"+pt+"/root/dev | grep -cE '^(ptemplate|he_sample)'", required),
 		s.Expect(ctx, artifacts.Linux61, "cd /var/run/cdi; ls", "example.com-he-sample.json\nexample.com-ptemplate.json"),
-		s.Expect(ctx, artifacts.Linux61, "grep -o '\"name\":' /var/run/cdi/example.com-ptemplate.json | wc -l", fmt.Sprint(s.samples.ptemplate.Spec.MaxDev)),
+		s.Expect(ctx, artifacts.Linux61, "grep -o '\"name\":' /var/run/cdi/example.com-ptemplate.json | wc -l",
+			fmt.Sprint(s.samples.ptemplate.Spec.MaxDev)),
 	)
 }
 
@@ -131,7 +136,8 @@ func (s *steps) kubeletRestart(ctx context.Context) error {
 	return s.ptemplateConsumed(ctx)
 }
 
-// operatorsDeleted deletes both objects. Nothing is left of them: not in the API, not in the kernel, not on the node.
+// operatorsDeleted deletes both objects. Nothing is left of them: not in the API, not in the
+// kernel, not on the node.
 func (s *steps) operatorsDeleted(ctx context.Context) error {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name = heConsumer.Namespace, heConsumer.Name
@@ -142,7 +148,8 @@ func (s *steps) operatorsDeleted(ctx context.Context) error {
 	return s.Eventually(ctx, "nothing of the two is left", func(ctx context.Context) error {
 		if err := errors.Join(
 			s.Gone(ctx, pod), s.Gone(ctx, config), s.Gone(ctx, pt),
-			s.Gone(ctx, loads.Module(moduleOf(config), "", "x:1", heModule)), s.Gone(ctx, loads.Module(client.ObjectKeyFromObject(pt), "", "x:1", ptModule)),
+			s.Gone(ctx, loads.Module(moduleOf(config), "", "x:1", heModule)),
+			s.Gone(ctx, loads.Module(client.ObjectKeyFromObject(pt), "", "x:1", ptModule)),
 			s.None(ctx, &appsv1.DaemonSetList{}, config.Namespace), s.None(ctx, &corev1.PodList{}, config.Namespace),
 			s.LabelIs(ctx, artifacts.Linux61, v1beta1.ReadyLabel(config.Namespace, moduleOf(config).Name), false),
 			s.LabelIs(ctx, artifacts.Linux61, v1beta1.ReadyLabel(pt.Namespace, pt.Name), false),

@@ -37,7 +37,8 @@ const (
 	heDevices = 2
 )
 
-// samples are the device operators' own, applied as they are: nodes find every registry's name here.
+// samples are the device operators' own, applied as they are: nodes find every registry's name
+// here.
 type samples struct {
 	config    deviceconfig.DeviceConfig
 	ptemplate ptemplate.Ptemplate
@@ -81,7 +82,8 @@ func (s *steps) readSample(file string, into client.Object) error {
 	return nil
 }
 
-// deployOperators does what an administrator does by `make deploy OPERATOR=…`: the manifests as they are, with images that the registry has.
+// deployOperators does what an administrator does by `make deploy OPERATOR=…`: the manifests as
+// they are, with images that the registry has.
 func (s *steps) deployOperators(ctx context.Context) error {
 	for _, operator := range []string{"deviceconfig", "ptemplate"} {
 		if err := s.PushProgram(ctx, operator+"-operator"); err != nil {
@@ -112,7 +114,8 @@ func (s *steps) deployOperators(ctx context.Context) error {
 	})
 }
 
-// pushDriver compiles a sample kernel module and pushes it as an image, the registry's name in which is any.
+// pushDriver compiles a sample kernel module and pushes it as an image, the registry's name in
+// which is any.
 func (s *steps) pushDriver(ctx context.Context, source, image string) error {
 	_, repository, _ := strings.Cut(image, "/")
 	_, err := s.PushModules(ctx, artifacts.Linux61, s.Source(source), repository, nil)
@@ -158,7 +161,8 @@ func (s *steps) deviceConfigReady(ctx context.Context) error {
 // operatorReady checks the two conditions of a device operator's object.
 func operatorReady(o kit.Object) error {
 	conditions := *o.Conditions()
-	for condition, status := range map[string]metav1.ConditionStatus{kit.ConditionReady: metav1.ConditionTrue, kit.ConditionErrored: metav1.ConditionFalse} {
+	for condition, status := range map[string]metav1.ConditionStatus{kit.ConditionReady: metav1.ConditionTrue,
+		kit.ConditionErrored: metav1.ConditionFalse} {
 		c := meta.FindStatusCondition(conditions, condition)
 		if c == nil || c.Status != status || c.ObservedGeneration != o.GetGeneration() {
 			return fmt.Errorf("%s: condition %s is %+v instead of %s", client.ObjectKeyFromObject(o), condition, c, status)

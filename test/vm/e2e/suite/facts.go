@@ -80,7 +80,8 @@ func (s *Suite) LabelIs(ctx context.Context, series artifacts.Series, key string
 	return err
 }
 
-// Ready checks everything that "ready" promises, the kernel last: asking it over the console takes time from the node.
+// Ready checks everything that "ready" promises, the kernel last: asking it over the console takes
+// time from the node.
 func (s *Suite) Ready(ctx context.Context, series artifacts.Series, key client.ObjectKey, module string) error {
 	if err := s.LabelIs(ctx, series, v1beta1.ReadyLabel(key.Namespace, key.Name), true); err != nil {
 		return err
@@ -112,8 +113,10 @@ func (s *Suite) Gone(ctx context.Context, o client.Object) error {
 	return err
 }
 
-// PushModules compiles a source folder for a kernel and pushes an image with nothing but the modules, or with more files beside them.
-func (s *Suite) PushModules(ctx context.Context, series artifacts.Series, source, repository string, more map[string]registry.File) (string, error) {
+// PushModules compiles a source folder for a kernel and pushes an image with nothing but the
+// modules, or with more files beside them.
+func (s *Suite) PushModules(ctx context.Context, series artifacts.Series, source, repository string, more map[string]registry.File) (string,
+	error) {
 	kernel := s.Images.Kernels[series]
 	built, err := kmodbuild.Build(ctx, s.Cache, kernel, source)
 	if err != nil {
@@ -135,7 +138,8 @@ func (s *Suite) PushModules(ctx context.Context, series artifacts.Series, source
 }
 
 // pushWithTools pushes an image as most builders leave it: it names no user, which is root.
-func (s *Suite) pushWithTools(ctx context.Context, files map[string]string, repository string, more map[string]registry.File) (string, error) {
+func (s *Suite) pushWithTools(ctx context.Context, files map[string]string, repository string, more map[string]registry.File) (string,
+	error) {
 	all := maps.Clone(more)
 	for target, path := range files {
 		content, err := os.ReadFile(path)

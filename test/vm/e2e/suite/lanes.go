@@ -61,7 +61,8 @@ func Show(letter, says string, do func(context.Context) error) Step { return Ste
 // Groups are steps by the names of groups, in lanes that run beside each other.
 type Groups = func(*Suite) map[string][][]Step
 
-// Run runs the group, and prints what came of it. questions are for whoever looks at a failed step: arguments of kubectl.
+// Run runs the group, and prints what came of it. questions are for whoever looks at a failed step:
+// arguments of kubectl.
 func Run(ctx context.Context, groups Groups, questions [][]string) (err error) {
 	lanes, err := prepare(ctx, groups, questions)
 	defer func() {
@@ -95,7 +96,8 @@ func prepare(ctx context.Context, groups Groups, questions [][]string) (lanes []
 	first := newSuite()
 	all, known := groups(first)[Group()]
 	if !known {
-		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, release or versions", Group())
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, release or versions",
+			Group())
 	}
 	if err := first.prepare(ctx); err != nil {
 		return nil, err

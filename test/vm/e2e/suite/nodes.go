@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// BreakUnsigned is the value of BREAK that has the image pushed before it is signed, too. All goes well but for that.
+	// BreakUnsigned is the value of BREAK that has the image pushed before it is signed, too. All goes
+	// well but for that.
 	BreakUnsigned = "unsigned"
-	// BuilderName is a node that only builds, at the machine's own speed. An emulated one compiles many times slower.
+	// BuilderName is a node that only builds, at the machine's own speed. An emulated one compiles
+	// many times slower.
 	BuilderName = "builder"
 	// LoadsLabel is on virtual nodes.
 	LoadsLabel = "e2e.drover.dev/loads"
@@ -68,10 +70,12 @@ func (s *Suite) StartSeries(ctx context.Context, series, kernel artifacts.Series
 	return nil
 }
 
-// noAgentOnBuilder keeps the agent on virtual nodes: the kernel of the one that builds is this machine's own.
+// noAgentOnBuilder keeps the agent on virtual nodes: the kernel of the one that builds is this
+// machine's own.
 func (s *Suite) noAgentOnBuilder(ctx context.Context) error {
 	terms := corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: LoadsLabel, Operator: corev1.NodeSelectorOpExists}}}},
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: LoadsLabel, Operator: corev1.NodeSelectorOpExists}}}},
 	}}}
 	affinity, err := json.Marshal(terms)
 	if err != nil {

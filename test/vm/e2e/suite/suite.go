@@ -2,7 +2,8 @@
 
 //go:build linux
 
-// Package suite runs steps on virtual nodes with a control plane, a registry and Drover, and has what all steps need.
+// Package suite runs steps on virtual nodes with a control plane, a registry and Drover, and has
+// what all steps need.
 package suite
 
 import (
@@ -61,7 +62,8 @@ type Suite struct {
 	Figures map[string]float64
 	// Extra is more for the result.
 	Extra map[string]any
-	// Patience is how long one expectation may take; 0 is the usual. PATIENCE=10m is for machines that do other things, too.
+	// Patience is how long one expectation may take; 0 is the usual. PATIENCE=10m is for machines that
+	// do other things, too.
 	Patience time.Duration
 	// NotTested are items of group privileges that are only documented.
 	NotTested []string
@@ -95,10 +97,12 @@ func (s *Suite) Say(format string, args ...any) {
 }
 
 func newSuite() *Suite {
-	return &Suite{Breaks: os.Getenv("BREAK"), Proved: map[string]bool{}, Figures: map[string]float64{}, Extra: map[string]any{}, building: &sync.Mutex{}}
+	return &Suite{Breaks: os.Getenv("BREAK"), Proved: map[string]bool{}, Figures: map[string]float64{}, Extra: map[string]any{},
+		building: &sync.Mutex{}}
 }
 
-// prepare makes everything that is made once and kept: binaries, kernels, images of the root file system.
+// prepare makes everything that is made once and kept: binaries, kernels, images of the root file
+// system.
 func (s *Suite) prepare(ctx context.Context) (err error) {
 	s.begin = time.Now()
 	s.Say("preparing binaries, kernels and the root file system (the first time takes about 12 minutes)")
@@ -159,8 +163,9 @@ func (s *Suite) Start(ctx context.Context) (err error) {
 	return err
 }
 
-// Deployed checks that operator and agent run as config/default says. It reads the API, and not with kubectl in a loop, which would take a good part of
-// a processor from the node that shall start them.
+// Deployed checks that operator and agent run as config/default says. It reads the API, and not
+// with kubectl in a loop, which would take a good part of a processor from the node that shall
+// start them.
 func (s *Suite) Deployed(ctx context.Context) error {
 	operator, agent := &appsv1.Deployment{}, &appsv1.DaemonSet{}
 	if err := errors.Join(
@@ -169,7 +174,8 @@ func (s *Suite) Deployed(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	if got := operator.Status; got.ObservedGeneration != operator.Generation || got.UpdatedReplicas == 0 || got.AvailableReplicas != got.Replicas {
+	if got := operator.Status; got.ObservedGeneration != operator.Generation || got.UpdatedReplicas == 0 ||
+		got.AvailableReplicas != got.Replicas {
 		return fmt.Errorf("the operator's Deployment has %d of %d pods available", got.AvailableReplicas, got.Replicas)
 	}
 	if got := agent.Status; got.ObservedGeneration != agent.Generation || got.DesiredNumberScheduled == 0 ||
@@ -224,7 +230,8 @@ func (s *Suite) Eventually(ctx context.Context, what string, check func(context.
 
 // sayProcessor prints the seconds that the first node's processor has worked, and for whom.
 func (s *Suite) sayProcessor(ctx context.Context) {
-	const script = "cd /sys/fs/cgroup; for g in . system/containerd system/kubelet kubepods; do awk -v g=$g '$1 == \"usage_usec\" {printf \"%s %.1f s  \", g, $2 / 1e6}' $g/cpu.stat; done"
+	const script = "cd /sys/fs/cgroup; for g in . system/containerd system/kubelet kubepods; do awk -v g=$g '$1 == \"usage_usec\" {printf " +
+		"\"%s %.1f s  \", g, $2 / 1e6}' $g/cpu.stat; done"
 	used, err := s.Console(ctx, script)
 	s.Say("      processor: %s", cmp.Or(used, fmt.Sprint(err)))
 }
@@ -289,7 +296,8 @@ func (s *Suite) explain() error {
 	return errors.Join(facts...)
 }
 
-// agents are the pods of virtual nodes' agents. The API server reaches no other kubelet for their logs.
+// agents are the pods of virtual nodes' agents. The API server reaches no other kubelet for their
+// logs.
 func (s *Suite) agents(ctx context.Context) []string {
 	pods, err := s.Core.CoreV1().Pods(OperatorNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=drover-agent"})
 	if err != nil {

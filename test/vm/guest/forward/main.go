@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command forward copies TCP connections from one address to another, which may be a Unix socket. In the
-// guest it stands in for kube-proxy's rule of the kubernetes Service: it
-// listens on the Service's address and connects to the API server.
+// Command forward copies TCP connections from one address to another, which may be a Unix socket.
+// In the guest it stands in for kube-proxy's rule of the kubernetes Service: it listens on the
+// Service's address and connects to the API server.
 package main
 
 import (

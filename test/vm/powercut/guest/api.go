@@ -22,7 +22,8 @@ import (
 
 const nodeName = "powercut"
 
-// apiServer is what an agent sees of an API server: one object, a watch of it, writes of its status, and the cluster's identity.
+// apiServer is what an agent sees of an API server: one object, a watch of it, writes of its
+// status, and the cluster's identity.
 type apiServer struct {
 	mu      sync.Mutex
 	object  v1beta1.NodeModulesConfig
@@ -75,7 +76,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case strings.Contains(r.URL.Path, "/namespaces/"):
-		answer(w, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{UID: "cluster"}})
+		answer(w, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{UID: "cluster"}})
 	case r.Method == http.MethodPatch:
 		var patch struct {
 			Status v1beta1.NodeModulesConfigStatus `json:"status"`

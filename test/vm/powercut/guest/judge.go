@@ -25,13 +25,15 @@ import (
 	"github.com/drover-project/drover/test/vm/powercut/say"
 )
 
-// bootLimit is how long the agent may take to load without an API server, on an emulated processor of a busy machine.
+// bootLimit is how long the agent may take to load without an API server, on an emulated processor
+// of a busy machine.
 const bootLimit = 4 * time.Minute
 
 // lookEvery is between two looks at something that has no event.
 const lookEvery = 10 * time.Millisecond
 
-// judge says what the last cut has left: whether all files are whole, and which build the agent loads from them.
+// judge says what the last cut has left: whether all files are whole, and which build the agent
+// loads from them.
 func (n *node) judge(ctx context.Context) (say.Judgement, error) {
 	damaged, err := damage()
 	if err != nil {
@@ -87,8 +89,9 @@ func (n *node) bootOnce(ctx context.Context, held map[string]string) (live int, 
 	return live, why, errors.Join(err, <-booted)
 }
 
-// heldBack says that the crash fuse holds back all that the agent may load: power that is cut in a load, or soon after one, looks like a crash of
-// it. What the agent may load are the order of its record and what its journal says worked last, which it need not have had the time to report.
+// heldBack says that the crash fuse holds back all that the agent may load: power that is cut in a
+// load, or soon after one, looks like a crash of it. What the agent may load are the order of its
+// record and what its journal says worked last, which it need not have had the time to report.
 func (n *node) heldBack(held map[string]string) (string, error) {
 	recorded, worked, err := agentKnows()
 	if err != nil || worked < n.Worked {
@@ -98,7 +101,8 @@ func (n *node) heldBack(held map[string]string) (string, error) {
 		if _, ok := held[deliveryID(order)]; !ok && order != worked {
 			continue // not delivered; what worked last has to be there
 		}
-		// A hold without an end is of a load on its way: the last boot's, which is yet to be judged, or the one that is awaited.
+		// A hold without an end is of a load on its way: the last boot's, which is yet to be judged, or
+		// the one that is awaited.
 		if hold, ok := n.fuse.Allowed(n.fuseBuild(order), time.Now()); ok || hold.Until.IsZero() {
 			return "", nil
 		}
@@ -154,7 +158,8 @@ func damage() ([]string, error) {
 	return damaged, err
 }
 
-// broken says what is wrong with one file. Files that were being written have names of their own, and need not be whole.
+// broken says what is wrong with one file. Files that were being written have names of their own,
+// and need not be whole.
 func broken(name, rel string) error {
 	base := filepath.Base(name)
 	switch {

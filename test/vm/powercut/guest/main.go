@@ -2,9 +2,11 @@
 
 //go:build linux
 
-// Command guest is the first and only process of a machine whose power is cut (test/vm/powercut). On a disk that outlives the cuts, it looks at
-// what the agent's files are after the last one, has the agent load without an API server, and then orders one build of a kernel module after
-// the other until the power goes. The agent is the real one, with its store, journal, crash fuse and firmware; so are kernel and file system.
+// Command guest is the first and only process of a machine whose power is cut (test/vm/powercut).
+// On a disk that outlives the cuts, it looks at what the agent's files are after the last one, has
+// the agent load without an API server, and then orders one build of a kernel module after the
+// other until the power goes. The agent is the real one, with its store, journal, crash fuse and
+// firmware; so are kernel and file system.
 package main
 
 import (
@@ -137,7 +139,8 @@ func loadAll(dir string) error {
 	return nil
 }
 
-// mountDisk mounts the disk, with the file system's own recovery and its defaults. The device may come a moment after its driver.
+// mountDisk mounts the disk, with the file system's own recovery and its defaults. The device may
+// come a moment after its driver.
 func mountDisk(ctx context.Context, fileSystem string) error {
 	const limit = time.Minute
 	var mounted error

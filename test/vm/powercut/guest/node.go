@@ -79,7 +79,8 @@ func (n *node) open(ctx context.Context) error {
 			return err
 		}
 	}
-	stage, err := firmware.Open(firmware.Options{Dir: firmwareDir, HostRoot: "/", StateDir: state("firmware"), BootID: boot, SearchPath: n.host})
+	stage, err := firmware.Open(firmware.Options{Dir: firmwareDir, HostRoot: "/", StateDir: state("firmware"), BootID: boot,
+		SearchPath: n.host})
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,8 @@ func (n *node) open(ctx context.Context) error {
 		return err
 	}
 	n.parts = agent.Options{
-		NodeName: nodeName, StateDir: state("agent"), Host: n.host, Store: n.store, Firmware: stage, Fuse: n.fuse, NoSync: n.NoSync, DeliveryPoll: 20 * time.Millisecond,
+		NodeName: nodeName, StateDir: state("agent"), Host: n.host, Store: n.store, Firmware: stage, Fuse: n.fuse, NoSync: n.NoSync,
+		DeliveryPoll: 20 * time.Millisecond,
 	}
 	return nil
 }
@@ -114,7 +116,8 @@ func (n *node) build(order int) ([]byte, error) {
 	return bytes.Replace(n.module, was, buildID(order), 1), nil
 }
 
-// live is the order whose build is in the kernel; 0: none, -1: a build of no order from least to most.
+// live is the order whose build is in the kernel; 0: none, -1: a build of no order from least to
+// most.
 func (n *node) live(least, most int) (int, error) {
 	m, ok, err := n.host.Module(n.info.Name)
 	if err != nil || !ok || m.State != host.StateLive {

@@ -20,15 +20,17 @@ import (
 )
 
 const (
-	// lateEvery says which orders are delivered only a while after they are given, as a carrier takes its time: a cut in that while
-	// leaves an order without its build, and the previous one has to serve.
+	// lateEvery says which orders are delivered only a while after they are given, as a carrier takes
+	// its time: a cut in that while leaves an order without its build, and the previous one has to
+	// serve.
 	lateEvery = 2
 	late      = 800 * time.Millisecond
 	// orderLimit is how long one order may take.
 	orderLimit = 4 * time.Minute
 )
 
-// orders gives one order after the other to a running agent, each for another build, until the power goes.
+// orders gives one order after the other to a running agent, each for another build, until the
+// power goes.
 func (n *node) orders(ctx context.Context) error {
 	server := newAPIServer()
 	config, err := server.serve(ctx)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package say is what a machine whose power is cut and its host tell each other: the host by the kernel's command line, the machine by lines on
-// its second serial port.
+// Package say is what a machine whose power is cut and its host tell each other: the host by the
+// kernel's command line, the machine by lines on its second serial port.
 package say
 
 import (
@@ -16,7 +16,8 @@ const (
 	Mounted = "mounted"
 	// Judged is followed by a Judgement in JSON.
 	Judged = "judged"
-	// Issued and Worked are followed by the number of an order: it is about to be given, it is live and reported.
+	// Issued and Worked are followed by the number of an order: it is about to be given, it is live
+	// and reported.
 	Issued = "issued"
 	Worked = "worked"
 	// Failed is followed by why the machine cannot go on.
@@ -37,7 +38,8 @@ type Options struct {
 type Judgement struct {
 	// Damaged names files that are not whole, or were moved aside.
 	Damaged []string `json:"damaged,omitempty"`
-	// Live is the order whose build the agent loaded without an API server; 0: none, -1: a build of no order.
+	// Live is the order whose build the agent loaded without an API server; 0: none, -1: a build of no
+	// order.
 	Live int `json:"live"`
 	// Held says why nothing had to be loaded; empty: something had to.
 	Held string `json:"held,omitempty"`

@@ -53,12 +53,14 @@ func newStart() *cobra.Command {
 	flags.IntVar(&o.APIServerPort, "apiserver-port", 0, "kube-apiserver's port; 0 takes a free one")
 	flags.StringVar(&o.AdvertiseAddress, "advertise-address", "", "address published for the kubernetes Service; empty publishes none")
 	flags.StringSliceVar(&o.ExtraSANs, "extra-sans", nil, "more names or addresses for the server's certificate")
-	flags.StringArrayVar(&o.NodeHostAliases, "node-host-alias", nil, "name that kube-apiserver resolves to 127.0.0.1 (Linux, root; repeatable)")
+	flags.StringArrayVar(&o.NodeHostAliases, "node-host-alias", nil,
+		"name that kube-apiserver resolves to 127.0.0.1 (Linux, root; repeatable)")
 	flags.StringArrayVar(&o.NodeTokens, "node-token", nil, "node to make a bearer token for (repeatable)")
 	flags.IntVar(&o.ControllerQPS, "kcm-qps", 500, "kube-controller-manager's requests per second")
 	flags.IntVar(&o.ControllerBurst, "kcm-burst", 1000, "kube-controller-manager's requests at once")
 	flags.DurationVar(&o.ReadyTimeout, "ready-timeout", time.Minute, "give up when the cluster is not ready by then")
-	flags.BoolVar(&untilEOF, "until-stdin-eof", false, "stop when standard input ends, too: ties the cluster to whoever holds the other end; its lines \"stop COMPONENT\" and \"start COMPONENT\" are obeyed and answered by DONE or FAILED")
+	flags.BoolVar(&untilEOF, "until-stdin-eof", false, "stop when standard input ends, too: ties the cluster to whoever holds the other "+
+		"end; its lines \"stop COMPONENT\" and \"start COMPONENT\" are obeyed and answered by DONE or FAILED")
 	for flag, name := range map[string]string{
 		"etcd-arg":      component.Etcd,
 		"apiserver-arg": component.APIServer,

@@ -88,7 +88,8 @@ func runKubectl() int {
 	return 0
 }
 
-// logVerbosity is the value of -v among arguments; "0" without one. kubectl has such a function only in newer releases.
+// logVerbosity is the value of -v among arguments; "0" without one. kubectl has such a function
+// only in newer releases.
 func logVerbosity(args []string) string {
 	flags := pflag.NewFlagSet("verbosity", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true

@@ -13,7 +13,8 @@ import (
 type ModuleProblemApplyConfiguration struct {
 	// part of the Module that is kept back.
 	Part *kmmv1beta1.ProblemPart `json:"part,omitempty"`
-	// node is the name of the node. Empty: every node. "*": nodes that are not named here, because there are too many.
+	// node is the name of the node. Empty: every node. "*": nodes that are not named here, because
+	// there are too many.
 	Node *string `json:"node,omitempty"`
 	// reason of the closed set of docs/reference/reasons.md.
 	Reason *string `json:"reason,omitempty"`

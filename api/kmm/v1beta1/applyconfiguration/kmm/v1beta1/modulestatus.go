@@ -15,8 +15,9 @@ type ModuleStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Ready, KernelsCovered, Loaded and DevicesReady.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// problems are what controllers of the operator were refused, or refuse, and what no other object shows. Each controller writes those of
-	// its part. The conditions are made of them, among other things: read those.
+	// problems are what controllers of the operator were refused, or refuse, and what no other object
+	// shows. Each controller writes those of its part. The conditions are made of them, among other
+	// things: read those.
 	Problems []ModuleProblemApplyConfiguration `json:"problems,omitempty"`
 	// devicePlugin counts nodes of the device plugin.
 	DevicePlugin *DaemonSetStatusApplyConfiguration `json:"devicePlugin,omitempty"`
