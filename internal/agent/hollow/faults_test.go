@@ -8,19 +8,9 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/hollow"
 	"github.com/drover-project/drover/internal/shared/delivery"
-	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 

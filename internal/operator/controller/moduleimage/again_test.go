@@ -7,21 +7,12 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
-	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
-	"github.com/drover-project/drover/internal/operator/gate"
-	"github.com/drover-project/drover/internal/shared/facts"
-	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 // TestLooksAgain: a day later and on the rebuild trigger the registry is asked again, by a Job that
