@@ -152,7 +152,7 @@ func TestAHubStartsBeforeOpenClusterManagement(t *testing.T) {
 			return err
 		}
 		c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
-		if c == nil || !strings.Contains(c.Message, "not installed: manifestwork") {
+		if c == nil || !strings.Contains(c.Message, "not installed on the hub: manifestwork") {
 			return fmt.Errorf("it is %+v", c)
 		}
 		return nil

@@ -25,7 +25,7 @@ func TestMessages(t *testing.T) {
 		ready, covered, loaded, devices = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded,
 			v1beta1.ConditionDevicesReady
 
-		images, stalled = v1beta1.ConditionImagesAvailable, v1beta1.ConditionStalled
+		stalled = v1beta1.ConditionStalled
 	)
 	unmapped := &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
 	cases := map[string]told{

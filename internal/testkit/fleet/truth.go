@@ -4,12 +4,10 @@ package fleet
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-
 
 	"github.com/drover-project/drover/internal/agent/host/fake"
 )
