@@ -22,10 +22,8 @@ type told struct {
 // TestMessages holds every message of a Module's conditions.
 func TestMessages(t *testing.T) {
 	const (
-		ready, covered, loaded, devices = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded,
-			v1beta1.ConditionDevicesReady
-
-		stalled = v1beta1.ConditionStalled
+		ready, covered, loaded = v1beta1.ConditionReady, v1beta1.ConditionKernelsCovered, v1beta1.ConditionLoaded
+		devices                = v1beta1.ConditionDevicesReady
 	)
 	unmapped := &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
 	cases := map[string]told{
