@@ -93,7 +93,7 @@ func TestLifecycleBusyAndDeadNode(t *testing.T) {
 	s.must(shared.Admin.Delete(s.Context(), s.module()))
 
 	s.eventually("the condition names both", func(ctx context.Context) error {
-		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonInUse, "at most 8s", busy, "NodeNotReady on "+dead)
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonInUse, "within 8s", busy, "NodeNotReady on "+dead)
 	})
 	s.eventually("the Module is gone and an event names both", func(ctx context.Context) error {
 		return errors.Join(s.away(ctx), s.told(ctx, v1beta1.ReasonAbandoned, "2 nodes", "InUse on "+busy, "NodeNotReady on "+dead))
