@@ -101,7 +101,7 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 	wanted := placement.Wanted(m, node, entry.Pending())
 	switch {
 	case !wanted && !entry.Pending():
-		if taint := placement.Untolerated(m.Spec.Tolerations, node); taint != nil && placement.Eligible(m, node) {
+		if taint := placement.Untolerated(placement.Tolerations(m), node); taint != nil && placement.Eligible(m, node) {
 			return LeftAlone, "the taint " + taint.ToString() + " is not tolerated"
 		}
 		return "", ""

@@ -33,6 +33,7 @@ func module(tag string) *v1beta1.Module {
 // TestPlan is a new version of a Module against nodes in all states.
 func TestPlan(t *testing.T) {
 	live, next := module("1"), module("2")
+	next.Spec.StartupTaint = "nic.example.com/starts" // which the Module tolerates
 	view := &cluster.View{NodesSeen: true, ConfigsSeen: true, PodsSeen: true, Configs: map[string]*v1beta1.NodeModulesConfig{}}
 	node := func(name string, asked *v1beta1.Module, changes ...func(*corev1.Node)) {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": "yes"}}}
@@ -55,7 +56,9 @@ func TestPlan(t *testing.T) {
 		view.Nodes = append(view.Nodes, n)
 	}
 	taint := func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: "db", Effect: corev1.TaintEffectNoSchedule}}
+		n.Spec.Taints = []corev1.Taint{
+			{Key: next.Spec.StartupTaint, Effect: corev1.TaintEffectNoSchedule}, {Key: "db", Effect: corev1.TaintEffectNoSchedule},
+		}
 	}
 	aged := func(n *corev1.Node) { n.Status.NodeInfo.KernelVersion = oldKernel }
 	node("new", nil)
