@@ -292,6 +292,32 @@ func TestJournalLost(t *testing.T) {
 	}
 }
 
+// TestAReloadThatTheStatusMissed: the status is from before the reload, the journal that knew of it
+// is lost, and the kernel has what is ordered. A live driver is not unloaded for that.
+func TestAReloadThatTheStatusMissed(t *testing.T) {
+	cases := map[string]struct {
+		before, after []string
+		then          int // loads in all
+	}{
+		"other values":             {before: []string{"size=1", "mode=a"}, after: []string{"size=3", "mode=a"}, then: 2},
+		"none any more":            {before: []string{"size=1"}, then: 3},
+		"the status is up to date": {before: []string{"size=3"}, after: []string{"size=3"}, then: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			d := r.deliver("d1", synth.Module{Name: "gadget", Params: []kmod.Param{{Name: "size", Type: "int"}, {Name: "mode", Type: "charp"}}})
+			before := r.pass(order("gadget", d, params(tc.before...)))
+			r.pass(order("gadget", d, params(tc.after...)))
+			r.last = before
+			r.loseJournal()
+			r.pass(order("gadget", d, params(tc.after...)))
+			loads := slices.DeleteFunc(r.calls(), func(c string) bool { return !strings.HasPrefix(c, "finit") })
+			same(t, "loads", tc.then, len(loads))
+		})
+	}
+}
+
 // TestAnOrderWithoutADeliveryIsLeftAlone: another CustomResourceDefinition in the place of ours
 // drops what only ours has, the delivery and the state with it. An order to unload that reads as
 // one to load must load nothing.

@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
@@ -23,7 +24,7 @@ import (
 // not at all.
 func (c *chaos) build(name string) {
 	c.next++
-	m := synth.Module{Name: name, Version: fmt.Sprint(c.next), SoftdepPre: []string{"extra"}}
+	m := synth.Module{Name: name, Version: fmt.Sprint(c.next), SoftdepPre: []string{"extra"}, Params: []kmod.Param{{Name: "a", Type: "int"}}}
 	id := fmt.Sprintf("d%d", c.next)
 	modules := []synth.Module{m}
 	if name == "beta" {

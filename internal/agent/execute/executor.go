@@ -9,6 +9,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -162,6 +164,22 @@ func (e *Executor) fail(ctx context.Context, f observe.Facts, hash string, a *or
 		"message", a.Message, "attempt", e.failures[f.Task].Attempt.Tries, "previous", f.Previous)
 }
 
+// shows reports whether the kernel has the parameters that are ordered, and no others were set.
+func shows(live map[string]string, before, ordered []string) bool {
+	named := map[string]bool{}
+	for _, p := range ordered {
+		name, value, _ := strings.Cut(p, "=")
+		named[name] = true
+		if now, readable := live[name]; !readable || now != value {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(before, func(p string) bool {
+		name, _, _ := strings.Cut(p, "=")
+		return !named[name]
+	})
+}
+
 // wrap says what failed; nil stays nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
@@ -173,7 +191,9 @@ func wrap(err error, format string, args ...any) error {
 // now is the time of day, as precisely as the API keeps it.
 func (e *Executor) now() metav1.Time { return metav1.NewTime(e.Clock.Now()).Rfc3339Copy() }
 
-// Restore takes up what the last status says, where the journal was lost and the kernel agrees.
+// Restore takes up what the last status says, where the journal was lost and the kernel agrees. A
+// status may be from before a reload with other parameters. If the kernel has those that are ordered
+// now, it is, and nothing is unloaded to load the same again.
 func (e *Executor) Restore(last *v1beta1.NodeModulesConfigStatus) error {
 	for _, m := range last.Modules {
 		k := orders.Key{Namespace: m.Namespace, Name: m.Name}
@@ -189,6 +209,9 @@ func (e *Executor) Restore(last *v1beta1.NodeModulesConfigStatus) error {
 		id := orders.Identity(m.Observed.BuildID, m.Observed.SrcVersion)
 		if now, ok := live[main]; !ok || now.State != host.StateLive || id == "" || orders.IdentityOf(now) != id {
 			continue
+		}
+		if o := e.Orders[k]; o != nil && shows(live[main].Parameters, config.Modprobe.Parameters, o.Config.Modprobe.Parameters) {
+			config.Modprobe.Parameters = o.Config.Modprobe.Parameters
 		}
 		e.Journal.Loaded[k] = &journal.Load{
 			Item: m.ModuleItem, Config: config, Complete: true, Main: main,
