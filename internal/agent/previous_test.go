@@ -288,3 +288,23 @@ func TestDependencyThatLeavesIsMissing(t *testing.T) {
 		})
 	}
 }
+
+// TestARefusedDependencyTakesNoDriverOut: the kernel refused a dependency as one delivery signs it,
+// and has it from another one. The unload before the next load would take it out again.
+func TestARefusedDependencyTakesNoDriverOut(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	bus := synth.Module{Name: "bus"}
+	first := synth.Module{Name: "gadget", Depends: []string{"bus"}}
+	second := synth.Module{Name: "gadget", Version: "2", Depends: []string{"bus"}, Params: gadget.Params}
+	r.pass(order("gadget", r.deliver("d1", bus, first)))
+	d := r.deliver("d2", bus, second)
+	r.host.Script("finit_module", "bus", fake.Fault{Errno: "EKEYREJECTED", Times: 1})
+	r.pass(order("gadget", d))
+	same(t, "serves", buildID(t, first), r.host.Live()["gadget"])
+	calls := len(r.calls())
+
+	s := r.pass(order("gadget", d, params("size=3")))
+
+	same(t, "attempt", "Failed SignatureRejected", attempt(s, "gadget"))
+	same(t, "further calls", 0, len(r.calls())-calls)
+}

@@ -292,14 +292,20 @@ func conflict(f observe.Facts) (orders.Key, bool) {
 	return orders.Key{}, false
 }
 
-// refused finds what the kernel has said of a plan's builds already.
+// refused finds what the kernel has said of a plan's builds already. A dependency that is live needs
+// no call, unless the unload before the load takes it out.
 func refused(f observe.Facts) *orders.Attempt {
+	var leaving []journal.Module
+	if !f.SameLoad() {
+		leaving = f.OursLive()
+	}
 	for _, s := range f.Plan.Steps {
 		r, ok := f.Journal.Refused[s.Build()]
 		if !ok || s.Optional || !stands(r, f) {
 			continue
 		}
-		if _, live := f.Live[s.Name]; live && s.Name != f.Plan.Main {
+		stays := !slices.ContainsFunc(leaving, func(m journal.Module) bool { return m.Name == s.Name })
+		if _, live := f.Live[s.Name]; live && stays && s.Name != f.Plan.Main {
 			continue
 		}
 		return orders.Failed(r.Reason, "%s", withNote(r.Message, " Not tried again before the next boot, or another build or signature."))
