@@ -292,8 +292,8 @@ func conflict(f observe.Facts) (orders.Key, bool) {
 	return orders.Key{}, false
 }
 
-// refused finds what the kernel has said of a plan's builds already. A dependency that is live needs
-// no call, unless the unload before the load takes it out.
+// refused finds what the kernel has said of a plan's builds already. A live dependency needs no
+// call, unless the unload before the load takes it out.
 func refused(f observe.Facts) *orders.Attempt {
 	var leaving []journal.Module
 	if !f.SameLoad() {

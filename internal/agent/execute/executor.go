@@ -192,8 +192,8 @@ func wrap(err error, format string, args ...any) error {
 func (e *Executor) now() metav1.Time { return metav1.NewTime(e.Clock.Now()).Rfc3339Copy() }
 
 // Restore takes up what the last status says, where the journal was lost and the kernel agrees. A
-// status may be from before a reload with other parameters. If the kernel has those that are ordered
-// now, it is, and nothing is unloaded to load the same again.
+// status may be from before a reload with other parameters. It is, if the kernel has those that are
+// ordered now: then nothing is unloaded to load the same again.
 func (e *Executor) Restore(last *v1beta1.NodeModulesConfigStatus) error {
 	for _, m := range last.Modules {
 		k := orders.Key{Namespace: m.Namespace, Name: m.Name}
