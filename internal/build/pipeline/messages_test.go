@@ -39,6 +39,7 @@ func TestMessages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		given        func(*batchv1.Job, *corev1.Pod)
 		reason, says string
+		passing      bool
 	}{
 		"no pod is admitted": {
 			given: func(j *batchv1.Job, pod *corev1.Pod) { j.Status.StartTime, pod.Labels = &began, nil }, reason: v1beta1.ReasonBuilding,
@@ -98,6 +99,17 @@ func TestMessages(t *testing.T) {
 			}), reason: v1beta1.ReasonBuildFailed,
 			says: "node n1 ended the pod: Evicted The node was low on resource: memory.: step build failed with exit code 137: CC m.o",
 		},
+		"a node takes no pod, its disk is full": {
+			given: func(j *batchv1.Job, pod *corev1.Pod) {
+				j.Status.Conditions = []batchv1.JobCondition{{
+					Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonBackoffLimitExceeded,
+					Message: "Job has reached the specified backoff limit",
+				}}
+				pod.Spec.NodeName, pod.Status.Phase = "n1", corev1.PodFailed
+				pod.Status.Reason, pod.Status.Message = "Evicted", "The node had condition: [DiskPressure]. "
+			}, reason: v1beta1.ReasonBuildFailed, passing: true,
+			says: "node n1 ended the pod: Evicted The node had condition: [DiskPressure].",
+		},
 		"the disk is full": {
 			given: step("build", 1, "cp: No space left on device"), reason: v1beta1.ReasonBuildFailed,
 			says: "the node's disk is full: step build failed with exit code 1: cp: No space left on device",
@@ -126,6 +138,9 @@ func TestMessages(t *testing.T) {
 			o := pipeline.Runs(&img.Spec, []batchv1.Job{*j}, []corev1.Pod{pod})[0].Outcome
 			if o.Reason != tc.reason || o.Message != tc.says {
 				t.Errorf("it says %s: %s\nnot     %s: %s", o.Reason, o.Message, tc.reason, tc.says)
+			}
+			if tc.passing && !o.Passing {
+				t.Error("it counts as a failure of the image's inputs")
 			}
 		})
 	}

@@ -164,7 +164,19 @@ func outcomeOf(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod
 	if p := delivery.ProblemOf(pod); p != nil && pod.Status.Phase == corev1.PodPending {
 		t.Reason, t.Message = waitingFor(p.Reason), p.Message
 	}
+	if cause := nodeCause(pod); cause != "" && pod.Status.Phase == corev1.PodFailed {
+		// No step has failed: the kubelet did not let the pod in, or ended it between two steps.
+		t.Reason, t.Message, t.Passing = v1beta1.ReasonBuildFailed, cause, true
+	}
 	return t
+}
+
+// nodeCause says why the kubelet refused or ended a pod; "" if it did not.
+func nodeCause(pod *corev1.Pod) string {
+	if pod.Status.Reason == "" {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprintf("node %s ended the pod: %s %s", pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message))
 }
 
 func unschedulable(pod *corev1.Pod) bool {
@@ -280,7 +292,7 @@ func outsideCause(job *batchv1.Job, pod *corev1.Pod, step string, ended *corev1.
 	case ended.Reason == "OOMKilled":
 		return "out of memory: step " + step + " needs more than its limit" + limitOf(&job.Spec.Template.Spec, step)
 	case pod.Status.Reason != "":
-		return strings.TrimSpace(fmt.Sprintf("node %s ended the pod: %s %s", pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message))
+		return nodeCause(pod)
 	case step != StepBuild:
 		return ""
 	}
