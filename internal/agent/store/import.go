@@ -65,6 +65,10 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	if err != nil {
 		return "", err
 	}
+	// First: for what is refused anyway, no room is made.
+	if err := s.bounded(m); err != nil {
+		return "", err
+	}
 	if err := s.makeRoom(m); err != nil {
 		return "", fmt.Errorf("import: %w", err)
 	}
@@ -150,18 +154,25 @@ func classify(name string, err error) error {
 	}
 }
 
-// copyTree copies out/tree to dst and compares every file with the manifest.
-func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest, dst string) error {
+// bounded refuses a delivery by what its manifest says.
+func (s *Store) bounded(m manifest.Manifest) error {
 	if len(m.Files) > s.opt.MaxFiles {
 		return tooLarge("the delivery has %d files, more than %d", len(m.Files), s.opt.MaxFiles)
 	}
-	want := make(map[string]manifest.Entry, len(m.Files))
 	var total int64
 	for _, e := range m.Files {
-		want[e.Path] = e
 		if total += e.Size; total > s.opt.MaxBytes || e.Size > s.opt.MaxBytes {
 			return tooLarge("the delivery has more than %d bytes", s.opt.MaxBytes)
 		}
+	}
+	return nil
+}
+
+// copyTree copies out/tree to dst and compares every file with the manifest.
+func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest, dst string) error {
+	want := make(map[string]manifest.Entry, len(m.Files))
+	for _, e := range m.Files {
+		want[e.Path] = e
 	}
 	tree, err := nofollow.OpenDir(out, manifest.TreeDir)
 	if errors.Is(err, fs.ErrNotExist) && len(want) > 0 {

@@ -21,7 +21,7 @@ func (s *Store) makeRoom(m manifest.Manifest) error {
 	}
 	var size int64
 	for _, e := range m.Files {
-		size += min(e.Size, s.opt.MaxBytes+1) // copyTree refuses what is larger
+		size += e.Size
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

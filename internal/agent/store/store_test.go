@@ -250,6 +250,8 @@ func TestImportRefusesHostileOutput(t *testing.T) {
 		"too many files":           {opt: store.Options{MaxFiles: 2}, reason: manifest.ReasonImageTooLarge, arrange: func(*node) {}},
 		"too many bytes":           {opt: store.Options{MaxBytes: 4}, reason: manifest.ReasonImageTooLarge, arrange: func(*node) {}},
 		"sizes that overflow":      {reason: manifest.ReasonImageTooLarge, arrange: func(n *node) { n.hugeManifest() }},
+		"too many bytes, no room":  {opt: store.Options{MaxTotal: 1}, reason: manifest.ReasonImageTooLarge, arrange: func(n *node) { n.hugeManifest() }},
+		"too many files, no room":  {opt: store.Options{MaxTotal: 1, MaxFiles: 2}, reason: manifest.ReasonImageTooLarge, arrange: func(*node) {}},
 		"directories without end":  {arrange: func(n *node) { n.dirs("tree/" + strings.Repeat("d/", 40)) }},
 		"directories in thousands": {opt: store.Options{MaxFiles: 10}, arrange: func(n *node) { n.manyDirs(40) }},
 	}
