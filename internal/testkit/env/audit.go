@@ -105,12 +105,14 @@ func (e *Env) Requests(t testing.TB, since Mark) []Request {
 }
 
 // Writes counts the writes since a mark that the operator and the agents made, refused ones
-// included. It is empty when they wrote nothing.
-func (e *Env) Writes(t testing.TB, since Mark) map[Write]int {
+// included. It is empty when they wrote nothing. With names, only writes to objects of these
+// namespaces or with these names count: an operator that starts looks at what other tests left.
+func (e *Env) Writes(t testing.TB, since Mark, names ...string) map[Write]int {
 	t.Helper()
 	writes := map[Write]int{}
 	for _, r := range e.Requests(t, since) {
-		if r.Ours() && r.IsWrite() {
+		about := len(names) == 0 || slices.Contains(names, r.ObjectRef.Namespace) || slices.Contains(names, r.ObjectRef.Name)
+		if about && r.Ours() && r.IsWrite() {
 			agent, _, _ := strings.Cut(r.UserAgent, "/")
 			writes[Write{Agent: agent, Verb: r.Verb, Resource: r.Resource()}]++
 		}

@@ -68,7 +68,7 @@ func TestDeviceClassLifecycle(t *testing.T) {
 
 	// An edit by hand is undone with one write; that this takes one shows that the pass before had
 	// nothing to do.
-	logged(t, e, began)
+	logged(t, e, began, namespace)
 	mark := e.Mark(t)
 	fast.Spec.Selectors = nil
 	if err := admin.Update(t.Context(), fast); err != nil {
@@ -79,7 +79,7 @@ func TestDeviceClassLifecycle(t *testing.T) {
 		return cmp.Equal(fast.Spec.Selectors, selector), err
 	})
 	want := map[env.Write]int{{Agent: "drover-operator", Verb: "update", Resource: "deviceclasses"}: 1}
-	if diff := cmp.Diff(want, e.Writes(t, mark)); diff != "" {
+	if diff := cmp.Diff(want, e.Writes(t, mark, namespace, fast.Name, slow.Name)); diff != "" {
 		t.Errorf("writes for one edit (-want +got):\n%s", diff)
 	}
 

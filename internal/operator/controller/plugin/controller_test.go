@@ -103,10 +103,10 @@ func exists(t *testing.T, c client.Client, object client.Object, want bool) {
 
 // logged waits until the audit log has the creation of a DaemonSet since a mark: the object can be
 // seen before.
-func logged(t *testing.T, e *env.Env, since env.Mark) {
+func logged(t *testing.T, e *env.Env, since env.Mark, namespace string) {
 	t.Helper()
 	eventually(t, "the DaemonSet's creation is logged", func(context.Context) (bool, error) {
-		return e.Writes(t, since)[env.Write{Agent: "drover-operator", Verb: "patch", Resource: "daemonsets"}] > 0, nil
+		return e.Writes(t, since, namespace)[env.Write{Agent: "drover-operator", Verb: "patch", Resource: "daemonsets"}] > 0, nil
 	})
 }
 
@@ -132,7 +132,7 @@ func TestDevicePluginLifecycle(t *testing.T) {
 
 	// An edit by hand is undone; what the edit shows is that a pass ran, so nothing else was written
 	// before it.
-	logged(t, e, began)
+	logged(t, e, began, m.Namespace)
 	mark := e.Mark(t)
 	edited := daemonSet.DeepCopy()
 	edited.Spec.Template.Spec.PriorityClassName = ""
@@ -146,7 +146,7 @@ func TestDevicePluginLifecycle(t *testing.T) {
 		return spec.Containers[0].Image == "example.com/plugin:v1" && spec.PriorityClassName == "system-node-critical", err
 	})
 	want := map[env.Write]int{{Agent: "drover-operator", Verb: "patch", Resource: "daemonsets"}: 1}
-	if diff := cmp.Diff(want, e.Writes(t, mark)); diff != "" {
+	if diff := cmp.Diff(want, e.Writes(t, mark, m.Namespace)); diff != "" {
 		t.Errorf("writes for one edit (-want +got):\n%s", diff)
 	}
 
