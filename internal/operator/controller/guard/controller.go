@@ -56,14 +56,13 @@ func New(live client.Client, g *gate.Gate, now clock.PassiveClock) *Controller {
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(definition.Kind)
-	only := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("guard").
-		Watches(crd, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		Watches(crd, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if !slices.Contains(definition.Names, o.GetName()) {
 				return nil
 			}
-			return only(ctx, o)
+			return []reconcile.Request{{}}
 		})).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Complete(c)

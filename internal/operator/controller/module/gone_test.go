@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -40,7 +39,7 @@ func TestAGoneNodesOrdersAreLookedAt(t *testing.T) {
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(q.ShutDown)
 
-	c.nodeDeleted(t.Context(), event.DeleteEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}, q)
+	c.nodeEvent(t.Context(), q, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil)
 
 	queued := make(chan reconcile.Request)
 	go func() {

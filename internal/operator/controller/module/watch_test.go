@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/watch"
 )
 
 func TestAHeartbeatIsNoChange(t *testing.T) {
@@ -29,17 +29,17 @@ func TestAHeartbeatIsNoChange(t *testing.T) {
 			BootID: boot, Swap: &corev1.NodeSwapStatus{Capacity: ptr.To[int64](1 << 30)},
 		}}}
 	}
-	if !nodeFactsEqual(node("a"), node("a")) {
+	if watch.NodeChanged(node("a"), node("a")) {
 		t.Error("a node with swap changes with every heartbeat")
 	}
-	if nodeFactsEqual(node("a"), node("b")) {
+	if !watch.NodeChanged(node("a"), node("b")) {
 		t.Error("a reboot is a change")
 	}
 }
 
 // asked is a queue that only remembers what it is asked for.
 type asked struct {
-	queue
+	watch.Queue
 	names map[string]bool
 }
 
@@ -127,7 +127,7 @@ func TestWhatANodeReportsCostsThePassesOfWhatChanged(t *testing.T) {
 			q := &asked{names: map[string]bool{}}
 			c := &Controller{client: &cached{modules: []string{"there"}, config: now}}
 
-			c.configUpdated(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: now}, q)
+			c.configEvent(t.Context(), q, before, now)
 
 			if diff := cmp.Diff(test.then, slices.Sorted(maps.Keys(q.names))); diff != "" {
 				t.Errorf("passes (-want +got):\n%s", diff)

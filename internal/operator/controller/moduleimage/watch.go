@@ -3,6 +3,7 @@
 package moduleimage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,20 +14,18 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
@@ -73,9 +72,9 @@ func (c *Controller) setupWants(mgr ctrl.Manager) error {
 		Named("moduleimage-wants").
 		For(&v1beta1.Module{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
 			predicate.AnnotationChangedPredicate{}))).
-		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(moduleOf),
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(watch.Module),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Node{}, c.nodeEvents()).
+		Watches(&corev1.Node{}, watch.Changes(c.nodeEvent)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfSource)).
 		WithOptions(options).
 		Complete(reconcile.Func(c.Module))
@@ -85,39 +84,15 @@ func (c *Controller) setupWants(mgr ctrl.Manager) error {
 	return nil
 }
 
-func moduleOf(_ context.Context, image client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: image.GetNamespace(),
-		Name: image.GetLabels()[v1beta1.ModuleNameLabel]}}}
-}
-
-// nodeEvents queues the Modules whose images depend on a node's change. Nodes change all the time,
+// nodeEvent queues the Modules whose images depend on a node's change. Nodes change all the time,
 // and each pass of a Module reads all nodes.
-func (c *Controller) nodeEvents() handler.Funcs {
-	add := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], before, now client.Object) {
-		old, okOld := before.(*corev1.Node)
-		node, okNode := now.(*corev1.Node)
-		if !okOld || !okNode {
-			return
-		}
-		for _, request := range c.modules(ctx, "", func(m *v1beta1.Module) bool { return concerns(m, old, node) }) {
-			q.Add(request)
-		}
+func (c *Controller) nodeEvent(ctx context.Context, q watch.Queue, before, now *corev1.Node) {
+	before, now = cmp.Or(before, &corev1.Node{}), cmp.Or(now, &corev1.Node{})
+	if platformOf(before) == platformOf(now) && maps.Equal(before.Labels, now.Labels) {
+		return
 	}
-	nothing := &corev1.Node{}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			add(ctx, q, nothing, e.Object)
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			add(ctx, q, nothing, e.Object)
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			old, okOld := e.ObjectOld.(*corev1.Node)
-			node, okNode := e.ObjectNew.(*corev1.Node)
-			if okOld && okNode && (platformOf(old) != platformOf(node) || !maps.Equal(old.Labels, node.Labels)) {
-				add(ctx, q, old, node)
-			}
-		},
+	for _, request := range c.modules(ctx, func(m *v1beta1.Module) bool { return concerns(m, before, now) }) {
+		q.Add(request)
 	}
 }
 
@@ -149,45 +124,21 @@ func isEnvironment(object client.Object) bool {
 }
 
 func (c *Controller) imagesOfEnvironment(ctx context.Context, environment client.Object) []reconcile.Request {
-	return c.imagesIn(ctx, environment.GetNamespace(), func(*v1alpha1.ModuleImage) bool { return true })
+	return c.imagesIn(ctx, environment.GetNamespace(), nil)
 }
 
 func (c *Controller) imagesIn(ctx context.Context, namespace string, concerned func(*v1alpha1.ModuleImage) bool) []reconcile.Request {
-	var images v1alpha1.ModuleImageList
-	err := c.client.List(ctx, &images, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err != nil {
-		// A handler cannot return an error. The cache only fails when the process ends.
-		log.FromContext(ctx).Error(err, "List ModuleImages for an event")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range images.Items {
-		if image := &images.Items[i]; concerned(image) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(image)})
-		}
-	}
-	return requests
+	return watch.Requests(ctx, c.client, &v1alpha1.ModuleImageList{}, concerned, client.InNamespace(namespace))
 }
 
 // modulesOfSource are the Modules of a ConfigMap's namespace that name it.
 func (c *Controller) modulesOfSource(ctx context.Context, source client.Object) []reconcile.Request {
-	return c.modules(ctx, source.GetNamespace(),
-		func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) })
+	return c.modules(ctx, func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) },
+		client.InNamespace(source.GetNamespace()))
 }
 
-// modules are those of a namespace ("": all) that build or sign and are concerned.
-func (c *Controller) modules(ctx context.Context, namespace string, concerned func(*v1beta1.Module) bool) []reconcile.Request {
-	var list v1beta1.ModuleList
-	err := c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err != nil {
-		log.FromContext(ctx).Error(err, "List Modules for an event")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		if m := &list.Items[i]; pipeline.Makes(m) && concerned(m) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
-		}
-	}
-	return requests
+// modules are those that build or sign and are concerned.
+func (c *Controller) modules(ctx context.Context, concerned func(*v1beta1.Module) bool, in ...client.ListOption) []reconcile.Request {
+	makes := func(m *v1beta1.Module) bool { return pipeline.Makes(m) && concerned(m) }
+	return watch.Requests(ctx, c.client, &v1beta1.ModuleList{}, makes, in...)
 }

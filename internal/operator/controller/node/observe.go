@@ -104,7 +104,7 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 				return nil, nil, err
 			}
 			plugins[pod.Spec.NodeName] = plugins[pod.Spec.NodeName] || ready && roleOf(pod) == roleAsked(module)
-		case isCarrier(pod):
+		case delivery.IsCarrier(pod):
 			if p := delivery.ProblemOf(pod); p != nil {
 				carriers[pod.Spec.NodeName] = *p
 			}
@@ -134,5 +134,3 @@ func (r *reporter) images(ctx context.Context, module *v1beta1.Module) ([]v1alph
 	}
 	return list.Items, nil
 }
-
-func isCarrier(object client.Object) bool { return delivery.IsCarrier(object) }

@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
@@ -44,13 +44,13 @@ func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []pl
 	}
 	there := map[types.NamespacedName]bool{}
 	for i := range pods.Items {
-		there[moduleOf(&pods.Items[i])] = true
+		there[watch.ModuleOf(&pods.Items[i])] = true
 		isReady, err := readyPlugin(ctx, c, &pods.Items[i])
 		if err != nil {
 			return nil, nil, err
 		}
 		if isReady {
-			ready = append(ready, plugin{role: roleOf(&pods.Items[i]), module: moduleOf(&pods.Items[i])})
+			ready = append(ready, plugin{role: roleOf(&pods.Items[i]), module: watch.ModuleOf(&pods.Items[i])})
 		}
 	}
 	return ready, func(module types.NamespacedName) bool { return there[module] }, nil
@@ -68,7 +68,7 @@ func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, e
 	if err != nil || !found || daemonSet.UID != owner.UID {
 		return false, err
 	}
-	found, err = cached(ctx, c, moduleOf(pod), module)
+	found, err = cached(ctx, c, watch.ModuleOf(pod), module)
 	return found && roleOf(daemonSet) == roleOf(pod) && kube.MadeFor(daemonSet, module.UID), err
 }
 
@@ -101,11 +101,6 @@ func isPlugin(object client.Object) bool {
 
 func roleOf(object client.Object) string { return object.GetLabels()[v1beta1.RoleLabel] }
 
-// moduleOf is the Module that something was made for; it is in the same namespace.
-func moduleOf(object client.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1beta1.ModuleNameLabel]}
-}
-
 // podReady is true for a running pod that is ready and not about to go.
 func podReady(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
@@ -133,17 +128,9 @@ func (l *labeler) nodesOfDaemonSet(ctx context.Context, object client.Object) []
 	if !isPlugin(object) {
 		return nil
 	}
-	var pods corev1.PodList
-	err := l.client.List(ctx, &pods, client.InNamespace(object.GetNamespace()), client.MatchingLabels(object.GetLabels()),
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err != nil {
-		// A handler has nobody to return to. The cache fails only when the process ends.
-		log.FromContext(ctx).Error(err, "List the pods of a DaemonSet")
-		return nil
-	}
 	var requests []reconcile.Request
-	for i := range pods.Items {
-		requests = append(requests, nodeOfPlugin(ctx, &pods.Items[i])...)
-	}
+	watch.Each(ctx, l.client, &corev1.PodList{}, func(pod *corev1.Pod) {
+		requests = append(requests, nodeOfPlugin(ctx, pod)...)
+	}, client.InNamespace(object.GetNamespace()), client.MatchingLabels(object.GetLabels()))
 	return requests
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/watch"
 )
 
 func TestLabelsConcernTheModulesThatReadThem(t *testing.T) {
@@ -45,7 +46,7 @@ func TestLabelsConcernTheModulesThatReadThem(t *testing.T) {
 			if diff := cmp.Diff(test.then, slices.Sorted(maps.Keys(got))); diff != "" {
 				t.Errorf("Modules (-want +got):\n%s", diff)
 			}
-			if nodeChanged(before, now) {
+			if watch.NodeChanged(before, now) {
 				t.Error("labels count as a change for everybody")
 			}
 		})

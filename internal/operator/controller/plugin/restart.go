@@ -17,13 +17,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
@@ -79,7 +79,7 @@ func (r *restarter) Reconcile(ctx context.Context, request reconcile.Request) (r
 }
 
 func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConfig, pod *corev1.Pod) error {
-	module := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.ModuleNameLabel]}
+	module := watch.ModuleOf(pod)
 	began := loadOf(config, module)
 	if began == nil || !outlived(pod, began) || r.did(config.Name, module, began) {
 		return nil
@@ -177,8 +177,8 @@ func (r *restarter) setup(mgr ctrl.Manager) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin-restart").
-		Watches(&v1beta1.NodeModulesConfig{}, later(loaded, func(o client.Object) []string { return []string{o.GetName()} })).
-		Watches(&corev1.Pod{}, later(waitEnded, waitingPodNode)).
+		Watches(&v1beta1.NodeModulesConfig{}, later(func(o client.Object) []string { return []string{o.GetName()} }), watch.If(loaded)).
+		Watches(&corev1.Pod{}, later(waitingPodNode), watch.If(waitEnded)).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -187,38 +187,26 @@ func (r *restarter) setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// later queues the nodes of new and changed objects after a pause.
-func later(changed func(before, now client.Object) bool, nodes func(client.Object) []string) handler.Funcs {
-	add := func(q queue, o client.Object) {
-		for _, node := range nodes(o) {
+// later queues an object's nodes after a pause.
+func later(nodes func(client.Object) []string) handler.Funcs {
+	return watch.Changes(func(_ context.Context, q watch.Queue, before, now client.Object) {
+		if now == nil {
+			now = before
+		}
+		for _, node := range nodes(now) {
 			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, restartDelay)
 		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(q, e.Object) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if changed(e.ObjectOld, e.ObjectNew) {
-				add(q, e.ObjectNew)
-			}
-		},
-	}
-}
-
-func loaded(before, now client.Object) bool {
-	older, okOlder := before.(*v1beta1.NodeModulesConfig)
-	newer, okNewer := now.(*v1beta1.NodeModulesConfig)
-	return okOlder && okNewer && slices.ContainsFunc(newer.Status.Modules, func(s v1beta1.NodeModuleStatus) bool {
-		key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
-		return !loadOf(older, key).Equal(loadOf(newer, key))
 	})
 }
 
-func waitEnded(before, now client.Object) bool {
-	older, okOlder := before.(*corev1.Pod)
-	newer, okNewer := now.(*corev1.Pod)
-	return okOlder && okNewer && !waited(older).Equal(waited(newer))
+func loaded(before, now *v1beta1.NodeModulesConfig) bool {
+	return slices.ContainsFunc(now.Status.Modules, func(s v1beta1.NodeModuleStatus) bool {
+		key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+		return !loadOf(before, key).Equal(loadOf(now, key))
+	})
 }
+
+func waitEnded(before, now *corev1.Pod) bool { return !waited(before).Equal(waited(now)) }
 
 func waitingPodNode(object client.Object) []string {
 	pod, ok := object.(*corev1.Pod)

@@ -6,7 +6,6 @@ import (
 	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/kube"
@@ -46,8 +45,6 @@ func vacated(ds *appsv1.DaemonSet) bool {
 }
 
 // setChanged also lets through that a DaemonSet has lost its last node.
-func setChanged(e event.UpdateEvent) bool {
-	before, okBefore := e.ObjectOld.(*appsv1.DaemonSet)
-	now, okNow := e.ObjectNew.(*appsv1.DaemonSet)
-	return specChanged(e) || okBefore && okNow && vacated(before) != vacated(now)
+func setChanged(before, now *appsv1.DaemonSet) bool {
+	return specChanged(before, now) || vacated(before) != vacated(now)
 }

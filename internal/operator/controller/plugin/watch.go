@@ -15,18 +15,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
@@ -58,17 +55,14 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, agentImage: o.AgentImage, dra: o.DRA, role: o.Role, gate: o.Gate}
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // SetupWithManager registers the controller, the restarter and their watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
-	own := builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})
+	own := watch.If(specChanged)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("plugin").
 		For(&v1beta1.Module{}, own).
-		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject),
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: setChanged})).
-		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(moduleOfObject), own).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(watch.Module), watch.If(setChanged)).
+		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(watch.Module), own).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
 	if c.dra {
 		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
@@ -86,18 +80,9 @@ func moduleOfClass(_ context.Context, class client.Object) []reconcile.Request {
 	}}}
 }
 
-func moduleOfObject(_ context.Context, object client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{
-		Namespace: object.GetNamespace(), Name: object.GetLabels()[v1beta1.ModuleNameLabel],
-	}}}
-}
-
 // specChanged lets through all but changes of a mere status.
-func specChanged(e event.UpdateEvent) bool {
-	before, now := e.ObjectOld, e.ObjectNew
-	return before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
-		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
-		placement.Paused(before) != placement.Paused(now) ||
+func specChanged(before, now client.Object) bool {
+	return watch.Rewritten(before, now) || placement.Paused(before) != placement.Paused(now) ||
 		!maps.Equal(before.GetLabels(), now.GetLabels()) ||
 		before.GetAnnotations()[kube.ModuleAnnotation] != now.GetAnnotations()[kube.ModuleAnnotation] ||
 		len(before.GetOwnerReferences()) != len(now.GetOwnerReferences())

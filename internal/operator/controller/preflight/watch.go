@@ -15,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -25,6 +23,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/operator/watch"
 )
 
 const (
@@ -41,8 +40,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(wanting)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all),
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: architectureChanged})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all), watch.If(architectureChanged)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}).
 		Complete(c)
@@ -67,25 +65,13 @@ func wanting(_ context.Context, object client.Object) []reconcile.Request {
 	return requests
 }
 
-func architectureChanged(e event.UpdateEvent) bool {
-	before, okBefore := e.ObjectOld.(*corev1.Node)
-	now, okNow := e.ObjectNew.(*corev1.Node)
-	return okBefore && okNow && before.Status.NodeInfo.Architecture != now.Status.NodeInfo.Architecture
+func architectureChanged(before, now *corev1.Node) bool {
+	return before.Status.NodeInfo.Architecture != now.Status.NodeInfo.Architecture
 }
 
 // all are all preflights: each may depend on a Module or a node.
 func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
-	var list v1beta2.PreflightValidationList
-	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		// A handler cannot return an error. The cache only fails when the process ends.
-		log.FromContext(ctx).Error(err, "List PreflightValidations for an event")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(list.Items))
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+	return watch.Requests[*v1beta2.PreflightValidation](ctx, c.client, &v1beta2.PreflightValidationList{}, nil)
 }
 
 // ofSource are all preflights if a Module builds from the ConfigMap.
@@ -94,17 +80,9 @@ func (c *Controller) ofSource(ctx context.Context, source client.Object) []recon
 	if len(requests) == 0 {
 		return nil
 	}
-	var modules v1beta1.ModuleList
-	err := c.client.List(ctx, &modules, client.InNamespace(source.GetNamespace()), client.UnsafeDisableDeepCopy,
-		client.DisableReadYourWritesConsistency)
-	if err != nil {
-		log.FromContext(ctx).Error(err, "List Modules for an event")
+	builds := func(m *v1beta1.Module) bool { return slices.Contains(pipeline.Sources(m), source.GetName()) }
+	if len(watch.Requests(ctx, c.client, &v1beta1.ModuleList{}, builds, client.InNamespace(source.GetNamespace()))) == 0 {
 		return nil
 	}
-	for i := range modules.Items {
-		if slices.Contains(pipeline.Sources(&modules.Items[i]), source.GetName()) {
-			return requests
-		}
-	}
-	return nil
+	return requests
 }

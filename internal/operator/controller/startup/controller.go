@@ -8,6 +8,7 @@ package startup
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -25,6 +25,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
@@ -82,9 +83,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("startup").
-		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{},
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: reportChanged})).
+		For(&corev1.Node{}, watch.If(nodeChanged)).
+		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{}, watch.If(watch.ConfigChanged)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.taintedNodes),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -102,34 +102,13 @@ func (c *Controller) taintedNodes(ctx context.Context, object client.Object) []r
 	if !ok || module.Spec.StartupTaint == "" {
 		return nil
 	}
-	var nodes corev1.NodeList
-	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		// A handler cannot return an error. The cache fails only when the process ends.
-		log.FromContext(ctx).Error(err, "List the nodes of a startup taint")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range nodes.Items {
-		if hasTaint(&nodes.Items[i], module.Spec.StartupTaint) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])})
-		}
-	}
-	return requests
+	return watch.Requests(ctx, c.client, &corev1.NodeList{}, func(node *corev1.Node) bool {
+		return hasTaint(node, module.Spec.StartupTaint)
+	})
 }
 
 // nodeChanged lets through what is read of a Node: its labels show which plugins are ready.
-func nodeChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.Node)
-	now, okNow := e.ObjectNew.(*corev1.Node)
-	return ok && okNow && len(now.Spec.Taints) > 0 &&
-		(before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
-			!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints) || !equality.Semantic.DeepEqual(before.Labels, now.Labels))
-}
-
-func reportChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1beta1.NodeModulesConfig)
-	now, okNow := e.ObjectNew.(*v1beta1.NodeModulesConfig)
-	return ok && okNow && (!equality.Semantic.DeepEqual(before.Spec.Modules, now.Spec.Modules) ||
-		!equality.Semantic.DeepEqual(before.Status.Modules, now.Status.Modules) ||
-		!equality.Semantic.DeepEqual(before.Status.Attempts, now.Status.Attempts))
+func nodeChanged(before, now *corev1.Node) bool {
+	return len(now.Spec.Taints) > 0 && (before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
+		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints) || !maps.Equal(before.Labels, now.Labels))
 }
