@@ -3,8 +3,17 @@
 package facts
 
 import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/status"
+	"github.com/drover-project/drover/internal/shared/strikes"
 )
 
 // Problems are what the controller of one part of a Module last said, by node; see
@@ -43,4 +52,37 @@ func pick(problems map[string]reasons.Problem, node string) *reasons.Problem {
 		return &p
 	}
 	return nil
+}
+
+// Held are a Module's deliveries that go to no further node.
+type Held struct {
+	module types.NamespacedName
+	by     map[string]strikes.Strike
+}
+
+// Judge comes to the same verdict as the controller that gives orders: from the same reports.
+func Judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1beta1.NodeModulesConfig) Held {
+	var fleet strikes.Fleet
+	for i := range nodes {
+		if config := configs[nodes[i].Name]; config != nil {
+			fleet.Add(config)
+		}
+	}
+	key := types.NamespacedName{Namespace: module.Namespace, Name: module.Name}
+	return Held{module: key, by: fleet.Judge(key, placement.RetryAsked(module)).Held}
+}
+
+// On says why a node does not get what is wanted of it, or what it did to the node.
+func (h Held) On(want *desired.State, entry status.Entry) *reasons.Problem {
+	if want == nil {
+		return nil
+	}
+	s, ok := h.by[want.Delivery]
+	reports := entry.Attempt != nil && entry.Attempt.Strike != nil
+	if !ok || !reports && entry.Ordered() && entry.Order.Delivery != nil && entry.Order.Delivery.ID == want.Delivery {
+		return nil
+	}
+	return &reasons.Problem{Reason: v1beta1.ReasonQuarantined, Message: fmt.Sprintf(
+		"node %s went down with %s, so no further node gets it: ship another build, or run drover retry %s -n %s", s.Node, s.Build, h.module.Name,
+		h.module.Namespace)}
 }

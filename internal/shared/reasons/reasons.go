@@ -125,3 +125,11 @@ func is(name string, classes ...Class) bool {
 	r := byName[name]
 	return r != nil && slices.Contains(classes, r.Class)
 }
+
+// Problem is why something is not as it should be.
+type Problem struct {
+	// Reason of the closed set.
+	Reason string
+	// Message for people: the words of whoever refused, where somebody did.
+	Message string
+}

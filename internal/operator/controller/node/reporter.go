@@ -5,10 +5,12 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -111,3 +113,17 @@ func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1b
 	}
 	return nil
 }
+
+// told is what has been said about Modules by an event, because no condition can be written. A new
+// process says it again.
+type told struct {
+	problems sync.Map // of types.NamespacedName to reasons.Problem
+}
+
+// first reports whether this has not been said about a Module.
+func (t *told) first(module types.NamespacedName, p *reasons.Problem) bool {
+	before, ok := t.problems.Swap(module, *p)
+	return !ok || before != any(*p)
+}
+
+func (t *told) forget(module types.NamespacedName) { t.problems.Delete(module) }

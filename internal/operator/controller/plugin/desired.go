@@ -5,6 +5,7 @@ package plugin
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 const (
@@ -201,4 +203,93 @@ func container(name string, user *v1beta1.WorkloadContainer, ours ...corev1.Volu
 		VolumeMounts:    append(slices.Clone(ours), user.VolumeMounts...),
 		SecurityContext: securityContext,
 	}
+}
+
+const (
+	// DevVolume is the host's /dev in our init container; a Module's volumes may not use the name.
+	DevVolume = "drover-host-dev"
+	// devDir is where our init container sees the host's /dev.
+	devDir = "/host/dev"
+)
+
+// waitFor is the command line of our init container, which checks what the node's agent checks.
+func waitFor(loader *v1beta1.ModuleLoaderContainerSpec) (args []string, mounts []corev1.VolumeMount) {
+	args = []string{"wait", "--module", loader.Modprobe.ModuleName}
+	for i := range loader.ReadyWhen {
+		switch check := &loader.ReadyWhen[i]; {
+		case check.DeviceNode != "":
+			args = append(args, "--device-node", check.DeviceNode)
+			mounts = []corev1.VolumeMount{{Name: DevVolume, MountPath: devDir, ReadOnly: true}}
+		case check.Sysfs != nil && !ofNetwork(check.Sysfs.Path):
+			args = append(args, "--sysfs", check.Sysfs.Path, "--value", check.Sysfs.Value)
+		}
+	}
+	return args, mounts
+}
+
+// ofNetwork is true for paths of which each network namespace, and so the pod, has its own.
+func ofNetwork(path string) bool { return slices.Contains(strings.Split(path, "/"), "net") }
+
+func devVolumes(containers []corev1.Container) []corev1.Volume {
+	for i := range containers {
+		if containers[i].Name == waitName && len(containers[i].VolumeMounts) > 0 {
+			return []corev1.Volume{{
+				Name:         DevVolume,
+				VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev", Type: ptr.To(corev1.HostPathDirectory)}},
+			}}
+		}
+	}
+	return nil
+}
+
+func readiness(module *v1beta1.Module) *corev1.Probe {
+	if module.Spec.ModuleLoader == nil {
+		return nil
+	}
+	for i := range module.Spec.ModuleLoader.Container.ReadyWhen {
+		if command := module.Spec.ModuleLoader.Container.ReadyWhen[i].Command; len(command) > 0 {
+			return &corev1.Probe{
+				ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: command}},
+				PeriodSeconds: 10, TimeoutSeconds: 5, SuccessThreshold: 1, FailureThreshold: 1,
+			}
+		}
+	}
+	return nil
+}
+
+// versionLabels select, where node labels drive a Module's upgrades, the nodes for the plugin of
+// its version, and distinguish the DaemonSets of its versions; otherwise empty.
+func versionLabels(module *v1beta1.Module) map[string]string {
+	if !rollout.Labelled(module) {
+		return nil
+	}
+	return map[string]string{v1beta1.VersionScheduleLabel(module.Namespace, module.Name): module.Spec.ModuleLoader.Container.Version}
+}
+
+// versioned gives each version its own DaemonSet where node labels drive upgrades, so that nodes
+// keep the plugin that fits their kernel module until their label changes.
+func versioned(ds *appsv1.DaemonSet, module *v1beta1.Module, role string) {
+	labels := versionLabels(module)
+	if len(labels) == 0 {
+		return
+	}
+	ds.Name = Name(module.Name+"-"+kube.Digest(module.Spec.ModuleLoader.Container.Version, hashDigits), role)
+	for _, of := range []map[string]string{ds.Labels, ds.Spec.Selector.MatchLabels, ds.Spec.Template.Labels} {
+		maps.Copy(of, labels)
+	}
+}
+
+// serves reports whether a DaemonSet of another version still has nodes.
+func serves(ds *appsv1.DaemonSet, module *v1beta1.Module) bool {
+	_, version := ds.Labels[v1beta1.VersionScheduleLabel(module.Namespace, module.Name)]
+	return rollout.Labelled(module) && version && !vacated(ds)
+}
+
+func vacated(ds *appsv1.DaemonSet) bool {
+	return ds.Status.ObservedGeneration >= ds.Generation && ds.Status.DesiredNumberScheduled == 0
+}
+
+// setChanged also lets through that a DaemonSet has lost its last node.
+func setChanged(before, now *appsv1.DaemonSet) bool {
+	return specChanged(before, now) || vacated(before) != vacated(now)
 }

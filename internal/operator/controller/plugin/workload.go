@@ -3,6 +3,11 @@
 package plugin
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -67,4 +72,73 @@ func (w *workload) mount(volume, path string, kind corev1.HostPathType) {
 		}},
 	})
 	w.mounts = append(w.mounts, corev1.VolumeMount{Name: volume, MountPath: path})
+}
+
+// RoleDRA is the value of the role label on everything made for a DRA driver.
+const RoleDRA = "dra"
+
+// Directories of the kubelet, and of CDI files for the container runtime.
+const (
+	pluginsDir  = "/var/lib/kubelet/plugins/"
+	registryDir = "/var/lib/kubelet/plugins_registry/"
+	cdiDir      = "/var/run/cdi"
+)
+
+const (
+	// healthPort and healthService are upstream's.
+	healthPort    = 51515
+	healthService = "liveness"
+	// Ports of drivers on the node's network: below the kernel's ephemeral ones and Services'.
+	firstHostPort = 20000
+	hostPorts     = 10000
+)
+
+// driver is the workload of a DRA driver. Its pods have a network of their own unless the Module
+// asks for the node's: then the health port is the Module's own, told as HEALTHCHECK_PORT, for two
+// drivers on one node could not share one.
+func driver(module *v1beta1.Module, d *v1beta1.DRASpec) *workload {
+	port := int32(healthPort)
+	if d.HostNetwork {
+		port = hostPort(module)
+	}
+	w := &workload{
+		role: RoleDRA, main: &d.Container, init: d.InitContainer,
+		account: d.ServiceAccountName, automount: d.AutomountServiceAccountToken, volumes: d.Volumes,
+		hostNetwork: d.HostNetwork,
+		liveness: &corev1.Probe{
+			ProbeHandler:        corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: port, Service: ptr.To(healthService)}},
+			InitialDelaySeconds: 30, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3,
+			SuccessThreshold: 1, // the default: unset, it would differ from what the API server stores
+		},
+	}
+	w.mount("kubelet-plugins", pluginsDir, corev1.HostPathDirectoryOrCreate)
+	w.mount("kubelet-plugins-registry", registryDir, corev1.HostPathDirectoryOrCreate)
+	w.mount("cdi", cdiDir, corev1.HostPathDirectoryOrCreate)
+	w.env = []corev1.EnvVar{
+		{Name: "NODE_NAME", ValueFrom: field("spec.nodeName")},
+		{Name: "POD_UID", ValueFrom: field("metadata.uid")},
+		{Name: "CDI_ROOT", Value: cdiDir},
+		{Name: "KUBELET_REGISTRAR_DIRECTORY_PATH", Value: registryDir},
+		{Name: "KUBELET_PLUGINS_DIRECTORY_PATH", Value: pluginsDir},
+		{Name: "HEALTHCHECK_PORT", Value: strconv.Itoa(int(port))},
+	}
+	return w
+}
+
+func field(path string) *corev1.EnvVarSource {
+	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+}
+
+// hostPort is a Module's port in the node's network: stable, and rarely shared.
+func hostPort(module *v1beta1.Module) int32 {
+	sum := sha256.Sum256([]byte(module.Namespace + "/" + module.Name))
+	return firstHostPort + int32(binary.BigEndian.Uint16(sum[:])%hostPorts)
+}
+
+// withOurs puts our variables before the user's, which win: a name may occur only once.
+func withOurs(ours, users []corev1.EnvVar) []corev1.EnvVar {
+	all := slices.DeleteFunc(slices.Clone(ours), func(e corev1.EnvVar) bool {
+		return slices.ContainsFunc(users, func(u corev1.EnvVar) bool { return u.Name == e.Name })
+	})
+	return append(all, users...)
 }
