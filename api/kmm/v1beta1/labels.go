@@ -12,8 +12,10 @@ const (
 	// ModuleNamespaceLabel is put on what is made for a Module outside of its namespace.
 	ModuleNamespaceLabel = "kmm.node.kubernetes.io/module.namespace"
 
-	// RoleLabel tells a device plugin DaemonSet ("device-plugin") from a DRA one ("dra").
-	RoleLabel = "kmm.node.kubernetes.io/role"
+	// RoleLabel tells what is made for a device plugin from what is made for a DRA driver.
+	RoleLabel        = "kmm.node.kubernetes.io/role"
+	RoleDevicePlugin = "device-plugin"
+	RoleDRA          = "dra"
 
 	// CarrierLabel is on every carrier pod. Its value is empty.
 	CarrierLabel = "drover.dev/carrier"

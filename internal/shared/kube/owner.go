@@ -4,10 +4,15 @@
 package kube
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +46,34 @@ func MadeFor(object client.Object, module types.UID) bool {
 	}
 	owner := metav1.GetControllerOfNoCopy(object)
 	return owner != nil && owner.UID == module
+}
+
+// Find reads an object that is not to be changed, and reports whether there is one.
+func Find(ctx context.Context, c client.Reader, key types.NamespacedName, object client.Object) (bool, error) {
+	err := c.Get(ctx, key, object, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("get %T %s: %w", object, key, err)
+	}
+	return err == nil, nil
+}
+
+// DaemonSetOf is the DaemonSet that made a pod for the Module whose key and empty object are given;
+// nil: none did. The pod's labels alone prove nothing: anybody who may create pods chooses them.
+func DaemonSetOf(
+	ctx context.Context, c client.Reader, pod *corev1.Pod, key types.NamespacedName, module client.Object,
+) (*appsv1.DaemonSet, error) {
+	owner, daemonSet := metav1.GetControllerOfNoCopy(pod), &appsv1.DaemonSet{}
+	if owner == nil || owner.Kind != "DaemonSet" {
+		return nil, nil
+	}
+	found, err := Find(ctx, c, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, daemonSet)
+	if err != nil || !found || daemonSet.UID != owner.UID {
+		return nil, err
+	}
+	if found, err = Find(ctx, c, key, module); err != nil || !found || !MadeFor(daemonSet, module.GetUID()) {
+		return nil, err
+	}
+	return daemonSet, nil
 }
 
 const (

@@ -21,9 +21,6 @@ import (
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
-// roleDRA is the value of the role label on what is made for a DRA driver.
-const roleDRA = "dra"
-
 // DeviceTaints keep pods off the devices of nodes in change; package devicetaint has them.
 type DeviceTaints interface {
 	Keep(ctx context.Context, module types.NamespacedName, driver string, begin, stay map[string]bool) error
@@ -55,7 +52,7 @@ func (c *Controller) devices(ctx context.Context, m *v1beta1.Module) (nodeplan.D
 }
 
 func madeForDRA(m *v1beta1.Module) client.MatchingLabels {
-	return client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name, v1beta1.RoleLabel: roleDRA}
+	return client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name, v1beta1.RoleLabel: v1beta1.RoleDRA}
 }
 
 // usedClaims are those by which pods hold devices of a driver.

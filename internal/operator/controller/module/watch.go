@@ -178,7 +178,7 @@ func podEvent(_ context.Context, q watch.Queue, before, now *corev1.Pod) {
 			delivery.Ended(before) != delivery.Ended(now) || (delivery.ProblemOf(before) == nil) != (delivery.ProblemOf(now) == nil) {
 			enqueue(q, carrierOf(pod))
 		}
-	case now == nil && pod.Labels[v1beta1.RoleLabel] == roleDRA:
+	case now == nil && pod.Labels[v1beta1.RoleLabel] == v1beta1.RoleDRA:
 		enqueue(q, watch.ModuleOf(pod))
 	}
 }

@@ -20,13 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -109,13 +109,12 @@ func (c *Controller) Image(ctx context.Context, request reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	now := c.options.Clock.Now()
-	d, err := c.decision(ctx, image, runs, lost, now)
+	d, err := c.decision(ctx, image, runs, lost)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := c.act(ctx, image, d, settings, o); err != nil {
-		refuse(image, d, err, now)
+		d.refuse(err)
 		return reconcile.Result{}, errors.Join(err, c.report(ctx, image, &d.status)) // retried with back-off
 	}
 	return reconcile.Result{RequeueAfter: d.again}, c.report(ctx, image, &d.status)
@@ -195,22 +194,33 @@ func (c *Controller) observe(ctx context.Context, image *v1alpha1.ModuleImage, s
 	return runs, lost, nil
 }
 
+// decision is what to do about an image. It waits while an older one has its name.
+func (c *Controller) decision(ctx context.Context, image *v1alpha1.ModuleImage, runs []pipeline.Run, lost time.Time) (*decision, error) {
+	now := c.options.Clock.Now()
+	var all v1alpha1.ModuleImageList
+	if err := c.client.List(ctx, &all, client.InNamespace(image.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list ModuleImages: %w", err)
+	}
+	if rival := pipeline.Rival(image, all.Items); rival != nil && len(image.Spec.WantedBy) > 0 {
+		return yield(image, rival, runs, lost, now), nil
+	}
+	return decide(image, runs, lost, now), nil
+}
+
 // refuse says that the API server refuses a Job, for example because of a quota or a policy.
-func refuse(image *v1alpha1.ModuleImage, d *decision, err error, now time.Time) {
+func (d *decision) refuse(err error) {
 	if d.cause == "" || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return
 	}
 	d.status.Job = ""
-	d.status.Conditions = slices.DeleteFunc(d.status.Conditions, func(c metav1.Condition) bool {
-		return c.Type != v1alpha1.ConditionAvailable || c.Status != metav1.ConditionTrue
-	})
-	if len(d.status.Conditions) > 0 {
-		return // the image is available, and was only to be checked again
+	if meta.IsStatusConditionTrue(d.status.Conditions, v1alpha1.ConditionAvailable) {
+		return // it was only to be checked again
 	}
-	c := unavailable(v1beta1.ReasonBuildFailed, "the cluster refuses the Job for image "+image.Spec.Image+": "+err.Error())
-	stamp(&d.status, image, now, c)
+	d.status.Conditions = nil
+	c := unavailable(v1beta1.ReasonBuildFailed, "the cluster refuses the Job for image %s: %v", d.image.Spec.Image, err)
+	d.stamp(c)
 	c.Type, c.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
-	stamp(&d.status, image, now, c)
+	d.stamp(c)
 }
 
 // act changes Jobs. It records what ended before it makes or drops anything because of that.

@@ -4,6 +4,7 @@ package moduleimage
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,8 +44,22 @@ const (
 	causeLost    = "ImageNotFound"
 )
 
+// jobs is what an image's Jobs show.
+type jobs struct {
+	image *v1alpha1.ModuleImage
+	now   time.Time
+	// runs are the Jobs, in order; last is the newest, good the newest that succeeded, or nil.
+	runs       []pipeline.Run
+	last, good *pipeline.Run
+	// failures are the Jobs that failed since the last success and still count, the newest first.
+	failures []*pipeline.Run
+	// gone: a node has not found the image since it was made or checked.
+	gone bool
+}
+
 // decision is what to do about one image.
 type decision struct {
+	jobs
 	// cause of the Job to create, number next; "" is none.
 	cause string
 	next  int
@@ -58,10 +73,9 @@ type decision struct {
 // decide decides by an image's Jobs, in order. lost is when the newest delivery began that did not
 // find the image; zero: none did.
 func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) *decision {
-	d := &decision{next: 1}
+	d := &decision{jobs: jobs{image: image, now: now, runs: runs}, next: 1}
 	wanted := len(image.Spec.WantedBy) > 0
-	coming := settle(runs, now)
-	var last, good *pipeline.Run
+	coming := d.settle()
 	for i := range runs {
 		r := &runs[i]
 		d.next = max(d.next, r.Number+1)
@@ -84,53 +98,68 @@ func decide(image *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Tim
 		if r.Active() && !r.Removed.IsZero() && rest > 0 {
 			coming = rest
 		}
-		last = r
+		d.last = r
 		if r.Succeeded {
-			good = r
+			d.good = r
 		}
 	}
-	failures := failuresOf(image, runs)
+	d.failures = failuresOf(image, runs)
 	// No node gets an image that is only examined.
-	gone := good != nil && image.Spec.Examine == nil && lost.After(good.Finished)
+	d.gone = d.good != nil && image.Spec.Examine == nil && lost.After(d.good.Finished)
 	if wanted && image.DeletionTimestamp == nil {
-		d.cause, d.again = cause(image, runs, last, good, gone, failures, now)
+		d.cause, d.again = d.due()
 	}
-	d.drop = append(d.drop, spent(runs, good, now)...)
+	d.drop = append(d.drop, d.spent()...)
 	if coming > 0 {
 		d.again = coming
 	}
-	if gone && found(good) {
-		gone = false // the registry was checked because of it, and has the image: the node's condition says so
+	if d.gone && found(d.good) {
+		d.gone = false // the registry was checked because of it, and has the image: the node's condition says so
 	}
-	d.status = statusOf(image, last, good, failures, gone, now, d.again)
-	if d.cause != "" {
-		// The next pass sees the new Job.
-		d.status.Job = pipeline.JobName(image, d.next)
-	}
-	c := condition(image, d.status.Job, working(last) || d.cause != "", last, good, failures, gone)
-	stamp(&d.status, image, now, c)
-	if wanted && c.Status != metav1.ConditionTrue {
-		stamp(&d.status, image, now, d.goesOn(c, working(last)))
-	}
+	d.report(wanted)
 	return d
 }
 
-// goesOn is the condition, for kstatus, that says whether the operator still tries.
-func (d *decision) goesOn(why metav1.Condition, works bool) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: why.Reason, Message: why.Message}
-	if d.cause == "" && d.again == 0 && !works {
-		c.Type = v1alpha1.ConditionStalled
+// yield has an image wait as if nobody wanted it.
+func yield(image, rival *v1alpha1.ModuleImage, runs []pipeline.Run, lost, now time.Time) *decision {
+	waiting := image.DeepCopy()
+	waiting.Spec.WantedBy = nil
+	d := decide(waiting, runs, lost, now)
+	d.status.Conditions = nil
+	c := unavailable(v1beta1.ReasonImageConflict, "%s", pipeline.Clash(image, rival))
+	d.stamp(c)
+	c.Type, c.Status = v1alpha1.ConditionStalled, metav1.ConditionTrue
+	d.stamp(c)
+	return d
+}
+
+// report fills in the status.
+func (d *decision) report(wanted bool) {
+	d.status = d.shown(d.again > 0)
+	if d.cause != "" {
+		// The next pass sees the new Job.
+		d.status.Job = pipeline.JobName(d.image, d.next)
 	}
-	return c
+	works := d.last != nil && d.last.Active()
+	c := d.available(d.status.Job, works || d.cause != "")
+	d.stamp(c)
+	if wanted && c.Status != metav1.ConditionTrue {
+		// For kstatus: whether the operator still tries.
+		c.Type, c.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
+		if d.cause == "" && d.again == 0 && !works {
+			c.Type = v1alpha1.ConditionStalled
+		}
+		d.stamp(c)
+	}
 }
 
 // settle corrects Jobs: one whose pod's end has not arrived in the cache counts as active, for a
 // while, and one whose pod is gone without a result has failed. It returns when to look again at
 // the first kind.
-func settle(runs []pipeline.Run, now time.Time) (coming time.Duration) {
-	for i := range runs {
-		r := &runs[i]
-		if rest := r.Finished.Add(arrival).Sub(now); r.Unseen && rest > 0 {
+func (j *jobs) settle() (coming time.Duration) {
+	for i := range j.runs {
+		r := &j.runs[i]
+		if rest := r.Finished.Add(arrival).Sub(j.now); r.Unseen && rest > 0 {
 			r.Succeeded, r.Failed, coming = false, false, rest
 			continue
 		}
@@ -146,23 +175,22 @@ func settle(runs []pipeline.Run, now time.Time) (coming time.Duration) {
 
 // spent are Jobs that no longer matter: failures beyond counting, and Jobs before the good one,
 // except for those that say how often a lost image was sought.
-func spent(runs []pipeline.Run, good *pipeline.Run, now time.Time) []*pipeline.Run {
+func (j *jobs) spent() []*pipeline.Run {
 	var drop []*pipeline.Run
-	for i := range runs {
-		r := &runs[i]
+	for i := range j.runs {
+		r := &j.runs[i]
 		switch {
-		case r == good || r.Active():
-		case good != nil && r.Number < good.Number && !sought(r, now), len(runs)-i > 4*failureLimit:
+		case r == j.good || r.Active():
+		case j.good != nil && r.Number < j.good.Number && !j.sought(r), len(j.runs)-i > 4*failureLimit:
 			drop = append(drop, r)
 		}
 	}
 	return drop
 }
 
-// failuresOf are the Jobs that failed since the last success and still count, the newest first.
 func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Run {
 	var failed []*pipeline.Run
-	for i := len(runs) - 1; i >= 0; i-- {
+	for i := range slices.Backward(runs) {
 		r := &runs[i]
 		if r.Succeeded {
 			break
@@ -189,34 +217,30 @@ func outdated(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 	return trigger != strconv.Itoa(*image.Spec.Trigger)
 }
 
-// cause says why the next Job is due now, or when to look again.
-func cause(
-	image *v1alpha1.ModuleImage, runs []pipeline.Run, last, good *pipeline.Run, gone bool, failures []*pipeline.Run, now time.Time,
-) (string, time.Duration) {
-	switch {
+// due says why the next Job is due now, or when to look again.
+func (j *jobs) due() (cause string, again time.Duration) {
+	switch last := j.last; {
 	case last == nil:
 		return causeNew, 0
-	case last.Active():
+	case last.Active(), last.Failed && givenUp(j.failures):
 		return "", 0
-	case last.Failed && givenUp(failures):
-		return "", 0
-	case last.Failed && len(failures) > 0:
-		if rest := last.Finished.Add(pauseAfter(failures)).Sub(now); rest > 0 {
+	case last.Failed && len(j.failures) > 0:
+		if rest := last.Finished.Add(pauseAfter(j.failures)).Sub(j.now); rest > 0 {
 			return "", rest
 		}
 		return causeRetry, 0
 	case last.Failed:
 		return causeRetry, 0
-	case outdated(image, last):
+	case outdated(j.image, last):
 		return causeTrigger, 0
-	case pipeline.MadeForTrial(&image.Spec):
+	case pipeline.MadeForTrial(&j.image.Spec):
 		return "", 0 // no registry holds it
 	}
-	rest := last.Finished.Add(checkPeriod).Sub(now)
-	if gone {
-		healed, doubts := soughtOf(runs, now)
-		switch believed := good.Finished.Add(firstDoubt << (max(doubts, 1) - 1)).Sub(now); {
-		case found(good) && believed > 0:
+	rest := j.last.Finished.Add(checkPeriod).Sub(j.now)
+	if j.gone {
+		healed, doubts := j.searches()
+		switch believed := j.good.Finished.Add(firstDoubt << (max(doubts, 1) - 1)).Sub(j.now); {
+		case found(j.good) && believed > 0:
 			rest = min(rest, believed)
 		case healed < healLimit:
 			return causeLost, 0
@@ -251,15 +275,15 @@ func found(r *pipeline.Run) bool {
 }
 
 // sought reports whether a Job of the last period was made because a node did not find the image.
-func sought(r *pipeline.Run, now time.Time) bool {
-	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && now.Sub(r.Finished) < checkPeriod
+func (j *jobs) sought(r *pipeline.Run) bool {
+	return r.Job.Annotations[pipeline.CauseAnnotation] == causeLost && j.now.Sub(r.Finished) < checkPeriod
 }
 
-// soughtOf counts the Jobs that made a lost image again, and those that found it.
-func soughtOf(runs []pipeline.Run, now time.Time) (healed, doubts int) {
-	for i := range runs {
-		switch r := &runs[i]; {
-		case !sought(r, now):
+// searches counts the Jobs that made a lost image again, and those that found it.
+func (j *jobs) searches() (healed, doubts int) {
+	for i := range j.runs {
+		switch r := &j.runs[i]; {
+		case !j.sought(r):
 		case found(r):
 			doubts++
 		default:
@@ -269,16 +293,14 @@ func soughtOf(runs []pipeline.Run, now time.Time) (healed, doubts int) {
 	return healed, doubts
 }
 
-// statusOf is what the Jobs show.
-func statusOf(
-	image *v1alpha1.ModuleImage, last, good *pipeline.Run, failures []*pipeline.Run, gone bool, now time.Time, again time.Duration,
-) v1alpha1.ModuleImageStatus {
-	s := v1alpha1.ModuleImageStatus{ObservedGeneration: image.Generation, Failures: int32(min(len(failures), failureLimit))}
-	if last != nil {
-		s.Job = last.Job.Name
+// shown is the status without conditions. waits: another try comes by time alone.
+func (j *jobs) shown(waits bool) v1alpha1.ModuleImageStatus {
+	s := v1alpha1.ModuleImageStatus{ObservedGeneration: j.image.Generation, Failures: int32(min(len(j.failures), failureLimit))}
+	if j.last != nil {
+		s.Job = j.last.Job.Name
 	}
-	if good != nil && (!pipeline.MadeForTrial(&image.Spec) || good.Outcome.State.Present()) {
-		s.Image = pipeline.ByDigest(image.Spec.Image, good.Outcome.Digest)
+	if good := j.good; good != nil && (!pipeline.MadeForTrial(&j.image.Spec) || good.Outcome.State.Present()) {
+		s.Image = pipeline.ByDigest(j.image.Spec.Image, good.Outcome.Digest)
 		s.Prebuilt = good.Outcome.State == result.StatePrebuilt
 		s.CheckedAt = &metav1.Time{Time: good.Finished}
 		if signer := good.Outcome.Signer; signer != nil {
@@ -288,8 +310,8 @@ func statusOf(
 			}
 		}
 	}
-	if len(failures) > 0 && again > 0 {
-		s.NextTry = &metav1.Time{Time: failures[0].Finished.Add(pauseAfter(failures))}
+	if len(j.failures) > 0 && waits {
+		s.NextTry = &metav1.Time{Time: j.failures[0].Finished.Add(pauseAfter(j.failures))}
 	}
 	return s
 }
@@ -302,58 +324,54 @@ func tries(failures []*pipeline.Run) string {
 	return fmt.Sprintf("try %d of %d", min(len(failures), failureLimit), failureLimit)
 }
 
-func unavailable(reason, message string) metav1.Condition {
-	return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+func unavailable(reason, format string, args ...any) metav1.Condition {
+	return metav1.Condition{
+		Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...),
+	}
 }
 
-// working reports whether the newest Job is active.
-func working(last *pipeline.Run) bool { return last != nil && last.Active() }
-
-// stamp adds a condition to a status; its time only changes with its status.
-func stamp(s *v1alpha1.ModuleImageStatus, image *v1alpha1.ModuleImage, now time.Time, c metav1.Condition) {
-	c.ObservedGeneration = image.Generation
-	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-	if old := meta.FindStatusCondition(image.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
+// stamp adds a condition to the status; its time only changes with its status.
+func (d *decision) stamp(c metav1.Condition) {
+	c.ObservedGeneration = d.image.Generation
+	c.LastTransitionTime = metav1.NewTime(d.now.Truncate(time.Second))
+	if old := meta.FindStatusCondition(d.image.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
-	s.Conditions = append(s.Conditions, c)
+	d.status.Conditions = append(d.status.Conditions, c)
 }
 
-// condition is Available. job is the newest Job; busy: it is active, or about to be made.
-func condition(
-	image *v1alpha1.ModuleImage, job string, busy bool, last, good *pipeline.Run, failures []*pipeline.Run, gone bool,
-) metav1.Condition {
+// available is the condition of that name. job is the newest Job; busy: it is active, or about to
+// be made.
+func (j *jobs) available(job string, busy bool) metav1.Condition {
+	spec, failures := &j.image.Spec, j.failures
 	// A later Job that found the image missing knows better than the one that made it.
 	missed := len(failures) > 0 && (failures[0].Outcome.State == result.StateMissing || failures[0].Outcome.State == result.StateOutdated)
 	verb := "makes"
-	if look := image.Spec.Examine != nil && !pipeline.MadeForTrial(&image.Spec); look {
+	if spec.Examine != nil && !pipeline.MadeForTrial(spec) {
 		// Each Job examines the image again; only an unreachable registry says nothing new.
 		missed, verb = len(failures) > 0 && failures[0].Outcome.Reason != v1beta1.ReasonCheckFailed, "examines"
 	}
 	switch {
-	case gone && busy:
-		return unavailable(v1beta1.ReasonImageNotFound, fmt.Sprintf("the registry has lost %s; Job %s makes it again", image.Spec.Image, job))
-	case gone:
+	case j.gone && busy:
+		return unavailable(v1beta1.ReasonImageNotFound, "the registry has lost %s; Job %s makes it again", spec.Image, job)
+	case j.gone:
 		return unavailable(v1beta1.ReasonImageNotFound,
-			fmt.Sprintf("the registry has lost %s, although it was made %d times within a day: check what deletes it there", image.Spec.Image,
-				healLimit))
-	case good != nil && !missed:
-		text := "The registry has " + image.Spec.Image
-		if image.Spec.Examine != nil {
-			text = "Nothing found speaks against loading " + image.Spec.Image + " on kernel " + image.Spec.KernelVersion
+			"the registry has lost %s, although it was made %d times within a day: check what deletes it there", spec.Image, healLimit)
+	case j.good != nil && !missed:
+		text := "The registry has " + spec.Image
+		if spec.Examine != nil {
+			text = "Nothing found speaks against loading " + spec.Image + " on kernel " + spec.KernelVersion
 		}
-		return metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable,
-			Message: text}
+		return metav1.Condition{
+			Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: text,
+		}
 	case len(failures) > 0:
-		f := failures[0]
-		return unavailable(f.Outcome.Reason, fmt.Sprintf("image %s for kernel %s, %s: %s", image.Spec.Image, image.Spec.KernelVersion,
-			tries(failures), f.Outcome.Message))
-	case working(last) && last.Outcome.Reason != "":
-		return unavailable(last.Outcome.Reason, fmt.Sprintf("Job %s: %s", job, last.Outcome.Message))
+		f := failures[0].Outcome
+		return unavailable(f.Reason, "image %s for kernel %s, %s: %s", spec.Image, spec.KernelVersion, tries(failures), f.Message)
+	case j.last != nil && j.last.Active() && j.last.Outcome.Reason != "":
+		return unavailable(j.last.Outcome.Reason, "Job %s: %s", job, j.last.Outcome.Message)
 	case busy:
-		return unavailable(v1beta1.ReasonBuilding,
-			fmt.Sprintf("Job %s %s image %s for kernel %s", job, verb, image.Spec.Image, image.Spec.KernelVersion))
+		return unavailable(v1beta1.ReasonBuilding, "Job %s %s image %s for kernel %s", job, verb, spec.Image, spec.KernelVersion)
 	}
-	return unavailable(v1beta1.ReasonBuilding,
-		fmt.Sprintf("image %s for kernel %s is about to be made", image.Spec.Image, image.Spec.KernelVersion))
+	return unavailable(v1beta1.ReasonBuilding, "image %s for kernel %s is about to be made", spec.Image, spec.KernelVersion)
 }

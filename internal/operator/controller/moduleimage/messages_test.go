@@ -119,7 +119,7 @@ func TestMessages(t *testing.T) {
 			}
 			d := decide(image, tc.runs, tc.lost, now)
 			if tc.refused {
-				refuse(image, d, &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: "exceeded quota"}}, now)
+				d.refuse(&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: "exceeded quota"}})
 			}
 			c := d.status.Conditions[0]
 			if c.Type != v1alpha1.ConditionAvailable || (c.Status == metav1.ConditionTrue) != (tc.reason == v1beta1.ReasonImagesAvailable) {

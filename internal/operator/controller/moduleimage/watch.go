@@ -102,6 +102,17 @@ func concerns(m *v1beta1.Module, before, now *corev1.Node) bool {
 	return was != is || is && platformOf(before) != platformOf(now)
 }
 
+// imagesOfName are those that share a name with the image that changed.
+func (c *Controller) imagesOfName(ctx context.Context, object client.Object) []reconcile.Request {
+	changed, ok := object.(*v1alpha1.ModuleImage)
+	if !ok {
+		return nil
+	}
+	return c.imagesIn(ctx, changed.Namespace, func(other *v1alpha1.ModuleImage) bool {
+		return other.UID != changed.UID && pipeline.Share(&changed.Spec, &other.Spec) != ""
+	})
+}
+
 // imagesOfPod is the image of a Job's pod, or, for a carrier without its image, all of the Module.
 func (c *Controller) imagesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
 	pod, ok := object.(*corev1.Pod)

@@ -5,6 +5,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,10 +19,6 @@ import (
 
 // labelDomain is the domain of all labels that this controller keeps.
 const labelDomain = "kmm.node.kubernetes.io/"
-
-// userPrefix begins, after the domain, the labels by which users drive ordered upgrades; a Module's
-// name may end them in any way.
-const userPrefix = "version-module."
 
 // keptSuffixes end the names of the labels that this controller keeps.
 var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
@@ -57,11 +54,11 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []p
 }
 
 // kept is true for labels that this controller alone puts on nodes and takes off. The deprecated
-// ready label without a namespace is one of them: it is never wanted.
+// ready label without a namespace is one of them: it is never wanted. A Module's name may end the
+// labels by which users drive upgrades in any way.
 func kept(label string) bool {
-	name, ours := strings.CutPrefix(label, labelDomain)
-	return keptVersion(label) || ours && !strings.HasPrefix(name, userPrefix) &&
-		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+	return keptVersion(label) || strings.HasPrefix(label, labelDomain) && !drives(label) &&
+		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(label, suffix) })
 }
 
 // labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing
@@ -88,20 +85,14 @@ func labelPatch(have, want map[string]string) ([]byte, error) {
 	return patch, nil
 }
 
-// sameKept is true when two label sets agree in what this controller keeps.
-func sameKept(a, b map[string]string) bool {
-	return containsKept(a, b) && containsKept(b, a)
-}
-
-func containsKept(a, b map[string]string) bool {
-	for label, value := range b {
-		if kept(label) {
-			if have, ok := a[label]; !ok || have != value {
-				return false
-			}
-		}
+// same is true when two label sets agree in the labels that count.
+func same(a, b map[string]string, counts func(label string) bool) bool {
+	only := func(labels map[string]string) map[string]string {
+		labels = maps.Clone(labels)
+		maps.DeleteFunc(labels, func(label, _ string) bool { return !counts(label) })
+		return labels
 	}
-	return true
+	return maps.Equal(only(a), only(b))
 }
 
 // versionLabels are the labels that answer the one by which somebody drives a Module's upgrades on
@@ -158,16 +149,5 @@ func keptVersion(label string) bool {
 	return strings.HasPrefix(label, v1beta1.VersionWorkerPrefix) || strings.HasPrefix(label, v1beta1.VersionSchedulePrefix)
 }
 
-// sameVersions is true when two label sets agree in what users say of versions.
-func sameVersions(a, b map[string]string) bool {
-	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
-		for label, value := range pair[0] {
-			if strings.HasPrefix(label, v1beta1.VersionModulePrefix) {
-				if other, ok := pair[1][label]; !ok || other != value {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
+// drives is true for the labels by which users drive ordered upgrades.
+func drives(label string) bool { return strings.HasPrefix(label, v1beta1.VersionModulePrefix) }

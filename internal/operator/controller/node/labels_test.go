@@ -96,17 +96,17 @@ func TestWantedLabels(t *testing.T) {
 		},
 		"no object": {then: map[string]string{}},
 		"a plugin without a loader": {
-			plugins: []plugin{{rolePlugin, types.NamespacedName{Namespace: "team", Name: "nic"}}},
+			plugins: []plugin{{v1beta1.RoleDevicePlugin, types.NamespacedName{Namespace: "team", Name: "nic"}}},
 			then:    map[string]string{plugged: ""},
 		},
 		"a DRA driver": {
 			given:   entry(),
-			plugins: []plugin{{roleDRA, types.NamespacedName{Namespace: "team", Name: "nic"}}},
+			plugins: []plugin{{v1beta1.RoleDRA, types.NamespacedName{Namespace: "team", Name: "nic"}}},
 			then:    map[string]string{ready: "", driven: ""},
 		},
 		"a key that is too long": {
 			given:   entry(),
-			plugins: []plugin{{rolePlugin, types.NamespacedName{Namespace: "team", Name: strings.Repeat("m", 60)}}},
+			plugins: []plugin{{v1beta1.RoleDevicePlugin, types.NamespacedName{Namespace: "team", Name: strings.Repeat("m", 60)}}},
 			then:    map[string]string{ready: ""},
 		},
 		"a version that is no label value": {
@@ -115,7 +115,7 @@ func TestWantedLabels(t *testing.T) {
 		},
 		"all": {
 			given:   entry(),
-			plugins: []plugin{{rolePlugin, types.NamespacedName{Namespace: "team", Name: "nic"}}},
+			plugins: []plugin{{v1beta1.RoleDevicePlugin, types.NamespacedName{Namespace: "team", Name: "nic"}}},
 			then:    map[string]string{ready: "", plugged: ""},
 		},
 	}

@@ -116,9 +116,9 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 // roleAsked is what the Module asks for.
 func roleAsked(module *v1beta1.Module) string {
 	if module.Spec.DRA != nil {
-		return roleDRA
+		return v1beta1.RoleDRA
 	}
-	return rolePlugin
+	return v1beta1.RoleDevicePlugin
 }
 
 // images are those that are made in the cluster for a Module.

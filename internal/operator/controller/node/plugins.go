@@ -6,10 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -27,7 +24,7 @@ type plugin struct {
 
 // label is the node label that says that the plugin is ready.
 func (p plugin) label() string {
-	if p.role == roleDRA {
+	if p.role == v1beta1.RoleDRA {
 		return v1beta1.DRAReadyLabel(p.module.Namespace, p.module.Name)
 	}
 	return v1beta1.DevicePluginReadyLabel(p.module.Namespace, p.module.Name)
@@ -56,32 +53,13 @@ func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []pl
 	return ready, func(module types.NamespacedName) bool { return there[module] }, nil
 }
 
-// readyPlugin is true for a ready pod that a DaemonSet of the Module made. A pod's labels alone
-// prove nothing: whoever may create pods chooses them.
+// readyPlugin is true for a ready pod that a DaemonSet of the Module made in that role.
 func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, error) {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if !podReady(pod) || owner == nil || owner.Kind != "DaemonSet" {
+	if !podReady(pod) {
 		return false, nil
 	}
-	daemonSet, module := &appsv1.DaemonSet{}, &v1beta1.Module{}
-	found, err := cached(ctx, c, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, daemonSet)
-	if err != nil || !found || daemonSet.UID != owner.UID {
-		return false, err
-	}
-	found, err = cached(ctx, c, watch.ModuleOf(pod), module)
-	return found && roleOf(daemonSet) == roleOf(pod) && kube.MadeFor(daemonSet, module.UID), err
-}
-
-// cached reads an object that must not be changed, and reports whether there is one.
-func cached(ctx context.Context, c client.Reader, key types.NamespacedName, object client.Object) (bool, error) {
-	err := c.Get(ctx, key, object, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("get %T %s: %w", object, key, err)
-	}
-	return true, nil
+	daemonSet, err := kube.DaemonSetOf(ctx, c, pod, watch.ModuleOf(pod), &v1beta1.Module{})
+	return daemonSet != nil && roleOf(daemonSet) == roleOf(pod), err
 }
 
 // pluginNode is the index of plugin pods by node.
@@ -96,7 +74,7 @@ func pluginNode(object client.Object) []string {
 // isPlugin is true for what looks like a part of a Module's device plugin or DRA driver.
 func isPlugin(object client.Object) bool {
 	role := roleOf(object)
-	return (role == rolePlugin || role == roleDRA) && object.GetLabels()[v1beta1.ModuleNameLabel] != ""
+	return (role == v1beta1.RoleDevicePlugin || role == v1beta1.RoleDRA) && object.GetLabels()[v1beta1.ModuleNameLabel] != ""
 }
 
 func roleOf(object client.Object) string { return object.GetLabels()[v1beta1.RoleLabel] }

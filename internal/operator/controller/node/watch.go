@@ -35,11 +35,7 @@ import (
 )
 
 const (
-	// rolePlugin and roleDRA are the values of the role label on pods of device plugins and DRA
-	// drivers.
-	rolePlugin = "device-plugin"
-	roleDRA    = "dra"
-	// pluginNodeIndex is the index of such pods by node.
+	// pluginNodeIndex is the index of pods of device plugins and DRA drivers by node.
 	pluginNodeIndex = "drover.dev/plugin-node"
 	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful
 	// of writes.
@@ -213,8 +209,8 @@ func (r *reporter) changesOfGate() source.Source {
 
 // labelsConcerned lets through what the labeler reads of a Node.
 func labelsConcerned(before, now *corev1.Node) bool {
-	return before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || !sameKept(before.Labels, now.Labels) ||
-		!sameVersions(before.Labels, now.Labels)
+	return before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
+		!same(before.Labels, now.Labels, func(label string) bool { return kept(label) || drives(label) })
 }
 
 // reportChanged lets through what the reporter reads of a NodeModulesConfig: also what the node

@@ -194,11 +194,11 @@ func TestPrivilegedOnlyWithoutSecurityContext(t *testing.T) {
 }
 
 func TestName(t *testing.T) {
-	long := plugin.Name(strings.Repeat("m", 60), plugin.RoleDevicePlugin)
-	if len(long) != 63 || long == plugin.Name(strings.Repeat("m", 61), plugin.RoleDevicePlugin) {
+	long := plugin.Name(strings.Repeat("m", 60), kmmv1beta1.RoleDevicePlugin)
+	if len(long) != 63 || long == plugin.Name(strings.Repeat("m", 61), kmmv1beta1.RoleDevicePlugin) {
 		t.Errorf("name of a long Module: %q", long)
 	}
-	if got := plugin.Name("nic", plugin.RoleDevicePlugin); got != "nic-device-plugin" {
+	if got := plugin.Name("nic", kmmv1beta1.RoleDevicePlugin); got != "nic-device-plugin" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -65,7 +65,7 @@ func TestWhatAGoneModuleLeftGoes(t *testing.T) {
 			meta := metav1.ObjectMeta{Namespace: namespace, Name: "nic-device-plugin"}
 			daemonSet, account := &appsv1.DaemonSet{ObjectMeta: meta}, &corev1.ServiceAccount{ObjectMeta: meta}
 			foreign := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foreign", Labels: map[string]string{
-				kmmv1beta1.ModuleNameLabel: m.Name, kmmv1beta1.RoleLabel: plugin.RoleDevicePlugin,
+				kmmv1beta1.ModuleNameLabel: m.Name, kmmv1beta1.RoleLabel: kmmv1beta1.RoleDevicePlugin,
 			}}}
 			create(t, admin, foreign)
 			gone := func(t *testing.T) {

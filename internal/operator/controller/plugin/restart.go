@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,14 +56,15 @@ func (r *restarter) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
 	}
 	config := &v1beta1.NodeModulesConfig{}
-	if found, err := r.get(ctx, types.NamespacedName{Name: request.Name}, config); !found || err != nil {
+	found, err := kube.Find(ctx, r.client, request.NamespacedName, config)
+	if !found || err != nil {
 		if err == nil {
 			r.forget(request.Name)
 		}
 		return reconcile.Result{}, err
 	}
 	var pods corev1.PodList
-	err := r.client.List(ctx, &pods, client.MatchingFields{podNodeIndex: request.Name},
+	err = r.client.List(ctx, &pods, client.MatchingFields{podNodeIndex: request.Name},
 		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("list plugin pods: %w", err)
@@ -84,7 +83,7 @@ func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConf
 	if began == nil || !outlived(pod, began) || r.did(config.Name, module, began) {
 		return nil
 	}
-	if ours, err := r.ours(ctx, module, pod); !ours || err != nil {
+	if ours, err := kube.DaemonSetOf(ctx, r.client, pod, module, &v1beta1.Module{}); ours == nil || err != nil {
 		return err
 	}
 	if err := kube.Delete(ctx, r.client, pod); err != nil {
@@ -124,29 +123,6 @@ func waited(pod *corev1.Pod) *metav1.Time {
 		}
 	}
 	return nil
-}
-
-// ours reports whether the Module's DaemonSet made the pod: pods' labels prove nothing.
-func (r *restarter) ours(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (bool, error) {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || owner.Kind != "DaemonSet" {
-		return false, nil
-	}
-	daemonSet, module := &appsv1.DaemonSet{}, &v1beta1.Module{}
-	found, err := r.get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, daemonSet)
-	if err != nil || !found || daemonSet.UID != owner.UID {
-		return false, err
-	}
-	found, err = r.get(ctx, key, module)
-	return found && kube.MadeFor(daemonSet, module.UID), err
-}
-
-func (r *restarter) get(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {
-	err := r.client.Get(ctx, key, object, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("get %T %s: %w", object, key, err)
-	}
-	return err == nil, nil
 }
 
 func (r *restarter) did(node string, module types.NamespacedName, began *metav1.Time) bool {

@@ -15,9 +15,6 @@ import (
 )
 
 const (
-	// RoleDevicePlugin is the value of the role label on everything made for a device plugin.
-	RoleDevicePlugin = "device-plugin"
-
 	// SocketVolume is in every device plugin pod; a Module's volumes may not use the name.
 	SocketVolume = "kubelet-device-plugins"
 	// socketDir is where the kubelet and device plugins meet.
@@ -56,7 +53,7 @@ func workloadOf(module *v1beta1.Module) *workload {
 
 func devicePlugin(p *v1beta1.DevicePluginSpec) *workload {
 	w := &workload{
-		role: RoleDevicePlugin, main: &p.Container, init: p.InitContainer,
+		role: v1beta1.RoleDevicePlugin, main: &p.Container, init: p.InitContainer,
 		account: p.ServiceAccountName, automount: p.AutomountServiceAccountToken, volumes: p.Volumes, pullSecrets: p.ImagePullSecrets,
 	}
 	w.mount(SocketVolume, socketDir, corev1.HostPathDirectory)
@@ -73,9 +70,6 @@ func (w *workload) mount(volume, path string, kind corev1.HostPathType) {
 	})
 	w.mounts = append(w.mounts, corev1.VolumeMount{Name: volume, MountPath: path})
 }
-
-// RoleDRA is the value of the role label on everything made for a DRA driver.
-const RoleDRA = "dra"
 
 // Directories of the kubelet, and of CDI files for the container runtime.
 const (
@@ -102,7 +96,7 @@ func driver(module *v1beta1.Module, d *v1beta1.DRASpec) *workload {
 		port = hostPort(module)
 	}
 	w := &workload{
-		role: RoleDRA, main: &d.Container, init: d.InitContainer,
+		role: v1beta1.RoleDRA, main: &d.Container, init: d.InitContainer,
 		account: d.ServiceAccountName, automount: d.AutomountServiceAccountToken, volumes: d.Volumes,
 		hostNetwork: d.HostNetwork,
 		liveness: &corev1.Probe{
