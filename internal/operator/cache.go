@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,11 +28,10 @@ import (
 // few of the pods. Secrets are never read, and of ConfigMaps only that they changed. dra: the API
 // server serves claims and DeviceClasses.
 func cacheOptions(dra bool) (cache.Options, error) {
-	ofModules, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
+	made, err := labels.Parse(v1beta1.ModuleNameLabel)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)
 	}
-	made := labels.NewSelector().Add(*ofModules)
 	// By name, so that the rights to these can be by name, too.
 	seal := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, module.SealPolicy)}
 	kinds := map[client.Object]cache.ByObject{
@@ -70,21 +68,20 @@ func spokeCache(options *cache.Options, namespace string) {
 // hubCache keeps of a hub's own cluster what images are made with, and of Secrets only those that
 // stand for clusters, which are in the operator's namespace.
 func hubCache(namespace string) (cache.Options, error) {
-	made, err := labels.NewRequirement(v1beta1.ModuleNameLabel, selection.Exists, nil)
+	made, err := labels.Parse(v1beta1.ModuleNameLabel)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)
 	}
-	cluster, err := labels.NewRequirement(direct.ClusterLabel, selection.Exists, nil)
+	cluster, err := labels.Parse(direct.ClusterLabel)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select clusters: %w", err)
 	}
-	jobs := labels.NewSelector().Add(*made)
 	return cache.Options{DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
 		&corev1.Node{}:      {Transform: slimNode},
-		&corev1.Pod{}:       {Label: jobs, Transform: slimPod},
-		&batchv1.Job{}:      {Label: jobs},
+		&corev1.Pod{}:       {Label: made, Transform: slimPod},
+		&batchv1.Job{}:      {Label: made},
 		&corev1.ConfigMap{}: {Transform: slimMetadata},
-		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {LabelSelector: labels.NewSelector().Add(*cluster)}}},
+		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {LabelSelector: cluster}}},
 	}}, nil
 }
 
@@ -147,8 +144,7 @@ func slimNode(object any) (any, error) {
 	}
 	info := &kept.Status.NodeInfo
 	info.MachineID, info.SystemUUID = "", ""
-	shareAll(&info.KernelVersion, &info.OSImage, &info.ContainerRuntimeVersion, &info.KubeletVersion, &info.OperatingSystem,
-		&info.Architecture)
+	share(&info.KernelVersion, &info.OSImage, &info.ContainerRuntimeVersion, &info.KubeletVersion, &info.OperatingSystem, &info.Architecture)
 	maps.DeleteFunc(kept.Annotations, func(key, _ string) bool {
 		return key != v1beta1.CordonedAnnotation && !slices.Contains(placement.WishAnnotations, key)
 	})

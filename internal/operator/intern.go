@@ -27,7 +27,7 @@ func slimConfig(object any) (any, error) {
 	held := make(map[string]bool, len(config.Status.Artifacts))
 	for i := range config.Status.Artifacts {
 		a := &config.Status.Artifacts[i]
-		shareAll(&a.ID, &a.Digest)
+		share(&a.ID, &a.Digest)
 		held[a.ID] = true
 	}
 	for i := range config.Spec.Modules {
@@ -39,7 +39,7 @@ func slimConfig(object any) (any, error) {
 	}
 	for i := range config.Status.Attempts {
 		a := &config.Status.Attempts[i]
-		shareAll(&a.Namespace, &a.Name, &a.Reason)
+		share(&a.Namespace, &a.Name, &a.Reason)
 	}
 	config.Labels = sharedLabels(config.Labels)
 	// A list that was read grew by doubling.
@@ -107,7 +107,7 @@ func internLive(config *v1beta1.NodeModulesConfig) {
 		if o == nil {
 			continue
 		}
-		shareAll(&o.Delivery, &o.BuildID, &o.SrcVersion, &o.Taint)
+		share(&o.Delivery, &o.BuildID, &o.SrcVersion, &o.Taint)
 		o.Parameters = nil // for people
 		if o.LoadBegan != nil && o.LoadBegan.Equal(&live.LastTransitionTime) {
 			o.LoadBegan = &live.LastTransitionTime
@@ -124,24 +124,22 @@ func fitted[T any](list []T) []T {
 }
 
 func internItem(item *v1beta1.ModuleItem) {
-	shareAll(&item.Namespace, &item.Name, &item.ServiceAccountName, &item.Version)
+	share(&item.Namespace, &item.Name, &item.ServiceAccountName, &item.Version)
 }
 
 func internConfig(c *v1beta1.ModuleConfig) {
-	shareAll(&c.KernelVersion, &c.ContainerImage, &c.InTreeModuleToRemove, (*string)(&c.ImagePullPolicy))
-	shareAll(&c.Modprobe.ModuleName, &c.Modprobe.DirName, &c.Modprobe.FirmwarePath, &c.Modprobe.ModprobedDir)
+	share(&c.KernelVersion, &c.ContainerImage, &c.InTreeModuleToRemove, (*string)(&c.ImagePullPolicy))
+	share(&c.Modprobe.ModuleName, &c.Modprobe.DirName, &c.Modprobe.FirmwarePath, &c.Modprobe.ModprobedDir)
 	for _, list := range []*[]string{&c.InTreeModulesToRemove, &c.Modprobe.Parameters, &c.Modprobe.ModulesLoadingOrder} {
 		*list = sharedList(*list)
 	}
 }
 
-func shareAll(texts ...*string) {
+func share(texts ...*string) {
 	for _, text := range texts {
-		share(text)
+		*text = shared(*text)
 	}
 }
-
-func share(text *string) { *text = shared(*text) }
 
 // shared is the one copy of a text. It goes when nobody holds it any more.
 func shared(text string) string { return unique.Make(text).Value() }

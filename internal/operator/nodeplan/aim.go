@@ -97,7 +97,7 @@ func (p *Pass) load(n *Node, a Aim) Aim {
 	case state == nil:
 		return p.grace(n, a, ReasonMappingLost)
 	default:
-		if wants.Missing(n.artifact) != nil { // its ModuleImage says why
+		if wants.Missing(n.Holds) != nil { // its ModuleImage says why
 			a.Keep = true
 			return a
 		}
@@ -144,7 +144,7 @@ func (p *Pass) quarantined(n *Node, order *v1beta1.NodeModuleSpec) bool {
 	if o := n.Order; o != nil {
 		return deliveryOf(o) != order.Delivery.ID || n.unloads() && !n.observed()
 	}
-	return !n.observed() || !n.artifact(order.Delivery.ID) || !equality.Semantic.DeepEqual(n.Live.Config, &order.Config)
+	return !n.observed() || !n.Holds(order.Delivery.ID) || !equality.Semantic.DeepEqual(n.Live.Config, &order.Config)
 }
 
 // Turn is whether a node may change now. The zero value is that it may.
@@ -185,16 +185,13 @@ func (p *Pass) part(n *Node, a *Aim) (rollout.Node, bool) {
 	}
 	waited := p.Memory.Drains[n.Name]
 	f := rollout.Facts{
-		Node: n.Node, Order: n.Order, Live: n.Live, Attempt: n.Attempt,
+		Node: n.Node, Entry: n.Entry,
 		// What goes to no further node does not wait for a turn.
 		Paused: a.Wishes.Paused || a.Order != nil && a.Keep,
 		Begun:  drain.Marked(n.Node, p.Key) && !waited.over(),
 		Late:   a.Order != nil && p.late(n, a),
 		Later:  a.Unload != "" && a.Keep,
 		Passed: waited.Passed,
-	}
-	if n.Config != nil {
-		f.Artifacts = n.Config.Status.Artifacts
 	}
 	wants := p.Wants.On(&n.Node.Status.NodeInfo)
 	return desired.Part(p.Module, &wants, f)

@@ -65,7 +65,7 @@ func (p *Pass) Delivery(n *Node, a *Aim, t *Turn) Delivery {
 	case a.Order == nil:
 		d.Discard = standing(n.Carriers...)
 		d.Order, d.Remove = p.unload(n, a)
-	case n.artifact(a.Order.Delivery.ID):
+	case n.Holds(a.Order.Delivery.ID):
 		d.Discard = standing(n.Carriers...)
 		d.Order = n.unlessRight(delivered(n, a, t))
 	default:

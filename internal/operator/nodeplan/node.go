@@ -112,29 +112,16 @@ func (f Failure) Rests(now, retry time.Time) bool {
 
 // Node is what was observed of one node and the Module of the pass. What is not there is nil.
 type Node struct {
-	Name     string
-	Node     *corev1.Node
-	Config   *v1beta1.NodeModulesConfig
-	Order    *v1beta1.NodeModuleSpec
-	Live     *v1beta1.NodeModuleStatus
-	Attempt  *v1beta1.NodeModuleAttempt
+	Name   string
+	Node   *corev1.Node
+	Config *v1beta1.NodeModulesConfig
+	rollout.Entry
 	Carriers []*corev1.Pod
 }
 
 // Read takes in the node's NodeModulesConfig.
 func (n *Node) Read(module types.NamespacedName, config *v1beta1.NodeModulesConfig) {
-	n.Config = config
-	is := func(namespace, name string) bool { return namespace == module.Namespace && name == module.Name }
-	n.Order = find(config.Spec.Modules, func(o v1beta1.NodeModuleSpec) bool { return is(o.Namespace, o.Name) })
-	n.Live = find(config.Status.Modules, func(s v1beta1.NodeModuleStatus) bool { return is(s.Namespace, s.Name) })
-	n.Attempt = find(config.Status.Attempts, func(a v1beta1.NodeModuleAttempt) bool { return is(a.Namespace, a.Name) })
-}
-
-func find[T any](all []T, is func(T) bool) *T {
-	if i := slices.IndexFunc(all, is); i >= 0 {
-		return &all[i]
-	}
-	return nil
+	n.Config, n.Entry = config, rollout.EntryOf(config, module)
 }
 
 // follows reports whether the node has an order of the Module, or its kernel module.
@@ -148,14 +135,7 @@ func (n *Node) unloads() bool { return n.Order != nil && n.Order.State == v1beta
 func (n *Node) observed() bool { return n.Live != nil && n.Live.Observed != nil }
 
 // inKernel reports whether the kernel module is in the kernel in this boot.
-func (n *Node) inKernel() bool {
-	return n.Node != nil && n.Live != nil && n.Live.BootID != "" && n.Live.BootID == n.Node.Status.NodeInfo.BootID
-}
-
-// artifact reports whether the node holds a delivery.
-func (n *Node) artifact(id string) bool {
-	return n.Config != nil && slices.ContainsFunc(n.Config.Status.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == id })
-}
+func (n *Node) inKernel() bool { return n.Node != nil && n.IsLive(n.Node) }
 
 // carrier is the one that the order names for a delivery.
 func (n *Node) carrier(id string) types.UID {

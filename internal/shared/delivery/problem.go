@@ -20,11 +20,9 @@ func ProblemOf(pod *corev1.Pod) *reasons.Problem {
 	if pod.Status.Phase == corev1.PodFailed {
 		return &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: failedMessage(pod)}
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			if p := containerProblem(&statuses[i]); p != nil {
-				return p
-			}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if p := containerProblem(&status); p != nil {
+			return p
 		}
 	}
 	return nil
@@ -34,14 +32,10 @@ func ProblemOf(pod *corev1.Pod) *reasons.Problem {
 // although it has the images: what they say when a volume is nothing that they can mount, or a
 // container has no shell.
 func CannotStart(pod *corev1.Pod) bool {
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			if w := statuses[i].State.Waiting; w != nil && slices.Contains(startErrors, w.Reason) {
-				return true
-			}
-		}
-	}
-	return false
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Waiting != nil && slices.Contains(startErrors, s.State.Waiting.Reason)
+	})
 }
 
 // startErrors are the kubelet's words for a container that has its image and does not start.

@@ -70,7 +70,8 @@ func TestPart(t *testing.T) {
 			node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: running, Architecture: "amd64", OperatingSystem: "linux"}
 			config := desired.New(module(mapped)).On(running, "amd64").State.Config
 			config.ContainerImage = "r.example/nic:1"
-			f := rollout.Facts{Node: node, Order: &v1beta1.NodeModuleSpec{Config: config, Delivery: &v1beta1.Delivery{ID: "earlier"}}}
+			f := rollout.Facts{Node: node}
+			f.Order = &v1beta1.NodeModuleSpec{Config: config, Delivery: &v1beta1.Delivery{ID: "earlier"}}
 			if tc.given != nil {
 				tc.given(node, &f)
 			}

@@ -171,7 +171,7 @@ func (s *Scene) parts(nodes []corev1.Node) []rollout.Node {
 func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 	entry, a := s.Entry(node.Name), s.Wants(node)
 	return desired.Part(s.Module, &a, rollout.Facts{
-		Node: node, Order: entry.Order, Live: entry.Live, Attempt: entry.Attempt, Artifacts: entry.Artifacts,
+		Node: node, Entry: entry.Entry,
 		// A build that is held does not wait for a turn.
 		Paused: placement.WishesFor(s.Module, node).Paused || s.Held.On(a.State, entry) != nil,
 		Begun:  drain.Marked(node, types.NamespacedName{Namespace: s.Module.Namespace, Name: s.Module.Name}),

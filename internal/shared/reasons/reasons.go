@@ -64,34 +64,23 @@ const (
 	RankTurn     = 5
 )
 
-var byName = func() map[string]*Reason {
-	found := make(map[string]*Reason, len(well)+len(attention))
-	for _, rows := range [][]Reason{well, attention} {
-		for i := range rows {
-			found[rows[i].Name] = &rows[i]
-		}
+// byName has nothing to say of a reason that is unknown.
+var byName = func() map[string]Reason {
+	found := map[string]Reason{}
+	for _, r := range slices.Concat(well, attention) {
+		found[r.Name] = r
 	}
 	return found
 }()
 
 // Known reports whether a reason belongs to the set.
-func Known(name string) bool { return byName[name] != nil }
+func Known(name string) bool { return byName[name].Name != "" }
 
 // Next is what to do about a reason, as plain text; empty: nothing, or the reason is unknown.
-func Next(name string) string {
-	if r := byName[name]; r != nil {
-		return strings.ReplaceAll(r.Next, "`", "")
-	}
-	return ""
-}
+func Next(name string) string { return strings.ReplaceAll(byName[name].Next, "`", "") }
 
 // Step is the step that a reason is about; empty: the load itself, or no step of a node.
-func Step(name string) string {
-	if r := byName[name]; r != nil {
-		return r.Step
-	}
-	return ""
-}
+func Step(name string) string { return byName[name].Step }
 
 // Patience reports whether a reason asks only for patience.
 func Patience(name string) bool {
@@ -109,22 +98,17 @@ func Final(name string) bool { return is(name, ClassFinal) }
 
 // Rank puts what needs somebody's attention, 0, before what needs patience only.
 func Rank(name string) int {
-	switch r := byName[name]; {
-	case r == nil:
-		return 0
-	case r.Class == ClassTurn:
+	switch r := byName[name]; r.Class {
+	case ClassTurn:
 		return RankTurn
-	case r.Class == ClassUnderway:
+	case ClassUnderway:
 		return RankUnderway
 	default:
 		return r.Rank
 	}
 }
 
-func is(name string, classes ...Class) bool {
-	r := byName[name]
-	return r != nil && slices.Contains(classes, r.Class)
-}
+func is(name string, classes ...Class) bool { return slices.Contains(classes, byName[name].Class) }
 
 // Problem is why something is not as it should be.
 type Problem struct {

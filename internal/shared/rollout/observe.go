@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,15 +17,51 @@ import (
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
+// Entry is one Module's part of a NodeModulesConfig. What is not there is nil.
+type Entry struct {
+	Order     *v1beta1.NodeModuleSpec
+	Live      *v1beta1.NodeModuleStatus
+	Attempt   *v1beta1.NodeModuleAttempt
+	Artifacts []v1beta1.NodeArtifact // the deliveries that the node holds, of all Modules
+}
+
+// EntryOf finds a Module's part of a NodeModulesConfig, which may be nil.
+func EntryOf(config *v1beta1.NodeModulesConfig, module types.NamespacedName) Entry {
+	if config == nil {
+		return Entry{}
+	}
+	is := func(namespace, name string) bool { return namespace == module.Namespace && name == module.Name }
+	return Entry{
+		Order:     find(config.Spec.Modules, func(o *v1beta1.NodeModuleSpec) bool { return is(o.Namespace, o.Name) }),
+		Live:      find(config.Status.Modules, func(s *v1beta1.NodeModuleStatus) bool { return is(s.Namespace, s.Name) }),
+		Attempt:   find(config.Status.Attempts, func(a *v1beta1.NodeModuleAttempt) bool { return is(a.Namespace, a.Name) }),
+		Artifacts: config.Status.Artifacts,
+	}
+}
+
+func find[T any](all []T, is func(*T) bool) *T {
+	for i := range all {
+		if is(&all[i]) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the node has got a delivery.
+func (e Entry) Holds(delivery string) bool {
+	return slices.ContainsFunc(e.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == delivery })
+}
+
+// IsLive reports whether the agent saw the kernel module in the kernel in the node's current boot.
+func (e Entry) IsLive(node *corev1.Node) bool {
+	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
+}
+
 // Facts are what one node's objects say about one Module.
 type Facts struct {
 	Node *corev1.Node
-	// Order, Live and Attempt are the Module's parts of the NodeModulesConfig; nil: there is none.
-	Order   *v1beta1.NodeModuleSpec
-	Live    *v1beta1.NodeModuleStatus
-	Attempt *v1beta1.NodeModuleAttempt
-	// Artifacts are the deliveries that the node holds.
-	Artifacts []v1beta1.NodeArtifact
+	Entry
 	// Config and Delivery are what the Module asks for; nil: that the kernel module goes.
 	Config   *v1beta1.ModuleConfig
 	Delivery string
@@ -130,16 +167,6 @@ func (f *Facts) stuck() bool {
 
 // refused: the node could not use what was delivered ahead.
 func (f *Facts) refused() bool { return f.serving() && f.failed() != "" && f.Order.Next != nil }
-
-// Holds reports whether the node holds a delivery.
-func (f *Facts) Holds(id string) bool {
-	for i := range f.Artifacts {
-		if f.Artifacts[i].ID == id {
-			return true
-		}
-	}
-	return false
-}
 
 // SameBuild compares what a reload would change; how an image is pulled is not part of it.
 func SameBuild(a, b v1beta1.ModuleConfig) bool {

@@ -70,7 +70,7 @@ func (c *cluster) seen(m *machine) rollout.Node {
 			NodeInfo:   corev1.NodeSystemInfo{BootID: fmt.Sprint(m.boot)},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
 		}},
-		Order:  &v1beta1.NodeModuleSpec{Config: config(m.order), Delivery: &v1beta1.Delivery{ID: m.order}},
+		Entry:  rollout.Entry{Order: &v1beta1.NodeModuleSpec{Config: config(m.order), Delivery: &v1beta1.Delivery{ID: m.order}}},
 		Config: &want, Delivery: c.target,
 	}
 	if m.live != "" {

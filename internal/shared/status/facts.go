@@ -5,10 +5,10 @@
 package status
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -98,46 +98,16 @@ type Module struct {
 }
 
 // Entry is one Module's part of a NodeModulesConfig.
-type Entry struct {
-	Order     *v1beta1.NodeModuleSpec    // the entry of spec.modules, or nil
-	Live      *v1beta1.NodeModuleStatus  // the entry of status.modules, or nil
-	Attempt   *v1beta1.NodeModuleAttempt // the entry of status.attempts, or nil
-	Artifacts []v1beta1.NodeArtifact     // the deliveries that the node holds, of all Modules
-}
+type Entry struct{ rollout.Entry }
 
 // EntryOf finds a Module's part of a NodeModulesConfig, which may be nil.
 func EntryOf(nmc *v1beta1.NodeModulesConfig, namespace, name string) Entry {
-	var entry Entry
-	if nmc == nil {
-		return entry
-	}
-	entry.Artifacts = nmc.Status.Artifacts
-	for i := range nmc.Spec.Modules {
-		if m := &nmc.Spec.Modules[i]; m.Namespace == namespace && m.Name == name {
-			entry.Order = m
-		}
-	}
-	for i := range nmc.Status.Modules {
-		if m := &nmc.Status.Modules[i]; m.Namespace == namespace && m.Name == name {
-			entry.Live = m
-		}
-	}
-	for i := range nmc.Status.Attempts {
-		if m := &nmc.Status.Attempts[i]; m.Namespace == namespace && m.Name == name {
-			entry.Attempt = m
-		}
-	}
-	return entry
+	return Entry{rollout.EntryOf(nmc, types.NamespacedName{Namespace: namespace, Name: name})}
 }
 
 // Ordered is true when the node should hold the Module.
 func (e Entry) Ordered() bool {
 	return e.Order != nil && e.Order.State != v1beta1.NodeModuleAbsent
-}
-
-// Holds is true when the node has got a delivery.
-func (e Entry) Holds(delivery string) bool {
-	return slices.ContainsFunc(e.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == delivery })
 }
 
 // Pending is true when the node has an order, of whatever kind, or something live.
@@ -146,11 +116,6 @@ func (e Entry) Pending() bool { return e.Order != nil || e.Live != nil }
 // Unanswered is true when nothing has been said about an order to unload.
 func (e Entry) Unanswered() bool {
 	return e.Order != nil && e.Order.State == v1beta1.NodeModuleAbsent && e.Attempt == nil
-}
-
-// IsLive is true when the agent saw the kernel module in the kernel in the node's current boot.
-func (e Entry) IsLive(node *corev1.Node) bool {
-	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
 }
 
 // Usable is true when what is live is what is ordered, passes the Module's checks, and is to stay.

@@ -42,12 +42,12 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	if err != nil {
 		return nil, err
 	}
-	if about.MakesNone = !r.makes && pipeline.Makes(module); r.makes {
+	if about.MakesNone = !r.Makes && pipeline.Makes(module); r.Makes {
 		about.Makes, about.ImageProblem = pipeline.Makes(module), facts.Problem(module, v1beta1.ProblemImages)
 	}
-	about.ReadOnly = r.gate.Closed()
+	about.ReadOnly = r.Gate.Closed()
 	scene := &facts.Scene{
-		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.makes, Made: images, Problem: about.ImageProblem}),
+		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.Makes, Made: images, Problem: about.ImageProblem}),
 		Held: facts.Judge(module, nodes.Items, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
 	}
@@ -58,7 +58,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 			about.Unsupported = append(about.Unsupported, n)
 		}
 	}
-	about.Rollout = scene.Rollout(nodes.Items, r.now())
+	about.Rollout = scene.Rollout(nodes.Items, r.Now())
 	return &about, nil
 }
 
@@ -68,7 +68,7 @@ func leaving(module *v1beta1.Module) bool { return module.DeletionTimestamp != n
 // answered. That the order may be younger than the deletion does no harm for long: an answer takes
 // seconds.
 func (r *reporter) answerDue(module *v1beta1.Module) time.Duration {
-	return module.DeletionTimestamp.Add(status.Silence).Sub(r.now())
+	return module.DeletionTimestamp.Add(status.Silence).Sub(r.Now())
 }
 
 func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {
@@ -123,7 +123,7 @@ func roleAsked(module *v1beta1.Module) string {
 
 // images are those that are made in the cluster for a Module.
 func (r *reporter) images(ctx context.Context, module *v1beta1.Module) ([]v1alpha1.ModuleImage, error) {
-	if !r.makes || !pipeline.Makes(module) {
+	if !r.Makes || !pipeline.Makes(module) {
 		return nil, nil
 	}
 	var list v1alpha1.ModuleImageList

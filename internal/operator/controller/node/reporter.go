@@ -16,8 +16,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/operator/gate"
-	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
@@ -27,15 +25,11 @@ import (
 
 // reporter keeps Module.status.
 type reporter struct {
-	client   client.Client
-	makes    bool
-	recorder kube.Recorder
-	metrics  *metrics.Board
-	desired  desired.Memory
-	told     told
-	seen     rollout.Sightings
-	now      func() time.Time
-	gate     *gate.Gate
+	Options
+	client  client.Client
+	desired desired.Memory
+	told    told
+	seen    rollout.Sightings
 }
 
 // Reconcile makes one Module's status right, with at most one write, and tells of conditions that
@@ -47,7 +41,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 			r.desired.Forget(request.NamespacedName)
 			r.told.forget(request.NamespacedName)
 			r.seen.Forget(request.NamespacedName)
-			r.metrics.Forget(request.NamespacedName)
+			r.Metrics.Forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, err
 	}
@@ -60,23 +54,23 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 		result.RequeueAfter = max(r.answerDue(module), 0)
 	}
 	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
-		result.RequeueAfter = max(p.Again.Sub(r.now()), time.Millisecond)
+		result.RequeueAfter = max(p.Again.Sub(r.Now()), time.Millisecond)
 	}
-	r.metrics.Set(module, status.Count(facts))
+	r.Metrics.Set(module, status.Count(facts))
 	before := module.Status
 	before.Problems = nil // what others found is theirs to write
-	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.now()))
+	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.Now()))
 	if equality.Semantic.DeepEqual(before, after) {
 		return result, nil
 	}
 	if err := r.write(ctx, module, &after); err != nil {
-		if p := r.gate.Closed(); p != nil && p.Reason == v1beta1.ReasonCRDIncompatible {
+		if p := r.Gate.Closed(); p != nil && p.Reason == v1beta1.ReasonCRDIncompatible {
 			err = r.unsaid(ctx, module, &after, p)
 		}
 		return result, kube.UnlessGone("write status", err)
 	}
 	r.told.forget(request.NamespacedName)
-	r.recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
+	r.Recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
 	return result, nil
 }
 
@@ -84,7 +78,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 // and the numbers are still written.
 func (r *reporter) unsaid(ctx context.Context, module *v1beta1.Module, after *v1beta1.ModuleStatus, p *reasons.Problem) error {
 	if r.told.first(client.ObjectKeyFromObject(module), p) {
-		r.recorder.Warn(module, p.Reason, v1beta1.ConditionReady, p.Message)
+		r.Recorder.Warn(module, p.Reason, v1beta1.ConditionReady, p.Message)
 	}
 	numbers := v1beta1.ModuleStatus{ModuleLoader: after.ModuleLoader, DevicePlugin: after.DevicePlugin, DRA: after.DRA}
 	if equality.Semantic.DeepEqual(module.Status, numbers) {

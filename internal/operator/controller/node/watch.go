@@ -112,10 +112,8 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 }
 
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
-	o := c.options
-	r := &reporter{
-		client: c.client, makes: o.Makes, recorder: o.Recorder.Expecting(reasons.Expected), metrics: o.Metrics, now: o.Now, gate: o.Gate,
-	}
+	r := &reporter{Options: c.options, client: c.client}
+	r.Recorder = r.Recorder.Expecting(reasons.Expected)
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		For(&v1beta1.Module{}, watch.If(moduleChanged)).
@@ -126,7 +124,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&appsv1.DaemonSet{}, soon(isPart), onlyNew).
 		WatchesRawSource(r.changesOfGate()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers})
-	if o.Makes {
+	if r.Makes {
 		reports = reports.Watches(&v1alpha1.ModuleImage{}, soon(func(client.Object) bool { return true }))
 	}
 	if err := reports.Complete(r); err != nil {
@@ -141,10 +139,10 @@ var notBefore = builder.WithPredicates(predicate.Funcs{CreateFunc: func(e event.
 // measured shows how long orders take. It queues nothing.
 func (r *reporter) measured(_ context.Context, _ watch.Queue, before, now *v1beta1.NodeModulesConfig) {
 	if now == nil {
-		r.metrics.Lost(before.Name)
+		r.Metrics.Lost(before.Name)
 		return
 	}
-	r.metrics.Saw(before, now, r.now())
+	r.Metrics.Saw(before, now, r.Now())
 }
 
 // soon queues the Modules of the old and of the new object, after a pause in which more may come.
@@ -196,7 +194,7 @@ func labelsConcern(m *v1beta1.Module, before, now *corev1.Node) bool {
 // changesOfGate feeds the reporter with every Module when the gate opens or closes.
 func (r *reporter) changesOfGate() source.Source {
 	return source.Func(func(ctx context.Context, q watch.Queue) error {
-		r.gate.Watch(func() {
+		r.Gate.Watch(func() {
 			go func() { // the gate waits for nobody
 				for _, request := range watch.Requests[*v1beta1.Module](ctx, r.client, &v1beta1.ModuleList{}, nil) {
 					q.Add(request)

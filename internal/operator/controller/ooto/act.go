@@ -17,6 +17,7 @@ import (
 	kmmac "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
 	"github.com/drover-project/drover/api/ooto/v1alpha1"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 // retryAfter is when a problem is looked at again that no watch shows.
@@ -24,13 +25,13 @@ const retryAfter = time.Minute
 
 // act writes what differs, and returns the KMM Module once it is what is asked for. New Dockerfiles
 // come first; unused ones go a pass later, when everybody has seen the change.
-func (c *Controller) act(ctx context.Context, want *translation, have *world) (*v1beta1.Module, *problem, error) {
+func (c *Controller) act(ctx context.Context, want *translation, have *world) (*v1beta1.Module, *reasons.Problem, error) {
 	switch {
 	case have.module == nil:
 	case !have.ours:
 		return nil, taken("Module", have.module.Name), nil
 	case have.module.DeletionTimestamp != nil:
-		return nil, &problem{reason: v1alpha1.ReasonTerminating, message: fmt.Sprintf(
+		return nil, &reasons.Problem{Reason: v1alpha1.ReasonTerminating, Message: fmt.Sprintf(
 			"The Module %s of %s is being deleted; Drover creates it again afterwards", have.module.Name, v1beta1.GroupVersion.Group)}, nil
 	}
 	for _, dockerfile := range want.dockerfiles {
@@ -55,13 +56,13 @@ func (c *Controller) act(ctx context.Context, want *translation, have *world) (*
 	return have.module, nil, nil
 }
 
-func taken(kind, name string) *problem {
-	return &problem{reason: v1alpha1.ReasonNameTaken,
-		message: fmt.Sprintf("The %s %s exists and does not belong to this Module: delete or rename one of them", kind, name)}
+func taken(kind, name string) *reasons.Problem {
+	return &reasons.Problem{Reason: v1alpha1.ReasonNameTaken,
+		Message: fmt.Sprintf("The %s %s exists and does not belong to this Module: delete or rename one of them", kind, name)}
 }
 
 // create makes a missing ConfigMap. It is immutable, and its name follows from its content.
-func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, have *world) (*problem, error) {
+func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, have *world) (*reasons.Problem, error) {
 	if slices.ContainsFunc(have.dockerfiles, func(o *metav1.PartialObjectMetadata) bool { return o.Name == dockerfile.Name }) {
 		return nil, nil
 	}
@@ -82,7 +83,7 @@ func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, h
 }
 
 // apply writes the KMM Module; a new one without force, so that one made meanwhile stays.
-func (c *Controller) apply(ctx context.Context, want, have *v1beta1.Module) (*problem, error) {
+func (c *Controller) apply(ctx context.Context, want, have *v1beta1.Module) (*reasons.Problem, error) {
 	config, err := kube.Convert[kmmac.ModuleApplyConfiguration](want)
 	if err != nil {
 		return nil, err
@@ -97,12 +98,12 @@ func (c *Controller) apply(ctx context.Context, want, have *v1beta1.Module) (*pr
 }
 
 // refused turns an API server's refusal, which it would repeat, into a problem.
-func refused(err error, what string) (*problem, error) {
+func refused(err error, what string) (*reasons.Problem, error) {
 	switch {
 	case err == nil:
 		return nil, nil
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
-		return &problem{reason: v1alpha1.ReasonRefused, message: fmt.Sprintf("The API server refuses the %s: %v", what, err)}, nil
+		return &reasons.Problem{Reason: v1alpha1.ReasonRefused, Message: fmt.Sprintf("The API server refuses the %s: %v", what, err)}, nil
 	}
 	return nil, fmt.Errorf("write %s: %w", what, err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/ooto/v1alpha1"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 const (
@@ -219,14 +220,9 @@ var containerImage = regexp.MustCompile(`\$\{CONTAINER_IMAGE\}|\$CONTAINER_IMAGE
 // named puts the mapping's image in place of a reference to it.
 func named(name, image string) string { return containerImage.ReplaceAllLiteralString(name, image) }
 
-type problem struct {
-	reason  string
-	message string
-}
-
 // statusOf is what was seen. child is the KMM Module, if it has what is asked for. The status
 // before only gives the transition times.
-func statusOf(m *v1alpha1.Module, child *v1beta1.Module, ignored []string, p *problem, now time.Time) *v1alpha1.ModuleStatus {
+func statusOf(m *v1alpha1.Module, child *v1beta1.Module, ignored []string, p *reasons.Problem, now time.Time) *v1alpha1.ModuleStatus {
 	s := &v1alpha1.ModuleStatus{ObservedGeneration: m.Generation, DriverContainer: &v1alpha1.NodeCounts{}}
 	if m.Spec.DevicePlugin != nil {
 		s.DevicePlugin = &v1alpha1.NodeCounts{}
@@ -253,11 +249,11 @@ func counts(s v1beta1.DaemonSetStatus) v1alpha1.NodeCounts {
 }
 
 // ready is the KMM Module's condition, once that is about what is asked for now.
-func ready(child *v1beta1.Module, p *problem) metav1.Condition {
+func ready(child *v1beta1.Module, p *reasons.Problem) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNoStatus}
 	switch {
 	case p != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.reason, p.message
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.Reason, p.Message
 		return c
 	case child == nil || child.Status.ObservedGeneration != child.Generation:
 	default:
@@ -270,9 +266,9 @@ func ready(child *v1beta1.Module, p *problem) metav1.Condition {
 	return c
 }
 
-func translated(m *v1alpha1.Module, p *problem) metav1.Condition {
+func translated(m *v1alpha1.Module, p *reasons.Problem) metav1.Condition {
 	if p != nil {
-		return metav1.Condition{Type: v1alpha1.ConditionTranslated, Status: metav1.ConditionFalse, Reason: p.reason, Message: p.message}
+		return metav1.Condition{Type: v1alpha1.ConditionTranslated, Status: metav1.ConditionFalse, Reason: p.Reason, Message: p.Message}
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionTranslated, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTranslated,

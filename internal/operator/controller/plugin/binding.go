@@ -34,10 +34,10 @@ func binding(account *corev1.ServiceAccount, role string) *rbacv1.RoleBinding {
 
 // bind makes the binding, but for a ServiceAccount that the Module names.
 func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *corev1.ServiceAccount) error {
-	if c.role == "" || account == nil {
+	if c.options.Role == "" || account == nil {
 		return nil
 	}
-	want, now := binding(account, c.role), &rbacv1.RoleBinding{}
+	want, now := binding(account, c.options.Role), &rbacv1.RoleBinding{}
 	switch err := c.live.Get(ctx, client.ObjectKeyFromObject(want), now); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
@@ -64,7 +64,7 @@ func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *
 }
 
 func (c *Controller) unbind(ctx context.Context, account *corev1.ServiceAccount) error {
-	if c.role == "" {
+	if c.options.Role == "" {
 		return nil
 	}
 	now := &rbacv1.RoleBinding{}

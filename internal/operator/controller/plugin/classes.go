@@ -56,7 +56,7 @@ func ownsClass(module *v1beta1.Module, class *resourcev1.DeviceClass) bool {
 }
 
 func (c *Controller) classes(ctx context.Context, module *v1beta1.Module) ([]*resourcev1.DeviceClass, error) {
-	if !c.dra {
+	if !c.options.DRA {
 		return nil, nil
 	}
 	var list resourcev1.DeviceClassList

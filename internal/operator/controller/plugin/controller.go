@@ -39,12 +39,9 @@ import (
 
 // Controller keeps the device plugin or DRA driver of each Module.
 type Controller struct {
-	client     client.Client
-	live       client.Reader
-	agentImage string
-	dra        bool
-	role       string
-	gate       *gate.Gate
+	client  client.Client
+	live    client.Reader
+	options Options
 }
 
 // have is what exists for one Module, in whatever role.
@@ -56,7 +53,7 @@ type have struct {
 
 // Reconcile makes one Module's workload what it should be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if c.gate.Closed() != nil {
+	if c.options.Gate.Closed() != nil {
 		return reconcile.Result{RequeueAfter: gate.Pause}, nil
 	}
 	module := &v1beta1.Module{}
@@ -77,7 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		result, err := c.removeAll(ctx, module, now)
 		return result, errors.Join(err, c.report(ctx, module, nil))
 	}
-	if module.Spec.DRA != nil && !c.dra {
+	if module.Spec.DRA != nil && !c.options.DRA {
 		return reconcile.Result{}, c.report(ctx, module, &reasons.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
 	}
 	return c.serve(ctx, module, now)
@@ -86,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // serve makes what the Module asks for. A DeviceClass of somebody else keeps back only itself.
 func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	account := ServiceAccount(module)
-	daemonSet, err := DaemonSet(module, c.agentImage)
+	daemonSet, err := DaemonSet(module, c.options.AgentImage)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -153,7 +150,7 @@ func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonS
 		return right, err
 	}
 	image := waitImage(current)
-	if image == "" || image == c.agentImage {
+	if image == "" || image == c.options.AgentImage {
 		return false, nil
 	}
 	older, err := DaemonSet(module, image)
@@ -265,7 +262,7 @@ func conflict(taken []string) (reconcile.Result, *reasons.Problem) {
 	}
 	return reconcile.Result{RequeueAfter: conflictDelay}, &reasons.Problem{
 		Reason: v1beta1.ReasonDeviceClassConflict, Message: fmt.Sprintf(
-			"DeviceClasses %s exist and do not belong to this Module: choose other names in spec.dra.deviceClasses, or delete them",
+			"DeviceClasses %s exist and do not belong to this Module: choose other names in spec.options.DRA.deviceClasses, or delete them",
 			strings.Join(taken, ", ")),
 	}
 }

@@ -34,27 +34,32 @@ func made(object client.Object, name string, uid types.UID) bool {
 }
 
 func (c *Controller) list(ctx context.Context, key types.NamespacedName, uid types.UID) (*have, error) {
-	selector, roles := client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}, client.HasLabels{v1beta1.RoleLabel}
+	which := []client.ListOption{
+		client.InNamespace(key.Namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: key.Name}, client.HasLabels{v1beta1.RoleLabel},
+	}
 	var daemonSets appsv1.DaemonSetList
-	if err := c.client.List(ctx, &daemonSets, client.InNamespace(key.Namespace), selector, roles); err != nil {
+	if err := c.client.List(ctx, &daemonSets, which...); err != nil {
 		return nil, fmt.Errorf("list DaemonSets: %w", err)
 	}
 	var accounts corev1.ServiceAccountList
-	if err := c.client.List(ctx, &accounts, client.InNamespace(key.Namespace), selector, roles); err != nil {
+	if err := c.client.List(ctx, &accounts, which...); err != nil {
 		return nil, fmt.Errorf("list ServiceAccounts: %w", err)
 	}
-	now := &have{}
-	for i := range daemonSets.Items {
-		if made(&daemonSets.Items[i], key.Name, uid) {
-			now.daemonSets = append(now.daemonSets, &daemonSets.Items[i])
+	return &have{daemonSets: only(daemonSets.Items, key.Name, uid), accounts: only(accounts.Items, key.Name, uid)}, nil
+}
+
+// only are the objects that were made for a Module.
+func only[T any, P interface {
+	*T
+	client.Object
+}](all []T, name string, uid types.UID) []P {
+	var kept []P
+	for i := range all {
+		if object := P(&all[i]); made(object, name, uid) {
+			kept = append(kept, object)
 		}
 	}
-	for i := range accounts.Items {
-		if made(&accounts.Items[i], key.Name, uid) {
-			now.accounts = append(now.accounts, &accounts.Items[i])
-		}
-	}
-	return now, nil
+	return kept
 }
 
 // observe finds what was made for this Module, and adopts what an earlier release made.
@@ -167,7 +172,7 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 // held reports whether pods have devices of a driver. The API server is asked as well: the cache
 // may lack the newest claim.
 func (c *Controller) held(ctx context.Context, driver string) (bool, error) {
-	if !c.dra {
+	if !c.options.DRA {
 		return false, nil
 	}
 	for _, reader := range []client.Reader{c.client, c.live} {

@@ -23,6 +23,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=nodemodulesconfigs,verbs=get;list;watch
@@ -97,10 +98,8 @@ func (r *restarter) restart(ctx context.Context, config *v1beta1.NodeModulesConf
 
 // loadOf is when the load of a live kernel module began; nil: nothing is live, or was loaded.
 func loadOf(config *v1beta1.NodeModulesConfig, module types.NamespacedName) *metav1.Time {
-	for i := range config.Status.Modules {
-		if s := &config.Status.Modules[i]; s.Namespace == module.Namespace && s.Name == module.Name && s.Observed != nil {
-			return s.Observed.LoadBegan
-		}
+	if live := rollout.EntryOf(config, module).Live; live != nil && live.Observed != nil {
+		return live.Observed.LoadBegan
 	}
 	return nil
 }

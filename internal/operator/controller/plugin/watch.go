@@ -36,7 +36,7 @@ const (
 	// claimDelay is how often claims are looked at that keep a driver.
 	claimDelay = 5 * time.Second
 
-	unsupported = "spec.dra: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
+	unsupported = "spec.options.DRA: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
 		"DRA drivers need Kubernetes 1.34 or newer"
 )
 
@@ -52,7 +52,7 @@ type Options struct {
 
 // New makes the controller. c's cache shows c's own writes; live reads from the API server.
 func New(c client.Client, live client.Reader, o Options) *Controller {
-	return &Controller{client: c, live: live, agentImage: o.AgentImage, dra: o.DRA, role: o.Role, gate: o.Gate}
+	return &Controller{client: c, live: live, options: o}
 }
 
 // SetupWithManager registers the controller, the restarter and their watches.
@@ -64,13 +64,13 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(watch.Module), watch.If(setChanged)).
 		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(watch.Module), own).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
-	if c.dra {
+	if c.options.DRA {
 		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
 	}
 	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("set up the plugin controller: %w", err)
 	}
-	r := &restarter{client: c.client, gate: c.gate, done: map[string]map[types.NamespacedName]metav1.Time{}}
+	r := &restarter{client: c.client, gate: c.options.Gate, done: map[string]map[types.NamespacedName]metav1.Time{}}
 	return r.setup(mgr)
 }
 
