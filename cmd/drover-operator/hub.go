@@ -27,7 +27,7 @@ func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) 
 	}
 	all := map[string]operator.Controller{
 		"hub": hubcontroller.New(c, live, hubcontroller.Options{
-			Namespace: options.Namespace, Hub: self, BuildahImage: options.BuildImage, Gate: open,
+			Namespace: options.Namespace, Hub: self, BuildahImage: options.Build.BuildahImage, Gate: open,
 			Recorder:   kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
 			Transports: []hub.Transport{ocm.New(c, mgr.GetCache(), self), direct.New(c, mgr.GetCache(), options.Namespace, self)},
 		}),

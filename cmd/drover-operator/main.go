@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if options.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
+	if options.Orders.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
 	if options.Mode == operator.ModeHub {

@@ -39,8 +39,8 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 	if err != nil {
 		return err
 	}
-	if kind != nil && options.DRA {
-		options.Taints = devicetaint.New(live, *kind)
+	if kind != nil && options.Orders.DRA {
+		options.Orders.Taints = devicetaint.New(live, *kind)
 	}
 	guards := guard.New(live, closed, nil)
 	if _, err := guards.Check(ctx); err != nil {
@@ -55,7 +55,7 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate,
 	numbers *metrics.Board) map[string]operator.Controller {
 	role := ""
-	if options.CarrierUser == nil { // the cluster chooses users: OpenShift
+	if options.Orders.CarrierUser == nil { // the cluster chooses users: OpenShift
 		role = plugin.WorkloadRole
 	}
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
@@ -63,7 +63,7 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 	all := map[string]operator.Controller{
 		"module":  module.New(c, live, options.Module(recorder, closed)),
 		"node":    node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
-		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.AgentImage, DRA: options.DRA, Role: role, Gate: closed}),
+		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.Orders.AgentImage, DRA: options.Orders.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
 		"startup": startup.New(c, closed),
 		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
@@ -73,7 +73,7 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		return all
 	}
 	all["preflight"] = preflight.New(c, live, preflight.Options{
-		BuildahImage: options.BuildImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
+		BuildahImage: options.Build.BuildahImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
 	})
 	if options.Makes() {
 		all["image"] = moduleimage.New(c, live, options.Images(closed))

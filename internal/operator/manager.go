@@ -37,8 +37,8 @@ type Controller interface {
 	SetupWithManager(ctrl.Manager) error
 }
 
-// NewManager makes the manager that runs the controllers. It sets o.DRA: the cache asks for each of
-// its kinds at once, and ends the process for one that the API server does not serve.
+// NewManager makes the manager that runs the controllers. It sets o.Orders.DRA: the cache asks for
+// each of its kinds at once, and ends the process for one that the API server does not serve.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 	clients := kube.Hasty(process.Clients(base, o.Called()))
 	scheme, err := newScheme(o.Mode)
@@ -79,16 +79,16 @@ func newScheme(mode Mode) (*runtime.Scheme, error) {
 	return process.Scheme(adds...)
 }
 
-// cache says what is kept in memory. It sets o.DRA.
+// cache says what is kept in memory. It sets o.Orders.DRA.
 func (o *Options) cache(mapper meta.RESTMapper) (cache.Options, error) {
 	if o.Mode == ModeHub {
 		return hubCache(o.Namespace)
 	}
 	var err error
-	if o.DRA, err = kube.ServesDRA(mapper); err != nil {
+	if o.Orders.DRA, err = kube.ServesDRA(mapper); err != nil {
 		return cache.Options{}, err
 	}
-	options, err := cacheOptions(o.DRA)
+	options, err := cacheOptions(o.Orders.DRA)
 	if err == nil && o.Mode == ModeSpoke {
 		spokeCache(&options, o.Namespace)
 	}

@@ -66,7 +66,7 @@ func (f *fleet) start() {
 	f.Helper()
 	options := &operator.Options{
 		Namespace: env.OperatorNamespace, MetricsAddress: "0", ProbeAddress: "0", Controllers: []string{"*"},
-		AgentImage: env.AgentImage, DeliveryMaxInFlight: 5, Parallelism: 8,
+		Orders: module.Options{AgentImage: env.AgentImage, DeliveryMaxInFlight: 5, Parallelism: 8},
 	}
 	mgr, err := operator.NewManager(f.env.Config(f, env.Operator), options)
 	f.must(err)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/internal/build/pipeline"
@@ -63,31 +62,11 @@ type Options struct {
 	Mode Mode
 	// Namespace the operator runs in. The leader's Lease is there.
 	Namespace string
-	// DRA: the API server serves what DRA drivers need. No flag: [NewManager] finds out.
-	DRA bool
-	// Taints keep pods off devices whose kernel module is in change. No flag; nil where the API server
-	// has nothing to do it by.
-	Taints module.DeviceTaints
-	// AgentImage is the image of carrier pods and of the plugin pods' waiting container.
-	AgentImage string
-	// DeliveryMode says how carriers read kernel module images.
-	DeliveryMode delivery.Mode
-	// SignerImage and BuildImage are the images of Jobs that build and sign kernel module images.
-	// Without the first, none run.
-	SignerImage, BuildImage string
-	// BuildHostModules mounts the node's /lib/modules into builds from Dockerfiles.
-	BuildHostModules bool
-	// BuildTimeout ends a build.
-	BuildTimeout time.Duration
-	// BuildRequests and BuildLimits are those of containers that compile, unless the Module names its
-	// own.
-	BuildRequests, BuildLimits corev1.ResourceList
-	// CarrierUser is found out, not given: see CarrierUser.
-	CarrierUser *int64
-	// DeliveryMaxInFlight bounds carriers at work in the cluster.
-	DeliveryMaxInFlight int
-	// Parallelism bounds concurrent writes per Module.
-	Parallelism int
+	// Orders are for the controller that gives orders to nodes. No flags: DRA, which [NewManager]
+	// finds out, CarrierUser and Taints, which depend on the API server, too.
+	Orders module.Options
+	// Build says how Jobs build and sign images. Without a SignerImage, none run.
+	Build pipeline.Options
 	// Controllers lists the controllers to run: "*" is all but the optional ones, a leading "-" takes
 	// one out.
 	Controllers []string
@@ -115,22 +94,22 @@ func ParseFlags(args []string) (*Options, error) {
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
 	set.StringVar(&mode, "mode", string(defaultMode(os.Getenv)), "what the operator does: cluster (images and nodes of this cluster), hub "+
 		"(images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
-	set.StringVar(&o.Namespace, "namespace", envOr(namespaceVariable, defaultNamespace),
+	set.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
 		"namespace of the operator; default from $"+namespaceVariable)
-	set.StringVar(&o.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required, but for a hub)")
+	set.StringVar(&o.Orders.AgentImage, "agent-image", "", "image of drover-agent, for the pods that deliver images (required, but for a hub)")
 	set.StringVar(&delivers, "delivery-mode", string(delivery.ModeAuto),
 		"how the pods that deliver, and native builds, read an image: imageVolume, initContainer (builds: a step that unpacks it), or auto to "+
 			"choose by nodes")
-	set.IntVar(&o.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
-	set.StringVar(&o.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
-	set.StringVar(&o.BuildImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
-	set.BoolVar(&o.BuildHostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs "+
+	set.IntVar(&o.Orders.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
+	set.StringVar(&o.Build.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
+	set.StringVar(&o.Build.BuildahImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
+	set.BoolVar(&o.Build.HostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs "+
 		"namespaces that admit hostPath")
-	set.DurationVar(&o.BuildTimeout, "build-timeout", 2*time.Hour, "how long the Job of an image may take")
+	set.DurationVar(&o.Build.Deadline, "build-timeout", 2*time.Hour, "how long the Job of an image may take")
 	set.StringVar(&requests, "build-requests", pipeline.DefaultBuildRequests, "requests of the containers that compile, unless a Module has "+
 		"build.resources")
 	set.StringVar(&limits, "build-limits", pipeline.DefaultBuildLimits, "their limits")
-	set.IntVar(&o.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
+	set.IntVar(&o.Orders.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+
 		"; -name leaves one out")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
@@ -155,13 +134,13 @@ func ParseFlags(args []string) (*Options, error) {
 	if o.Mode, err = parseMode(mode); err != nil {
 		return nil, fmt.Errorf("--mode: %w", err)
 	}
-	if o.DeliveryMode, err = delivery.ParseMode(delivers); err != nil {
+	if o.Orders.DeliveryMode, err = delivery.ParseMode(delivers); err != nil {
 		return nil, fmt.Errorf("--delivery-mode: %w", err)
 	}
-	if o.BuildRequests, err = pipeline.ParseResources(requests); err != nil {
+	if o.Build.BuildRequests, err = pipeline.ParseResources(requests); err != nil {
 		return nil, fmt.Errorf("--build-requests: %w", err)
 	}
-	if o.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
+	if o.Build.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
 		return nil, fmt.Errorf("--build-limits: %w", err)
 	}
 	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
@@ -194,13 +173,13 @@ func (o *Options) Called() string {
 
 func (o *Options) validate() error {
 	var errs []error
-	if o.AgentImage == "" && o.Mode != ModeHub {
+	if o.Orders.AgentImage == "" && o.Mode != ModeHub {
 		errs = append(errs, errors.New("--agent-image must be set"))
 	}
-	if o.DeliveryMaxInFlight < 1 {
+	if o.Orders.DeliveryMaxInFlight < 1 {
 		errs = append(errs, errors.New("--delivery-max-in-flight must be at least 1"))
 	}
-	if o.Parallelism < 1 {
+	if o.Orders.Parallelism < 1 {
 		errs = append(errs, errors.New("--parallelism must be at least 1"))
 	}
 	return errors.Join(errs...)
@@ -208,33 +187,22 @@ func (o *Options) validate() error {
 
 // Module are the options of the controller that gives orders to nodes.
 func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
-	return module.Options{
-		Recorder:            recorder,
-		Gate:                g,
-		AgentImage:          o.AgentImage,
-		DeliveryMode:        o.DeliveryMode,
-		CarrierUser:         o.CarrierUser,
-		DeliveryMaxInFlight: o.DeliveryMaxInFlight,
-		Parallelism:         o.Parallelism,
-		DRA:                 o.DRA,
-		Taints:              o.Taints,
-		Images:              o.Makes(),
-	}
+	m := o.Orders
+	m.Recorder, m.Gate, m.Images = recorder, g, o.Makes()
+	return m
 }
 
 // Makes reports whether images are built and signed in the cluster.
 func (o *Options) Makes() bool {
-	return o.Mode != ModeSpoke && o.SignerImage != "" && o.enabled("image")
+	return o.Mode != ModeSpoke && o.Build.SignerImage != "" && o.enabled("image")
 }
 
 // Images are the options of the controller that has images built and signed.
 func (o *Options) Images(g *gate.Gate) moduleimage.Options {
 	mine := func(image *v1alpha1.ModuleImage) bool { return hub.Asked(image) == (o.Mode == ModeHub) }
-	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: pipeline.Options{
-		SignerImage: o.SignerImage, BuildahImage: o.BuildImage, HostModules: o.BuildHostModules, User: o.CarrierUser, Deadline: o.BuildTimeout,
-		BuildRequests: o.BuildRequests, BuildLimits: o.BuildLimits,
-		Delivery: o.DeliveryMode,
-	}}
+	p := o.Build
+	p.User, p.Delivery = o.Orders.CarrierUser, o.Orders.DeliveryMode
+	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: p}
 }
 
 // optional are the controllers that run only where they are named: the cluster need not have what
@@ -253,11 +221,4 @@ func (o *Options) enabled(name string) bool {
 		}
 	}
 	return on
-}
-
-func envOr(variable, otherwise string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	return otherwise
 }

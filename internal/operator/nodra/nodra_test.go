@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -30,12 +31,12 @@ func TestMain(m *testing.M) {
 // TestTheOperatorStartsWithoutDRA: its caches sync, and it knows that it must not ask for claims.
 func TestTheOperatorStartsWithoutDRA(t *testing.T) {
 	e := env.Get(t)
-	options := &operator.Options{MetricsAddress: "0", ProbeAddress: "0", Log: logr.Discard(), DRA: true}
+	options := &operator.Options{MetricsAddress: "0", ProbeAddress: "0", Log: logr.Discard(), Orders: module.Options{DRA: true}}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if options.DRA {
+	if options.Orders.DRA {
 		t.Error("the operator takes resource.k8s.io/v1 for served")
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

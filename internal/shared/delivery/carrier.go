@@ -107,10 +107,7 @@ func Carrier(r *Request) *corev1.Pod {
 
 // ServiceAccount is the name of the ServiceAccount whose pull secrets the Module's deliveries use.
 func ServiceAccount(m *v1beta1.Module) string {
-	if m.Spec.ModuleLoader == nil || m.Spec.ModuleLoader.ServiceAccountName == "" {
-		return defaultServiceAccount
-	}
-	return m.Spec.ModuleLoader.ServiceAccountName
+	return cmp.Or(ptr.Deref(m.Spec.ModuleLoader, v1beta1.ModuleLoaderSpec{}).ServiceAccountName, defaultServiceAccount)
 }
 
 // PullSecrets are the Secrets that pull a Module's images, and more, each once. Empty names are

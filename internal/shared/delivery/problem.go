@@ -85,17 +85,11 @@ func Running(pod *corev1.Pod) bool {
 }
 
 func failedMessage(pod *corev1.Pod) string {
-	text := pod.Status.Message
-	switch {
-	case pod.Status.Reason != "" && text != "":
-		text = pod.Status.Reason + ": " + text
-	case text == "":
-		text = pod.Status.Reason
-	}
-	if text == "" {
+	said := slices.DeleteFunc([]string{pod.Status.Reason, pod.Status.Message}, func(text string) bool { return text == "" })
+	if len(said) == 0 {
 		return fmt.Sprintf("carrier pod %s failed", pod.Name)
 	}
-	return fmt.Sprintf("carrier pod %s: %s", pod.Name, text)
+	return fmt.Sprintf("carrier pod %s: %s", pod.Name, strings.Join(said, ": "))
 }
 
 func containerProblem(status *corev1.ContainerStatus) *reasons.Problem {

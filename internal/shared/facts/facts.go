@@ -5,6 +5,7 @@
 package facts
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,19 +79,12 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Usable:       entry.Usable(node),
 		Available:    entry.Current(node, a.State),
 		Attempt:      entry.Attempt,
-		Delivery:     s.deliveryProblem(node.Name, entry, &a),
+		Delivery:     cmp.Or(a.Missing(entry.Holds), s.Deliveries(node.Name)),
 		Image:        a.Image,
 		Content:      contentOf(node, a.State, entry),
 		PluginReady:  s.Plugins[node.Name],
 		Unlabelled:   s.unlabelled(node),
 	}, true
-}
-
-func (s *Scene) deliveryProblem(node string, entry status.Entry, a *desired.Answer) *reasons.Problem {
-	if p := a.Missing(entry.Holds); p != nil {
-		return p
-	}
-	return s.Deliveries(node)
 }
 
 // Unsupported is a node that the Module selects and that cannot run an agent; false: it is not.

@@ -3,6 +3,7 @@
 package facts
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,12 +39,7 @@ func Problem(m *v1beta1.Module, part v1beta1.ProblemPart) *reasons.Problem {
 func Deliveries(m *v1beta1.Module, carriers map[string]reasons.Problem) func(node string) *reasons.Problem {
 	told := Problems(m, v1beta1.ProblemDeliveries)
 	return func(node string) *reasons.Problem {
-		for _, p := range []*reasons.Problem{pick(told, node), pick(carriers, node)} {
-			if p != nil {
-				return p
-			}
-		}
-		return pick(told, v1beta1.AllNodes)
+		return cmp.Or(pick(told, node), pick(carriers, node), pick(told, v1beta1.AllNodes))
 	}
 }
 

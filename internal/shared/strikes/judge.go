@@ -77,8 +77,10 @@ func Reported(config *v1beta1.NodeModulesConfig) []Strike {
 		if a.Strike == nil {
 			continue
 		}
-		order := orderFor(config, a)
-		if order == nil {
+		ordered := slices.IndexFunc(config.Spec.Modules, func(o v1beta1.NodeModuleSpec) bool {
+			return o.Namespace == a.Namespace && o.Name == a.Name && o.Delivery != nil && o.Delivery.ID == a.Strike.Delivery
+		})
+		if ordered < 0 {
 			continue
 		}
 		s := Strike{
@@ -89,22 +91,12 @@ func Reported(config *v1beta1.NodeModulesConfig) []Strike {
 		if a.Strike.Retry != nil {
 			s.Retried = a.Strike.Retry.Time
 		}
-		if order.Excused != nil {
-			s.Excused = order.Excused.Time
+		if until := config.Spec.Modules[ordered].Excused; until != nil {
+			s.Excused = until.Time
 		}
 		all = append(all, s)
 	}
 	return all
-}
-
-func orderFor(config *v1beta1.NodeModulesConfig, a *v1beta1.NodeModuleAttempt) *v1beta1.NodeModuleSpec {
-	for i := range config.Spec.Modules {
-		e := &config.Spec.Modules[i]
-		if e.Namespace == a.Namespace && e.Name == a.Name && e.Delivery != nil && e.Delivery.ID == a.Strike.Delivery {
-			return e
-		}
-	}
-	return nil
 }
 
 // Judge says what follows for a Module. Causes from outside are looked for among the strikes of all

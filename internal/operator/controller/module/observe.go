@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +20,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/definition"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
@@ -28,7 +28,7 @@ import (
 )
 
 // crdNames are the definitions whose deletion must not unload anything, that of Modules first.
-var crdNames = []string{"modules." + v1beta1.GroupVersion.Group, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
+var crdNames = []string{definition.Modules, "nodemodulesconfigs." + v1beta1.GroupVersion.Group}
 
 // snapshot is what one pass sees.
 type snapshot struct {
@@ -177,7 +177,7 @@ func (c *Controller) departed(ctx context.Context, snap *snapshot) (bool, error)
 // definitions reports whether one of our CRDs leaves or is gone, and the age of that of Modules.
 func definitions(ctx context.Context, reader client.Reader) (leaving bool, since metav1.Time, err error) {
 	for i, name := range crdNames {
-		crd := definition()
+		crd := anyDefinition()
 		switch err := reader.Get(ctx, client.ObjectKey{Name: name}, crd); {
 		case apierrors.IsNotFound(err):
 			// Gone altogether. Whoever brings it back brings new objects, which are read then.
@@ -194,10 +194,10 @@ func definitions(ctx context.Context, reader client.Reader) (leaving bool, since
 	return false, since, nil
 }
 
-// definition is an empty CustomResourceDefinition of which only the metadata is read.
-func definition() *metav1.PartialObjectMetadata {
+// anyDefinition is an empty CustomResourceDefinition of which only the metadata is read.
+func anyDefinition() *metav1.PartialObjectMetadata {
 	crd := &metav1.PartialObjectMetadata{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	crd.SetGroupVersionKind(definition.Kind)
 	return crd
 }
 

@@ -58,7 +58,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, watch.Changes(podEvent)).
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
-		Watches(definition(), handler.EnqueueRequestsFromMapFunc(c.modulesOfDefinition)).
+		Watches(anyDefinition(), handler.EnqueueRequestsFromMapFunc(c.modulesOfDefinition)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			ReconciliationTimeout:   passTimeout,

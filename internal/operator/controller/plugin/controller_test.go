@@ -51,7 +51,7 @@ func startOn(t *testing.T, e *env.Env, agentImage string, without bool) {
 func startBinding(t *testing.T, e *env.Env, agentImage string, without bool, role string) {
 	t.Helper()
 	options := &operator.Options{
-		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0", AgentImage: agentImage,
+		Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0",
 		Log: ktesting.NewLogger(t, ktesting.NewConfig()),
 	}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
