@@ -6,7 +6,6 @@ package claims
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -34,7 +33,7 @@ func On(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
 			names = append(names, held[i].Namespace+"/"+held[i].Name)
 		}
 	}
-	slices.SortFunc(names, strings.Compare)
+	slices.Sort(names)
 	return names
 }
 

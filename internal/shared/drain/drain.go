@@ -28,11 +28,7 @@ func Marked(node *corev1.Node, module types.NamespacedName) bool {
 }
 
 func marks(node *corev1.Node) []string {
-	text := node.Annotations[v1beta1.CordonedAnnotation]
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, ",")
+	return strings.FieldsFunc(node.Annotations[v1beta1.CordonedAnnotation], func(r rune) bool { return r == ',' })
 }
 
 // Cordon is the merge patch that cordons a node for a Module; nil: there is nothing to write. An

@@ -235,10 +235,5 @@ func (s *Sightings) Forget(module types.NamespacedName) {
 
 // waiting reports whether a node waits for its turn.
 func waiting(nodes []Node) bool {
-	for i := range nodes {
-		if stage := nodes[i].Stage; stage == Behind || stage == Leaving {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(nodes, func(n Node) bool { return n.Stage == Behind || n.Stage == Leaving })
 }

@@ -109,7 +109,7 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount,
 	daemonSet *appsv1.DaemonSet) error {
 	if account != nil && find(now.accounts, account.Name) == nil {
-		if err := c.mayTake(ctx, module, account.Name, &corev1.ServiceAccount{}); err != nil {
+		if err := c.mayTake(ctx, module, "ServiceAccount", account.Name, &corev1.ServiceAccount{}); err != nil {
 			return err
 		}
 		config, err := kube.Convert[coreapply.ServiceAccountApplyConfiguration](account)
@@ -125,7 +125,7 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 	}
 	current := find(now.daemonSets, daemonSet.Name)
 	if current == nil {
-		if err := c.mayTake(ctx, module, daemonSet.Name, &appsv1.DaemonSet{}); err != nil {
+		if err := c.mayTake(ctx, module, "DaemonSet", daemonSet.Name, &appsv1.DaemonSet{}); err != nil {
 			return err
 		}
 	} else if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
@@ -180,7 +180,7 @@ func (e foreignError) Error() string {
 
 // mayTake refuses to take over an object that was not made for the Module. It asks the API server:
 // the cache holds only objects with our labels.
-func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name string, object client.Object) error {
+func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, kind, name string, object client.Object) error {
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: module.Namespace, Name: name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -188,10 +188,6 @@ func (c *Controller) mayTake(ctx context.Context, module *v1beta1.Module, name s
 	case err != nil:
 		return fmt.Errorf("get %T %s: %w", object, name, err)
 	case !made(object, module.Name, module.UID):
-		kind := "DaemonSet"
-		if _, ok := object.(*corev1.ServiceAccount); ok {
-			kind = "ServiceAccount"
-		}
 		return foreignError{what: kind + " " + name}
 	}
 	return nil
