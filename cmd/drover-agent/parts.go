@@ -68,7 +68,7 @@ func (o nodeOptions) bare(ctx context.Context) (agent.Options, error) {
 }
 
 // firmware is the node's stage, or nothing on a host whose kernel has no search path.
-func (o nodeOptions) firmware(ctx context.Context, h host.Host) (execute.Firmware, error) {
+func (o nodeOptions) firmware(ctx context.Context, h host.Host) (*firmware.Stage, error) {
 	paths, ok := h.(firmware.SearchPath)
 	if !ok {
 		return nil, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,6 @@ import (
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/blacklist"
 	"github.com/drover-project/drover/internal/agent/boot"
-	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/shared/version"
 )
@@ -123,21 +123,16 @@ func (o runOptions) work(ctx context.Context, config *rest.Config, found place.F
 	if err != nil {
 		return err
 	}
-	parts.Config, parts.Place, parts.Blacklist = config, found, o.blacklist()
+	parts.Config, parts.Place = config, found
+	if o.modprobeD != "" {
+		parts.Blacklist = blacklist.New(o.modprobeD)
+	}
 	a, err := agent.New(parts)
 	if err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Starting", "version", version.Version, "node", o.nodeName, "kernel", parts.Host.Release())
 	return a.Run(ctx)
-}
-
-// blacklist is the host's modprobe.d, or nothing without the mount.
-func (o runOptions) blacklist() execute.Blacklist {
-	if o.modprobeD == "" {
-		return nil
-	}
-	return blacklist.New(o.modprobeD)
 }
 
 // arrangeBoot turns the static pod on or off.
@@ -163,4 +158,44 @@ func clientConfig(kubeconfig, component string) (*rest.Config, error) {
 	config.UserAgent = version.UserAgent(component)
 	config.QPS = -1 // one watch and few writes: nothing to limit
 	return config, nil
+}
+
+// bootCommand runs in the static pod that run writes.
+func bootCommand() *cobra.Command {
+	var o nodeOptions
+	c := &cobra.Command{
+		Use: "boot", Short: "Load what this node's record orders, without an API server, then sleep", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			klog.FromContext(c.Context()).Info("Starting", "version", version.Version, "node", o.nodeName)
+			return boot.Run(c.Context(), boot.Options{StateDir: o.stateDir, ManifestDir: o.manifestDir, Work: o.boot,
+				Stopped: func() error { return o.stopped(c.Context()) }})
+		},
+	}
+	o.addFlags(c)
+	return c
+}
+
+// boot works from the record. What it opened is closed before the next agent opens it.
+func (o nodeOptions) boot(ctx context.Context) (err error) {
+	defer debug.FreeOSMemory() // what follows is sleep
+	parts, err := o.parts(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.Fuse.Close()) }()
+	a, err := agent.New(parts)
+	if err != nil {
+		return err
+	}
+	return a.Boot(ctx)
+}
+
+// stopped tells the fuse that an orderly end of the node may follow.
+func (o nodeOptions) stopped(ctx context.Context) (err error) {
+	memory, err := o.fuse(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, memory.Close()) }()
+	return memory.Stop(clock.RealClock{}.Now())
 }

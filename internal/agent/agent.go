@@ -10,6 +10,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/execute"
-	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/agent/place"
@@ -49,29 +49,14 @@ const (
 
 // Options are everything an Agent needs from outside.
 type Options struct {
-	NodeName string // the node's, and so its NodeModulesConfig's
-	// StateDir is a directory of the agent's own that survives reboots. It is made if missing.
-	StateDir string
-	// Config reaches the API server under the agent's identity. Boot needs none.
-	Config *rest.Config
-	Host   host.Host     // the node
-	Store  execute.Store // holds deliveries
-	// Firmware stages firmware; without it, orders with firmware are refused.
-	Firmware execute.Firmware
-	// Blacklist keeps the host from loading what orders replace; without it, attempts say so.
-	Blacklist execute.Blacklist
-	// Modprobe runs kmod's modprobe; without it, orders with arguments for it are refused.
-	Modprobe execute.Modprobe
-	// Fuse remembers builds that may have taken the node down; without it, every boot loads them.
-	Fuse  *fuse.Fuse
-	Place place.Findings   // what is wrong with the agent's directories
-	Clock clock.WithTicker // the real one unless set
-	// NoSync leaves it to the operating system when files reach the disk: for throw-away nodes.
-	NoSync bool
-	// Resync is how often the kernel is looked at without a hint. Default 15 s.
-	Resync time.Duration
-	// DeliveryPoll is how often an awaited carrier is looked at, at first. Default 250 ms.
-	DeliveryPoll time.Duration
+	execute.Parts                // Host and Store are required; the Clock is the real one unless set
+	NodeName      string         // the node's, and so its NodeModulesConfig's
+	StateDir      string         // of the agent's own, and survives reboots; it is made if missing
+	Config        *rest.Config   // reaches the API server under the agent's identity; Boot needs none
+	Place         place.Findings // what is wrong with the agent's directories
+	NoSync        bool           // leaves it to the system when files reach the disk: for throw-away nodes
+	Resync        time.Duration  // how often the kernel is looked at without a hint; 15 s unless set
+	DeliveryPoll  time.Duration  // how often an awaited carrier is looked at, at first; 250 ms unless set
 }
 
 // Agent makes one node's kernel match its NodeModulesConfig.
@@ -104,15 +89,9 @@ func New(o Options) (*Agent, error) {
 	if o.NodeName == "" || o.StateDir == "" || o.Host == nil || o.Store == nil {
 		return nil, errors.New("agent: NodeName, StateDir, Host and Store are required")
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Resync <= 0 {
-		o.Resync = 15 * time.Second
-	}
-	if o.DeliveryPoll <= 0 {
-		o.DeliveryPoll = 250 * time.Millisecond
-	}
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Resync = cmp.Or(o.Resync, 15*time.Second)
+	o.DeliveryPoll = cmp.Or(o.DeliveryPoll, 250*time.Millisecond)
 	if err := statefile.MakeDir(o.StateDir); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

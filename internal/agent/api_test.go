@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -61,8 +62,8 @@ func (c *cluster) start() {
 		c.t.Fatal(err)
 	}
 	a, err := New(Options{
-		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.api, Host: c.host, Store: st,
-		Clock: clock.RealClock{}, Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
+		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.api,
+		Parts: execute.Parts{Host: c.host, Store: st, Clock: clock.RealClock{}}, Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
 	})
 	if err != nil {
 		c.t.Fatal(err)

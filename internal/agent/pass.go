@@ -32,10 +32,7 @@ type pass struct {
 }
 
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
-	exec, err := execute.New(execute.Parts{
-		Host: a.o.Host, Store: a.o.Store, Firmware: a.o.Firmware, Blacklist: a.o.Blacklist, Modprobe: a.o.Modprobe,
-		Fuse: a.o.Fuse, Clock: a.o.Clock,
-	}, a.memory, spec)
+	exec, err := execute.New(a.o.Parts, a.memory, spec)
 	if err != nil {
 		return nil, err
 	}

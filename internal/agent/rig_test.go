@@ -75,7 +75,7 @@ func (r *rig) restart(h host.Host) {
 	}
 	r.agent, err = New(Options{
 		NodeName: r.node, StateDir: filepath.Join(r.dir, "state"), Config: r.api,
-		Host: h, Store: st, Clock: r.clock, NoSync: true,
+		Parts: execute.Parts{Host: h, Store: st, Clock: r.clock}, NoSync: true,
 	})
 	r.agent.o.Modprobe, _ = h.(execute.Modprobe)
 	if err != nil {

@@ -8,6 +8,7 @@ package execute
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/blacklist"
+	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/journal"
@@ -29,15 +32,31 @@ import (
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
-// Parts are what an Executor works with. Firmware, Blacklist, Modprobe and Fuse may be nil.
+// Parts are what an Executor works with.
 type Parts struct {
-	Host      Host
+	Host      host.Host
 	Store     Store
-	Firmware  Firmware
-	Blacklist Blacklist
-	Modprobe  Modprobe
-	Fuse      *fuse.Fuse
-	Clock     clock.PassiveClock
+	Firmware  *firmware.Stage  // nil: orders with firmware are refused
+	Blacklist *blacklist.Files // nil: the host may load what orders replace, and attempts say so
+	Modprobe  Modprobe         // nil: orders with arguments for modprobe are refused
+	Fuse      *fuse.Fuse       // nil: every boot loads builds that may have taken the node down
+	Clock     clock.WithTicker
+}
+
+// Store keeps the content of deliveries on the node, as package store does.
+type Store interface {
+	Import(ctx context.Context, id string, carrier types.UID) (digest string, err error)
+	Open(id string) (fs.FS, error)
+	Held() (map[string]string, error)
+	Retain(keep []string) error
+}
+
+// Modprobe runs kmod's modprobe for orders with arguments for it.
+type Modprobe interface {
+	// Modprobe makes one call. Errors are those of host.Host's calls, or what the program said.
+	Modprobe(ctx context.Context, r host.ModprobeRequest) error
+	// ModprobeRunning tells whether a call that was left behind may still load something.
+	ModprobeRunning() bool
 }
 
 // Memory is what is remembered from pass to pass, on disk and in the process.

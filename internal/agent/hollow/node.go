@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/store"
@@ -287,8 +288,8 @@ func (n *node) runAgent(ctx context.Context, state string, held *store.Store) (e
 	}
 	defer func() { err = errors.Join(err, burns.Close()) }()
 	a, err := agent.New(agent.Options{
-		NodeName: n.name, StateDir: state, Config: n.config, Host: n.kernel, Modprobe: n.kernel, Store: held, NoSync: true, Clock: n.clock,
-		Firmware: stage, Fuse: burns,
+		NodeName: n.name, StateDir: state, Config: n.config, NoSync: true,
+		Parts: execute.Parts{Host: n.kernel, Modprobe: n.kernel, Store: held, Clock: n.clock, Firmware: stage, Fuse: burns},
 	})
 	if err != nil {
 		return err

@@ -132,21 +132,14 @@ func (f Facts) MayFallBack() bool {
 	return orders.SameKernel(w.Config.KernelVersion, f.Release) && (len(f.OursLive()) == 0 || w.LoadedBy(f.Loaded))
 }
 
-// Host is what is looked at.
-type Host interface {
-	Modules() (map[string]host.State, error)
-	Module(name string) (host.Module, bool, error)
-	Probe(p host.Probe) (ok bool, found string)
-}
-
 // Kernel shows the modules in the kernel. It remembers their names until Changed.
 type Kernel struct {
-	host    Host
+	host    host.Host
 	present map[string]host.State
 }
 
 // NewKernel has looked at nothing yet.
-func NewKernel(h Host) *Kernel { return &Kernel{host: h} }
+func NewKernel(h host.Host) *Kernel { return &Kernel{host: h} }
 
 // Changed forgets what was seen: a call was made.
 func (k *Kernel) Changed() { k.present = nil }
@@ -228,7 +221,7 @@ func (c Checks) Pause(now time.Time, most time.Duration) time.Duration {
 }
 
 // Stand tells whether all checks say what they said.
-func (c Checks) Stand(h Host) bool {
+func (c Checks) Stand(h host.Host) bool {
 	for _, was := range c {
 		if failing, _ := failing(h, was.checks); failing != was.failing {
 			return false
@@ -239,7 +232,7 @@ func (c Checks) Stand(h Host) bool {
 
 // Check makes the checks of what is live for an order, also of an earlier form, and says which does
 // not pass. before is what the last pass found.
-func (c Checks) Check(h Host, f Facts, before Checks) *orders.Attempt {
+func (c Checks) Check(h host.Host, f Facts, before Checks) *orders.Attempt {
 	if !orders.Present(f.Order) || len(f.Order.ReadyWhen) == 0 || !f.Holds() {
 		return nil
 	}
@@ -263,7 +256,7 @@ func (c Checks) Check(h Host, f Facts, before Checks) *orders.Attempt {
 }
 
 // failing is the first check that does not pass; none: all do.
-func failing(h Host, checks []v1beta1.ReadyCheck) (failing host.Probe, found string) {
+func failing(h host.Host, checks []v1beta1.ReadyCheck) (failing host.Probe, found string) {
 	for i := range checks {
 		probe, ok := probeOf(&checks[i])
 		if !ok {

@@ -25,7 +25,7 @@ import (
 
 // Make finds the modules to load for an order in the delivery's tree and the host's. What is
 // outgoing cannot be counted on. The error wraps an *Error where nothing can be loaded.
-func Make(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing []string) (*Plan, error) {
+func Make(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing []string) (*Plan, error) {
 	if modprobe.Wanted(&c.Modprobe) {
 		return makeModprobe(c, delivery, h, outgoing)
 	}
@@ -33,7 +33,7 @@ func Make(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing []string) (*P
 }
 
 // makeOwn plans a load by the agent itself.
-func makeOwn(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing []string) (*Plan, error) {
+func makeOwn(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing []string) (*Plan, error) {
 	main := kmod.NormalizeName(c.Modprobe.ModuleName)
 	builtIn, err := h.BuiltIn(main)
 	if err != nil {
@@ -70,7 +70,7 @@ func makeOwn(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing []string) 
 }
 
 // OfHost are a module of the host's own tree and what it needs, in load order.
-func OfHost(h Host, name string) ([]Step, error) {
+func OfHost(h host.Host, name string) ([]Step, error) {
 	dir, tree, err := WalkedHostTree(h)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ type trees struct {
 	release         string
 }
 
-func indexTrees(delivery fs.FS, h Host, index func(fs.FS) (*kmod.Tree, error), outgoing []string) (*trees, error) {
+func indexTrees(delivery fs.FS, h host.Host, index func(fs.FS) (*kmod.Tree, error), outgoing []string) (*trees, error) {
 	t := &trees{release: h.Release()}
 	var err error
 	if t.imageFS, t.image, err = imageTree(delivery, t.release); err != nil {
@@ -162,7 +162,7 @@ func (t *trees) step(s kmod.Step) (Step, error) {
 }
 
 // liveNames are the modules that the kernel holds, that work, and that stay.
-func liveNames(h Host, outgoing []string) (map[string]bool, error) {
+func liveNames(h host.Host, outgoing []string) (map[string]bool, error) {
 	present, err := h.Modules()
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func unresolved(err error) *Error {
 
 // makeModprobe plans for kmod's modprobe, as far as can be told beforehand what it will load: for
 // the fuse, and to know what of it is the order's.
-func makeModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing []string) (*Plan, error) {
+func makeModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing []string) (*Plan, error) {
 	args := modprobe.LoadArgs(&c.Modprobe)
 	var p *Plan
 	var err error
@@ -236,7 +236,7 @@ func makeModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing []str
 
 // makeRaw plans for a command line of the user's own: what the modules that it names need or, if
 // they cannot be told, all of the image's, optional.
-func makeRaw(c v1beta1.ModuleConfig, delivery fs.FS, h Host, outgoing, names []string) (*Plan, error) {
+func makeRaw(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing, names []string) (*Plan, error) {
 	t, err := indexTrees(delivery, h, kmod.NewHostTree, outgoing)
 	if err != nil {
 		return nil, err
@@ -304,10 +304,10 @@ func imageTree(delivery fs.FS, release string) (fs.FS, *kmod.Tree, error) {
 }
 
 // WalkedHostTree indexes the host's own modules by looking at every directory.
-func WalkedHostTree(h Host) (fs.FS, *kmod.Tree, error) { return hostTree(h, kmod.NewHostTree) }
+func WalkedHostTree(h host.Host) (fs.FS, *kmod.Tree, error) { return hostTree(h, kmod.NewHostTree) }
 
 // hostTree indexes the host's own modules; a host without any is fine.
-func hostTree(h Host, index func(fs.FS) (*kmod.Tree, error)) (fs.FS, *kmod.Tree, error) {
+func hostTree(h host.Host, index func(fs.FS) (*kmod.Tree, error)) (fs.FS, *kmod.Tree, error) {
 	dir, err := h.Tree()
 	if err != nil {
 		return nil, nil, err
@@ -323,7 +323,7 @@ func hostTree(h Host, index func(fs.FS) (*kmod.Tree, error)) (fs.FS, *kmod.Tree,
 }
 
 // hopeless says why the kernel will certainly refuse a plan; nil when it may load.
-func hopeless(h Host, tree *kmod.Tree, steps []kmod.Step) (*orders.Attempt, error) {
+func hopeless(h host.Host, tree *kmod.Tree, steps []kmod.Step) (*orders.Attempt, error) {
 	rules, err := h.Rules()
 	if err != nil {
 		return nil, err
@@ -352,7 +352,7 @@ func hopeless(h Host, tree *kmod.Tree, steps []kmod.Step) (*orders.Attempt, erro
 const maxSamples = 8
 
 // vermagicOf is the vermagic of a live module of the host's tree, or "" when none is known.
-func vermagicOf(h Host, tree *kmod.Tree) (string, error) {
+func vermagicOf(h host.Host, tree *kmod.Tree) (string, error) {
 	if tree == nil {
 		return "", nil
 	}

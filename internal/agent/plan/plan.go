@@ -15,16 +15,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/orders"
 )
 
-// Host is what a plan depends on of the node.
-type Host interface {
-	Release() string
-	BuiltIn(name string) (bool, error)
-	Modules() (map[string]host.State, error)
-	Module(name string) (host.Module, bool, error)
-	Rules() (host.Rules, error)
-	Tree() (fs.FS, error)
-}
-
 // Plan is what one order brings into the kernel.
 type Plan struct {
 	Main     string          // the module that the order names

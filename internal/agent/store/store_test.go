@@ -20,14 +20,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/store"
 )
 
 const carrier = types.UID("0f4e31c2-8f3c-4b7e-9a55-6f1f0c3d2b1a")
-
-var _ execute.Store = (*store.Store)(nil)
 
 // node is a kubelet's pods directory with one carrier's output, and a store.
 type node struct {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -91,7 +92,8 @@ func (n *node) open(ctx context.Context) error {
 		return err
 	}
 	n.parts = agent.Options{
-		NodeName: nodeName, StateDir: state("agent"), Host: n.host, Store: n.store, Firmware: stage, Fuse: n.fuse, NoSync: n.NoSync,
+		NodeName: nodeName, StateDir: state("agent"), NoSync: n.NoSync,
+		Parts:        execute.Parts{Host: n.host, Store: n.store, Firmware: stage, Fuse: n.fuse},
 		DeliveryPoll: 20 * time.Millisecond,
 	}
 	return nil
