@@ -76,7 +76,8 @@ func (a *api) watch(ctx context.Context, l *latest) {
 			options.ResourceVersion = ""
 		}
 	})
-	cache.NewReflectorWithOptions(one, &v1beta1.NodeModulesConfig{}, l, cache.ReflectorOptions{
+	store := cache.NewUndeltaStore(l.set, cache.MetaNamespaceKeyFunc)
+	cache.NewReflectorWithOptions(one, &v1beta1.NodeModulesConfig{}, store, cache.ReflectorOptions{
 		Logger: &logger, Name: "nodemodulesconfig",
 	}).RunWithContext(ctx)
 }
@@ -123,7 +124,7 @@ func (a *api) clusterUID(ctx context.Context) (types.UID, error) {
 	return ns.UID, nil
 }
 
-// latest is the newest NodeModulesConfig that is known, and the reflector's store.
+// latest is the newest NodeModulesConfig that is known.
 type latest struct {
 	changed chan struct{}
 
@@ -141,7 +142,15 @@ func (l *latest) get() (object *v1beta1.NodeModulesConfig, listed bool) {
 	return l.object, l.listed
 }
 
-func (l *latest) set(object *v1beta1.NodeModulesConfig) {
+// set takes all that the reflector's store has: our object or nothing.
+func (l *latest) set(all []any) {
+	var object *v1beta1.NodeModulesConfig
+	for _, obj := range all {
+		if n, ok := obj.(*v1beta1.NodeModulesConfig); ok {
+			n.ManagedFields = nil
+			object = n
+		}
+	}
 	l.mu.Lock()
 	l.object, l.listed = object, true
 	l.mu.Unlock()
@@ -150,35 +159,3 @@ func (l *latest) set(object *v1beta1.NodeModulesConfig) {
 	default:
 	}
 }
-
-// Add takes an object that appeared.
-func (l *latest) Add(obj any) error {
-	n, ok := obj.(*v1beta1.NodeModulesConfig)
-	if !ok {
-		return fmt.Errorf("the watch sent a %T", obj)
-	}
-	n.ManagedFields = nil
-	l.set(n)
-	return nil
-}
-
-// Update takes an object that changed.
-func (l *latest) Update(obj any) error { return l.Add(obj) }
-
-// Delete takes note that there is no object.
-func (l *latest) Delete(any) error {
-	l.set(nil)
-	return nil
-}
-
-// Replace takes the result of a list: our object or nothing.
-func (l *latest) Replace(list []any, _ string) error {
-	if len(list) == 0 {
-		l.set(nil)
-		return nil
-	}
-	return l.Add(list[0])
-}
-
-// Resync has nothing to do.
-func (l *latest) Resync() error { return nil }

@@ -135,7 +135,7 @@ func (c *chaos) watch() {
 	case s.object == nil:
 		w.set(nil)
 	default:
-		w.set(s.object.DeepCopy())
+		w.set([]any{s.object.DeepCopy()})
 	}
 	object, listed := w.get()
 	c.acting = map[string]*v1beta1.NodeModuleSpec{}
