@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -127,11 +126,9 @@ type record struct {
 // aside: an *statefile.UntrustedError.
 func readRecord(dir, nodeName string) (*record, error) {
 	r := &record{}
-	err := statefile.Read(dir, recordFile, recordSchema, r)
+	found, err := statefile.Read(dir, recordFile, recordSchema, r)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
+	case err != nil || !found:
 		return nil, err
 	case r.NodeName != nodeName:
 		return nil, statefile.SetAside(dir, recordFile, fmt.Errorf("it is of node %q", r.NodeName))

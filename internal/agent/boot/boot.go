@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -52,7 +51,7 @@ func Enable(ctx context.Context, o PodOptions) error {
 		return err
 	}
 	var now consent
-	if err := statefile.Read(o.StateDir, consentFile, consentSchema, &now); err != nil || now.Manifests != o.ManifestDir {
+	if found, err := statefile.Read(o.StateDir, consentFile, consentSchema, &now); !found || err != nil || now.Manifests != o.ManifestDir {
 		if err := statefile.Replace(o.StateDir, consentFile, said, 0o600, true); err != nil {
 			return err
 		}
@@ -69,11 +68,7 @@ func Disable(stateDir string) error { return statefile.Remove(stateDir, consentF
 
 // wanted tells whether the static pod is to work; not if there is an error.
 func wanted(stateDir string) (bool, error) {
-	err := statefile.Read(stateDir, consentFile, consentSchema, &consent{})
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return statefile.Read(stateDir, consentFile, consentSchema, &consent{})
 }
 
 // Options are what the static pod's agent needs.

@@ -220,7 +220,7 @@ func TestWorkThatFails(t *testing.T) {
 	l.start()
 	l.until("the lock is given back", func() bool { return l.hasWorked() && l.free() })
 	l.end()
-	if err := statefile.Read(l.o.StateDir, consentFile, consentSchema, &consent{}); err != nil {
+	if found, err := statefile.Read(l.o.StateDir, consentFile, consentSchema, &consent{}); !found || err != nil {
 		t.Errorf("the option is gone: %v", err)
 	}
 }

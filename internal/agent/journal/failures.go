@@ -3,8 +3,6 @@
 package journal
 
 import (
-	"errors"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -143,10 +141,7 @@ type Retried struct {
 // aside, which the error says: requests that still stand are then carried out again.
 func ReadRetried(dir string, durable bool) (*Retried, error) {
 	r := &Retried{}
-	err := statefile.Read(dir, RetriedFile, retriedSchema, r)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
+	_, err := statefile.Read(dir, RetriedFile, retriedSchema, r)
 	if err != nil || r.Last == nil {
 		r = &Retried{Last: map[orders.Key]time.Time{}}
 	}

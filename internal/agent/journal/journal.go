@@ -6,9 +6,7 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,16 +111,13 @@ func (l *Load) Module(name string) (Module, bool) {
 // which the error says: the kernel and the last status say enough to go on.
 func Read(dir string, durable bool) (*Journal, error) {
 	j := &Journal{}
-	err := statefile.Read(dir, File, schema, j)
+	_, err := statefile.Read(dir, File, schema, j)
 	if err != nil {
 		*j = Journal{}
 	}
 	j.disk = disk{dir, durable}
 	if j.Loaded == nil {
 		j.Loaded = map[orders.Key]*Load{}
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
 	}
 	return j, err
 }

@@ -133,14 +133,14 @@ func TestEveryMoment(t *testing.T) {
 					d.cut(t, end != "the machine")
 				}
 				var got string
-				if err := Read(dir, "f", 1, &got); err != nil {
+				if _, err := Read(dir, "f", 1, &got); err != nil {
 					t.Fatalf("after %v: %v", wrote, err)
 				}
 				if got != "new" && (wrote == nil || got != "old") {
 					t.Errorf("read %q after the write returned %v", got, wrote)
 				}
 				put(t, dir, "next") // and what was left of the last write is not in the way
-				if err := Read(dir, "f", 1, &got); err != nil || got != "next" {
+				if _, err := Read(dir, "f", 1, &got); err != nil || got != "next" {
 					t.Errorf("afterwards: %q, %v", got, err)
 				}
 				ended = wrote == nil

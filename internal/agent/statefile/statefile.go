@@ -86,25 +86,31 @@ func owned(info fs.FileInfo, rightKind bool) error {
 	return nil
 }
 
-// Read decodes a file's content. The error is fs.ErrNotExist if there is no such file, and an
-// *UntrustedError if it was not trusted; any other error says nothing about the file.
-func Read(dir, name string, schema int, into any) error {
+// Read decodes a file's content, and tells whether there is one. The error is an *UntrustedError if
+// it was not trusted; any other error says nothing about the file.
+func Read(dir, name string, schema int, into any) (found bool, err error) {
 	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+		return false, fmt.Errorf("read %s: %w", name, err)
 	}
 	defer func() { _ = root.Close() }() // only read from
 	data, err := Load(root, name, maxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err == nil {
 		err = unseal(data, schema, into)
 	}
-	if errors.Is(err, fs.ErrNotExist) || Passing(err) {
-		return fmt.Errorf("read %s: %w", name, err)
+	switch {
+	case err == nil:
+		return true, nil
+	case Passing(err):
+		return false, fmt.Errorf("read %s: %w", name, err)
 	}
-	if err != nil {
-		return SetAside(dir, name, err)
-	}
-	return nil
+	return false, SetAside(dir, name, err)
 }
 
 // Passing tells whether an error is about the moment, and says nothing about what was to be read.
@@ -237,3 +243,84 @@ func Remove(dir, name string) error {
 	}
 	return nil
 }
+
+// Dir is a directory in which a file is replaced. Before each call, the node may die.
+type Dir interface {
+	// RemoveAll removes what has the name, if anything.
+	RemoveAll(name string) error
+	// Create makes a new file. It fails on whatever has the name already, also on a link.
+	Create(name string, mode fs.FileMode) (File, error)
+	// Rename gives a file the name of another, which it replaces.
+	Rename(from, to string) error
+	// Sync makes the directory's names durable.
+	Sync() error
+}
+
+// File is a file that is being written.
+type File interface {
+	io.WriteCloser
+	// Sync makes the content durable.
+	Sync() error
+}
+
+// ReplaceIn writes data to a file called fresh and renames that to name: at every moment the old or
+// the new file is there, whole. Once it has returned nil, a power cut leaves the new one.
+func ReplaceIn(d Dir, fresh, name string, data []byte, mode fs.FileMode) error {
+	if err := d.RemoveAll(fresh); err != nil {
+		return fmt.Errorf("clear: %w", err)
+	}
+	f, err := d.Create(fresh, mode)
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if err := d.Rename(fresh, name); err != nil {
+		return fmt.Errorf("put in place: %w", err)
+	}
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync the directory: %w", err)
+	}
+	return nil
+}
+
+// Disk is a Dir of the operating system.
+type Disk struct {
+	*os.Root
+	// Durable is false where nothing outlives the process: then no sync is made.
+	Durable bool
+}
+
+// Create implements Dir.
+func (d Disk) Create(name string, mode fs.FileMode) (File, error) {
+	f, err := d.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	if !d.Durable {
+		return noSync{f}, nil
+	}
+	return f, nil
+}
+
+// Sync implements Dir.
+func (d Disk) Sync() error {
+	if !d.Durable {
+		return nil
+	}
+	f, err := d.Open(".")
+	if err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+type noSync struct{ *os.File }
+
+// Sync does nothing.
+func (noSync) Sync() error { return nil }

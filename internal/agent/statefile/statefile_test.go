@@ -70,7 +70,7 @@ func TestWhatIsNotBelieved(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := "untouched"
-			err := Read(dir, "f", 1, &got)
+			_, err := Read(dir, "f", 1, &got)
 			var untrusted *UntrustedError
 			if !errors.As(err, &untrusted) || untrusted.Kept != nil || !strings.Contains(err.Error(), c.says) || got != "untouched" {
 				t.Fatalf("read %q, %v", got, err)
@@ -78,11 +78,11 @@ func TestWhatIsNotBelieved(t *testing.T) {
 			if _, err := os.Lstat(filepath.Join(dir, "f"+asideSuffix)); err != nil {
 				t.Errorf("it was not kept: %v", err)
 			}
-			if err := Read(dir, "f", 1, &got); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("read again: %v", err)
+			if found, err := Read(dir, "f", 1, &got); found || err != nil {
+				t.Errorf("read again: %v, %v", found, err)
 			}
 			put(t, dir, "next")
-			if err := Read(dir, "f", 1, &got); err != nil || got != "next" {
+			if _, err := Read(dir, "f", 1, &got); err != nil || got != "next" {
 				t.Errorf("after the next write: %q, %v", got, err)
 			}
 			if data, err := os.ReadFile(target); err != nil || string(data) != "the target's" {
@@ -102,7 +102,7 @@ func TestWritingFollowsNoLink(t *testing.T) {
 		}
 		put(t, dir, "good")
 		got := ""
-		if err := Read(dir, "f", 1, &got); err != nil || got != "good" {
+		if _, err := Read(dir, "f", 1, &got); err != nil || got != "good" {
 			t.Errorf("%s: read %q, %v", name, got, err)
 		}
 		if data, err := os.ReadFile(target); err != nil || string(data) != "the target's" {
@@ -152,8 +152,8 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Read(dir, "f", 1, new(string)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("read: %v", err)
+	if found, err := Read(dir, "f", 1, new(string)); found || err != nil {
+		t.Errorf("read: %v, %v", found, err)
 	}
 }
 
