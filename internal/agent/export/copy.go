@@ -3,8 +3,6 @@
 package export
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -39,10 +37,9 @@ func (c *copier) copy(f file) (manifest.Entry, error) {
 	if err != nil {
 		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
 	}
-	hash := sha256.New()
 	// An error of the image is a failure to report, one of the output is to be tried again.
 	src := &source{from: io.LimitReader(from, c.left+1)}
-	n, err := io.Copy(io.MultiWriter(dst, hash), src)
+	sum, n, err := manifest.Sum(io.TeeReader(src, dst))
 	err = errors.Join(err, dst.Close())
 	switch {
 	case src.err != nil:
@@ -54,7 +51,7 @@ func (c *copier) copy(f file) (manifest.Entry, error) {
 			"the node needs more than %d bytes of the image (at /%s)", c.max, f.from)
 	}
 	c.left -= n
-	return manifest.Entry{Path: f.to, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
+	return manifest.Entry{Path: f.to, Size: n, SHA256: sum}, nil
 }
 
 // mkdir makes directories that the agent can enter whatever the umask.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
@@ -187,7 +188,7 @@ func (b base) look(s source) (seen, error) {
 	if len(marks) == 0 && info.Size() != s.size {
 		return seen{what: notStaged}, nil
 	}
-	digest, _, err := hash(f)
+	digest, _, err := manifest.Sum(f)
 	if err != nil {
 		return seen{}, wrap("read", s.path, err)
 	}

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 
+	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
 )
 
@@ -18,8 +18,6 @@ import (
 // the same inode as the hard link .drover/a/b.bin/D. So no record of ownership can disagree with
 // the disk: what somebody puts in our file's place is another inode.
 const marksDir = ".drover"
-
-var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // errChanged says that somebody else made a change meanwhile.
 var errChanged = errors.New("it changed while it was staged; try again")
@@ -49,7 +47,7 @@ func (b base) marksOf(name string, info fs.FileInfo) ([]string, error) {
 		if err != nil {
 			return nil, wrap("look at a mark of", name, err)
 		}
-		if digestPattern.MatchString(e.Name()) && os.SameFile(info, other) {
+		if manifest.ValidSum(e.Name()) && os.SameFile(info, other) {
 			digests = append(digests, e.Name())
 		}
 	}
@@ -72,7 +70,7 @@ func (b base) prepare(files fs.FS, s source) error {
 	defer func() { _ = from.Close() }()
 	tmp := t.name() + tmpSuffix
 	err = b.write(tmp, 0o644, func(to io.Writer) error {
-		digest, n, err := hash(io.TeeReader(io.LimitReader(from, s.size+1), to))
+		digest, n, err := manifest.Sum(io.TeeReader(io.LimitReader(from, s.size+1), to))
 		if err == nil && (n != s.size || digest != s.digest) {
 			err = errors.New("the delivery changed while it was read")
 		}
@@ -94,7 +92,7 @@ func (b base) intact(t mark) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }()
-	digest, _, err := hash(f)
+	digest, _, err := manifest.Sum(f)
 	return digest == t.digest, wrap("read", t.name(), err)
 }
 
@@ -162,7 +160,7 @@ func (b base) list() (marks []mark, leftovers, dirs []string, err error) {
 			dirs = append(dirs, name)
 		case !entry.Type().IsRegular() || owner == "/" || owner == ".":
 			// We did not make it: it stays, and so does its directory.
-		case digestPattern.MatchString(entry.Name()):
+		case manifest.ValidSum(entry.Name()):
 			marks = append(marks, mark{path: owner[1:], digest: entry.Name()})
 		case path.Ext(entry.Name()) == tmpSuffix:
 			leftovers = append(leftovers, name)

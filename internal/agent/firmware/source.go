@@ -3,8 +3,6 @@
 package firmware
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -77,7 +75,7 @@ func measure(files fs.FS, name string, limit int64) (source, error) {
 		return source{}, err
 	}
 	defer func() { _ = f.Close() }()
-	digest, n, err := hash(io.LimitReader(f, limit+1))
+	digest, n, err := manifest.Sum(io.LimitReader(f, limit+1))
 	if err != nil {
 		return source{}, fmt.Errorf("read firmware %s of the delivery: %w", name, err)
 	}
@@ -107,12 +105,4 @@ func open(files fs.FS, name string) (fs.File, error) {
 		return nil, manifest.Failed(manifest.ReasonDeliveryRefused, "firmware: %v", &nofollow.KindError{Path: name, Swapped: true})
 	}
 	return f, nil
-}
-
-func hash(r io.Reader) (digest string, n int64, err error) {
-	h := sha256.New()
-	if n, err = io.Copy(h, r); err != nil {
-		return "", n, err //nolint:wrapcheck // the caller knows the name
-	}
-	return hex.EncodeToString(h.Sum(nil)), n, nil
 }

@@ -6,8 +6,11 @@
 package manifest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -119,11 +122,23 @@ func (e Entry) validate() error {
 	if e.Size < 0 {
 		return fmt.Errorf("manifest: %q has a negative size", e.Path)
 	}
-	if len(e.SHA256) != 64 || strings.Trim(e.SHA256, "0123456789abcdef") != "" {
+	if !ValidSum(e.SHA256) {
 		return fmt.Errorf("manifest: the sha256 of %q is not valid", e.Path)
 	}
 	return nil
 }
+
+// Sum reads to the end and returns what an Entry says of the content.
+func Sum(r io.Reader) (sum string, size int64, err error) {
+	h := sha256.New()
+	if size, err = io.Copy(h, r); err != nil {
+		return "", size, err //nolint:wrapcheck // the caller knows the name
+	}
+	return hex.EncodeToString(h.Sum(nil)), size, nil
+}
+
+// ValidSum accepts what Sum returns.
+func ValidSum(sum string) bool { return len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "" }
 
 // ValidPath accepts a clean, relative path with printable characters and without "..".
 func ValidPath(name string) error {

@@ -3,11 +3,8 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -180,11 +177,11 @@ func contentOf(tree fs.FS, path string) (string, error) {
 		return "", fmt.Errorf("open %s: %w", path, err)
 	}
 	defer func() { _ = file.Close() }() // only read from
-	h := sha256.New()
-	if _, err := io.Copy(h, file); err != nil {
+	sum, _, err := manifest.Sum(file)
+	if err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return sum, nil
 }
 
 func unreadable(err error) *Error { return &Error{Reason: v1beta1.ReasonImageUnreadable, Err: err} }

@@ -241,15 +241,14 @@ func (s *Store) copyFile(f *os.File, e manifest.Entry, dst string) error {
 	if err != nil {
 		return fmt.Errorf("import %s: %w", e.Path, err)
 	}
-	hash := sha256.New()
-	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(f, e.Size+1))
+	sum, n, err := manifest.Sum(io.TeeReader(io.LimitReader(f, e.Size+1), to))
 	if err = errors.Join(err, s.sync(to), to.Close()); err != nil {
 		return fmt.Errorf("import %s: %w", e.Path, err)
 	}
 	if n != e.Size {
 		return refused("%s does not have the %d bytes that the manifest says", e.Path, e.Size)
 	}
-	if got := hex.EncodeToString(hash.Sum(nil)); got != e.SHA256 {
+	if sum != e.SHA256 {
 		return refused("%s does not have the sha256 that the manifest says", e.Path)
 	}
 	return nil

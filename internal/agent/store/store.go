@@ -49,10 +49,7 @@ const (
 	maxRecord = 64 << 10
 )
 
-var (
-	idPattern     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // Options bound and tune a Store.
 type Options struct {
@@ -200,7 +197,7 @@ func (s *Store) read(id string) (record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return record{}, fmt.Errorf("decode delivery %s: %w", id, err)
 	}
-	if r.ID != id || !digestPattern.MatchString(r.Digest) {
+	if r.ID != id || !manifest.ValidSum(r.Digest) {
 		return record{}, fmt.Errorf("delivery %s: its record does not match its name", id)
 	}
 	return r, nil

@@ -5,11 +5,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,12 +62,11 @@ func (s *Store) rehash(ctx context.Context, dir string) (string, error) {
 	var entries []manifest.Entry
 	limits := nofollow.Limits{Entries: 2*s.opt.MaxFiles + 1, Depth: manifest.MaxDepth}
 	err = nofollow.Walk(ctx, root, limits, func(name string, f *os.File) error {
-		hash := sha256.New()
-		n, err := io.Copy(hash, f)
+		sum, n, err := manifest.Sum(f)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		entries = append(entries, manifest.Entry{Path: name, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil))})
+		entries = append(entries, manifest.Entry{Path: name, Size: n, SHA256: sum})
 		return nil
 	})
 	if err != nil {
