@@ -11,13 +11,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/drover-project/drover/internal/agent/nofollow"
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
@@ -137,21 +137,12 @@ func (f *Files) replace(root *os.Root, file string, content []byte) error {
 
 // read returns a file's content and whether it is Drover's. Only a regular file can be.
 func read(root *os.Root, file string) (content []byte, ours bool, err error) {
-	info, err := root.Lstat(file)
-	if err != nil {
-		return nil, false, fmt.Errorf("blacklist: %w", err)
-	}
-	if !info.Mode().IsRegular() {
+	content, err = nofollow.ReadFile(root, file, maxSize)
+	if _, odd := errors.AsType[*nofollow.KindError](err); odd {
 		return nil, false, nil
 	}
-	in, err := root.Open(file)
 	if err != nil {
 		return nil, false, fmt.Errorf("blacklist: %w", err)
-	}
-	defer func() { _ = in.Close() }() // only read from
-	content, err = io.ReadAll(io.LimitReader(in, maxSize))
-	if err != nil {
-		return nil, false, fmt.Errorf("blacklist: read %s: %w", file, err)
 	}
 	return content, bytes.HasPrefix(content, []byte(header)), nil
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -150,27 +149,15 @@ func withdraw(dir string) (bool, error) {
 }
 
 func read(dir string) ([]byte, error) {
-	const limit = 1 << 20
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("static pods: %w", err)
 	}
 	defer func() { _ = root.Close() }() // only read from
-	f, err := nofollow.OpenFile(root, ManifestFile)
-	var odd *nofollow.KindError
-	if errors.As(err, &odd) {
+	data, err := nofollow.ReadFile(root, ManifestFile, 1<<20)
+	_, odd := errors.AsType[*nofollow.KindError](err)
+	if odd || err == nil && !bytes.HasPrefix(data, []byte(mark)) {
 		return nil, fmt.Errorf("%s %w", filepath.Join(dir, ManifestFile), errNotOurs)
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read from
-	data, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil {
-		return nil, fmt.Errorf("static pods: %w", err)
-	}
-	if !bytes.HasPrefix(data, []byte(mark)) {
-		return nil, fmt.Errorf("%s %w", filepath.Join(dir, ManifestFile), errNotOurs)
-	}
-	return data, nil
+	return data, err
 }

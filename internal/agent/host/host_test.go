@@ -85,8 +85,11 @@ func TestBuildIDOfOddNotes(t *testing.T) {
 		"empty": "", "cut short": note(3, "GNU\x00", make([]byte, 20))[:30], "another type": note(1, "GNU\x00", []byte{1}),
 		"sizes that overflow": strings.Repeat("\xff", 40),
 	} {
-		if got := parseBuildID([]byte(given)); got != "" {
-			t.Errorf("%s: %q", name, got)
+		root := t.TempDir()
+		write(t, root, "gadget/initstate", "live\n")
+		write(t, root, "gadget/notes/.note.gnu.build-id", given)
+		if got, ok, err := readModule(root, "gadget"); got.BuildID != "" || !ok || err != nil {
+			t.Errorf("%s: %q, %v, %v", name, got.BuildID, ok, err)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // parseModules reads /proc/modules: name size refcount users state address.
@@ -66,7 +68,9 @@ func readModule(root, name string) (Module, bool, error) {
 		m.RefCount = n
 	}
 	if note, err := os.ReadFile(filepath.Join(dir, "notes", ".note.gnu.build-id")); err == nil {
-		m.BuildID = parseBuildID(note)
+		if id, err := kmod.ParseBuildID(note, binary.NativeEndian); err == nil {
+			m.BuildID = hex.EncodeToString(id)
+		}
 	}
 	for _, p := range names(filepath.Join(dir, "parameters")) {
 		value, err := os.ReadFile(filepath.Join(dir, "parameters", p))
@@ -102,21 +106,4 @@ func names(dir string) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// parseBuildID reads an ELF note in the running kernel's byte order: sizes of name and description,
-// type, then "GNU\0" and the ID.
-func parseBuildID(note []byte) string {
-	const header, ntGNUBuildID = 12, 3
-	if len(note) < header {
-		return ""
-	}
-	order := binary.NativeEndian
-	nameSize, size, kind := order.Uint32(note), order.Uint32(note[4:]), order.Uint32(note[8:])
-	start := header + (uint64(nameSize)+3)&^3
-	end := start + uint64(size)
-	if kind != ntGNUBuildID || end > uint64(len(note)) || size == 0 {
-		return ""
-	}
-	return hex.EncodeToString(note[start:end])
 }

@@ -170,9 +170,9 @@ func (f *elfFile) slice(offset, size uint64) ([]byte, bool) {
 	return f.data[offset : offset+size], true
 }
 
-// parseBuildID reads the GNU build ID of an ELF note section, whose bytes the kernel shows as
+// ParseBuildID reads the GNU build ID of an ELF note section, whose bytes the kernel shows as
 // /sys/module/<name>/notes/.note.gnu.build-id.
-func parseBuildID(note []byte, order binary.ByteOrder) ([]byte, error) {
+func ParseBuildID(note []byte, order binary.ByteOrder) ([]byte, error) {
 	const typeBuildID = 3
 	for len(note) >= 12 {
 		nameSize, descSize, kind := uint64(order.Uint32(note)), uint64(order.Uint32(note[4:])), order.Uint32(note[8:])

@@ -48,7 +48,7 @@ func Read(content []byte) (*Info, error) {
 		return nil, err
 	}
 	if note, ok := file.sections[".note.gnu.build-id"]; ok {
-		id, err := parseBuildID(note, file.order)
+		id, err := ParseBuildID(note, file.order)
 		if err != nil {
 			return nil, err
 		}
