@@ -11,9 +11,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path"
 
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
@@ -41,6 +44,46 @@ type Options struct {
 	// MaxBytes and MaxFiles bound the output; 0 means the defaults of package manifest.
 	MaxBytes int64
 	MaxFiles int
+}
+
+// AddFlags binds the options to the flags that the operator writes into a carrier.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Kernel, "kernel", "", "kernel version of the node")
+	flags.StringVar(&o.DirName, "dir-name", defaultDirName, "directory in the image that holds lib/modules")
+	flags.StringVar(&o.Module, "module", "", "kernel module to load")
+	flags.StringSliceVar(&o.LoadOrder, "load-order", nil, "kernel modules from the topmost to the deepest, each of which needs the next")
+	flags.StringVar(&o.FirmwarePath, "firmware-path", "", "directory in the image with firmware")
+	flags.BoolVar(&o.WholeTree, "whole-tree", false, "copy the kernel's whole directory, not only what the module needs")
+	flags.StringVar(&o.From, "from", "/image", "root of the image")
+	flags.StringVar(&o.To, "to", "/out", "output directory")
+	flags.Int64Var(&o.MaxBytes, "max-size", manifest.DefaultMaxBytes, "most bytes of all files together")
+	flags.IntVar(&o.MaxFiles, "max-files", manifest.MaxFiles, "most files")
+}
+
+// Validate finds options that no image could satisfy.
+func (o *Options) Validate() error {
+	switch {
+	case o.Kernel == "":
+		return errors.New("--kernel is required")
+	case o.Module == "" && !o.WholeTree:
+		return errors.New("--module is required without --whole-tree")
+	case o.From == "" || o.To == "":
+		return errors.New("--from and --to are required")
+	case o.MaxBytes < 0 || o.MaxFiles < 0:
+		return errors.New("--max-size and --max-files must not be negative")
+	}
+	return nil
+}
+
+// Parse reads a carrier's arguments, without the command's name.
+func Parse(args []string) (Options, error) {
+	var o Options
+	flags := pflag.NewFlagSet("export", pflag.ContinueOnError)
+	o.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return o, fmt.Errorf("parse arguments of export: %w", err)
+	}
+	return o, o.Validate()
 }
 
 // Run writes the tree and then the manifest, or error.json if the image is not as it must be. Both
@@ -108,6 +151,79 @@ func export(ctx context.Context, o Options, out *os.Root) (manifest.Manifest, er
 		m.Files = append(m.Files, e)
 	}
 	return m, nil
+}
+
+type file struct {
+	// from is the path in the image, to the path in the tree.
+	from, to string
+}
+
+type copier struct {
+	image     image
+	out       *os.Root
+	left, max int64
+}
+
+func (c *copier) copy(f file) (manifest.Entry, error) {
+	from, err := c.image.open(f.from)
+	if err != nil {
+		return manifest.Entry{}, err
+	}
+	defer func() { _ = from.Close() }()
+	to := manifest.TreeDir + "/" + f.to
+	if err := c.mkdir(path.Dir(to)); err != nil {
+		return manifest.Entry{}, err
+	}
+	dst, err := create(c.out, to)
+	if err != nil {
+		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
+	}
+	// An error of the image is a failure to report, one of the output is to be tried again.
+	src := &source{from: io.LimitReader(from, c.left+1)}
+	sum, n, err := manifest.Sum(io.TeeReader(src, dst))
+	err = errors.Join(err, dst.Close())
+	switch {
+	case src.err != nil:
+		return manifest.Entry{}, unreadable(f.from, src.err)
+	case err != nil:
+		return manifest.Entry{}, fmt.Errorf("write %s: %w", to, err)
+	case n > c.left:
+		return manifest.Entry{}, manifest.Failed(manifest.ReasonImageTooLarge,
+			"the node needs more than %d bytes of the image (at /%s)", c.max, f.from)
+	}
+	c.left -= n
+	return manifest.Entry{Path: f.to, Size: n, SHA256: sum}, nil
+}
+
+// mkdir makes directories that the agent can enter whatever the umask.
+func (c *copier) mkdir(dir string) error {
+	if _, err := c.out.Lstat(dir); err == nil || dir == "." {
+		return nil
+	}
+	if err := c.mkdir(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := c.out.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", dir, err)
+	}
+	if err := c.out.Chmod(dir, 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", dir, err)
+	}
+	return nil
+}
+
+// source remembers its error.
+type source struct {
+	from io.Reader
+	err  error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
 }
 
 // publish writes v as JSON under a temporary name and renames it into place.
