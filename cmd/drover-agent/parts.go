@@ -110,8 +110,7 @@ func (o nodeOptions) fuse(ctx context.Context) (*fuse.Fuse, error) {
 		return nil, err
 	}
 	f, err := fuse.Open(dir, true)
-	var aside *fuse.AsideError
-	if errors.As(err, &aside) {
+	if _, aside := errors.AsType[*fuse.AsideError](err); aside {
 		klog.FromContext(ctx).Error(err, "What was known of builds that took the node down is lost")
 		err = nil
 	}

@@ -116,8 +116,7 @@ func (e *Executor) Resolve(ctx context.Context, f observe.Facts) error {
 		return fmt.Errorf("open delivery: %w", err)
 	}
 	made, err := plan.Make(f.Order.Config, tree, e.Host, f.Outgoing())
-	var none *plan.Error
-	if errors.As(err, &none) {
+	if none, ok := errors.AsType[*plan.Error](err); ok {
 		e.fail(ctx, f, orders.Hash(f.Order), orders.Failed(none.Reason, "Nothing can be loaded: %v.", none))
 		if !slices.Contains(f.Outgoing(), kmod.NormalizeName(none.Needs)) { // that one is live, and no help
 			e.failures[f.Task].Needs = none.Needs

@@ -123,8 +123,8 @@ func (e *Executor) closeFuses(steps []plan.Step) error {
 
 // blameOops keeps a build out whose load made the kernel oops: in the next boot it would, too.
 func (e *Executor) blameOops(ctx context.Context, loads []plan.Step, failed error) error {
-	var died *host.DiedError
-	if e.Fuse == nil || !errors.As(failed, &died) {
+	died, ok := errors.AsType[*host.DiedError](failed)
+	if e.Fuse == nil || !ok {
 		return nil
 	}
 	culprits := fuse.Culprits(died.Log)

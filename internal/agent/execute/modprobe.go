@@ -136,8 +136,7 @@ func (e *Executor) unloadByModprobe(ctx context.Context, f observe.Facts) (now o
 	switch main := f.Loaded.Main; {
 	case failed != nil:
 		name := main
-		var call *host.CallError
-		if errors.As(failed, &call) && now.Live[call.Module].Name != "" {
+		if call, ok := errors.AsType[*host.CallError](failed); ok && now.Live[call.Module].Name != "" {
 			name = call.Module
 		}
 		a, err = e.unloadFailed(failed, name)

@@ -105,8 +105,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	m, err := export(ctx, o, out)
-	var failure *manifest.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*manifest.Failure](err); ok {
 		klog.FromContext(ctx).Info("Export is impossible", "reason", failure.Reason, "message", failure.Message)
 		return errors.Join(out.RemoveAll(manifest.TreeDir), publish(out, manifest.ErrorFile, failure))
 	}

@@ -127,8 +127,7 @@ func Open(dir string, durable bool) (*Fuse, error) {
 		return nil, fmt.Errorf("fuse: %w", err)
 	}
 	st, err := load(root)
-	var aside *AsideError
-	if err != nil && !errors.As(err, &aside) {
+	if _, aside := errors.AsType[*AsideError](err); err != nil && !aside {
 		return nil, errors.Join(err, root.Close())
 	}
 	return &Fuse{root: root, disk: statefile.Disk{Root: root, Durable: durable}, state: st}, err

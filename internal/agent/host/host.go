@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
 // Options of the real host.
@@ -171,13 +173,7 @@ func Errno(name string) error { return &CallError{Errno: name} }
 type ModprobeRequest struct {
 	// Args is the command line without the program's name. It names the image's tree /tmp<Dir>.
 	Args []string
-	// Dir is the image's directory (modprobe.dirName).
-	Dir string
-	// Image is the image's lib/modules/<Release()>.
-	Image fs.FS
-	// Modules that the command line names.
-	Modules   []string
-	LoadOrder []string
+	modprobe.Content
 	// For says who asks (namespace/name of the Module); only for journals.
 	For string
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/drover-project/drover/internal/agent/modprobe"
 )
 
 // TestModprobeSpeaksLikeTheKernel: what the program says of the kernel's answer is the error of a
@@ -67,7 +69,9 @@ func TestModprobeSpeaksLikeTheKernel(t *testing.T) {
 				}()
 			}
 			err = r.Modprobe(t.Context(), ModprobeRequest{
-				Args: []string{"nic"}, Dir: "/opt", Modules: []string{"nic"}, Image: fstest.MapFS{"modules.dep.bin": &fstest.MapFile{Mode: 0o644}},
+				Args: []string{"nic"}, Content: modprobe.Content{
+					Dir: "/opt", Modules: []string{"nic"}, Image: fstest.MapFS{"modules.dep.bin": &fstest.MapFile{Mode: 0o644}},
+				},
 			})
 			if !tc.holds(err) || !r.HasModprobe() {
 				t.Errorf("error %v, has modprobe %t", err, r.HasModprobe())

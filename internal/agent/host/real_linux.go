@@ -220,7 +220,7 @@ func (r *Real) ModprobeRunning() bool { return r.modprobe.Running() }
 func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 	name := cmp.Or(strings.Join(req.Modules, " "), "modprobe")
 	before := r.logEnd()
-	err := r.modprobe.Run(req.Args, modprobe.Content{Dir: req.Dir, Image: req.Image, Modules: req.Modules, LoadOrder: req.LoadOrder})
+	err := r.modprobe.Run(req.Args, req.Content)
 	var failed *modprobe.Error
 	switch {
 	case err == nil:

@@ -45,7 +45,8 @@ type Content struct {
 	// Dir is the image's directory (modprobe.dirName).
 	Dir string
 	// Image is the image's lib/modules/<Release>.
-	Image     fs.FS
+	Image fs.FS
+	// Modules that the command line names.
 	Modules   []string
 	LoadOrder []string
 }

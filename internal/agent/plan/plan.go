@@ -57,8 +57,7 @@ func (p *Plan) MainStep() Step { return p.Step(p.Main) }
 
 // Blamed is the step that an error names; without one, that of the main module.
 func (p *Plan) Blamed(err error) Step {
-	var call *host.CallError
-	if errors.As(err, &call) {
+	if call, ok := errors.AsType[*host.CallError](err); ok {
 		if s := p.Step(call.Module); s.Name != "" {
 			return s
 		}
@@ -68,10 +67,9 @@ func (p *Plan) Blamed(err error) Step {
 
 // Request is a run of modprobe for the plan.
 func (p *Plan) Request(k orders.Key, c v1beta1.ModprobeSpec) host.ModprobeRequest {
-	return host.ModprobeRequest{
-		Args: p.Modprobe, Dir: c.DirName, Image: p.image, Modules: modprobe.Parse(p.Modprobe).Modules,
-		LoadOrder: c.ModulesLoadingOrder, For: k.String(),
-	}
+	return host.ModprobeRequest{Args: p.Modprobe, For: k.String(), Content: modprobe.Content{
+		Dir: c.DirName, Image: p.image, Modules: modprobe.Parse(p.Modprobe).Modules, LoadOrder: c.ModulesLoadingOrder,
+	}}
 }
 
 // Is tells whether a module in the kernel is this step's build. Without an identity, both have to

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -37,79 +38,68 @@ func LoadFailed(err error, parameters []string) *orders.Attempt {
 	return withLog(orders.Failed(why.reason, "The kernel refused %s (%s): %s.", call.Module, call.Errno, why.text), call.Log)
 }
 
-type why struct {
-	reason, text string
+type why struct{ reason, text string }
+
+var (
+	symbol = why{v1beta1.ReasonUnknownSymbol, "a symbol is missing or has another CRC; build it for this kernel, or load what " +
+		"exports the symbol"}
+	parameter = why{v1beta1.ReasonInvalidParameter, "a parameter is unknown or has an invalid value"}
+	signature = why{v1beta1.ReasonSignatureRejected, "its signature is missing, or its key is in no keyring of this kernel"}
+
+	ofSymbols = []string{"unknown symbol", "disagrees about version"}
+)
+
+// causes are what an errno of init_module(2) means, after the kernel's kernel/module/main.c: the
+// first that has no words, or one that the kernel printed.
+var causes = map[string][]struct {
+	words []string
+	why   why
+}{
+	"ENOEXEC": {
+		{[]string{"version magic"}, why{v1beta1.ReasonVermagicMismatch, "it was built for another kernel; build it for this one"}},
+		{ofSymbols, symbol},
+		{nil, why{v1beta1.ReasonVermagicMismatch, "it does not fit this kernel; build it for this one"}},
+	},
+	"ENOENT":       {{[]string{"unknown parameter"}, parameter}, {nil, symbol}},
+	"EKEYREJECTED": {{nil, signature}},
+	"ENOKEY":       {{nil, signature}},
+	"EBADMSG":      {{nil, signature}},
+	"ENOPKG":       {{nil, signature}},
+	"EPERM": {
+		{[]string{"modules_disabled", "modules are disabled"},
+			why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}},
+		{[]string{"loadpin: "}, why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; " +
+			"boot the node without LoadPin's enforcement"}},
+		{[]string{"lockdown: "},
+			why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}},
+		{nil, why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}},
+	},
+	"EINVAL": {{ofSymbols, symbol}, {[]string{"parameter"}, parameter}},
+	"ERANGE": {{nil, parameter}},
+	"ENOMEM": {{nil, why{v1beta1.ReasonLoadFailed, "the node has too little memory for it"}}},
 }
 
-// loadReason follows init_module(2) and the kernel's kernel/module/main.c.
 func loadReason(e host.CallError, parameters []string) why {
 	log := strings.ToLower(strings.Join(e.Log, "\n"))
-	says := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(log, w) {
-				return true
-			}
-		}
-		return false
-	}
-	symbol := why{v1beta1.ReasonUnknownSymbol, "a symbol is missing or has another CRC; build it for this kernel, or load what " +
-		"exports the symbol"}
-	parameter := why{v1beta1.ReasonInvalidParameter, "a parameter is unknown or has an invalid value"}
-	if says("direct firmware load for") {
+	if strings.Contains(log, "direct firmware load for") {
 		return why{v1beta1.ReasonMissingFirmware, "it asked for a firmware file that the node does not have; put it into the image and set " +
 			"firmwarePath"}
 	}
-	signature := why{v1beta1.ReasonSignatureRejected, "its signature is missing, or its key is in no keyring of this kernel"}
+	for _, c := range causes[e.Errno] {
+		if c.words == nil || slices.ContainsFunc(c.words, func(w string) bool { return strings.Contains(log, w) }) {
+			return c.why
+		}
+	}
 	switch e.Errno {
-	case "ENOEXEC":
-		switch {
-		case says("version magic"):
-			return why{v1beta1.ReasonVermagicMismatch, "it was built for another kernel; build it for this one"}
-		case says("unknown symbol", "disagrees about version"):
-			return symbol
-		}
-		return why{v1beta1.ReasonVermagicMismatch, "it does not fit this kernel; build it for this one"}
-	case "ENOENT":
-		if says("unknown parameter") {
-			return parameter
-		}
-		return symbol
-	case "EKEYREJECTED", "ENOKEY", "EBADMSG", "ENOPKG":
-		return signature
-	case "EPERM":
-		return forbidden(says)
 	case "EINVAL":
-		switch {
-		case says("unknown symbol", "disagrees about version"):
-			return symbol
-		case says("invalid for parameter", "unknown parameter", "parameter"):
-			return parameter
-		}
 		return why{v1beta1.ReasonLoadFailed, invalid(e.Log, parameters)}
-	case "ERANGE":
-		return parameter
 	case "ENODEV", "ENXIO":
 		if name := requested(e.Log); name != "" {
 			return why{v1beta1.ReasonMissingDependency, fmt.Sprintf("it asked the kernel for the module %s, which the node does not have", name)}
 		}
 		return why{v1beta1.ReasonNoSuchDevice, "the module found no device to drive on this node"}
-	case "ENOMEM":
-		return why{v1beta1.ReasonLoadFailed, "the node has too little memory for it"}
 	}
 	return why{v1beta1.ReasonLoadFailed, "see the kernel log"}
-}
-
-func forbidden(says func(words ...string) bool) why {
-	switch {
-	case says("modules_disabled", "modules are disabled"):
-		return why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}
-	case says("loadpin: "):
-		return why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; boot the node without " +
-			"LoadPin's enforcement"}
-	case says("lockdown: "):
-		return why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}
-	}
-	return why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}
 }
 
 // maxNamedParameters bounds a message: some modules have a hundred parameters.
@@ -168,8 +158,7 @@ func Busy(err error) bool {
 func DependencyConflict(err error, refused, dependency plan.Step, live string) *orders.Attempt {
 	answer := err.Error()
 	var lines []string
-	var call *host.CallError
-	if errors.As(err, &call) {
+	if call, ok := errors.AsType[*host.CallError](err); ok {
 		answer, lines = call.Errno, call.Log
 	}
 	from := "the image"
