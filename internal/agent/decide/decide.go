@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -55,13 +56,7 @@ func rest(a *orders.Attempt) Decision {
 
 // Sequence are the keys of all that is ordered or loaded: unloads first, since they make room.
 func Sequence(ordered map[orders.Key]*v1beta1.NodeModuleSpec, loaded map[orders.Key]*journal.Load) []orders.Key {
-	all := map[orders.Key]bool{}
-	for k := range ordered {
-		all[k] = true
-	}
-	for k := range loaded {
-		all[k] = true
-	}
+	all := sets.KeySet(ordered).Union(sets.KeySet(loaded))
 	rank := func(k orders.Key) int {
 		if orders.Absent(ordered[k]) {
 			return 0

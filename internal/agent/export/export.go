@@ -75,17 +75,6 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Parse reads a carrier's arguments, without the command's name.
-func Parse(args []string) (Options, error) {
-	var o Options
-	flags := pflag.NewFlagSet("export", pflag.ContinueOnError)
-	o.AddFlags(flags)
-	if err := flags.Parse(args); err != nil {
-		return o, fmt.Errorf("parse arguments of export: %w", err)
-	}
-	return o, o.Validate()
-}
-
 // Run writes the tree and then the manifest, or error.json if the image is not as it must be. Both
 // return nil. An error means that the output could not be written; trying again may help. A
 // complete output is left as it is.

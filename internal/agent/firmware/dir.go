@@ -35,28 +35,28 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// openBase opens a directory of the host. Links in its path are followed as long as they stay below
-// hostRoot; below the directory, none is.
-func openBase(hostRoot, dir string, create bool) (*os.Root, error) {
+// base opens a directory of the host. Links in its path are followed as long as they stay below
+// the host's root; below the directory, none is.
+func (s *Stage) base(dir string, create bool) (base, error) {
 	if err := checkDir(dir); err != nil {
-		return nil, err
+		return base{}, err
 	}
-	host, err := os.OpenRoot(hostRoot)
+	host, err := os.OpenRoot(s.opt.HostRoot)
 	if err != nil {
-		return nil, fmt.Errorf("open the host's root: %w", err)
+		return base{}, fmt.Errorf("open the host's root: %w", err)
 	}
 	defer func() { _ = host.Close() }()
 	name := strings.TrimPrefix(dir, "/")
 	if create {
 		if err := host.MkdirAll(name, 0o755); err != nil {
-			return nil, fmt.Errorf("create it: %w", err)
+			return base{}, fmt.Errorf("create it: %w", err)
 		}
 	}
 	root, err := host.OpenRoot(name)
 	if err != nil {
-		return nil, fmt.Errorf("open it: %w", err)
+		return base{}, fmt.Errorf("open it: %w", err)
 	}
-	return root, nil
+	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step}, nil
 }
 
 // mkdirAll makes a directory and its parents; none of them may be a link.

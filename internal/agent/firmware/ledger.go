@@ -204,9 +204,5 @@ func writeLedger(state *os.Root, l ledger, sync bool, step func(string)) error {
 	if err != nil {
 		return err
 	}
-	step("rename ledger")
-	if err := state.Rename(ledgerFile+tmpSuffix, ledgerFile); err != nil {
-		return wrap("replace", ledgerFile, err)
-	}
-	return b.syncDir(".")
+	return b.rename(ledgerFile+tmpSuffix, ledgerFile)
 }

@@ -326,11 +326,6 @@ func (s *Stage) restorePath(wrote Wrote) error {
 	return nil
 }
 
-func (s *Stage) base(dir string, create bool) (base, error) {
-	root, err := openBase(s.opt.HostRoot, dir, create)
-	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step}, err
-}
-
 // save makes the ledger current, on disk first.
 func (s *Stage) save(l ledger) error {
 	if !s.unsure && l.equal(s.ledger) {

@@ -216,7 +216,7 @@ func TestSomebodyIsFaster(t *testing.T) {
 		"other file appears": {"link x", func(n *node) error { n.put(ours, files{"x": "own"}); return nil }, false, files{"x": "own"}},
 		"link appears": {"link x", func(n *node) error { n.put(ours, files{"x": "->/etc/passwd"}); return nil }, false,
 			files{"x": "->/etc/passwd"}},
-		"search path changes": {"rename ledger", func(n *node) error { return n.path.SetFirmwarePath(admin) }, false, files{}},
+		"search path changes": {"rename firmware.json.tmp", func(n *node) error { return n.path.SetFirmwarePath(admin) }, false, files{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t).put(ours, nil).start()

@@ -367,11 +367,5 @@ func (e *entry) rank(now time.Time) int {
 
 // touched is the latest time in the entry.
 func (e *entry) touched() time.Time {
-	var last time.Time
-	for _, t := range []time.Time{e.Intent, e.Live, e.Struck, e.Quarantined, e.Excused} {
-		if t.After(last) {
-			last = t
-		}
-	}
-	return last
+	return slices.MaxFunc([]time.Time{e.Intent, e.Live, e.Struck, e.Quarantined, e.Excused}, time.Time.Compare)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -255,12 +256,23 @@ func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, imag
 	return nil
 }
 
+// parseExport reads a carrier's arguments, without the command's name.
+func parseExport(args []string) (export.Options, error) {
+	var o export.Options
+	flags := pflag.NewFlagSet("export", pflag.ContinueOnError)
+	o.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return o, fmt.Errorf("parse arguments of export: %w", err)
+	}
+	return o, o.Validate()
+}
+
 // export runs the real export from the pulled image into the pod's output volume.
 func (c *carriers) export(ctx context.Context, now *carrier, n *node, pod *corev1.Pod) error {
 	if len(pod.Spec.Containers) == 0 || len(pod.Spec.Containers[0].Args) == 0 || pod.Spec.Containers[0].Args[0] != "export" {
 		return errors.New("the pod does not run export")
 	}
-	o, err := export.Parse(pod.Spec.Containers[0].Args[1:])
+	o, err := parseExport(pod.Spec.Containers[0].Args[1:])
 	if err != nil {
 		return err
 	}

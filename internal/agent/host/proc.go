@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // parseModules reads /proc/modules: name size refcount users state address.
@@ -87,14 +88,7 @@ func readModule(root, name string) (Module, bool, error) {
 }
 
 // clip bounds what goes into a status.
-func clip(value string) string {
-	const limit = 256
-	value = strings.ToValidUTF8(value, "?")
-	if len(value) > limit {
-		return strings.ToValidUTF8(value[:limit], "")
-	}
-	return value
-}
+func clip(value string) string { return words.Fit(value, 256) }
 
 func names(dir string) []string {
 	entries, err := os.ReadDir(dir)

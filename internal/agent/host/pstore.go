@@ -140,17 +140,14 @@ func joinParts(parts []part) []Dump {
 	for _, d := range dumps {
 		slices.SortFunc(d, func(a, b part) int { return cmp.Compare(b.number, a.number) })
 		var text strings.Builder
-		latest := d[0].time
 		for _, p := range d {
 			if text.Len() > 0 && !strings.HasSuffix(text.String(), "\n") && p.number == 0 {
 				text.WriteString("\n")
 			}
 			text.WriteString(p.text)
-			if p.time.After(latest) {
-				latest = p.time
-			}
 		}
-		joined = append(joined, Dump{Text: text.String(), Time: latest})
+		latest := slices.MaxFunc(d, func(a, b part) int { return a.time.Compare(b.time) })
+		joined = append(joined, Dump{Text: text.String(), Time: latest.time})
 	}
 	slices.SortStableFunc(joined, func(a, b Dump) int { return b.Time.Compare(a.Time) })
 	return joined

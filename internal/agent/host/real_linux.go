@@ -38,11 +38,11 @@ var _ Host = (*Real)(nil)
 
 // New looks at the host below root.
 func New(o Options) (*Real, error) {
-	release, err := os.ReadFile(filepath.Join(o.Root, "proc/sys/kernel/osrelease"))
-	if err != nil {
+	r := &Real{root: o.Root, hints: &hints{}, finder: newUserFinder(o.Root, deviceOf)}
+	var err error
+	if r.release, err = r.read("proc/sys/kernel/osrelease"); err != nil {
 		return nil, fmt.Errorf("host: kernel release: %w", err)
 	}
-	r := &Real{root: o.Root, release: strings.TrimSpace(string(release)), hints: &hints{}, finder: newUserFinder(o.Root, deviceOf)}
 	// The host's /dev is not mounted here: it is seen through the host's first process.
 	r.prober = &Prober{Root: filepath.Join(o.Root, "proc/1/root"), Sys: filepath.Join(o.Root, "sys")}
 	r.caller = &kcall.Caller{Command: o.Command, Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell}}
@@ -53,28 +53,37 @@ func New(o Options) (*Real, error) {
 	return r, nil
 }
 
+// read returns a file of the host without blanks around it.
+func (r *Real) read(name string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(r.root, name))
+	if err != nil {
+		return "", err //nolint:wrapcheck // the caller says what it is
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
 // Release implements Host.
 func (r *Real) Release() string { return r.release }
 
 // BootID implements Host.
 func (r *Real) BootID() (string, error) {
-	id, err := os.ReadFile(filepath.Join(r.root, "proc/sys/kernel/random/boot_id"))
+	id, err := r.read("proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("host: boot ID: %w", err)
 	}
-	return strings.TrimSpace(string(id)), nil
+	return id, nil
 }
 
 // Modules implements Host.
 func (r *Real) Modules() (map[string]State, error) {
-	data, err := os.ReadFile(filepath.Join(r.root, "proc/modules"))
+	data, err := r.read("proc/modules")
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]State{}, nil // a kernel without modules
 	}
 	if err != nil {
 		return nil, fmt.Errorf("host: modules: %w", err)
 	}
-	return parseModules(string(data)), nil
+	return parseModules(data), nil
 }
 
 // Module implements Host.
@@ -180,8 +189,9 @@ func (r *Real) Load(_ context.Context, req LoadRequest) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("host: load %s: %w", req.Name, err)
 	}
+	compression, _ := r.read("sys/module/compression") // without it, the kernel cannot, and kcall does
 	return r.call("finit_module", req.Name, kcall.Request{Load: &kcall.Load{
-		Name: req.Name, Params: req.Params, KernelDecompresses: r.kernelDecompresses(),
+		Name: req.Name, Params: req.Params, KernelDecompresses: compression,
 	}}, file)
 }
 
@@ -246,17 +256,9 @@ func (r *Real) refusal(call, module, errno, before string) error {
 	return &CallError{Call: call, Module: module, Errno: errno, Log: lines}
 }
 
-func (r *Real) kernelDecompresses() string {
-	kind, err := os.ReadFile(filepath.Join(r.root, "sys/module/compression"))
-	if err != nil {
-		return "" // the kernel cannot, and then kcall does
-	}
-	return strings.TrimSpace(string(kind))
-}
-
 func (r *Real) modulesDisabled() bool {
-	v, err := os.ReadFile(filepath.Join(r.root, "proc/sys/kernel/modules_disabled"))
-	return err == nil && strings.TrimSpace(string(v)) == "1"
+	v, err := r.read("proc/sys/kernel/modules_disabled")
+	return err == nil && v == "1"
 }
 
 // logEndSize holds at least one line of the kernel's log: level, time and up to 1 KiB.

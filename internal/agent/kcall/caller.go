@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"sync"
@@ -34,7 +33,7 @@ func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("kcall: encode the request: %w", err)
 	}
-	out := &limited{}
+	out := &Limited{Most: maxMessage}
 	child := exec.Command(c.Command[0], c.Command[1:]...) //nolint:gosec // the agent's own binary
 	child.Stdin, child.Stdout, child.Stderr = bytes.NewReader(request), out, os.Stderr
 	if file != nil {
@@ -47,7 +46,7 @@ func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
 	if errors.Is(ended, ErrLeftBehind) {
 		return Answer{}, ended
 	}
-	return answer(out.buffer.Bytes(), ended)
+	return answer(out.Kept, ended)
 }
 
 // answer reads what the child said.
@@ -65,15 +64,16 @@ func answer(out []byte, ended error) (Answer, error) {
 	return a, nil
 }
 
-// limited keeps a bounded amount of output.
-type limited struct{ buffer bytes.Buffer }
+// Limited keeps the first Most bytes of what is written to it.
+type Limited struct {
+	Most int
+	Kept []byte
+}
 
-func (l *limited) Write(p []byte) (int, error) {
-	if l.buffer.Len()+len(p) > maxMessage {
-		return 0, io.ErrShortWrite
-	}
-	n, _ := l.buffer.Write(p) // never fails
-	return n, nil
+// Write never fails.
+func (l *Limited) Write(p []byte) (int, error) {
+	l.Kept = append(l.Kept, p[:min(len(p), l.Most-len(l.Kept))]...)
+	return len(p), nil
 }
 
 // ErrLeftBehind says that a child did not end before its deadline; it is still running.

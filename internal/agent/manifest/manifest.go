@@ -15,6 +15,8 @@ import (
 	"path"
 	"strings"
 	"unicode"
+
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 const (
@@ -172,16 +174,12 @@ func ParseFailure(data []byte) (*Failure, error) {
 
 // printable bounds a foreign message and removes its control characters.
 func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
+	return words.Fit(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return ' '
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > maxMessageBytes {
-		s = strings.ToValidUTF8(s[:maxMessageBytes], "")
-	}
-	return s
+	}, strings.ToValidUTF8(s, "?")), maxMessageBytes)
 }
 
 // Bytes is the sum of the files' sizes.

@@ -54,7 +54,7 @@ func (r *Runner) Run(args []string, c Content) error {
 	}
 	// An interrupt of the agent's process group must not reach a load.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	said := &limited{}
+	said := &kcall.Limited{Most: maxSaid}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		return errors.Join(&Error{Said: err.Error()}, r.Stage.Remove(c.Dir))
@@ -63,7 +63,7 @@ func (r *Runner) Run(args []string, c Content) error {
 	if errors.Is(ended, kcall.ErrLeftBehind) {
 		return ended
 	}
-	return errors.Join(failure(ended, said.String()), r.Stage.Remove(c.Dir))
+	return errors.Join(failure(ended, string(said.Kept)), r.Stage.Remove(c.Dir))
 }
 
 var (
@@ -133,13 +133,3 @@ const (
 func clip(text string) string {
 	return words.Cut(strings.ToValidUTF8(strings.TrimSpace(text), "?"), maxClip)
 }
-
-// limited keeps the beginning of what is written to it.
-type limited struct{ kept []byte }
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.kept = append(l.kept, p[:min(len(p), maxSaid-len(l.kept))]...)
-	return len(p), nil
-}
-
-func (l *limited) String() string { return string(l.kept) }

@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/place"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // Outcome is what stands about one order after it was decided and done.
@@ -73,7 +74,7 @@ func (o Outcome) observed() *v1beta1.ObservedModule {
 
 func attemptOf(k orders.Key, a orders.Attempt, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {
 	entry := v1beta1.NodeModuleAttempt{
-		Namespace: k.Namespace, Name: k.Name, State: a.State, Reason: a.Reason, Message: clipMessage(a.Message),
+		Namespace: k.Namespace, Name: k.Name, State: a.State, Reason: a.Reason, Message: words.Cut(strings.ToValidUTF8(a.Message, "?"), maxMessage),
 		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, Holders: a.Holders, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 	}
 	if !a.Next.IsZero() {
@@ -155,8 +156,8 @@ func bound(s *v1beta1.NodeModulesConfigStatus) {
 	s.Artifacts = first(s.Artifacts, MaxArtifacts)
 	for i := range s.Modules {
 		if seen := s.Modules[i].Observed; seen != nil {
-			seen.BuildID, seen.SrcVersion, seen.Taint = clip(seen.BuildID, maxBuildID), clip(seen.SrcVersion, maxSrcVersion),
-				clip(seen.Taint, maxTaint)
+			seen.BuildID = words.Fit(seen.BuildID, maxBuildID)
+			seen.SrcVersion, seen.Taint = words.Fit(seen.SrcVersion, maxSrcVersion), words.Fit(seen.Taint, maxTaint)
 			seen.Parameters = boundParameters(seen.Parameters)
 		}
 	}
@@ -165,27 +166,12 @@ func bound(s *v1beta1.NodeModulesConfigStatus) {
 		// Half a name is another pod's.
 		a.Holders = slices.DeleteFunc(slices.Clone(a.Holders), func(pod string) bool { return len(pod) > maxHolder })
 		if a.Strike != nil {
-			a.Strike.Build = clip(a.Strike.Build, maxBuild)
+			a.Strike.Build = words.Fit(a.Strike.Build, maxBuild)
 		}
 	}
 }
 
-// clipMessage makes words that may come from an image fit for the API.
-func clipMessage(message string) string {
-	message = strings.ToValidUTF8(message, "?")
-	if len(message) <= maxMessage {
-		return message
-	}
-	return clip(message, maxMessage) + "…"
-}
-
 func first[T any](all []T, most int) []T { return all[:min(len(all), most)] }
-
-// clip cuts words that may come from an image to so many bytes of UTF-8, as the API stores them.
-func clip(words string, most int) string {
-	words = strings.ToValidUTF8(words, "?")
-	return strings.ToValidUTF8(words[:min(len(words), most)], "")
-}
 
 // boundParameters are the first by name that fit.
 func boundParameters(all map[string]string) map[string]string {
@@ -199,7 +185,7 @@ func boundParameters(all map[string]string) map[string]string {
 	}
 	kept, left := map[string]string{}, maxParameters
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		value := clip(all[name], maxParameter)
+		value := words.Fit(all[name], maxParameter)
 		if left -= len(name) + len(value); left < 0 {
 			break
 		}

@@ -28,7 +28,7 @@ func (s *Store) makeRoom(m manifest.Manifest) error {
 	defer s.mu.Unlock()
 	err := s.fits(size)
 	if errors.Is(err, syscall.ENOSPC) {
-		if removed := s.forgetDamaged(); removed != nil {
+		if removed := s.boundDamaged(0); removed != nil {
 			return errors.Join(err, removed)
 		}
 		err = s.fits(size)
@@ -68,14 +68,6 @@ func (s *Store) fits(size int64) error {
 }
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
-
-func (s *Store) forgetDamaged() error {
-	entries, err := os.ReadDir(s.path(damagedDir))
-	for _, entry := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(s.path(damagedDir), entry.Name())))
-	}
-	return err
-}
 
 // Retain removes every delivery whose id is not in keep, and the trees that no delivery needs.
 func (s *Store) Retain(keep []string) error {

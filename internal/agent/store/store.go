@@ -87,9 +87,7 @@ func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 	opt.MaxFiles = cmp.Or(opt.MaxFiles, manifest.MaxFiles)
 	opt.MaxBytes = cmp.Or(opt.MaxBytes, manifest.DefaultMaxBytes)
 	opt.MaxTotal = cmp.Or(opt.MaxTotal, DefaultMaxTotal)
-	if opt.Clock == nil {
-		opt.Clock = clock.RealClock{}
-	}
+	opt.Clock = cmp.Or[clock.PassiveClock](opt.Clock, clock.RealClock{})
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -189,7 +187,12 @@ func (s *Store) get(id string) (record, bool, error) {
 }
 
 func (s *Store) read(id string) (record, error) {
-	data, err := s.readOwn(id + ".json")
+	root, err := os.OpenRoot(s.path(deliveriesDir))
+	if err != nil {
+		return record{}, fmt.Errorf("read delivery %s: %w", id, err)
+	}
+	defer func() { _ = root.Close() }() // only read from
+	data, err := nofollow.ReadFile(root, id+".json", maxRecord)
 	if err != nil {
 		return record{}, fmt.Errorf("read delivery %s: %w", id, err)
 	}
@@ -201,15 +204,6 @@ func (s *Store) read(id string) (record, error) {
 		return record{}, fmt.Errorf("delivery %s: its record does not match its name", id)
 	}
 	return r, nil
-}
-
-func (s *Store) readOwn(name string) ([]byte, error) {
-	root, err := os.OpenRoot(s.path(deliveriesDir))
-	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
-	}
-	defer func() { _ = root.Close() }() // only read from
-	return nofollow.ReadFile(root, name, maxRecord)
 }
 
 func (s *Store) write(r record) error {

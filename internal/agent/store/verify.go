@@ -88,7 +88,7 @@ func (s *Store) forget(digest string) error {
 			all = append(all, os.Remove(s.recordPath(r.ID)))
 		}
 	}
-	tree := filepath.Join(s.path(treesDir), digest)
+	tree := s.tree(digest)
 	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
 		all = append(all, s.setAside(tree))
 	}
@@ -101,15 +101,17 @@ func (s *Store) setAside(name string) error {
 	if err := os.Rename(name, to); err != nil {
 		return fmt.Errorf("move aside: %w", err)
 	}
-	olds, err := os.ReadDir(s.path(damagedDir)) // sorted by name, so by time
-	if err != nil {
+	if err := s.boundDamaged(keptDamaged); err != nil {
 		return fmt.Errorf("bound damaged: %w", err)
 	}
-	for len(olds) > keptDamaged {
-		if err := os.RemoveAll(filepath.Join(s.path(damagedDir), olds[0].Name())); err != nil {
-			return fmt.Errorf("bound damaged: %w", err)
-		}
-		olds = olds[1:]
-	}
 	return nil
+}
+
+// boundDamaged keeps so many of the newest damaged things.
+func (s *Store) boundDamaged(keep int) error {
+	olds, err := os.ReadDir(s.path(damagedDir)) // sorted by name, so by time
+	for _, old := range olds[:max(len(olds)-keep, 0)] {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.path(damagedDir), old.Name())))
+	}
+	return err
 }

@@ -37,6 +37,12 @@ func Clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:head], "") + "…" + strings.ToValidUTF8(text[len(text)-(most-head):], "")
 }
 
+// Fit is what of a text fits into a number of bytes of UTF-8, with "?" for what is none.
+func Fit(text string, most int) string {
+	text = strings.ToValidUTF8(text, "?")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
 // Cut is text, or what fits of it into a number of bytes, and "…".
 func Cut(text string, most int) string {
 	if len(text) <= most {

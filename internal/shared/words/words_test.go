@@ -29,6 +29,14 @@ func TestCount(t *testing.T) {
 	}
 }
 
+func TestFit(t *testing.T) {
+	for given, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "abé": "ab", "a\xff": "a?"} {
+		if got := words.Fit(given, 3); got != want {
+			t.Errorf("%q is cut to %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestCut(t *testing.T) {
 	for given, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc…", "abé": "ab…"} {
 		if got := words.Cut(given, 3); got != want {
