@@ -60,7 +60,8 @@ func (o runOptions) run(ctx context.Context) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		found := o.place()
+		found := place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),
+			MountInfo: "/proc/self/mountinfo"})
 		if found.Idle == "" {
 			return o.work(ctx, config, found)
 		}
@@ -73,11 +74,6 @@ func (o runOptions) run(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (o runOptions) place() place.Findings {
-	return place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),
-		MountInfo: "/proc/self/mountinfo"})
 }
 
 // idle reports only. What it has to remember, it remembers in a directory that is thrown away.

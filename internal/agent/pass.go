@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,12 +63,8 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 				return nil, errors.Join(append(failed, err)...)
 			}
 		}
-		if next := p.exec.ImportNext(ctx, k, p.place.Idle != ""); o.Attempt == nil {
-			o.Attempt = next
-		}
-		if o.Attempt == nil {
-			o.Attempt = notListed[k]
-		}
+		next := p.exec.ImportNext(ctx, k, p.place.Idle != "")
+		o.Attempt = cmp.Or(o.Attempt, next, notListed[k])
 		if o.Attempt == nil && o.Live && orders.Present(p.exec.Orders[k]) {
 			o.Attempt = report.Recurring(o.Loaded, p.exec.Clock.Now())
 		}

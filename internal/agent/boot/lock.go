@@ -108,10 +108,7 @@ func try(name string, how int, role string) (*os.File, error) {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, wrap(file.Close())
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())
-	}
-	if role != "" {
+	if err == nil && role != "" {
 		err = file.Truncate(0)
 		_, wrote := file.WriteAt(fmt.Appendf(nil, "%s, process %d\n", role, os.Getpid()), 0)
 		err = errors.Join(err, wrote)

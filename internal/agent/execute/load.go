@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -25,7 +24,7 @@ import (
 func (e *Executor) Load(ctx context.Context, f observe.Facts, drifted bool) error {
 	l := e.intent(f)
 	if drifted {
-		l.Repairs, l.LastRepair = l.Repairs+1, ptr.To(e.now())
+		l.Repairs, l.LastRepair = l.Repairs+1, new(e.now())
 	}
 	e.Journal.Loaded[f.Key] = l
 	if err := e.Journal.Write(); err != nil {

@@ -105,25 +105,29 @@ func (p *Prober) deviceNode(pattern string) (ok bool, found string, err error) {
 
 // isDevice follows links as the host would.
 func (p *Prober) isDevice(name string) (bool, error) {
-	for range 8 {
-		info, err := os.Lstat(name)
-		if err != nil {
-			return false, err //nolint:wrapcheck // it names the file
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
-			return info.Mode()&fs.ModeDevice != 0, nil
-		}
+	info, err := os.Lstat(follow(p.Root, name))
+	if err != nil {
+		return false, err //nolint:wrapcheck // it names the file
+	}
+	return info.Mode()&fs.ModeDevice != 0, nil
+}
+
+// follow returns what a link leads to on the host, whose root is mounted at root. It gives up on
+// links that lead in a circle.
+func follow(root, name string) string {
+	const most = 40 // links in a row, as in the kernel
+	for range most {
 		target, err := os.Readlink(name)
-		if err != nil {
-			return false, err //nolint:wrapcheck // it names the link
-		}
-		if filepath.IsAbs(target) {
-			name = filepath.Join(p.Root, target)
-		} else {
+		switch {
+		case err != nil:
+			return name
+		case filepath.IsAbs(target):
+			name = filepath.Join(root, target)
+		default:
 			name = filepath.Join(filepath.Dir(name), target)
 		}
 	}
-	return false, nil
+	return name
 }
 
 // announced looks for a name that the kernel gave a device node.

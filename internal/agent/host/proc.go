@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,7 +98,6 @@ func names(dir string) []string {
 	for _, e := range entries {
 		out = append(out, e.Name())
 	}
-	slices.Sort(out)
 	return out
 }
 

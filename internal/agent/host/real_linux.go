@@ -299,9 +299,6 @@ func deviceOf(path string) (deviceNumber, bool) {
 	return deviceNumber{block: kind == unix.S_IFBLK, major: s.Rdev_major, minor: s.Rdev_minor}, kind == unix.S_IFCHR || kind == unix.S_IFBLK
 }
 
-// maxLinks is how many links in a row are followed, as in the kernel.
-const maxLinks = 40
-
 // hostTree is a directory of the host, whose root is mounted at root: absolute links, as RHEL's
 // weak-updates have them ("/lib/modules/<another kernel>/extra/…"), begin there.
 type hostTree struct{ dir, root string }
@@ -311,25 +308,9 @@ func (t hostTree) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	f, err := os.Open(t.follow(filepath.Join(t.dir, name)))
+	f, err := os.Open(follow(t.root, filepath.Join(t.dir, name)))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // fs.FS asks for an *fs.PathError
 	}
 	return f, nil
-}
-
-// follow returns what a link leads to on the host. It gives up on links that lead in a circle.
-func (t hostTree) follow(name string) string {
-	for range maxLinks {
-		target, err := os.Readlink(name)
-		switch {
-		case err != nil:
-			return name
-		case filepath.IsAbs(target):
-			name = filepath.Join(t.root, target)
-		default:
-			name = filepath.Join(filepath.Dir(name), target)
-		}
-	}
-	return name
 }

@@ -55,9 +55,7 @@ type User struct {
 func SortUsers(users []User) []User {
 	slices.SortFunc(users, func(a, b User) int {
 		return cmp.Or(
-			cmp.Compare(a.Kind.rank(), b.Kind.rank()),
-			compareBool(a.Guess, b.Guess),
-			compareBool(a.Pod == "", b.Pod == ""),
+			cmp.Compare(a.rank(), b.rank()),
 			strings.Compare(a.Pod, b.Pod),
 			strings.Compare(a.Device, b.Device),
 			strings.Compare(a.Name, b.Name),
@@ -73,19 +71,16 @@ func SortUsers(users []User) []User {
 	return users[:min(len(users), MaxUsers)]
 }
 
-func (k UserKind) rank() int {
-	return slices.Index([]UserKind{UserModule, UserProcess, UserMount, UserDevice}, k)
-}
-
-// compareBool puts false first.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+// rank is by kind, in each by certainty, and then pods come first.
+func (u User) rank() int {
+	rank := 4 * slices.Index([]UserKind{UserModule, UserProcess, UserMount, UserDevice}, u.Kind)
+	if u.Guess {
+		rank += 2
 	}
-	return 1
+	if u.Pod == "" {
+		rank++
+	}
+	return rank
 }
 
 const (

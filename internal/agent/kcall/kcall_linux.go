@@ -27,28 +27,22 @@ func load(l Load) Answer {
 	if file == nil {
 		return Answer{Message: "the module's file was not handed over"}
 	}
-	flags := 0
 	kind, err := compression(file)
 	if err != nil {
 		return Answer{Message: err.Error()}
 	}
-	switch kind {
-	case "":
-	case l.KernelDecompresses:
-		flags = unix.MODULE_INIT_COMPRESSED_FILE
-	default:
+	if kind != "" && kind == l.KernelDecompresses {
+		err := unix.FinitModule(int(file.Fd()), commandLine(l.Params), unix.MODULE_INIT_COMPRESSED_FILE)
+		if !errors.Is(err, unix.EOPNOTSUPP) {
+			return answerOf(err)
+		}
+	}
+	if kind != "" {
 		if file, err = decompress(file, l.Name); err != nil {
 			return Answer{Message: err.Error()}
 		}
 	}
-	err = unix.FinitModule(int(file.Fd()), commandLine(l.Params), flags)
-	if flags != 0 && errors.Is(err, unix.EOPNOTSUPP) {
-		if file, err = decompress(file, l.Name); err != nil {
-			return Answer{Message: err.Error()}
-		}
-		err = unix.FinitModule(int(file.Fd()), commandLine(l.Params), 0)
-	}
-	return answerOf(err)
+	return answerOf(unix.FinitModule(int(file.Fd()), commandLine(l.Params), 0))
 }
 
 func unload(name string) Answer {

@@ -97,7 +97,7 @@ func (s Stage) prepare(c Content) error {
 	}
 	_, err := fs.Stat(c.Image, index)
 	if err == nil {
-		return s.linkHost(target)
+		return link(s.HostModules, filepath.Join(target, hostDir)) // deliveries carry no links, and it may need this one
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for the image's index: %w", err)
@@ -117,9 +117,12 @@ func softdeps(order []string) string {
 	return b.String()
 }
 
-// linkHost makes the link that an indexed image may need. Deliveries carry no links.
-func (s Stage) linkHost(target string) error {
-	err := os.Symlink(s.HostModules, filepath.Join(target, hostDir))
+// link makes a link to the host's modules, unless something has its name.
+func link(to, name string) error {
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		err = os.Symlink(to, name)
+	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("link the host's modules: %w", err)
 	}
@@ -155,13 +158,8 @@ func (s Stage) addHosts(target string, c Content) error {
 			if step.From != kmod.Host {
 				continue
 			}
-			link := filepath.Join(target, hostDir, step.Path)
-			err := os.MkdirAll(filepath.Dir(link), 0o755)
-			if err == nil {
-				err = os.Symlink(filepath.Join(s.HostModules, step.Path), link)
-			}
-			if err != nil && !errors.Is(err, fs.ErrExist) {
-				return fmt.Errorf("link the host's modules: %w", err)
+			if err := link(filepath.Join(s.HostModules, step.Path), filepath.Join(target, hostDir, step.Path)); err != nil {
+				return err
 			}
 		}
 	}

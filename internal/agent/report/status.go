@@ -12,7 +12,6 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/journal"
@@ -45,7 +44,7 @@ func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string
 	for k, o := range outcomes {
 		if o.Live {
 			s.Modules = append(s.Modules, v1beta1.NodeModuleStatus{
-				ModuleItem: o.Loaded.Item, Config: ptr.To(o.Loaded.Config), BootID: bootID,
+				ModuleItem: o.Loaded.Item, Config: new(o.Loaded.Config), BootID: bootID,
 				LastTransitionTime: o.Loaded.Since, Observed: o.observed(),
 			})
 		}
@@ -78,8 +77,7 @@ func attemptOf(k orders.Key, a orders.Attempt, last *v1beta1.NodeModulesConfigSt
 		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, Holders: a.Holders, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 	}
 	if !a.Next.IsZero() {
-		next := metav1.NewTime(a.Next).Rfc3339Copy()
-		entry.NextRetry = &next
+		entry.NextRetry = new(metav1.NewTime(a.Next).Rfc3339Copy())
 	}
 	for _, old := range last.Attempts {
 		if old.Namespace == k.Namespace && old.Name == k.Name && old.State == a.State && old.Reason == a.Reason {
