@@ -39,9 +39,8 @@ var (
 
 // Files are Drover's files in one modprobe.d.
 type Files struct {
-	dir string
-	// step is called before each change of the directory, for tests that stop there.
-	step func()
+	dir  string
+	step func() // called before each change of the directory, for tests that stop there
 }
 
 // New keeps files in dir, the host's /etc/modprobe.d. Only Put needs it to exist.

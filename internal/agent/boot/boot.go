@@ -36,8 +36,7 @@ const (
 )
 
 type consent struct {
-	// Manifests is the directory on the host with the static pod's manifest.
-	Manifests string `json:"manifests"`
+	Manifests string `json:"manifests"` // the directory on the host with the static pod's manifest
 }
 
 // Enable makes the static pod load at the next boot. It writes only what changed.
@@ -73,14 +72,11 @@ func wanted(stateDir string) (bool, error) {
 
 // Options are what the static pod's agent needs.
 type Options struct {
-	StateDir string
-	// ManifestDir is the kubelet's staticPodPath, as the agent sees it.
-	ManifestDir string
+	StateDir    string
+	ManifestDir string // the kubelet's staticPodPath, as the agent sees it
 	Work        func(ctx context.Context) error
-	// Stopped records that the agent was told to stop: an orderly end of the node may follow.
-	Stopped func() error
-	// Clock is the real one unless set.
-	Clock clock.WithTicker
+	Stopped     func() error     // records that the agent is to stop: an orderly end of the node may follow
+	Clock       clock.WithTicker // the real one unless set
 }
 
 // Run is the static pod's agent: it works if no other agent does, and then sleeps until ctx ends,

@@ -37,15 +37,13 @@ const (
 
 // PodOptions describe the static pod. Paths are the agent's, if not said otherwise.
 type PodOptions struct {
-	NodeName string
-	Image    string
-	HostRoot string
-	// StateDir is the state directory, StatePath its path on the host.
-	StateDir, StatePath string
+	NodeName            string
+	Image               string
+	HostRoot            string
+	StateDir, StatePath string // StatePath is the path on the host
 	FirmwareDir         string
-	// ManifestDir is the kubelet's staticPodPath, below HostRoot.
-	ManifestDir string
-	Args        []string
+	ManifestDir         string // the kubelet's staticPodPath, below HostRoot
+	Args                []string
 }
 
 // Render makes the static pod's file from the DaemonSet: with its user, capabilities and mounts,

@@ -27,23 +27,15 @@ const defaultDirName = "/opt"
 
 // Options say what is wanted, and from where to where.
 type Options struct {
-	// From is the root of the image, To the output directory.
-	From, To string
-	// Kernel is the node's kernel version, with or without a trailing "+", as in the image.
-	Kernel string
-	// DirName is the directory in the image that holds lib/modules ("/opt" as a rule).
-	DirName string
-	// Module is the kernel module to load. Only with WholeTree it may be empty.
-	Module string
-	// LoadOrder are further kernel modules to load. They may be the host's.
-	LoadOrder []string
-	// FirmwarePath is the image's directory with firmware; empty when there is none.
-	FirmwarePath string
-	// WholeTree copies all of the kernel's directory, not only what Module and LoadOrder need.
-	WholeTree bool
-	// MaxBytes and MaxFiles bound the output; 0 means the defaults of package manifest.
-	MaxBytes int64
-	MaxFiles int
+	From, To     string   // the root of the image, and the output directory
+	Kernel       string   // the node's kernel version, with or without a trailing "+", as in the image
+	DirName      string   // the directory in the image that holds lib/modules ("/opt" as a rule)
+	Module       string   // the kernel module to load; only with WholeTree it may be empty
+	LoadOrder    []string // further kernel modules to load, which may be the host's
+	FirmwarePath string   // the image's directory with firmware; empty when there is none
+	WholeTree    bool     // all of the kernel's directory, not only what Module and LoadOrder need
+	MaxBytes     int64    // of the output; 0 means the default of package manifest
+	MaxFiles     int      // in the output; 0 means the default of package manifest
 }
 
 // AddFlags binds the options to the flags that the operator writes into a carrier.
@@ -142,8 +134,7 @@ func export(ctx context.Context, o Options, out *os.Root) (manifest.Manifest, er
 }
 
 type file struct {
-	// from is the path in the image, to the path in the tree.
-	from, to string
+	from, to string // the path in the image, and in the tree
 }
 
 type copier struct {

@@ -158,12 +158,9 @@ func (b base) syncDir(name string) error {
 // seen is what is found under a name.
 type seen struct {
 	absent bool
-	// what is wrong with it, for Conflict.
-	what string
-	// digest of a regular file; empty if it cannot be the wanted one.
-	digest string
-	// ours: it is as we staged it.
-	ours bool
+	what   string // what is wrong with it, for Conflict
+	digest string // of a regular file; empty if it cannot be the wanted one
+	ours   bool   // it is as we staged it
 }
 
 const notStaged = "has other content, and the agent did not stage it"
@@ -251,8 +248,7 @@ func wrap(verb, name string, err error) error {
 
 // Conflict says that a firmware file cannot be staged because another has its name.
 type Conflict struct {
-	// Dir is the directory on the host that firmware is staged in.
-	Dir  string
+	Dir  string // the directory on the host that firmware is staged in
 	Path string
 	// Owner for whom it is staged. Empty: the file is the host's, or was changed since it was staged.
 	Owner string
@@ -269,9 +265,8 @@ func (c *Conflict) Error() string {
 
 // DirError says that the directory in which the kernel looks for firmware cannot be used.
 type DirError struct {
-	Dir string
-	// Foreign is true when Dir is an administrator's choice, not our setting.
-	Foreign bool
+	Dir     string
+	Foreign bool // Dir is an administrator's choice, not our setting
 	Err     error
 }
 

@@ -32,15 +32,13 @@ type ledger struct {
 	Claims map[string]claim `json:"claims,omitempty"`
 	// Dirs in which something of ours may be, with the directories below them that we made. They are
 	// recorded before they are made.
-	Dirs map[string][]string `json:"dirs,omitempty"`
-	// Wrote is recorded before the search path is written.
-	Wrote *Wrote `json:"wrote,omitempty"`
+	Dirs  map[string][]string `json:"dirs,omitempty"`
+	Wrote *Wrote              `json:"wrote,omitempty"` // recorded before the search path is written
 }
 
 type claim struct {
-	Dir string `json:"dir"`
-	// Files maps paths below Dir to SHA-256 digests.
-	Files map[string]string `json:"files"`
+	Dir   string            `json:"dir"`
+	Files map[string]string `json:"files"` // SHA-256 digests by path below Dir
 }
 
 func nobody(owner string) bool { return strings.HasPrefix(owner, "/") }

@@ -23,22 +23,16 @@ var neutral = []string{"/var/lib/firmware", "/lib/firmware"}
 
 // Wrote is what we wrote into the kernel's search path.
 type Wrote struct {
-	// Boot in which it was written; a reboot undoes it.
-	Boot string `json:"boot"`
-	// Value we wrote.
-	Value string `json:"value"`
-	// Previous is the value we found, to be restored.
-	Previous string `json:"previous"`
+	Boot     string `json:"boot"`     // the boot in which it was written; a reboot undoes it
+	Value    string `json:"value"`    // what we wrote
+	Previous string `json:"previous"` // the value we found, to be restored
 }
 
 // Choice says where firmware goes and what the kernel is told.
 type Choice struct {
-	// Dir to stage into, a path of the host.
-	Dir string
-	// Set is true when Dir must be written into the search path.
-	Set bool
-	// Wrote is what to remember; nil: the search path is not ours.
-	Wrote *Wrote
+	Dir   string // to stage into, a path of the host
+	Set   bool   // Dir must be written into the search path
+	Wrote *Wrote // what to remember; nil: the search path is not ours
 }
 
 // Choose decides by the current value, our directory, and what we wrote before (nil: nothing). A

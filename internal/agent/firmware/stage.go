@@ -31,33 +31,25 @@ const maxSearchPath = 255
 type Options struct {
 	// Dir on the host to stage into, absolute; empty means DefaultDir. It is made if it is missing.
 	// Its file system must have hard links.
-	Dir string
-	// HostRoot is where the host's root directory is seen; empty means "/".
-	HostRoot string
-	// StateDir holds the ledger. It must exist.
-	StateDir string
-	// BootID of this boot: what an earlier boot wrote into the search path is gone.
-	BootID string
-	// SearchPath is the kernel's.
-	SearchPath SearchPath
-	// MaxFiles and MaxBytes bound an owner's firmware; 0 means a delivery's bounds.
-	MaxFiles int
-	MaxBytes int64
-	// NoSync skips fsync, for throw-away nodes.
-	NoSync bool
+	Dir        string
+	HostRoot   string     // where the host's root directory is seen; empty means "/"
+	StateDir   string     // of the ledger; it must exist
+	BootID     string     // of this boot: what an earlier boot wrote into the search path is gone
+	SearchPath SearchPath // the kernel's
+	MaxFiles   int        // of an owner's firmware; 0 means a delivery's bound
+	MaxBytes   int64      // likewise
+	NoSync     bool       // skips fsync, for throw-away nodes
 }
 
 // Stage is one node's staged firmware. Its methods may be called concurrently, by one process only.
 type Stage struct {
 	opt    Options
 	damage error
-	// step is called before each change, for tests that stop there.
-	step func(string)
+	step   func(string) // called before each change, for tests that stop there
 
 	mu     sync.Mutex
 	ledger ledger
-	// unsure: a write failed, so the disk may have another ledger.
-	unsure bool
+	unsure bool // a write failed, so the disk may have another ledger
 }
 
 // Open reads the ledger and changes nothing in the staging directory, which may be missing. If the

@@ -59,8 +59,7 @@ func Culprits(dump string) []string {
 // reader goes through the reports of a dump.
 type reader struct {
 	found []string
-	// now is the report that lines belong to; nil: it is of no interest.
-	now *crash
+	now   *crash // the report that lines belong to; nil: it is of no interest
 	// last place in the kernel outside of a report: a dump may begin after a report's head, and x86
 	// repeats its place after its end, right before the panic.
 	last string
@@ -116,15 +115,13 @@ func containsAny(line string, words []string) bool {
 
 // crash is one report of a dump, or what lies between two.
 type crash struct {
-	// fatal: it is a die or a panic.
-	fatal, innocent, stuck bool
+	fatal           bool // it is a die or a panic
+	innocent, stuck bool
 	// at is the first module that the program counter or, in a fatal one, a frame is in.
-	at string
-	// over: what follows in the trace is what was interrupted.
-	over   bool
-	coming []string
-	// listing: the list of modules may go on in this line.
-	listing bool
+	at      string
+	over    bool // what follows in the trace is what was interrupted
+	coming  []string
+	listing bool // the list of modules may go on in this line
 }
 
 func (c *crash) line(line string) {

@@ -80,8 +80,7 @@ var (
 
 // Build is one build of one kernel module.
 type Build struct {
-	// Module is the kernel's name; "-" and "_" are the same.
-	Module string `json:"module"`
+	Module string `json:"module"` // the kernel's name; "-" and "_" are the same
 	// BuildID tells builds apart: the GNU build ID, else srcversion, else a digest of the file. Builds
 	// without one share their fate.
 	BuildID string `json:"buildID,omitempty"`
@@ -106,14 +105,12 @@ type Evidence struct {
 // What a method fails to write stays in memory, and the next one that writes writes it too. So no
 // load begins on a fuse whose file is behind: Intent writes everything or fails.
 type Fuse struct {
-	mu    sync.Mutex
-	root  *os.Root
-	disk  statefile.Dir // root, or what a test puts in its place
-	state state
-	// behind: the file may not say what state says.
-	behind bool
-	// ready: Boot has judged what was open.
-	ready bool
+	mu     sync.Mutex
+	root   *os.Root
+	disk   statefile.Dir // root, or what a test puts in its place
+	state  state
+	behind bool // the file may not say what state says
+	ready  bool // Boot has judged what was open
 }
 
 // Open reads the fuse in dir, the agent's state directory, which must exist and be the agent's own.
@@ -251,17 +248,12 @@ func (f *Fuse) Stop(now time.Time) error {
 
 // Status is what the fuse has on one build.
 type Status struct {
-	Build Build
-	// Loading: a load has begun and not returned.
-	Loading bool
-	// Strikes in a row.
-	Strikes int
-	// Began is when the load began for which the last strike is. Zero without strikes.
-	Began time.Time
-	// Quarantined is until when the build is quarantined; zero if it is not.
-	Quarantined time.Time
-	// Evidence: it is quarantined because a kernel named it.
-	Evidence bool
+	Build       Build
+	Loading     bool      // a load has begun and not returned
+	Strikes     int       // in a row
+	Began       time.Time // when the load began that the last strike is for; zero without strikes
+	Quarantined time.Time // until when the build is quarantined; zero if it is not
+	Evidence    bool      // it is quarantined because a kernel named it
 }
 
 // List returns what there is to report, by module and build, without builds that only settle.

@@ -13,30 +13,24 @@ import (
 
 // state is everything the fuse knows. Its methods decide, and touch nothing else.
 type state struct {
-	// BootID of the boot that Intent and Live in Builds belong to.
-	BootID string `json:"bootID,omitempty"`
-	// Stopped: that boot's last agent was told to stop.
-	Stopped bool             `json:"stopped,omitempty"`
+	BootID  string           `json:"bootID,omitempty"`  // of the boot that Intent and Live in Builds belong to
+	Stopped bool             `json:"stopped,omitempty"` // that boot's last agent was told to stop
 	Builds  map[Build]*entry `json:"-"`
 }
 
 // entry is what is known of one build.
 type entry struct {
-	// Intent is when a load began that has not returned.
-	Intent time.Time `json:"intent,omitzero"`
-	// Live is when a load returned with the module live; zero once it has settled.
-	Live time.Time `json:"live,omitzero"`
+	Intent time.Time `json:"intent,omitzero"` // when a load began that has not returned
+	Live   time.Time `json:"live,omitzero"`   // when a load returned with the module live; zero once it has settled
 	// Strikes in a row, the last one at Struck, for the load that began at Began.
 	Strikes int       `json:"strikes,omitempty"`
 	Struck  time.Time `json:"struck,omitzero"`
 	Began   time.Time `json:"began,omitzero"`
-	// Early counts boots in a row that ended while Live was set.
-	Early int `json:"early,omitempty"`
+	Early   int       `json:"early,omitempty"` // boots in a row that ended while Live was set
 	// Quarantined is when the last quarantine began; Evidence: because a kernel named the module.
 	Quarantined time.Time `json:"quarantined,omitzero"`
 	Evidence    bool      `json:"evidence,omitempty"`
-	// Excused is when strikes were last taken back.
-	Excused time.Time `json:"excused,omitzero"`
+	Excused     time.Time `json:"excused,omitzero"` // when strikes were last taken back
 }
 
 // Outcome is what Boot made of one build.
@@ -56,23 +50,19 @@ const (
 
 // Verdict is what Boot says of one build whose load had not returned or not settled.
 type Verdict struct {
-	Build   Build
-	Outcome Outcome
-	// Strikes in a row, this one included.
-	Strikes int
-	// Evidence: a dump names the module.
-	Evidence bool
+	Build    Build
+	Outcome  Outcome
+	Strikes  int  // in a row, this one included
+	Evidence bool // a dump names the module
 }
 
 // Hold says why a build may not be loaded now. It is an error so that Intent can return it.
 type Hold struct {
-	Build Build
-	// Quarantined is false if the build only waits, after a strike or for an earlier load.
-	Quarantined bool
+	Build       Build
+	Quarantined bool // else the build only waits, after a strike or for an earlier load
 	// Until is when the hold ends by itself; zero: when an earlier load of the module returns.
 	Until time.Time
-	// Why is a clause for people, the same for as long as the cause is.
-	Why string
+	Why   string // a clause for people, the same for as long as the cause is
 }
 
 func (h Hold) Error() string {

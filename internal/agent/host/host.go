@@ -18,14 +18,11 @@ import (
 
 // Options of the real host.
 type Options struct {
-	// Root is where the host's proc, sys and lib/modules are mounted: "/host" in a pod.
-	Root string
+	Root string // where the host's proc, sys and lib/modules are mounted: "/host" in a pod
 	// Command makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}.
-	Command []string
-	// Deadline of one kernel call.
-	Deadline time.Duration
-	// Kmod is kmod's program, which runs as modprobe and depmod.
-	Kmod string
+	Command  []string
+	Deadline time.Duration // of one kernel call
+	Kmod     string        // kmod's program, which runs as modprobe and depmod
 }
 
 // Host is one node.
@@ -65,35 +62,28 @@ type Host interface {
 
 // Rules are what a kernel demands of every module, as far as it shows.
 type Rules struct {
-	// Machine is its ELF machine, such as EM_X86_64; 0: unknown.
-	Machine uint16
-	// ModulesDisabled: kernel.modules_disabled is 1, and stays so until the next boot.
-	ModulesDisabled bool
+	Machine         uint16 // its ELF machine, such as EM_X86_64; 0: unknown
+	ModulesDisabled bool   // kernel.modules_disabled is 1, and stays so until the next boot
 }
 
 // Dump is the kernel's log of a crash.
 type Dump struct {
 	Text string
-	// Time when it was written.
-	Time time.Time
+	Time time.Time // when it was written
 }
 
 // LoadRequest is one finit_module call.
 type LoadRequest struct {
-	Name string
-	// File is the module's file, compressed or not. The caller closes it.
-	File fs.File
-	// Params are key=value pairs, in order.
-	Params []string
-	// For says who asks (namespace/name of the Module); only for journals.
-	For string
+	Name   string
+	File   fs.File  // the module's file, compressed or not; the caller closes it
+	Params []string // key=value pairs, in order
+	For    string   // who asks (namespace/name of the Module); only for journals
 }
 
 // UnloadRequest is one delete_module call.
 type UnloadRequest struct {
 	Name string
-	// For says who asks (namespace/name of the Module); only for journals.
-	For string
+	For  string // who asks (namespace/name of the Module); only for journals
 }
 
 // State of a module in the kernel.
@@ -111,29 +101,21 @@ const (
 
 // Module are the facts about one module in the kernel.
 type Module struct {
-	Name  string
-	State State
-	// BuildID is the GNU build ID in hex; empty when the module has none.
-	BuildID string
-	// SrcVersion is empty on kernels without it.
-	SrcVersion string
-	// RefCount counts users of any kind; -1 when the kernel cannot unload modules.
-	RefCount int
-	// Holders are the modules that use this one, sorted.
-	Holders []string
-	// Taint letters, for example "OE".
-	Taint string
-	// Parameters that the kernel lets be read.
-	Parameters map[string]string
+	Name       string
+	State      State
+	BuildID    string            // the GNU build ID in hex; empty when the module has none
+	SrcVersion string            // empty on kernels without it
+	RefCount   int               // users of any kind; -1 when the kernel cannot unload modules
+	Holders    []string          // the modules that use this one, sorted
+	Taint      string            // letters, for example "OE"
+	Parameters map[string]string // that the kernel lets be read
 }
 
 // CallError is the kernel's refusal of one call.
 type CallError struct {
-	// Call is "finit_module" or "delete_module".
-	Call   string
+	Call   string // "finit_module" or "delete_module"
 	Module string
-	// Errno is the error's symbolic name, for example "ENOEXEC".
-	Errno string
+	Errno  string // the error's symbolic name, for example "ENOEXEC"
 	// Log holds at most 10 lines the kernel printed during the call, without timestamps and addresses.
 	Log []string
 }
@@ -154,12 +136,9 @@ var ErrTimeout = errors.New("the kernel call did not return in time")
 // DiedError says that the process which made a call died in it, as in an oops. The module may stay
 // coming or going until the next boot.
 type DiedError struct {
-	// Call and Module are as in CallError.
-	Call, Module string
-	// Log is all that the kernel printed during the call.
-	Log string
-	// Err is how the process ended.
-	Err error
+	Call, Module string // as in CallError
+	Log          string // all that the kernel printed during the call
+	Err          error  // how the process ended
 }
 
 func (e *DiedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Call, e.Module, e.Err) }
@@ -174,6 +153,5 @@ type ModprobeRequest struct {
 	// Args is the command line without the program's name. It names the image's tree /tmp<Dir>.
 	Args []string
 	modprobe.Content
-	// For says who asks (namespace/name of the Module); only for journals.
-	For string
+	For string // who asks (namespace/name of the Module); only for journals
 }

@@ -23,10 +23,8 @@ import (
 // Probe is a sign that a device can be used: a device node or a file in sysfs. Paths are the
 // host's. They may be patterns, of which one match is enough.
 type Probe struct {
-	// DeviceNode below /dev must be a device.
-	DeviceNode string
-	// Sysfs is a file below /sys that must contain Value; empty: it must exist.
-	Sysfs, Value string
+	DeviceNode   string // below /dev, must be a device
+	Sysfs, Value string // a file below /sys that must contain Value; empty: it must exist
 }
 
 func (p Probe) String() string {
@@ -48,10 +46,8 @@ const (
 
 // Prober looks for probes.
 type Prober struct {
-	// Root holds the host's dev: Root/dev.
-	Root string
-	// Sys is where the host's sysfs is mounted.
-	Sys string
+	Root string // has the host's dev
+	Sys  string // where the host's sysfs is mounted
 
 	mu    sync.Mutex
 	stuck map[string]bool // files whose driver has not answered

@@ -102,9 +102,8 @@ func readPart(name string, at time.Time) (part, error) {
 // part is one file of a dump.
 type part struct {
 	// of names the dump as its first line does, by cause and number in that boot; empty without one.
-	of string
-	// number counts from the end of the log: part 1 is the newest. 0: unknown.
-	number int
+	of     string
+	number int // from the end of the log: part 1 is the newest; 0: unknown
 	text   string
 	time   time.Time
 }

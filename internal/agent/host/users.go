@@ -39,8 +39,7 @@ type User struct {
 	Kind UserKind
 	// Name of the module, of the process (its comm), of the driver, or the mount point.
 	Name string
-	// PID of a process, in the host's namespace.
-	PID int
+	PID  int // of a process, in the host's namespace
 	// Pod is the namespace/name of the process's or mount's pod; empty: none, or not known.
 	Pod string
 	// Device is a process's open device node (one of them), a mount's source or type, or "bus device".
@@ -92,11 +91,9 @@ const (
 
 // userFinder finds users of modules below a root, one search at a time.
 type userFinder struct {
-	root string
-	// rdev tells the device number of the file a path leads to.
-	rdev func(path string) (deviceNumber, bool)
-	// budget and deadline as usersBudget and usersDeadline.
-	budget, deadline time.Duration
+	root             string
+	rdev             func(path string) (deviceNumber, bool) // the device number of the file that a path leads to
+	budget, deadline time.Duration                          // usersBudget and usersDeadline, but for tests
 
 	searching sync.Mutex
 }

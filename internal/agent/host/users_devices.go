@@ -32,8 +32,7 @@ const (
 
 // device is what is known about a device number.
 type device struct {
-	// node is its name in /dev, or empty.
-	node string
+	node string // its name in /dev, or empty
 	is   belonging
 }
 
@@ -65,8 +64,7 @@ var frameworks = map[string]string{
 // owners tells which devices belong to one module.
 type owners struct {
 	sys, module string
-	// all modules that have a name in sysfs.
-	all []string
+	all         []string // modules that have a name in sysfs
 	// drivers are the names under which device numbers are registered, by "c" or "b" and major.
 	drivers map[string][]string
 	known   map[deviceNumber]device

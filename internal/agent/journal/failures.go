@@ -68,8 +68,7 @@ type RolledBack struct {
 	Hash    string `json:"hash"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// Times it failed in this boot.
-	Times int `json:"times"`
+	Times   int    `json:"times"` // that it failed in this boot
 	// Until is when it is tried again; zero: not in this boot, for the kernel's answer is final.
 	Until time.Time `json:"until,omitzero"`
 }
@@ -94,8 +93,7 @@ type Refusal struct {
 	Among string `json:"among,omitempty"`
 	// Delivery that was refused for its signature. Signed anew, a build keeps its build ID.
 	Delivery string `json:"delivery,omitempty"`
-	// Against is the name and build of the live module that it does not fit.
-	Against string `json:"against,omitempty"`
+	Against  string `json:"against,omitempty"` // the name and build of the live module that it does not fit
 }
 
 // Refuse keeps a final refusal of a build, with what matters for it. It tells whether it did.

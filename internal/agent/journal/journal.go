@@ -24,13 +24,11 @@ const schema = 2
 
 // Journal is what the agent did. A new boot begins a new one: its kernel is empty.
 type Journal struct {
-	BootID string `json:"bootID"`
-	// Loaded by order.
-	Loaded map[orders.Key]*Load `json:"loaded,omitempty"`
+	BootID string               `json:"bootID"`
+	Loaded map[orders.Key]*Load `json:"loaded,omitempty"` // by order
 	// Replaced are the host's own modules that left for an order, to be put back when it goes.
 	Replaced map[orders.Key][]string `json:"replaced,omitempty"`
-	// Refused builds, by what the kernel said of them.
-	Refused map[string]Refusal `json:"refused,omitempty"`
+	Refused  map[string]Refusal      `json:"refused,omitempty"` // what the kernel said of builds
 	// RolledBack are orders that failed in this boot, with a previous one to go back to.
 	RolledBack map[orders.Key]RolledBack `json:"rolledBack,omitempty"`
 	// Worked is, of each order, the last form in which it was carried out. It outlives boots.
@@ -60,34 +58,25 @@ type Load struct {
 	Item       v1beta1.ModuleItem   `json:"item"`
 	Config     v1beta1.ModuleConfig `json:"config"`
 	DeliveryID string               `json:"deliveryID,omitempty"`
-	// Complete is false between the intent and the verified end of a load.
-	Complete bool `json:"complete,omitempty"`
-	// BuiltIn: the kernel has it compiled in; nothing was loaded.
-	BuiltIn bool `json:"builtIn,omitempty"`
-	// Main is the module that the order names.
-	Main string `json:"main"`
-	// Modules in load order, Main among them.
-	Modules []Module `json:"modules,omitempty"`
-	// Began is when the load of Main began; zero: it was live already.
-	Began metav1.Time `json:"began,omitempty"`
-	// Since is when Main became live.
-	Since metav1.Time `json:"since,omitempty"`
+	Complete   bool                 `json:"complete,omitempty"` // false between the intent and the verified end of a load
+	BuiltIn    bool                 `json:"builtIn,omitempty"`  // the kernel has it compiled in; nothing was loaded
+	Main       string               `json:"main"`               // the module that the order names
+	Modules    []Module             `json:"modules,omitempty"`  // in load order, Main among them
+	Began      metav1.Time          `json:"began,omitempty"`    // when the load of Main began; zero: it was live already
+	Since      metav1.Time          `json:"since,omitempty"`    // when Main became live
 	// Repairs counts how often it went away although it was wanted, the last time at LastRepair.
-	Repairs    int32        `json:"repairs,omitempty"`
-	LastRepair *metav1.Time `json:"lastRepair,omitempty"`
-	// Observed right after the load.
-	Observed *v1beta1.ObservedModule `json:"observed,omitempty"`
+	Repairs    int32                   `json:"repairs,omitempty"`
+	LastRepair *metav1.Time            `json:"lastRepair,omitempty"`
+	Observed   *v1beta1.ObservedModule `json:"observed,omitempty"` // right after the load
 }
 
 // Module is one module of a load.
 type Module struct {
-	Name string `json:"name"`
-	// BuildID of what is in the kernel.
-	BuildID string `json:"buildID,omitempty"`
+	Name    string `json:"name"`
+	BuildID string `json:"buildID,omitempty"` // of what is in the kernel
 	// Planned is the build on disk. It differs from BuildID for a dependency that was live before.
 	Planned string `json:"planned,omitempty"`
-	// Content is the file's digest where it has no build ID.
-	Content string `json:"content,omitempty"`
+	Content string `json:"content,omitempty"` // the file's digest where it has no build ID
 	// Ours: not live before, or adopted as the order's main module. Only these are ever unloaded.
 	Ours bool `json:"ours,omitempty"`
 }

@@ -82,10 +82,8 @@ var ErrLeftBehind = errors.New("the child process did not end in time and was le
 // Children waits for processes that make kernel calls, and leaves behind those that hang. It kills
 // none: a task in the kernel cannot be killed, and any other would be cut off in the middle.
 type Children struct {
-	// Deadline of one child.
-	Deadline time.Duration
-	// Returned is called when a child that was left behind ends after all. May be nil.
-	Returned func()
+	Deadline time.Duration // of one child
+	Returned func()        // called when a child that was left behind ends after all; may be nil
 
 	mu   sync.Mutex
 	left map[string]bool // keys of children left behind

@@ -22,18 +22,14 @@ const maxMessage = 1 << 20
 
 // Request is one call.
 type Request struct {
-	// Load is the module to insert, or Unload the one to remove; exactly one is set.
-	Load *Load `json:"load,omitempty"`
-	// Unload is the name of the module to remove.
-	Unload string `json:"unload,omitempty"`
+	Load   *Load  `json:"load,omitempty"`   // the module to insert
+	Unload string `json:"unload,omitempty"` // the name of the module to remove; exactly one of the two is set
 }
 
 // Load is finit_module(2) on the inherited file.
 type Load struct {
-	// Name for messages; the kernel takes it from the file.
-	Name string `json:"name"`
-	// Params as key=value, in order.
-	Params []string `json:"params,omitempty"`
+	Name   string   `json:"name"`             // for messages; the kernel takes it from the file
+	Params []string `json:"params,omitempty"` // key=value, in order
 	// KernelDecompresses is the content of /sys/module/compression ("gzip", "xz" or "zstd"); empty on
 	// kernels that decompress nothing.
 	KernelDecompresses string `json:"kernelDecompresses,omitempty"`
@@ -41,10 +37,8 @@ type Load struct {
 
 // Answer is what became of it.
 type Answer struct {
-	// Errno is the error's symbolic name; empty: the call succeeded.
-	Errno string `json:"errno,omitempty"`
-	// Message is set when the call could not even be made.
-	Message string `json:"message,omitempty"`
+	Errno   string `json:"errno,omitempty"`   // the error's symbolic name; empty: the call succeeded
+	Message string `json:"message,omitempty"` // set when the call could not even be made
 }
 
 // Run is the child: it reads a request, makes the call and writes the answer.

@@ -58,26 +58,21 @@ const (
 
 // Manifest lists every regular file below TreeDir.
 type Manifest struct {
-	Schema int `json:"schema"`
-	// Kernel is the version that the export was asked for.
-	Kernel string `json:"kernel"`
-	// Files are sorted by path.
-	Files []Entry `json:"files"`
+	Schema int     `json:"schema"`
+	Kernel string  `json:"kernel"` // the version that the export was asked for
+	Files  []Entry `json:"files"`  // sorted by path
 }
 
 // Entry is one file.
 type Entry struct {
-	// Path is relative to TreeDir, with forward slashes.
-	Path string `json:"path"`
-	Size int64  `json:"size"`
-	// SHA256 of the content, in lower-case hex.
-	SHA256 string `json:"sha256"`
+	Path   string `json:"path"` // relative to TreeDir, with forward slashes
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // of the content, in lower-case hex
 }
 
 // Failure is the content of ErrorFile: why there will be no manifest. It is also an error.
 type Failure struct {
-	// Reason of the closed set, in CamelCase.
-	Reason  string `json:"reason"`
+	Reason  string `json:"reason"` // of the closed set, in CamelCase
 	Message string `json:"message"`
 }
 

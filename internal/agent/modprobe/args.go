@@ -69,12 +69,9 @@ func Main(s *v1beta1.ModprobeSpec) string {
 
 // Call is what a command line asks for, as far as the agent must know.
 type Call struct {
-	// Remove: it removes modules instead of loading them.
-	Remove bool
-	// Force: the kernel ignores vermagic or symbol versions that do not fit.
-	Force bool
-	// Modules are names, normalised.
-	Modules []string
+	Remove  bool     // it removes modules instead of loading them
+	Force   bool     // the kernel ignores vermagic or symbol versions that do not fit
+	Modules []string // names, normalised
 	Params  []string
 }
 

@@ -18,14 +18,10 @@ import (
 
 // Error is modprobe's failure.
 type Error struct {
-	// Module that it could not load or remove, as far as it says.
-	Module string
-	// Errno is the symbolic name of the kernel's answer; empty if modprobe did not tell one.
-	Errno string
-	// Said is what the program wrote of the failure, or how it ended.
-	Said string
-	// Killed: the program did not end by itself; an oops kills it.
-	Killed bool
+	Module string // the one that it could not load or remove, as far as it says
+	Errno  string // the symbolic name of the kernel's answer; empty if modprobe did not tell one
+	Said   string // what the program wrote of the failure, or how it ended
+	Killed bool   // the program did not end by itself; an oops kills it
 }
 
 func (e *Error) Error() string { return "modprobe: " + e.Said }

@@ -32,22 +32,17 @@ const depmodDeadline = time.Minute
 
 // Stage is the layout that one call of modprobe finds.
 type Stage struct {
-	// Temp is the directory of the image's directory: the constant Temp, but for tests.
-	Temp string
-	Kmod string
-	// HostModules is the host's lib/modules/<Release>.
-	HostModules string
+	Temp        string // the directory of the image's directory: the constant Temp, but for tests
+	Kmod        string
+	HostModules string // the host's lib/modules/<Release>
 	Release     string
 }
 
 // Content is what to lay out.
 type Content struct {
-	// Dir is the image's directory (modprobe.dirName).
-	Dir string
-	// Image is the image's lib/modules/<Release>.
-	Image fs.FS
-	// Modules that the command line names.
-	Modules   []string
+	Dir       string   // the image's directory (modprobe.dirName)
+	Image     fs.FS    // the image's lib/modules/<Release>
+	Modules   []string // that the command line names
 	LoadOrder []string
 }
 

@@ -47,10 +47,8 @@ func (e *LimitError) Error() string {
 
 // Limits bound a walk.
 type Limits struct {
-	// Entries counts files and directories.
-	Entries int
-	// Depth counts nested directories.
-	Depth int
+	Entries int // files and directories
+	Depth   int // nested directories
 }
 
 // OpenDir opens a directory below root; every component of name must be a real directory.

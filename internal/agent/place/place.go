@@ -17,22 +17,17 @@ import (
 
 // Findings are sentences about what is wrong, with the next step; empty: nothing is.
 type Findings struct {
-	// Idle is why nothing can be loaded or unloaded.
-	Idle string
-	// NoDelivery is why no delivery can arrive.
-	NoDelivery string
-	// Forgets is why the agent's state is lost at the next boot.
-	Forgets string
+	Idle       string // why nothing can be loaded or unloaded
+	NoDelivery string // why no delivery can arrive
+	Forgets    string // why the agent's state is lost at the next boot
 }
 
 // Options say what was given.
 type Options struct {
-	StateDir string
-	PodsDir  string
-	// PodUID is the agent's own pod; empty: there is none, and PodsDir is not checked.
-	PodUID types.UID
-	// MountInfo is /proc/self/mountinfo.
-	MountInfo string
+	StateDir  string
+	PodsDir   string
+	PodUID    types.UID // the agent's own pod; empty: there is none, and PodsDir is not checked
+	MountInfo string    // /proc/self/mountinfo
 }
 
 // Look finds out.

@@ -34,8 +34,7 @@ const (
 type UntrustedError struct {
 	Name  string
 	Cause error
-	// Kept is why it could not be moved aside; nil: it was.
-	Kept error
+	Kept  error // why it could not be moved aside; nil: it was
 }
 
 func (e *UntrustedError) Error() string {
@@ -292,8 +291,7 @@ func ReplaceIn(d Dir, fresh, name string, data []byte, mode fs.FileMode) error {
 // Disk is a Dir of the operating system.
 type Disk struct {
 	*os.Root
-	// Durable is false where nothing outlives the process: then no sync is made.
-	Durable bool
+	Durable bool // else nothing outlives the process, and no sync is made
 }
 
 // Create implements Dir.

@@ -56,10 +56,8 @@ type Options struct {
 	// PodsDir is the kubelet's pods directory, usually /var/lib/kubelet/pods, with carriers' outputs.
 	PodsDir  string
 	MaxFiles int
-	// MaxBytes per delivery; 0 means manifest.DefaultMaxBytes.
-	MaxBytes int64
-	// MaxTotal bounds the content of all deliveries, in bytes; 0 means DefaultMaxTotal.
-	MaxTotal int64
+	MaxBytes int64 // per delivery; 0 means manifest.DefaultMaxBytes
+	MaxTotal int64 // of the content of all deliveries, in bytes; 0 means DefaultMaxTotal
 	// NoSync skips fsync: a power cut may leave a damaged tree, which Open finds.
 	NoSync bool
 	Clock  clock.PassiveClock
@@ -70,8 +68,7 @@ type Store struct {
 	dir string
 	opt Options
 	log klog.Logger
-	// mu serialises everything that renames or removes.
-	mu sync.Mutex
+	mu  sync.Mutex // serialises everything that renames or removes
 }
 
 type record struct {
