@@ -39,12 +39,9 @@ import (
 //+kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
 const (
-	// answerGrace is how long the API server may take to answer at start until the record is used.
-	answerGrace = 2 * time.Second
-	// brokenPause is how long the agent waits after its own means failed.
-	brokenPause = 5 * time.Second
-	// minimalPause is between two looks, whatever was to be done at once.
-	minimalPause = time.Millisecond
+	answerGrace  = 2 * time.Second  // in which the API server may answer at start until the record is used
+	brokenPause  = 5 * time.Second  // after the agent's own means failed
+	minimalPause = time.Millisecond // between two looks, whatever was to be done at once
 )
 
 // Options are everything an Agent needs from outside.

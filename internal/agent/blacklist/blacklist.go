@@ -23,11 +23,9 @@ import (
 
 const (
 	prefix, suffix = "drover-", ".conf"
-	// unfinished ends the name of a file that is being written: modprobe reads only .conf.
-	unfinished = ".new"
-	header     = "# Drover (drover.dev) wrote this file and removes it when the Module leaves this node. Module: "
-	// maxSize bounds what is read of a file, in bytes; ours are smaller.
-	maxSize = 64 << 10
+	unfinished     = ".new" // ends the name of a file that is being written: modprobe reads only .conf
+	header         = "# Drover (drover.dev) wrote this file and removes it when the Module leaves this node. Module: "
+	maxSize        = 64 << 10 // of a file, in bytes; ours are smaller
 )
 
 var (

@@ -29,10 +29,8 @@ import (
 const (
 	consentFile   = "boot.json"
 	consentSchema = 1
-	// consentPoll is how often the static pod looks whether it is wanted.
-	consentPoll = 15 * time.Second
-	// wantedPoll is how often it looks whether the DaemonSet's agent waits.
-	wantedPoll = 100 * time.Millisecond
+	consentPoll   = 15 * time.Second       // how often the static pod looks whether it is wanted
+	wantedPoll    = 100 * time.Millisecond // how often it looks whether the DaemonSet's agent waits
 )
 
 type consent struct {

@@ -21,8 +21,7 @@ const (
 	lockFile   = "agent.lock"
 	wantedFile = "agent.lock.wanted"
 	lockPoll   = 50 * time.Millisecond
-	// progress is how often an agent that waits logs that.
-	progress = 5 * time.Second
+	progress   = 5 * time.Second // how often an agent that waits logs that
 )
 
 // Lock is held by the one agent of a node that works. The kernel frees it when the agent ends.

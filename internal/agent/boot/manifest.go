@@ -80,11 +80,10 @@ func Render(o PodOptions) ([]byte, error) {
 }
 
 func (o PodOptions) complete(spec *corev1.PodSpec) {
-	no, priority, directory := false, nodeCritical, corev1.HostPathDirectory
-	spec.ServiceAccountName, spec.AutomountServiceAccountToken = "", &no
+	spec.ServiceAccountName, spec.AutomountServiceAccountToken = "", new(false)
 	spec.DNSPolicy = corev1.DNSDefault
 	spec.NodeSelector = nil // it is on its node
-	spec.Priority = &priority
+	spec.Priority = new(nodeCritical)
 	c := &spec.Containers[0]
 	c.Name, c.Image, c.ImagePullPolicy = "boot", o.Image, corev1.PullIfNotPresent
 	c.Args = append([]string{
@@ -99,25 +98,21 @@ func (o PodOptions) complete(spec *corev1.PodSpec) {
 	unused := func(name string) bool { return name == podsVolume || name == logsVolume }
 	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return unused(m.Name) })
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return unused(v.Name) })
-	for i := range c.VolumeMounts {
-		switch m := &c.VolumeMounts[i]; m.Name {
-		case stateVolume:
-			m.MountPath = o.StateDir
-		case firmwareVolume:
-			m.MountPath = o.HostRoot + o.FirmwareDir
+	inside := map[string]string{stateVolume: o.StateDir, firmwareVolume: o.HostRoot + o.FirmwareDir}
+	outside := map[string]string{stateVolume: o.StatePath, firmwareVolume: o.FirmwareDir}
+	for i, m := range c.VolumeMounts {
+		if path, ok := inside[m.Name]; ok {
+			c.VolumeMounts[i].MountPath = path
 		}
 	}
-	for i := range spec.Volumes {
-		switch v := &spec.Volumes[i]; v.Name {
-		case stateVolume:
-			v.HostPath.Path = o.StatePath
-		case firmwareVolume:
-			v.HostPath.Path = o.FirmwareDir
+	for _, v := range spec.Volumes {
+		if path, ok := outside[v.Name]; ok {
+			v.HostPath.Path = path
 		}
 	}
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: manifestsVolume, MountPath: o.ManifestDir})
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: manifestsVolume, VolumeSource: corev1.VolumeSource{
-		HostPath: &corev1.HostPathVolumeSource{Path: strings.TrimPrefix(o.ManifestDir, o.HostRoot), Type: &directory},
+		HostPath: &corev1.HostPathVolumeSource{Path: strings.TrimPrefix(o.ManifestDir, o.HostRoot), Type: new(corev1.HostPathDirectory)},
 	}})
 }
 

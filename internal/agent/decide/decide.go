@@ -193,8 +193,7 @@ func unsupported(f observe.Facts) *orders.Attempt {
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.firmwarePath needs a place for firmware, which this node does not have.")
 	case m.ModprobedDir != "":
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.modprobedDir is not supported: its files can have modprobe run any command "+
-			"on the node. "+
-			"Use parameters in place of options, and modulesLoadingOrder in place of softdep.")
+			"on the node. Use parameters in place of options, and modulesLoadingOrder in place of softdep.")
 	case m.ModuleName == "" && !modprobe.Raw(&m):
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
 	}

@@ -145,9 +145,8 @@ func (e *Executor) PutBlacklists() map[orders.Key]*orders.Attempt {
 			continue
 		}
 		if e.Blacklist == nil {
-			failed[k] = orders.Failed(v1beta1.ReasonUnsupported, "blacklistInTree needs the host's /etc/modprobe.d, which this node's agent "+
-				"does not have: "+
-				"deploy the component config/blacklist, or set blacklistInTree to false. The order is carried out without it.")
+			failed[k] = orders.Failed(v1beta1.ReasonUnsupported, "blacklistInTree needs the host's /etc/modprobe.d, which this node's agent does "+
+				"not have: deploy the component config/blacklist, or set blacklistInTree to false. The order is carried out without it.")
 			continue
 		}
 		if err := e.Blacklist.Put(k.String(), orders.InTree(o.Config)); err != nil {

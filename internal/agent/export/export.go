@@ -82,8 +82,9 @@ func Run(ctx context.Context, o Options) error {
 	if _, err := out.Lstat(manifest.File); err == nil {
 		return nil
 	}
-	if err := clear(out); err != nil {
-		return err
+	// What an earlier run of this container left unfinished goes.
+	if err := errors.Join(out.RemoveAll(manifest.ErrorFile), out.RemoveAll(manifest.TreeDir)); err != nil {
+		return fmt.Errorf("clear output: %w", err)
 	}
 	m, err := export(ctx, o, out)
 	if failure, ok := errors.AsType[*manifest.Failure](err); ok {
@@ -95,16 +96,6 @@ func Run(ctx context.Context, o Options) error {
 	}
 	klog.FromContext(ctx).Info("Export is complete", "files", len(m.Files), "bytes", m.Bytes())
 	return publish(out, manifest.File, m)
-}
-
-// clear removes what an earlier run of this container left unfinished.
-func clear(out *os.Root) error {
-	for _, name := range []string{manifest.ErrorFile, manifest.TreeDir} {
-		if err := out.RemoveAll(name); err != nil {
-			return fmt.Errorf("clear output: %w", err)
-		}
-	}
-	return nil
 }
 
 // export copies the files and returns their list, or a *manifest.Failure.

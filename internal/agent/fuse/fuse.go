@@ -46,23 +46,19 @@ import (
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
+// What the fuse forgives, and for how long it remembers.
 const (
-	// RetryAfter is how long a build waits after its first strike.
-	RetryAfter = 5 * time.Minute
-	// StrikeLimit is how many strikes in a row quarantine a build.
-	StrikeLimit = 2
-	// SettleAfter is how long a load has to stay live to clear its build's strikes.
-	SettleAfter = 5 * time.Minute
+	RetryAfter  = 5 * time.Minute // how long a build waits after its first strike
+	StrikeLimit = 2               // strikes in a row quarantine a build
+	SettleAfter = 5 * time.Minute // how long a load has to stay live to clear its build's strikes
 	// EarlyLimit is how many boots in a row must end within SettleAfter of a load until that counts as
 	// a strike. It is larger than StrikeLimit because that window is minutes wide, not milliseconds.
-	EarlyLimit = 3
-	// QuarantineFor is how long a quarantine lasts.
-	QuarantineFor = 24 * time.Hour
+	EarlyLimit    = 3
+	QuarantineFor = 24 * time.Hour // how long a quarantine lasts
 	// ExcuseEvery is how long after an Excuse the next one counts. A build that takes down many nodes
 	// at once looks like a power cut, and would be excused for ever.
 	ExcuseEvery = 24 * time.Hour
-	// MaxBuilds is how many builds are remembered. Those whose loss costs least are forgotten first.
-	MaxBuilds = 256
+	MaxBuilds   = 256 // are remembered; those whose loss costs least are forgotten first
 
 	// The kernel allows names of 55 characters, a build ID has 40 or 64.
 	maxName    = 64

@@ -36,16 +36,12 @@ type entry struct {
 // Outcome is what Boot made of one build.
 type Outcome string
 
+// What Boot makes of builds.
 const (
-	// Resumed says that the agent died during the load, in this boot. Look at the kernel, then call
-	// Done.
-	Resumed Outcome = "Resumed"
-	// Spared says that something else explains why the boot ended.
-	Spared Outcome = "Spared"
-	// Struck is a strike; the build may be loaded again after RetryAfter.
-	Struck Outcome = "Struck"
-	// Quarantined is by evidence, or by StrikeLimit strikes in a row.
-	Quarantined Outcome = "Quarantined"
+	Resumed     Outcome = "Resumed"     // the agent died during the load, in this boot: look at the kernel, then call Done
+	Spared      Outcome = "Spared"      // something else explains why the boot ended
+	Struck      Outcome = "Struck"      // the build may be loaded again after RetryAfter
+	Quarantined Outcome = "Quarantined" // by evidence, or by StrikeLimit strikes in a row
 )
 
 // Verdict is what Boot says of one build whose load had not returned or not settled.

@@ -91,12 +91,9 @@ type State string
 
 // States as the kernel names them in initstate.
 const (
-	// StateLive: init has returned successfully.
-	StateLive State = "live"
-	// StateComing: init is running.
-	StateComing State = "coming"
-	// StateGoing: exit is running.
-	StateGoing State = "going"
+	StateLive   State = "live"   // init has returned successfully
+	StateComing State = "coming" // init is running
+	StateGoing  State = "going"  // exit is running
 )
 
 // Module are the facts about one module in the kernel.

@@ -23,12 +23,9 @@ type UserKind string
 
 // Kinds of users.
 const (
-	// UserModule is a module that uses symbols of the module.
-	UserModule UserKind = "Module"
-	// UserProcess is a process that has a device of the module open.
-	UserProcess UserKind = "Process"
-	// UserMount is a file system on a device of the module, or of a type that it implements.
-	UserMount UserKind = "Mount"
+	UserModule  UserKind = "Module"  // uses symbols of the module
+	UserProcess UserKind = "Process" // has a device of the module open
+	UserMount   UserKind = "Mount"   // a file system on a device of the module, or of a type that it implements
 	// UserDevice is a device that a driver of the module is bound to. What uses it may keep the module
 	// from leaving, the device itself does not.
 	UserDevice UserKind = "Device"
@@ -83,10 +80,8 @@ func (u User) rank() int {
 }
 
 const (
-	// usersBudget is after what time the search returns what it has found so far.
-	usersBudget = 2 * time.Second
-	// usersDeadline is how long a caller waits: a look at an open file may hang with its file system.
-	usersDeadline = 3 * time.Second
+	usersBudget   = 2 * time.Second // after it, the search returns what it has found so far
+	usersDeadline = 3 * time.Second // of a caller: a look at an open file may hang with its file system
 )
 
 // userFinder finds users of modules below a root, one search at a time.

@@ -19,26 +19,21 @@ import (
 	"github.com/drover-project/drover/internal/shared/words"
 )
 
+// The layout of the output directory.
 const (
-	// Schema is the only version of the format so far.
-	Schema = 1
-	// TreeDir holds the files, relative to the output directory.
-	TreeDir = "tree"
-	// FirmwareDir is the directory in the tree that holds firmware.
-	FirmwareDir = "firmware"
-	// File is the manifest, renamed into place when the tree is complete.
-	File = "manifest.json"
-	// ErrorFile takes the manifest's place if the export cannot succeed.
-	ErrorFile = "error.json"
+	Schema      = 1               // the only version of the format so far
+	TreeDir     = "tree"          // holds the files
+	FirmwareDir = "firmware"      // the directory in TreeDir that holds firmware
+	File        = "manifest.json" // renamed into place when the tree is complete
+	ErrorFile   = "error.json"    // takes the manifest's place if the export cannot succeed
+)
 
-	// MaxFiles bounds how many files one delivery may have.
-	MaxFiles = 20_000
-	// DefaultMaxBytes bounds the sum of the files' sizes, by the size of a carrier's output volume.
-	DefaultMaxBytes = int64(1) << 30
-	// MaxEncodedBytes bounds the encoded manifest: MaxFiles entries of about 800 bytes.
-	MaxEncodedBytes = int64(16) << 20
-	// MaxDepth bounds how deep directories nest below TreeDir.
-	MaxDepth = 32
+// Bounds of one delivery.
+const (
+	MaxFiles        = 20_000
+	DefaultMaxBytes = int64(1) << 30  // of the files together, by the size of a carrier's output volume
+	MaxEncodedBytes = int64(16) << 20 // of the manifest: MaxFiles entries of about 800 bytes
+	MaxDepth        = 32              // of directories below TreeDir
 
 	maxPathBytes    = 1024
 	maxMessageBytes = 2048
@@ -46,14 +41,10 @@ const (
 
 // Reasons of the closed set that a delivery can end with.
 const (
-	// ReasonImageUnreadable: a needed directory or file is not in the image, or may not be read.
-	ReasonImageUnreadable = "ImageUnreadable"
-	// ReasonImageTooLarge: more files or bytes than a delivery may have.
-	ReasonImageTooLarge = "ImageTooLarge"
-	// ReasonDeliveryRefused: the output is not as its manifest says. Only the reader uses it.
-	ReasonDeliveryRefused = "DeliveryRefused"
-	// ReasonMissingDependency: the image has no module of the wanted name.
-	ReasonMissingDependency = "MissingDependency"
+	ReasonImageUnreadable   = "ImageUnreadable"   // a needed directory or file is not in the image, or may not be read
+	ReasonImageTooLarge     = "ImageTooLarge"     // more files or bytes than a delivery may have
+	ReasonMissingDependency = "MissingDependency" // the image has no module of the wanted name
+	ReasonDeliveryRefused   = "DeliveryRefused"   // the output is not as its manifest says; only the reader uses it
 )
 
 // Manifest lists every regular file below TreeDir.

@@ -24,10 +24,8 @@ import (
 )
 
 const (
-	// asideSuffix is added to the name of what is not trusted. There is at most one of each name.
-	asideSuffix = ".aside"
-	// maxSize is far above what the agent writes.
-	maxSize = 16 << 20
+	asideSuffix = ".aside" // is added to the name of what is not trusted; there is at most one of each name
+	maxSize     = 16 << 20 // far above what the agent writes
 )
 
 // UntrustedError says that a file was not trusted.

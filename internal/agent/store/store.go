@@ -43,10 +43,8 @@ const (
 	// reserve stays free on the file system for what the agent writes before each load.
 	reserve = 32 << 20
 
-	// keptDamaged is how many damaged things are kept for a post-mortem.
-	keptDamaged = 2
-	// maxRecord is far above the size of a delivery's record, in bytes.
-	maxRecord = 64 << 10
+	keptDamaged = 2        // damaged things, for a post-mortem
+	maxRecord   = 64 << 10 // bytes, far above the size of a delivery's record
 )
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
