@@ -103,7 +103,6 @@ func modprobeOf(h host.Host) execute.Modprobe {
 	return program
 }
 
-// fuse opens the node's crash fuse.
 func (o nodeOptions) fuse(ctx context.Context) (*fuse.Fuse, error) {
 	dir := filepath.Join(o.stateDir, "fuse")
 	if err := statefile.MakeDir(dir); err != nil {

@@ -9,11 +9,9 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -33,7 +31,6 @@ const (
 type api struct {
 	node string
 	kmm  rest.Interface
-	core rest.Interface
 }
 
 func newAPI(config *rest.Config, node string) (*api, error) {
@@ -41,29 +38,15 @@ func newAPI(config *rest.Config, node string) (*api, error) {
 	if err := v1beta1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("scheme: %w", err)
 	}
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{})
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
-	codecs := serializer.NewCodecFactory(scheme)
-
-	client := func(gv schema.GroupVersion, path string) (rest.Interface, error) {
-		c := rest.CopyConfig(config)
-		c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &gv, path, codecs.WithoutConversion()
-		c.QPS = -1
-		r, err := rest.RESTClientFor(c)
-		if err != nil {
-			return nil, fmt.Errorf("client for %s: %w", gv, err)
-		}
-		return r, nil
+	c := rest.CopyConfig(config)
+	c.GroupVersion, c.APIPath = &v1beta1.GroupVersion, "/apis"
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.QPS = -1
+	client, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", v1beta1.GroupVersion, err)
 	}
-	a := &api{node: node}
-	var err error
-	if a.kmm, err = client(v1beta1.GroupVersion, "/apis"); err != nil {
-		return nil, err
-	}
-	if a.core, err = client(corev1.SchemeGroupVersion, "/api"); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return &api{node: node, kmm: client}, nil
 }
 
 // watch keeps l current until ctx ends. It backs off with jitter while the API server is away.
@@ -117,11 +100,15 @@ type wholeStatus struct {
 func (a *api) clusterUID(ctx context.Context) (types.UID, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	ns := &corev1.Namespace{}
-	if err := a.core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(ns); err != nil {
+	data, err := a.kmm.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).Do(ctx).Raw()
+	var namespace metav1.PartialObjectMetadata
+	if err == nil {
+		err = json.Unmarshal(data, &namespace)
+	}
+	if err != nil {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
-	return ns.UID, nil
+	return namespace.UID, nil
 }
 
 // latest is the newest NodeModulesConfig that is known.

@@ -43,13 +43,9 @@ func Enable(ctx context.Context, o PodOptions) error {
 	if err != nil {
 		return err
 	}
-	said, err := statefile.Encode(consentSchema, consent{Manifests: o.ManifestDir})
-	if err != nil {
-		return err
-	}
 	var now consent
 	if found, err := statefile.Read(o.StateDir, consentFile, consentSchema, &now); !found || err != nil || now.Manifests != o.ManifestDir {
-		if err := statefile.Replace(o.StateDir, consentFile, said, 0o600, true); err != nil {
+		if err := statefile.Write(o.StateDir, consentFile, consentSchema, consent{Manifests: o.ManifestDir}, true); err != nil {
 			return err
 		}
 	}

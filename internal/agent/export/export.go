@@ -94,7 +94,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Export is complete", "files", len(m.Files), "bytes", m.Bytes())
 	return publish(out, manifest.File, m)
 }
 
@@ -121,6 +120,7 @@ func export(ctx context.Context, o Options, out *os.Root) (manifest.Manifest, er
 		}
 		m.Files = append(m.Files, e)
 	}
+	klog.FromContext(ctx).Info("Export is complete", "files", len(m.Files), "bytes", o.MaxBytes-c.left)
 	return m, nil
 }
 

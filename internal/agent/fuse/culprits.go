@@ -144,7 +144,6 @@ func (c *crash) line(line string) {
 	}
 }
 
-// place notes where the kernel was.
 func (c *crash) place(function, module string) {
 	c.innocent = c.innocent || strings.HasPrefix(function, "sysrq_")
 	c.over = c.over || slices.Contains(interruptFrames, function)

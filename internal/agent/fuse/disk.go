@@ -127,7 +127,6 @@ func setAside(root *os.Root) error {
 	return nil
 }
 
-// write replaces the file, see statefile.ReplaceIn.
 func (s *state) write(d statefile.Dir) error {
 	data, err := s.encode()
 	if err != nil {

@@ -351,7 +351,6 @@ func (e *entry) rank(now time.Time) int {
 	}
 }
 
-// touched is the latest time in the entry.
 func (e *entry) touched() time.Time {
 	return slices.MaxFunc([]time.Time{e.Intent, e.Live, e.Struck, e.Quarantined, e.Excused}, time.Time.Compare)
 }

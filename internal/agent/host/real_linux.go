@@ -129,7 +129,6 @@ func (r *Real) Rules() (Rules, error) {
 	return Rules{Machine: uint16(machines[runtime.GOARCH]), ModulesDisabled: r.modulesDisabled()}, nil
 }
 
-// firmwarePath is where the kernel looks for firmware first.
 func (r *Real) firmwarePath() string {
 	return filepath.Join(r.root, "sys/module/firmware_class/parameters/path")
 }

@@ -84,7 +84,6 @@ func newOwners(root, module string) *owners {
 	return o
 }
 
-// parseDevices reads /proc/devices.
 func parseDevices(data string) map[string][]string {
 	drivers, kind := map[string][]string{}, ""
 	for line := range strings.Lines(data) {
@@ -101,7 +100,6 @@ func parseDevices(data string) map[string][]string {
 	return drivers
 }
 
-// of tells about one device number.
 func (o *owners) of(n deviceNumber) device {
 	d, ok := o.known[n]
 	if !ok {

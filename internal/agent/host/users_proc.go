@@ -166,21 +166,15 @@ var volumeDir = regexp.MustCompile(`/pods/([0-9a-f-]{32,36})/volume`)
 // mounts are the host's mounts of devices of the module, or of a file system with the module's
 // name. Mounts of a container's own namespace are not seen.
 func mounts(mountinfo string, owners *owners, pods *podNames) []User {
-	data, err := os.ReadFile(mountinfo)
+	all, err := Mounts(mountinfo)
 	if err != nil {
 		return nil
 	}
 	var users []User
-	for line := range strings.Lines(string(data)) {
-		// ID, parent, major:minor, root, mount point, options, optional…, "-", type, source, options.
-		fields := strings.Fields(line)
-		dash := slices.Index(fields, "-")
-		if dash < 6 || len(fields) < dash+2 {
-			continue
-		}
-		u := User{Kind: UserMount, Name: clean(unescape.Replace(fields[4]))}
+	for _, m := range all {
+		u := User{Kind: UserMount, Name: clean(m.Point)}
 		n := deviceNumber{block: true}
-		_, err := fmt.Sscanf(fields[2], "%d:%d", &n.major, &n.minor)
+		_, err := fmt.Sscanf(m.device, "%d:%d", &n.major, &n.minor)
 		d := device{}
 		if err == nil && n.major != 0 { // 0: no device
 			d = owners.of(n)
@@ -188,8 +182,8 @@ func mounts(mountinfo string, owners *owners, pods *podNames) []User {
 		switch {
 		case d.is != notOurs:
 			u.Device, u.Guess = d.node, d.is != ours
-		case owners.namesake(fields[dash+1]) == owners.module:
-			u.Device, u.Guess = clean(fields[dash+1]), true
+		case owners.namesake(m.Kind) == owners.module:
+			u.Device, u.Guess = clean(m.Kind), true
 		default:
 			continue
 		}
@@ -201,5 +195,29 @@ func mounts(mountinfo string, owners *owners, pods *podNames) []User {
 	return users
 }
 
-// unescape undoes what the kernel does to mount points.
+// Mount is a line of mountinfo, see proc_pid_mountinfo(5).
+type Mount struct {
+	Root, Point, Kind string
+	device            string // major:minor
+}
+
+// Mounts reads a mountinfo file.
+func Mounts(mountinfo string) ([]Mount, error) {
+	data, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	var all []Mount
+	for line := range strings.Lines(string(data)) {
+		// ID, parent, major:minor, root, mount point, options, optional…, "-", type, source, options.
+		left, right, _ := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(left), strings.Fields(right)
+		if len(fields) >= 5 && len(kind) > 0 {
+			all = append(all, Mount{device: fields[2], Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]), Kind: kind[0]})
+		}
+	}
+	return all, nil
+}
+
+// unescape undoes what the kernel does to blanks and backslashes.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -162,5 +162,5 @@ func (r *Retried) Note(k orders.Key, asked time.Time, ordered func(orders.Key) b
 	if len(r.Last) > maxRetried {
 		maps.DeleteFunc(r.Last, func(k orders.Key, _ time.Time) bool { return !ordered(k) })
 	}
-	return r.disk.write(RetriedFile, retriedSchema, r)
+	return statefile.Write(r.disk.dir, RetriedFile, retriedSchema, r, r.disk.durable)
 }

@@ -6,7 +6,6 @@
 package journal
 
 import (
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,14 +42,6 @@ type Journal struct {
 type disk struct {
 	dir     string
 	durable bool
-}
-
-func (d disk) write(name string, schema int, content any) error {
-	data, err := statefile.Encode(schema, content)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return statefile.Replace(d.dir, name, data, 0o600, d.durable)
 }
 
 // Load is what one order brought into the kernel, or began to.
@@ -112,7 +103,7 @@ func Read(dir string, durable bool) (*Journal, error) {
 }
 
 // Write puts the journal on disk.
-func (j *Journal) Write() error { return j.disk.write(File, schema, j) }
+func (j *Journal) Write() error { return statefile.Write(j.disk.dir, File, schema, j, j.disk.durable) }
 
 // Begin drops what another boot did, but for deliveries and what worked. It tells whether it did.
 func (j *Journal) Begin(bootID string) bool {

@@ -14,9 +14,6 @@ import (
 	"strings"
 )
 
-// FileDescriptor is where the child finds the module's file.
-const FileDescriptor = 3
-
 // maxMessage bounds a request or an answer, in bytes.
 const maxMessage = 1 << 20
 

@@ -23,7 +23,7 @@ var compressed = map[string][]byte{
 }
 
 func load(l Load) Answer {
-	file := os.NewFile(FileDescriptor, l.Name)
+	file := os.NewFile(3, l.Name) // the first of exec.Cmd's ExtraFiles
 	if file == nil {
 		return Answer{Message: "the module's file was not handed over"}
 	}

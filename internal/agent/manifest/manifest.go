@@ -167,12 +167,3 @@ func printable(s string) string {
 		return ' '
 	}, strings.ToValidUTF8(s, "?")), maxMessageBytes)
 }
-
-// Bytes is the sum of the files' sizes.
-func (m Manifest) Bytes() int64 {
-	var n int64
-	for _, e := range m.Files {
-		n += e.Size
-	}
-	return n
-}

@@ -5,7 +5,6 @@
 package place
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/drover-project/drover/internal/agent/host"
 )
 
 // Findings are sentences about what is wrong, with the next step; empty: nothing is.
@@ -77,11 +78,11 @@ func volatile(dir, mountInfo string) string {
 	}
 	where := ""
 	switch {
-	case m.kind == "tmpfs" || m.kind == "ramfs":
-		where = "in memory (" + m.kind + ")"
-	case strings.Contains(m.root, "/volumes/kubernetes.io~empty-dir/"):
+	case m.Kind == "tmpfs" || m.Kind == "ramfs":
+		where = "in memory (" + m.Kind + ")"
+	case strings.Contains(m.Root, "/volumes/kubernetes.io~empty-dir/"):
 		where = "in an emptyDir of the agent's pod"
-	case m.kind == "overlay" && m.point == "/":
+	case m.Kind == "overlay" && m.Point == "/":
 		where = "in the agent's container"
 	default:
 		return ""
@@ -89,38 +90,22 @@ func volatile(dir, mountInfo string) string {
 	return fmt.Sprintf("the state directory %s is %s, which a boot empties. Mount a directory on a disk of the node there.", dir, where)
 }
 
-// mount is a line of mountinfo, see proc_pid_mountinfo(5).
-type mount struct{ root, point, kind string }
-
 // mountOf finds the mount that a path is on: the longest that contains it, of several the last.
-func mountOf(path, mountInfo string) (mount, error) {
-	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return mount{}, fmt.Errorf("resolve: %w", err)
+func mountOf(path, mountInfo string) (found host.Mount, err error) {
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return found, fmt.Errorf("resolve: %w", err)
 	}
-	f, err := os.Open(mountInfo)
+	mounts, err := host.Mounts(mountInfo)
 	if err != nil {
-		return mount{}, fmt.Errorf("read mounts: %w", err)
+		return found, err
 	}
-	defer func() { _ = f.Close() }() // only read from
-	var found mount
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		left, right, _ := strings.Cut(lines.Text(), " - ")
-		fields, kind := strings.Fields(left), strings.Fields(right)
-		if len(fields) < 5 || len(kind) == 0 {
-			continue
-		}
-		m := mount{root: unescape.Replace(fields[3]), point: unescape.Replace(fields[4]), kind: kind[0]}
-		if within(path, m.point) && len(m.point) >= len(found.point) {
+	for _, m := range mounts {
+		if within(path, m.Point) && len(m.Point) >= len(found.Point) {
 			found = m
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return mount{}, fmt.Errorf("read mounts: %w", err)
-	}
-	if found.point == "" {
-		return mount{}, fmt.Errorf("no mount contains %s, as in a chroot", path)
+	if found.Point == "" {
+		return found, fmt.Errorf("no mount contains %s, as in a chroot", path)
 	}
 	return found, nil
 }
@@ -128,6 +113,3 @@ func mountOf(path, mountInfo string) (mount, error) {
 func within(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
-
-// unescape undoes what the kernel does to blanks and backslashes.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

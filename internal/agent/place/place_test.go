@@ -94,7 +94,7 @@ func TestThisMachine(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no /proc here")
 	}
-	if err != nil || m.point != "/proc" || m.kind != "proc" {
+	if err != nil || m.Point != "/proc" || m.Kind != "proc" {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

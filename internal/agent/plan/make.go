@@ -78,10 +78,7 @@ func OfHost(h host.Host, name string) ([]Step, error) {
 	}
 	var all []Step
 	for _, s := range steps {
-		all = append(all, Step{
-			Name: s.Name, BuildID: orders.Identity(s.Info.BuildID, s.Info.SrcVersion), Tree: dir, Path: s.Path,
-			Optional: s.Optional, InTree: s.Info.InTree,
-		})
+		all = append(all, stepOf(s, dir))
 	}
 	return all, nil
 }
@@ -135,11 +132,15 @@ func (t *trees) steps(resolved []kmod.Step, ofImage string) ([]Step, error) {
 	return steps, nil
 }
 
-func (t *trees) step(s kmod.Step) (Step, error) {
-	step := Step{
-		Name: s.Name, BuildID: orders.Identity(s.Info.BuildID, s.Info.SrcVersion), Tree: t.imageFS, Path: s.Path,
+func stepOf(s kmod.Step, tree fs.FS) Step {
+	return Step{
+		Name: s.Name, BuildID: orders.Identity(s.Info.BuildID, s.Info.SrcVersion), Tree: tree, Path: s.Path,
 		Optional: s.Optional, Needs: s.Info.Depends, InTree: s.Info.InTree,
 	}
+}
+
+func (t *trees) step(s kmod.Step) (Step, error) {
+	step := stepOf(s, t.imageFS)
 	for _, param := range s.Info.Params {
 		step.Params = append(step.Params, param.Name)
 	}

@@ -214,6 +214,15 @@ func Replace(dir, name string, data []byte, mode fs.FileMode, durable bool) erro
 	return nil
 }
 
+// Write encodes content and puts it in the place of a file; see Replace.
+func Write(dir, name string, schema int, content any, durable bool) error {
+	data, err := Encode(schema, content)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return Replace(dir, name, data, 0o600, durable)
+}
+
 // SyncDir makes the names in a directory durable, or does nothing.
 func SyncDir(dir string, durable bool) error {
 	if !durable {
