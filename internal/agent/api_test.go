@@ -63,7 +63,8 @@ func (c *cluster) start() {
 	}
 	a, err := New(Options{
 		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.api,
-		Parts: execute.Parts{Host: c.host, Store: st, Clock: clock.RealClock{}}, Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
+		Parts:  execute.Parts{Host: c.host, Store: st, Clock: clock.RealClock{}},
+		Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
 	})
 	if err != nil {
 		c.t.Fatal(err)
