@@ -180,12 +180,6 @@ func (a *Agent) Run(ctx context.Context) error {
 			logger.Error(err, "Cannot look after the node")
 			next = brokenPause
 		}
-		if !timer.Stop() {
-			select {
-			case <-timer.C():
-			default:
-			}
-		}
 		timer.Reset(next)
 	}
 }

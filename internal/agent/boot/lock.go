@@ -145,10 +145,7 @@ func holder(name string) string {
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = file.Close() }() // only read from
-	text, err := io.ReadAll(io.LimitReader(file, 100))
-	if err != nil {
-		return ""
-	}
+	defer func() { _ = file.Close() }()              // only read from
+	text, _ := io.ReadAll(io.LimitReader(file, 100)) // only for the log
 	return strings.TrimSpace(string(text))
 }

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -21,19 +22,11 @@ import (
 
 // parseModules reads /proc/modules: name size refcount users state address.
 func parseModules(data string) map[string]State {
+	states := map[string]State{"Live": StateLive, "Loading": StateComing}
 	modules := map[string]State{}
 	for line := range strings.Lines(data) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		switch fields[4] {
-		case "Live":
-			modules[fields[0]] = StateLive
-		case "Loading":
-			modules[fields[0]] = StateComing
-		default: // Unloading
-			modules[fields[0]] = StateGoing
+		if fields := strings.Fields(line); len(fields) >= 5 {
+			modules[fields[0]] = cmp.Or(states[fields[4]], StateGoing) // the rest is unloading
 		}
 	}
 	return modules

@@ -38,7 +38,7 @@ var _ Host = (*Real)(nil)
 
 // New looks at the host below root.
 func New(o Options) (*Real, error) {
-	r := &Real{root: o.Root, hints: &hints{}, finder: newUserFinder(o.Root, deviceOf)}
+	r := &Real{root: o.Root, hints: &hints{subs: map[chan struct{}]bool{}}, finder: newUserFinder(o.Root, deviceOf)}
 	var err error
 	if r.release, err = r.read("proc/sys/kernel/osrelease"); err != nil {
 		return nil, fmt.Errorf("host: kernel release: %w", err)

@@ -91,9 +91,6 @@ func (h *hints) subscribe() chan struct{} {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.subs == nil {
-		h.subs = map[chan struct{}]bool{}
-	}
 	h.subs[c] = true
 	return c
 }

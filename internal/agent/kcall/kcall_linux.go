@@ -4,6 +4,7 @@ package kcall
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,15 +51,11 @@ func unload(name string) Answer {
 }
 
 func answerOf(err error) Answer {
-	var errno syscall.Errno
-	switch {
-	case err == nil:
+	if err == nil {
 		return Answer{}
-	case errors.As(err, &errno):
-		if name := unix.ErrnoName(errno); name != "" {
-			return Answer{Errno: name}
-		}
-		return Answer{Errno: fmt.Sprintf("E%d", int(errno))}
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return Answer{Errno: cmp.Or(unix.ErrnoName(errno), fmt.Sprintf("E%d", int(errno)))}
 	}
 	return Answer{Message: err.Error()}
 }

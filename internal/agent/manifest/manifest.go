@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -149,9 +150,7 @@ func ParseFailure(data []byte) (*Failure, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", ErrorFile, err)
 	}
-	switch f.Reason {
-	case ReasonImageUnreadable, ReasonImageTooLarge, ReasonMissingDependency:
-	default:
+	if !slices.Contains([]string{ReasonImageUnreadable, ReasonImageTooLarge, ReasonMissingDependency}, f.Reason) {
 		return nil, fmt.Errorf("%s has the unknown reason %.40q", ErrorFile, f.Reason)
 	}
 	f.Message = printable(f.Message)

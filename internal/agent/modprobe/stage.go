@@ -140,7 +140,8 @@ func (s Stage) addHosts(target string, c Content) error {
 		return err
 	}
 	for _, name := range []string{"modules.builtin", "modules.builtin.modinfo"} {
-		if err := copyMissing(target, hostFS, name); err != nil {
+		err := copyFile(target, hostFS, name) // the image's own come first
+		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -186,17 +187,6 @@ func copyTree(target string, image fs.FS) error {
 	})
 	if err != nil {
 		return fmt.Errorf("copy the image's modules: %w", err)
-	}
-	return nil
-}
-
-// copyMissing copies a file that may not be there, unless the target has it.
-func copyMissing(target string, from fs.FS, name string) error {
-	if _, err := os.Lstat(filepath.Join(target, name)); err == nil {
-		return nil
-	}
-	if err := copyFile(target, from, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return nil
 }
