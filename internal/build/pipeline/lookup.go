@@ -13,7 +13,6 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // WantedByModule is a Module's entry in spec.wantedBy.
@@ -105,42 +104,6 @@ func Sources(m *v1beta1.Module) []string {
 		}
 	}
 	return found
-}
-
-// Declarations remember what one generation of a Module declares, by kernel and architecture: nodes
-// are many, kernels few. They are not safe for concurrent use.
-type Declarations struct {
-	module *v1beta1.Module
-	makes  bool
-	known  map[platform]declared
-}
-
-// platform is a kernel's version and the architecture, as a node reports them.
-type platform struct{ kernel, arch string }
-
-type declared struct {
-	spec *v1alpha1.ModuleImageSpec
-	err  error
-}
-
-// NewDeclarations keeps the Module.
-func NewDeclarations(m *v1beta1.Module) *Declarations {
-	return &Declarations{module: m, makes: Makes(m), known: map[platform]declared{}}
-}
-
-// Makes reports whether there can be any.
-func (d *Declarations) Makes() bool { return d.makes }
-
-// On is [Declare], remembered, for a node's kernel and architecture.
-func (d *Declarations) On(config *v1beta1.ModuleConfig, mapping int, node *corev1.NodeSystemInfo) (*v1alpha1.ModuleImageSpec, error) {
-	key := platform{node.KernelVersion, node.Architecture}
-	known, ok := d.known[key]
-	if !ok {
-		known.spec, known.err = Declare(d.module, &kernel.Resolved{Config: *config, Release: node.KernelVersion, Mapping: mapping},
-			node.Architecture)
-		kernel.Remember(d.known, key, known)
-	}
-	return known.spec, known.err
 }
 
 // ByDigest is an image's reference with this digest. The tag stays, for people.

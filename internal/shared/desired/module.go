@@ -24,11 +24,10 @@ import (
 // Module is one compiled generation of a Module. It computes what it wants once per kernel, and is
 // not safe for concurrent use.
 type Module struct {
-	module   *v1beta1.Module
-	mapper   *kernel.Mapper
-	err      error
-	known    map[platform]Answer
-	declared *pipeline.Declarations
+	module *v1beta1.Module
+	mapper *kernel.Mapper
+	err    error
+	known  map[platform]Answer
 }
 
 // platform is a kernel's version and the processor, as a node reports them.
@@ -54,11 +53,14 @@ type Answer struct {
 	Err error
 	// Image is the one that is made in the cluster, or nil.
 	Image *Image
+	// declared is the input of that image, and undeclared why there is none.
+	declared   *v1alpha1.ModuleImageSpec
+	undeclared error
 }
 
 // New compiles a Module's mappings. It keeps m.
 func New(m *v1beta1.Module) *Module {
-	d := &Module{module: m, known: map[platform]Answer{}, declared: pipeline.NewDeclarations(m)}
+	d := &Module{module: m, known: map[platform]Answer{}}
 	if loader := m.Spec.ModuleLoader; loader != nil {
 		d.mapper, d.err = kernel.NewMapper(loader, m.Namespace, m.Name)
 	}
@@ -96,7 +98,9 @@ func (d *Module) resolve(version, arch string) Answer {
 	if err != nil {
 		return Answer{Err: err}
 	}
-	return Answer{State: &State{Config: resolved.Config, Mapping: resolved.Mapping, Delivery: id}}
+	a := Answer{State: &State{Config: resolved.Config, Mapping: resolved.Mapping, Delivery: id}}
+	a.declared, a.undeclared = pipeline.Declare(d.module, &resolved, arch)
+	return a
 }
 
 // Memory holds every Module's current generation. It is safe for concurrent use; its results are
@@ -166,30 +170,25 @@ func (d *Module) With(images Images) *Fleet {
 // identity.
 func (f *Fleet) On(node *corev1.NodeSystemInfo) Answer {
 	a := f.module.On(node.KernelVersion, node.Architecture)
-	if a.State == nil || !f.images.Makes || !f.module.declared.Makes() {
+	if a.State == nil || !f.images.Makes || a.declared == nil && a.undeclared == nil {
 		return a
 	}
 	key := platform{node.KernelVersion, node.Architecture}
 	known, ok := f.known[key]
 	if !ok {
-		known = f.made(a.State, node)
+		known = f.made(a, node)
 		kernel.Remember(f.known, key, known)
 	}
 	return known
 }
 
-func (f *Fleet) made(state *State, node *corev1.NodeSystemInfo) Answer {
-	declared, err := f.module.declared.On(&state.Config, state.Mapping, node)
-	if err == nil && declared == nil {
-		return Answer{State: state}
-	}
-	a := Answer{State: state, Image: &Image{Reference: state.Config.ContainerImage, Kernel: node.KernelVersion,
-		Architecture: node.Architecture}}
-	if err != nil {
-		a.Image.Problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: err.Error()}
+func (f *Fleet) made(a Answer, node *corev1.NodeSystemInfo) Answer {
+	a.Image = &Image{Reference: a.State.Config.ContainerImage, Kernel: node.KernelVersion, Architecture: node.Architecture}
+	if a.undeclared != nil {
+		a.Image.Problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: a.undeclared.Error()}
 		return a
 	}
-	found := pipeline.Ask(f.images.Made, declared)
+	found := pipeline.Ask(f.images.Made, a.declared)
 	switch {
 	case found.Unknown && f.images.Problem != nil:
 		a.Image.Problem = f.images.Problem
@@ -199,11 +198,11 @@ func (f *Fleet) made(state *State, node *corev1.NodeSystemInfo) Answer {
 	if found.Hash == "" {
 		return a
 	}
-	id, err := delivery.ID(f.module.module, &state.Config, found.Hash)
+	id, err := delivery.ID(f.module.module, &a.State.Config, found.Hash)
 	if err != nil {
 		return Answer{Err: err}
 	}
-	of := *state
+	of := *a.State
 	of.Delivery, of.Pull = id, found.Reference
 	a.State = &of
 	return a

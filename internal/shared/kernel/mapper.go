@@ -3,10 +3,11 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
-	"sync"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,9 +17,6 @@ import (
 // defaultDirName is the schema's default, so that what is wanted equals what is stored.
 const defaultDirName = "/opt"
 
-// maxRemembered bounds a Mapper's memory; a cluster has far fewer distinct kernels.
-const maxRemembered = 1024
-
 // Bounds of a NodeModulesConfig's schema: the API server would refuse an order beyond them.
 const (
 	maxVersion = 256
@@ -26,15 +24,12 @@ const (
 )
 
 // Mapper finds the kernel mapping for a kernel. Make it once per Module generation: that compiles
-// the regular expressions and templates. It is safe for concurrent use.
+// the regular expressions.
 type Mapper struct {
 	container v1beta1.ModuleLoaderContainerSpec
 	mappings  []compiledMapping
 	namespace string
 	name      string
-
-	mu    sync.RWMutex
-	known map[platform]answer // nodes are many, their kernels few
 }
 
 // Resolved is a kernel mapping applied to one kernel.
@@ -47,20 +42,18 @@ type Resolved struct {
 	Mapping int
 }
 
-// platform is a kernel's version, trimmed, and the architecture.
-type platform struct{ version, arch string }
-
 type compiledMapping struct {
 	literal string
 	regexp  *regexp.Regexp
-	image   template
-	path    string
+	// image is a template, and path the field that holds it.
+	image, path string
 }
 
-type answer struct {
-	resolved Resolved
-	found    bool
-	err      error
+func (c *compiledMapping) matches(version string) bool {
+	if c.regexp != nil {
+		return c.regexp.MatchString(version)
+	}
+	return c.literal == version
 }
 
 // NewMapper compiles the kernel mappings of the Module namespace/name. Errors name the offending
@@ -70,13 +63,7 @@ func NewMapper(spec *v1beta1.ModuleLoaderSpec, namespace, name string) (*Mapper,
 	if spec == nil {
 		return nil, errors.New("spec.moduleLoader is not set")
 	}
-	m := &Mapper{
-		container: *spec.Container.DeepCopy(),
-		namespace: namespace,
-		name:      name,
-		known:     map[platform]answer{},
-	}
-	m.mappings = make([]compiledMapping, 0, len(m.container.KernelMappings))
+	m := &Mapper{container: *spec.Container.DeepCopy(), namespace: namespace, name: name}
 	for i := range m.container.KernelMappings {
 		compiled, err := m.compile(i)
 		if err != nil {
@@ -103,20 +90,18 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 		compiled.regexp = expression
 	}
 
-	image := mapping.ContainerImage
-	compiled.path = path + ".containerImage"
-	if image == "" {
-		image = m.container.ContainerImage
-		compiled.path = "spec.moduleLoader.container.containerImage"
+	compiled.image, compiled.path = mapping.ContainerImage, path+".containerImage"
+	if compiled.image == "" {
+		compiled.image, compiled.path = m.container.ContainerImage, "spec.moduleLoader.container.containerImage"
 	}
-	if image == "" {
+	if compiled.image == "" {
 		return compiledMapping{}, fmt.Errorf("%s: containerImage must be set, here or in the container", path)
 	}
-	var err error
-	if compiled.image, err = parseTemplate(image); err != nil {
+	names, err := variablesIn(compiled.image)
+	if err != nil {
 		return compiledMapping{}, fmt.Errorf("%s: %w", compiled.path, err)
 	}
-	if compiled.image.uses(VarContainerImage) {
+	if slices.Contains(names, VarContainerImage) {
 		return compiledMapping{}, fmt.Errorf("%s: the image cannot use variable %s, which stands for it", compiled.path, VarContainerImage)
 	}
 	return compiled, nil
@@ -127,65 +112,25 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 // trailing "+"; the first mapping that matches wins. It is an error if the mapping's image uses a
 // variable that this kernel does not give, or if the version or the image is too long.
 func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
-	on := platform{version: Trim(kernelVersion), arch: arch}
-	m.mu.RLock()
-	known, ok := m.known[on]
-	m.mu.RUnlock()
-	if !ok {
-		known.resolved, known.found, known.err = m.resolve(on.version, arch)
-		m.mu.Lock()
-		if len(m.known) < maxRemembered {
-			m.known[on] = known
-		}
-		m.mu.Unlock()
-	}
-	if !known.found || known.err != nil {
-		return Resolved{}, known.found, known.err
-	}
-	return Resolved{Config: *known.resolved.Config.DeepCopy(), Release: kernelVersion, Mapping: known.resolved.Mapping}, true, nil
-}
-
-func (m *Mapper) resolve(version, arch string) (Resolved, bool, error) {
-	index, ok := m.match(version)
-	if !ok {
+	version := Trim(kernelVersion)
+	index := slices.IndexFunc(m.mappings, func(c compiledMapping) bool { return c.matches(version) })
+	if index < 0 {
 		return Resolved{}, false, nil
 	}
 	if len(version) > maxVersion {
 		return Resolved{}, true, fmt.Errorf("the node's kernel version has %d characters, more than %d", len(version), maxVersion)
 	}
-	compiled := m.mappings[index]
-	parsed := Parse(version).TagSafe()
-	image, err := compiled.image.render(func(name string) string {
-		switch name {
-		case VarNodeArch:
-			return arch
-		case VarModName:
-			return m.name
-		case VarModNamespace:
-			return m.namespace
-		}
-		if read := variables[name]; read != nil {
-			return read(&parsed)
-		}
-		return ""
-	})
+	mapping := m.mappings[index]
+	image, err := Substitute(mapping.image, Parse(version).TagSafe().Variables(map[string]string{
+		VarNodeArch: arch, VarModName: m.name, VarModNamespace: m.namespace,
+	}))
 	if err != nil {
-		return Resolved{}, true, fmt.Errorf("%s: %w", compiled.path, err)
+		return Resolved{}, true, fmt.Errorf("%s: %w", mapping.path, err)
 	}
 	if len(image) > maxImage {
-		return Resolved{}, true, fmt.Errorf("%s has %d characters on this kernel, more than %d", compiled.path, len(image), maxImage)
+		return Resolved{}, true, fmt.Errorf("%s has %d characters on this kernel, more than %d", mapping.path, len(image), maxImage)
 	}
-	return Resolved{Config: m.config(index, version, image), Mapping: index}, true, nil
-}
-
-func (m *Mapper) match(version string) (index int, ok bool) {
-	for i := range m.mappings {
-		mapping := &m.mappings[i]
-		if mapping.regexp != nil && mapping.regexp.MatchString(version) || mapping.regexp == nil && mapping.literal == version {
-			return i, true
-		}
-	}
-	return 0, false
+	return Resolved{Config: m.config(index, version, image), Release: kernelVersion, Mapping: index}, true, nil
 }
 
 // config merges a mapping over the container's settings.
@@ -198,23 +143,19 @@ func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 	config := v1beta1.ModuleConfig{
 		KernelVersion:   version,
 		ContainerImage:  image,
-		ImagePullPolicy: m.container.ImagePullPolicy,
+		ImagePullPolicy: cmp.Or(m.container.ImagePullPolicy, corev1.PullIfNotPresent),
 		InsecurePull:    tls.Insecure || tls.InsecureSkipTLSVerify,
 		Modprobe:        *m.container.Modprobe.DeepCopy(),
 	}
-	if config.ImagePullPolicy == "" {
-		config.ImagePullPolicy = corev1.PullIfNotPresent
-	}
-	if config.Modprobe.DirName == "" {
-		config.Modprobe.DirName = defaultDirName
-	}
+	config.Modprobe.DirName = cmp.Or(config.Modprobe.DirName, defaultDirName)
 	// A mapping with either of the two fields for in-tree modules overrides the container.
-	config.InTreeModulesToRemove, config.InTreeModuleToRemove = mapping.InTreeModulesToRemove, mapping.InTreeModuleToRemove
-	if len(mapping.InTreeModulesToRemove) == 0 && mapping.InTreeModuleToRemove == "" {
-		config.InTreeModulesToRemove, config.InTreeModuleToRemove = m.container.InTreeModulesToRemove, m.container.InTreeModuleToRemove
+	inTree := mapping.InTreeModulesToRemove
+	config.InTreeModuleToRemove = mapping.InTreeModuleToRemove
+	if len(inTree) == 0 && config.InTreeModuleToRemove == "" {
+		inTree, config.InTreeModuleToRemove = m.container.InTreeModulesToRemove, m.container.InTreeModuleToRemove
 	}
-	if len(config.InTreeModulesToRemove) == 0 {
-		config.InTreeModulesToRemove = nil
+	if len(inTree) > 0 {
+		config.InTreeModulesToRemove = slices.Clone(inTree)
 	}
 	return config
 }

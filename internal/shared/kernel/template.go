@@ -3,9 +3,9 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -59,100 +59,45 @@ func (v Version) Variables(extra map[string]string) map[string]string {
 	return values
 }
 
+// reference finds $NAME and ${NAME}, also with a bad name in the braces or with the last one missing.
+var reference = regexp.MustCompile(`\$(?:\{([^}]*)(\}?)|([A-Za-z_][A-Za-z0-9_]*))`)
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 // Substitute replaces $NAME and ${NAME} in template by values, in one pass. A "$" that no name
 // follows stays. It is an error if a variable is unknown or has no value (such as a RHEL variable
 // on another kernel), or if "${" is not closed.
 func Substitute(template string, values map[string]string) (string, error) {
-	parsed, err := parseTemplate(template)
+	names, err := variablesIn(template)
 	if err != nil {
 		return "", err
 	}
-	return parsed.render(func(name string) string { return values[name] })
+	for _, name := range names {
+		if values[name] == "" {
+			return "", missingValue(name, values[varFullVersion])
+		}
+	}
+	return reference.ReplaceAllStringFunc(template, func(found string) string { return values[strings.Trim(found, "${}")] }), nil
 }
 
-// segment is literal text followed by a variable; the last one may have no variable.
-type segment struct{ text, variable string }
-
-type template []segment
-
-func parseTemplate(source string) (template, error) {
-	var parsed template
-	text := strings.Builder{}
-	for {
-		before, after, found := strings.Cut(source, "$")
-		text.WriteString(before)
-		if !found {
-			return append(parsed, segment{text: text.String()}), nil
+// variablesIn are the names of the variables in a template.
+func variablesIn(template string) ([]string, error) {
+	var names []string
+	for _, found := range reference.FindAllStringSubmatch(template, -1) {
+		braced, closing, bare := found[1], found[2], found[3]
+		switch {
+		case bare == "" && closing == "":
+			return nil, fmt.Errorf("variable %q lacks its closing brace", found[0])
+		case bare == "" && !identifier.MatchString(braced):
+			return nil, fmt.Errorf("%q is not a variable name", braced)
 		}
-		name, rest, err := variableAt(after)
-		if err != nil {
-			return nil, err
+		one := braced + bare
+		if _, known := variables[one]; !known {
+			return nil, fmt.Errorf("unknown variable %s; the variables are %s", one, strings.Join(VariableNames(), ", "))
 		}
-		source = rest
-		if name == "" {
-			text.WriteByte('$')
-			continue
-		}
-		parsed = append(parsed, segment{text: text.String(), variable: name})
-		text.Reset()
+		names = append(names, one)
 	}
-}
-
-// variableAt reads the name that follows a "$". It is empty if the "$" stands for itself.
-func variableAt(after string) (name, rest string, err error) {
-	if braced, ok := strings.CutPrefix(after, "{"); ok {
-		name, rest, ok = strings.Cut(braced, "}")
-		if !ok {
-			return "", "", fmt.Errorf("variable %q lacks its closing brace", "${"+braced)
-		}
-		if nameLength(name) != len(name) || name == "" {
-			return "", "", fmt.Errorf("%q is not a variable name", name)
-		}
-	} else {
-		n := nameLength(after)
-		name, rest = after[:n], after[n:]
-	}
-	if name == "" {
-		return "", rest, nil
-	}
-	if _, known := variables[name]; !known {
-		return "", "", fmt.Errorf("unknown variable %s; the variables are %s", name, strings.Join(VariableNames(), ", "))
-	}
-	return name, rest, nil
-}
-
-// nameLength is the length of the identifier that s starts with.
-func nameLength(s string) int {
-	n := 0
-	for n < len(s) {
-		c := s[n]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
-		if !letter && (n == 0 || !isDigit(c)) {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-func (t template) uses(variable string) bool {
-	return slices.ContainsFunc(t, func(s segment) bool { return s.variable == variable })
-}
-
-func (t template) render(value func(name string) string) (string, error) {
-	var out strings.Builder
-	for _, s := range t {
-		out.WriteString(s.text)
-		if s.variable == "" {
-			continue
-		}
-		v := value(s.variable)
-		if v == "" {
-			return "", missingValue(s.variable, value(varFullVersion))
-		}
-		out.WriteString(v)
-	}
-	return out.String(), nil
+	return names, nil
 }
 
 // missingValue says why a known variable has no value for this kernel.
@@ -161,7 +106,7 @@ func missingValue(variable, version string) error {
 		return fmt.Errorf("variable %s has no value here", variable)
 	}
 	if version == "" {
-		return fmt.Errorf("variable %s: %w", variable, errNoVersion)
+		return fmt.Errorf("variable %s: the kernel version is unknown", variable)
 	}
 	switch {
 	case strings.HasPrefix(variable, "KERNEL_RHEL_"):
@@ -173,5 +118,3 @@ func missingValue(variable, version string) error {
 	}
 	return fmt.Errorf("variable %s: kernel %s does not start with three numbers", variable, version)
 }
-
-var errNoVersion = errors.New("the kernel version is unknown")

@@ -78,14 +78,14 @@ func TestSubstitute(t *testing.T) {
 	})
 }
 
-func TestParseTemplate(t *testing.T) {
+func TestVariablesIn(t *testing.T) {
 	for _, good := range []string{"", "a", "$", "$$", "${MOD_NAME}$", "$KERNEL_RHEL_ARCH"} {
-		if _, err := parseTemplate(good); err != nil {
+		if _, err := variablesIn(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
 	for _, bad := range []string{"$A", "${A}", "${MOD_NAME", "${MOD_NAME }"} {
-		if _, err := parseTemplate(bad); err == nil {
+		if _, err := variablesIn(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
@@ -112,7 +112,7 @@ func FuzzSubstitute(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source, version string) {
 		values := Parse(version).Variables(map[string]string{VarModName: "m", VarModNamespace: "n", VarContainerImage: "i"})
 		got, err := Substitute(source, values)
-		if _, refused := parseTemplate(source); refused != nil && err == nil {
+		if _, refused := variablesIn(source); refused != nil && err == nil {
 			t.Errorf("%q is substituted to %q although it is refused", source, got)
 		}
 		if !strings.Contains(source, "$") && got != source {

@@ -4,7 +4,10 @@
 // image references, and the kernel mapping of a Module that applies. It is pure: no I/O, no clock.
 package kernel
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // Version is the parts of a kernel version as the kubelet reports it. Missing parts are empty.
 type Version struct {
@@ -30,16 +33,36 @@ func Trim(version string) string { return strings.TrimSuffix(version, "+") }
 // Normalize trims a version and replaces every character outside [A-Za-z0-9-._] by "_".
 func Normalize(version string) string { return clean(Trim(version)) }
 
+// Shapes of kernel versions and of their parts.
+var (
+	// numbers are X.Y.Z and what follows.
+	numbers = regexp.MustCompile(`(?s)^([0-9]+)\.([0-9]+)\.([0-9]+)(.*)$`)
+	// rhel is "-RELEASE.ARCH[+VARIANT]", for example "-348.23.1.el8_5.x86_64" or
+	// "-503.11.1.el9_5.aarch64+64k", where distTag finds a component of RELEASE.
+	rhel    = regexp.MustCompile(`(?s)^-([^+]*)\.([^.+]+)(?:\+.*)?$`)
+	distTag = regexp.MustCompile(`\.(el[0-9][^.]*)`)
+	// abi is "13", "060500", "0.bpo.5" or "0.deb11.13", and not others' dotted releases.
+	abi = regexp.MustCompile(`^[0-9]+(?:$|\.bpo\.|\.deb)`)
+	// unclean is a character, not a byte, that an image tag may not hold.
+	unclean = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+)
+
 // Parse takes a kernel version apart. It never fails: missing parts stay empty.
 func Parse(version string) Version {
 	v := Version{Raw: Trim(version), Full: version}
-	rest, ok := v.numbers()
-	if !ok {
+	parts := numbers.FindStringSubmatch(v.Raw)
+	if parts == nil {
 		return v
 	}
-	if !v.rhel(rest) {
-		v.debian(rest)
+	v.X, v.Y, v.Z = parts[1], parts[2], parts[3]
+	v.XYZ = v.X + "." + v.Y + "." + v.Z
+	if parts := rhel.FindStringSubmatch(parts[4]); parts != nil {
+		if tag := distTag.FindStringSubmatch(parts[1]); tag != nil {
+			v.RHELVersion, v.RHELRelease, v.RHELArch = tag[1], parts[1], parts[2]
+			return v
+		}
 	}
+	v.debian(parts[4])
 	return v
 }
 
@@ -51,58 +74,6 @@ func (v Version) TagSafe() Version {
 		*part = clean(*part)
 	}
 	return v
-}
-
-// numbers fills X, Y, Z and XYZ and returns what follows Z.
-func (v *Version) numbers() (rest string, ok bool) {
-	x, rest := digits(v.Raw)
-	rest, dotX := strings.CutPrefix(rest, ".")
-	y, rest := digits(rest)
-	rest, dotY := strings.CutPrefix(rest, ".")
-	z, rest := digits(rest)
-	if x == "" || y == "" || z == "" || !dotX || !dotY {
-		return "", false
-	}
-	v.X, v.Y, v.Z = x, y, z
-	v.XYZ = v.Raw[:len(x)+len(y)+len(z)+2]
-	return rest, true
-}
-
-// rhel reads "-RELEASE.ARCH[+VARIANT]" where RELEASE holds the component ".elN…",
-// for example "-348.23.1.el8_5.x86_64" or "-503.11.1.el9_5.aarch64+64k".
-func (v *Version) rhel(rest string) bool {
-	rest, ok := strings.CutPrefix(rest, "-")
-	if !ok {
-		return false
-	}
-	rest, _, _ = strings.Cut(rest, "+")
-	dot := strings.LastIndexByte(rest, '.')
-	if dot < 0 {
-		return false
-	}
-	release, arch := rest[:dot], rest[dot+1:]
-	tag := distTag(release)
-	if tag == "" || arch == "" {
-		return false
-	}
-	v.RHELVersion, v.RHELRelease, v.RHELArch = tag, release, arch
-	return true
-}
-
-// distTag returns the component of a dotted release that starts with "el" and a digit.
-func distTag(release string) string {
-	for at := strings.Index(release, ".el"); at >= 0; {
-		tag, _, _ := strings.Cut(release[at+1:], ".")
-		if len(tag) > 2 && isDigit(tag[2]) {
-			return tag
-		}
-		next := strings.Index(release[at+1:], ".el")
-		if next < 0 {
-			break
-		}
-		at += 1 + next
-	}
-	return ""
 }
 
 // debian reads the shapes that Debian and Ubuntu give their kernels:
@@ -123,7 +94,7 @@ func (v *Version) debian(rest string) {
 	if !ok {
 		return
 	}
-	if release, flavor, ok := strings.Cut(rest, "-"); ok && isABI(release) && isFlavor(flavor) {
+	if release, flavor, ok := strings.Cut(rest, "-"); ok && abi.MatchString(release) && isFlavor(flavor) {
 		v.DebianRelease, v.DebianFlavor = release, flavor
 		return
 	}
@@ -132,22 +103,13 @@ func (v *Version) debian(rest string) {
 	}
 }
 
-// isABI accepts "13", "060500", "0.bpo.5" and "0.deb11.13", not others' dotted releases.
-func isABI(release string) bool {
-	number, rest := digits(release)
-	if number == "" {
-		return false
-	}
-	return rest == "" || strings.HasPrefix(rest, ".bpo.") || strings.HasPrefix(rest, ".deb")
-}
-
 // isFlavor refuses numbers, and the kernels of openSUSE, Alpine and Arch.
 func isFlavor(flavor string) bool {
 	switch flavor {
 	case "", "default", "lts", "virt", "MANJARO":
 		return false
 	}
-	return !allDigits(flavor)
+	return strings.Trim(flavor, "0123456789") != ""
 }
 
 // isDebianFlavor reports whether one part of the flavor is an architecture of Debian's kernels.
@@ -161,35 +123,4 @@ func isDebianFlavor(flavor string) bool {
 	return false
 }
 
-func digits(s string) (number, rest string) {
-	n := 0
-	for n < len(s) && isDigit(s[n]) {
-		n++
-	}
-	return s[:n], s[n:]
-}
-
-func allDigits(s string) bool {
-	_, rest := digits(s)
-	return rest == ""
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-// clean replaces every character, not byte, that an image tag may not hold by one "_".
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unclean(r) {
-			return '_'
-		}
-		return r
-	}, s)
-}
-
-func unclean(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '.', r == '_':
-		return false
-	}
-	return true
-}
+func clean(s string) string { return unclean.ReplaceAllString(s, "_") }
