@@ -59,7 +59,7 @@ func (v Version) Variables(extra map[string]string) map[string]string {
 	return values
 }
 
-// reference finds $NAME and ${NAME}, also with a bad name in the braces or with the last one missing.
+// reference finds $NAME and ${NAME}, also with a bad name in the braces, or without the last one.
 var reference = regexp.MustCompile(`\$(?:\{([^}]*)(\}?)|([A-Za-z_][A-Za-z0-9_]*))`)
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -27,24 +27,26 @@ const (
 	Zstd  Compression = "zstd"
 )
 
-var magics = []struct {
+type format struct {
 	magic string
 	is    Compression
 	open  func(content []byte) (io.Reader, func(), error)
-}{
+}
+
+var formats = []format{
 	{"\x1f\x8b", Gzip, openGzip},
 	{"\xfd7zXZ\x00", XZ, openXZ},
 	{"\x28\xb5\x2f\xfd", Zstd, openZstd},
 }
 
-// CompressionOf tells how a file is compressed by its first bytes, never by its name.
-func CompressionOf(content []byte) Compression {
-	for _, m := range magics {
-		if bytes.HasPrefix(content, []byte(m.magic)) {
-			return m.is
+// formatOf goes by the first bytes of a file, never by its name. It is zero for a plain one.
+func formatOf(content []byte) format {
+	for _, f := range formats {
+		if bytes.HasPrefix(content, []byte(f.magic)) {
+			return f
 		}
 	}
-	return Plain
+	return format{}
 }
 
 // Decompress returns the content of a module file: gzip, xz and zstd by their first bytes, anything
@@ -53,11 +55,8 @@ func Decompress(content []byte) ([]byte, error) { return unpack(content, MaxSize
 
 // unpack decompresses a content by read.
 func unpack(content []byte, limit int64, read func(io.Reader) ([]byte, error)) ([]byte, error) {
-	for _, m := range magics {
-		if !bytes.HasPrefix(content, []byte(m.magic)) {
-			continue
-		}
-		reader, done, err := m.open(content)
+	if f := formatOf(content); f.is != Plain {
+		reader, done, err := f.open(content)
 		if err != nil {
 			return nil, fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
 		}
@@ -67,7 +66,6 @@ func unpack(content []byte, limit int64, read func(io.Reader) ([]byte, error)) (
 			return nil, fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
 		}
 		content = out
-		break
 	}
 	if int64(len(content)) > limit {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)

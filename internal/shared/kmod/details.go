@@ -3,7 +3,6 @@
 package kmod
 
 import (
-	"fmt"
 	"io/fs"
 
 	"github.com/drover-project/drover/internal/shared/kmod/signature"
@@ -27,20 +26,12 @@ type Details struct {
 // compressed. Any input is safe: errors wrap ErrMalformed or ErrTooLarge. Signature.Problem tells
 // of a malformed signature: kernels that ignore signatures load such a file.
 func ReadDetails(content []byte) (*Details, error) {
-	raw, err := Decompress(content)
-	if err != nil {
-		return nil, err
-	}
-	info, err := Read(raw)
-	if err != nil {
-		return nil, err
-	}
-	file, err := parseELF(raw)
+	file, info, err := parse(content)
 	if err != nil {
 		return nil, err
 	}
 	d := &Details{Info: info}
-	if all := signature.List(raw); len(all) > 0 {
+	if all := signature.List(file.data); len(all) > 0 {
 		d.Signature, d.Earlier = &all[0], all[1:]
 	}
 	d.Imports, d.Exports, err = file.symbols()
@@ -52,14 +43,5 @@ func ReadDetails(content []byte) (*Details, error) {
 
 // ReadDetailsFile reads everything about one module file.
 func ReadDetailsFile(fsys fs.FS, path string) (*Details, error) {
-	content, err := load(fsys, path)
-	if err != nil {
-		return nil, err
-	}
-	defer content.Release()
-	d, err := ReadDetails(content.Raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return d, nil
+	return fromFile(fsys, path, ReadDetails)
 }

@@ -23,13 +23,13 @@ type elfFile struct {
 	wide     bool // ELF64
 	kind     uint16
 	machine  uint16
-	sections map[string][]byte
+	headers  []sectionHeader
+	sections map[string][]byte // those that are wanted, by name
 }
 
 type sectionHeader struct {
-	name, kind, link   uint32
-	flags              uint64
-	offset, size, item uint64
+	name, kind, link    uint32
+	flags, offset, size uint64
 }
 
 func parseELF(data []byte) (*elfFile, error) {
@@ -53,21 +53,21 @@ func parseELF(data []byte) (*elfFile, error) {
 		return nil, fmt.Errorf("%w: ELF byte order %d", ErrMalformed, data[5])
 	}
 	f.kind, f.machine = f.order.Uint16(data[16:]), f.order.Uint16(data[18:])
-	headers, names, err := f.headers()
+	names, err := f.readHeaders()
 	if err != nil {
 		return nil, err
 	}
-	return f, f.readSections(headers, names)
+	return f, f.readSections(names)
 }
 
-// headers returns the section headers and the index of the section that holds their names.
-func (f *elfFile) headers() ([]sectionHeader, int, error) {
+// readHeaders reads the section headers, and returns the one of the section that holds their names.
+func (f *elfFile) readHeaders() (names sectionHeader, err error) {
 	fileHeader, size := 52, 40
 	if f.wide {
 		fileHeader, size = 64, 64
 	}
 	if len(f.data) < fileHeader {
-		return nil, 0, fmt.Errorf("%w: ELF header cut short", ErrMalformed)
+		return names, fmt.Errorf("%w: ELF header cut short", ErrMalformed)
 	}
 	var offset uint64
 	tail := f.data[46:]
@@ -76,46 +76,44 @@ func (f *elfFile) headers() ([]sectionHeader, int, error) {
 	} else {
 		offset = uint64(f.order.Uint32(f.data[32:]))
 	}
-	entry, count, names := int(f.order.Uint16(tail)), uint64(f.order.Uint16(tail[2:])), uint32(f.order.Uint16(tail[4:]))
+	entry, count, index := int(f.order.Uint16(tail)), uint64(f.order.Uint16(tail[2:])), uint32(f.order.Uint16(tail[4:]))
 	if offset == 0 || entry != size {
-		return nil, 0, fmt.Errorf("%w: no section table", ErrMalformed)
+		return names, fmt.Errorf("%w: no section table", ErrMalformed)
 	}
 	first, ok := f.slice(offset, uint64(size))
 	if !ok {
-		return nil, 0, fmt.Errorf("%w: section table outside the file", ErrMalformed)
+		return names, fmt.Errorf("%w: section table outside the file", ErrMalformed)
 	}
-	if zero := f.header(first); count == 0 || names == 0xffff { // more sections than 16 bits count
-		if count == 0 {
-			count = zero.size
-		}
-		if names == 0xffff {
-			names = zero.link
-		}
+	zero := f.header(first) // with more sections than 16 bits count, it says how many
+	if count == 0 {
+		count = zero.size
 	}
-	if count > maxSections || uint64(names) >= count {
-		return nil, 0, fmt.Errorf("%w: %d sections, names in %d", ErrMalformed, count, names)
+	if index == 0xffff {
+		index = zero.link
+	}
+	if count > maxSections || uint64(index) >= count {
+		return names, fmt.Errorf("%w: %d sections, names in %d", ErrMalformed, count, index)
 	}
 	table, ok := f.slice(offset, count*uint64(size))
 	if !ok {
-		return nil, 0, fmt.Errorf("%w: section table outside the file", ErrMalformed)
+		return names, fmt.Errorf("%w: section table outside the file", ErrMalformed)
 	}
-	headers := make([]sectionHeader, 0, count)
+	f.headers = make([]sectionHeader, 0, count)
 	for ; len(table) > 0; table = table[size:] {
-		headers = append(headers, f.header(table))
+		f.headers = append(f.headers, f.header(table))
 	}
-	return headers, int(names), nil
+	return f.headers[index], nil
 }
 
 func (f *elfFile) header(raw []byte) sectionHeader {
 	u32 := func(at int) uint32 { return f.order.Uint32(raw[at:]) }
 	if !f.wide {
 		return sectionHeader{
-			name: u32(0), kind: u32(4), flags: uint64(u32(8)), link: u32(24),
-			offset: uint64(u32(16)), size: uint64(u32(20)), item: uint64(u32(36)),
+			name: u32(0), kind: u32(4), flags: uint64(u32(8)), offset: uint64(u32(16)), size: uint64(u32(20)), link: u32(24),
 		}
 	}
 	u64 := func(at int) uint64 { return f.order.Uint64(raw[at:]) }
-	return sectionHeader{name: u32(0), kind: u32(4), flags: u64(8), link: u32(40), offset: u64(24), size: u64(32), item: u64(56)}
+	return sectionHeader{name: u32(0), kind: u32(4), flags: u64(8), offset: u64(24), size: u64(32), link: u32(40)}
 }
 
 const (
@@ -123,12 +121,12 @@ const (
 	sectionCompressed = 1 << 11 // SHF_COMPRESSED: only ever debug information
 )
 
-func (f *elfFile) readSections(headers []sectionHeader, names int) error {
-	table, ok := f.slice(headers[names].offset, headers[names].size)
+func (f *elfFile) readSections(names sectionHeader) error {
+	table, ok := f.content(names)
 	if !ok {
 		return fmt.Errorf("%w: section names outside the file", ErrMalformed)
 	}
-	for _, header := range headers[min(1, len(headers)):] {
+	for _, header := range f.headers[1:] {
 		if header.kind == 0 {
 			continue
 		}
@@ -145,7 +143,7 @@ func (f *elfFile) readSections(headers []sectionHeader, names int) error {
 		if header.kind == sectionNoBits || header.flags&sectionCompressed != 0 {
 			return fmt.Errorf("%w: section %s has no plain content", ErrMalformed, name)
 		}
-		content, ok := f.slice(header.offset, header.size)
+		content, ok := f.content(header)
 		if !ok {
 			return fmt.Errorf("%w: section %s outside the file", ErrMalformed, name)
 		}
@@ -158,7 +156,11 @@ func (f *elfFile) readSections(headers []sectionHeader, names int) error {
 
 // wanted are the sections that facts come from.
 var wanted = map[string]bool{
-	".modinfo": true, ".note.gnu.build-id": true, sectionCRCs: true, sectionExtCRCs: true,
+	".modinfo": true, ".note.gnu.build-id": true, sectionCRCs: true, sectionExtCRCs: true, sectionExtNames: true,
+}
+
+func (f *elfFile) content(section sectionHeader) ([]byte, bool) {
+	return f.slice(section.offset, section.size)
 }
 
 // slice returns data[offset:offset+size] if it lies within the file.

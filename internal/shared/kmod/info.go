@@ -29,14 +29,10 @@ type Info struct {
 	Depends []string
 	// SoftdepPre and SoftdepPost are modules, or their aliases, to load before and after.
 	SoftdepPre, SoftdepPost []string
-	// Aliases are device and other aliases as written.
-	Aliases []string
 	// Firmware are the names that the module may request, relative to the firmware directories.
 	Firmware []string
 	// Params are the module's parameters in the order of their types in the file.
 	Params []Param
-	// ImportNS are the symbol namespaces that it imports.
-	ImportNS []string
 	// InTree is true for modules built from the kernel's own sources.
 	InTree bool
 	// Machine is the ELF machine (EM_X86_64 is 62, EM_AARCH64 183).
@@ -114,12 +110,8 @@ func (info *Info) set(key, value string, params *paramList) {
 		info.License = value
 	case "intree":
 		info.InTree = value == "Y"
-	case "alias":
-		info.Aliases = append(info.Aliases, value)
 	case "firmware":
 		info.Firmware = append(info.Firmware, value)
-	case "import_ns":
-		info.ImportNS = append(info.ImportNS, value)
 	case "depends":
 		for name := range strings.SplitSeq(value, ",") {
 			if name = strings.TrimSpace(name); name != "" {

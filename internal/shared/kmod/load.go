@@ -46,7 +46,7 @@ func Load(file fs.File) (*Content, error) {
 		packed.release()
 		return nil, fmt.Errorf("read: %w", err)
 	}
-	c := &Content{Raw: content, Compression: CompressionOf(content), memory: packed}
+	c := &Content{Raw: content, Compression: formatOf(content).is, memory: packed}
 	if c.Compression == Plain {
 		return c, nil
 	}
@@ -57,19 +57,6 @@ func Load(file fs.File) (*Content, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func load(fsys fs.FS, path string) (_ *Content, err error) {
-	file, err := fsys.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
-	}
-	defer func() { _ = file.Close() }() // only read from
-	content, err := Load(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return content, nil
 }
 
 // memory is outside of the heap where possible.

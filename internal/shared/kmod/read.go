@@ -26,49 +26,62 @@ var (
 // Read reads the facts of a module from the content of its file, which may be compressed.
 // Any input is safe: what is malformed is an error that wraps ErrMalformed or ErrTooLarge.
 func Read(content []byte) (*Info, error) {
+	_, info, err := parse(content)
+	return info, err
+}
+
+func parse(content []byte) (*elfFile, *Info, error) {
 	raw, err := Decompress(content)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	file, err := parseELF(raw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if file.kind != elfRelocatable {
-		return nil, fmt.Errorf("%w: ELF type %d is not a relocatable object", ErrMalformed, file.kind)
+		return nil, nil, fmt.Errorf("%w: ELF type %d is not a relocatable object", ErrMalformed, file.kind)
 	}
 	_, crcs := file.sections[sectionCRCs]
 	_, extended := file.sections[sectionExtCRCs]
 	info := &Info{Machine: file.machine, HasCRCs: crcs || extended, Signed: signature.Signed(raw)}
 	modinfo, ok := file.sections[".modinfo"]
 	if !ok {
-		return nil, fmt.Errorf("%w: no .modinfo section", ErrMalformed)
+		return nil, nil, fmt.Errorf("%w: no .modinfo section", ErrMalformed)
 	}
 	if err := info.parseModinfo(modinfo); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if note, ok := file.sections[".note.gnu.build-id"]; ok {
 		id, err := ParseBuildID(note, file.order)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		info.BuildID = hex.EncodeToString(id)
 	}
-	return info, nil
+	return file, info, nil
 }
 
 // ReadFile reads the facts of one module file.
-func ReadFile(fsys fs.FS, path string) (*Info, error) {
-	content, err := load(fsys, path)
+func ReadFile(fsys fs.FS, path string) (*Info, error) { return fromFile(fsys, path, Read) }
+
+// fromFile reads something from the content of one module file.
+func fromFile[T any](fsys fs.FS, path string, read func(content []byte) (*T, error)) (*T, error) {
+	file, err := fsys.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open: %w", err)
 	}
-	defer content.Release()
-	info, err := Read(content.Raw)
+	defer func() { _ = file.Close() }() // only read from
+	content, err := Load(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return info, nil
+	defer content.Release()
+	found, err := read(content.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return found, nil
 }
 
 // readBounded reads a regular file of at most limit bytes.

@@ -40,9 +40,9 @@ func fullInfo() *kmod.Info {
 		Name: "my_module", BuildID: "00112233445566778899aabbccddeeff00112233", SrcVersion: "533BB7E5866E52F63B9ACCB",
 		Vermagic: vermagic, Version: "1.2", License: "Dual MIT/GPL",
 		Depends: []string{"dep_one", "dep_two"}, SoftdepPre: []string{"soft_a", "soft_b"}, SoftdepPost: []string{"after"},
-		Aliases: []string{"pci:v00008086d*", "net-pf-16"}, Firmware: []string{"my/fw.bin"},
+		Firmware: []string{"my/fw.bin"},
 		Params:   []kmod.Param{{Name: "debug", Type: "int", Desc: "level: 0 or 1"}, {Name: "name", Type: "charp"}},
-		ImportNS: []string{"DMA_BUF"}, InTree: true, Machine: 183, HasCRCs: true, Signed: true,
+		InTree:   true, Machine: 183, HasCRCs: true, Signed: true,
 	}
 }
 

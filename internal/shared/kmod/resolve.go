@@ -99,8 +99,8 @@ type resolver struct {
 	image, host *Tree
 	order       map[string]string // LoadOrder: the module that each depends on
 	live        map[string]bool
-	// missing, when set, is told of a dependency that is in neither tree, instead of an error.
-	missing func(name string)
+	// lenient: a dependency that is in neither tree is no error.
+	lenient bool
 
 	state  map[string]visitState
 	log    []string // modules whose state changed, for undoing
@@ -200,10 +200,7 @@ func (r *resolver) find(name, by string) (*Step, error) {
 	switch {
 	case !ok && by == "":
 		return nil, &NotFoundError{Module: name}
-	case !ok && r.live[name]:
-		return nil, nil
-	case !ok && r.missing != nil:
-		r.missing(name)
+	case !ok && (r.lenient || r.live[name]):
 		return nil, nil
 	case !ok:
 		return nil, &MissingDependencyError{Module: by, Needs: name}
@@ -273,26 +270,19 @@ type Files struct {
 	Modules []string
 	// Indexes are the tree's index files.
 	Indexes []string
-	// Missing are dependencies that the image does not have, sorted; the host must have them.
-	Missing []string
 }
 
 // Closure returns the files of an image's tree that loading want needs: the wanted modules, which
 // must be there (*NotFoundError), what they depend on within the image, and the index files.
 func Closure(want Want, image *Tree) (Files, error) {
 	r := newResolver(want, image, nil)
-	files := Files{Indexes: image.Indexes()}
-	r.missing = func(name string) {
-		if !slices.Contains(files.Missing, name) {
-			files.Missing = append(files.Missing, name)
-		}
-	}
+	r.lenient = true // the host must have what the image lacks
 	if err := r.wanted(want.Modules); err != nil {
 		return Files{}, err
 	}
+	files := Files{Indexes: image.Indexes()}
 	for _, step := range r.steps {
 		files.Modules = append(files.Modules, step.Path)
 	}
-	slices.Sort(files.Missing)
 	return files, nil
 }

@@ -5,6 +5,7 @@ package kmod
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -50,23 +51,15 @@ type elfSymbol struct {
 
 // symbols returns what a module imports and exports. A file without a symbol table has neither.
 func (f *elfFile) symbols() (imports, exports []Symbol, err error) {
-	headers, names, err := f.headers()
+	crcs, err := f.versions()
 	if err != nil {
 		return nil, nil, err
 	}
-	crcs, err := f.versions(headers, names)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, header := range headers {
-		if header.kind != sectionSymtab {
-			continue
-		}
-		imports, exports, err = f.symtab(headers, header, crcs)
-		if err != nil {
+	at := slices.IndexFunc(f.headers, func(h sectionHeader) bool { return h.kind == sectionSymtab })
+	if at >= 0 {
+		if imports, exports, err = f.symtab(f.headers[at], crcs); err != nil {
 			return nil, nil, err
 		}
-		break
 	}
 	listed := make(map[string]bool, len(imports))
 	for _, s := range imports {
@@ -81,12 +74,12 @@ func (f *elfFile) symbols() (imports, exports []Symbol, err error) {
 	return imports, exports, nil
 }
 
-func (f *elfFile) symtab(headers []sectionHeader, table sectionHeader, crcs []Symbol) (imports, exports []Symbol, err error) {
-	entries, ok := f.slice(table.offset, table.size)
-	if !ok || uint64(table.link) >= uint64(len(headers)) {
+func (f *elfFile) symtab(table sectionHeader, crcs []Symbol) (imports, exports []Symbol, err error) {
+	entries, ok := f.content(table)
+	if !ok || uint64(table.link) >= uint64(len(f.headers)) {
 		return nil, nil, fmt.Errorf("%w: symbol table outside the file", ErrMalformed)
 	}
-	names, ok := f.slice(headers[table.link].offset, headers[table.link].size)
+	names, ok := f.content(f.headers[table.link])
 	if !ok {
 		return nil, nil, fmt.Errorf("%w: symbol names outside the file", ErrMalformed)
 	}
@@ -117,7 +110,7 @@ func (f *elfFile) symtab(headers []sectionHeader, table sectionHeader, crcs []Sy
 		case bytes.HasPrefix(name, []byte(prefixExport)):
 			exports = append(exports, Symbol{Name: string(name[len(prefixExport):])})
 		case bytes.HasPrefix(name, []byte(prefixCRC)):
-			if crc, ok := f.exportCRC(headers, symbol); ok {
+			if crc, ok := f.exportCRC(symbol); ok {
 				exported[string(name[len(prefixCRC):])] = crc
 			}
 		}
@@ -158,15 +151,15 @@ func symbolName(names []byte, at uint32) ([]byte, error) {
 }
 
 // exportCRC reads a __crc_ symbol: before Linux 5.19 its value, since then 4 bytes in its section.
-func (f *elfFile) exportCRC(headers []sectionHeader, symbol elfSymbol) (uint32, bool) {
+func (f *elfFile) exportCRC(symbol elfSymbol) (uint32, bool) {
 	if symbol.section == indexAbsolute {
 		return uint32(symbol.value), true
 	}
-	if symbol.section >= indexReserved || int(symbol.section) >= len(headers) {
+	if symbol.section >= indexReserved || int(symbol.section) >= len(f.headers) {
 		return 0, false
 	}
-	header := headers[symbol.section]
-	content, ok := f.slice(header.offset, header.size)
+	header := f.headers[symbol.section]
+	content, ok := f.content(header)
 	if !ok || header.kind == sectionNoBits || symbol.value > uint64(len(content)) || uint64(len(content))-symbol.value < 4 {
 		return 0, false
 	}
@@ -174,13 +167,11 @@ func (f *elfFile) exportCRC(headers []sectionHeader, symbol elfSymbol) (uint32, 
 }
 
 // versions reads the CRCs of imports, as the kernel first from the newer table (Linux 6.14).
-func (f *elfFile) versions(headers []sectionHeader, names int) ([]Symbol, error) {
-	crcs, extended := f.find(headers, names, sectionExtCRCs)
-	if extended {
-		list, _ := f.find(headers, names, sectionExtNames)
-		return f.extendedVersions(crcs, list)
+func (f *elfFile) versions() ([]Symbol, error) {
+	if crcs, extended := f.sections[sectionExtCRCs]; extended {
+		return f.extendedVersions(crcs, f.sections[sectionExtNames])
 	}
-	table, _ := f.find(headers, names, sectionCRCs)
+	table := f.sections[sectionCRCs]
 	const size = 64 // struct modversion_info: an unsigned long, and the name in what is left
 	word := 4
 	if f.wide {
@@ -219,21 +210,4 @@ func (f *elfFile) extendedVersions(crcs, names []byte) ([]Symbol, error) {
 		symbols = append(symbols, Symbol{Name: name, CRC: f.order.Uint32(crcs), HasCRC: true})
 	}
 	return symbols, nil
-}
-
-// find returns the content of the first section of a name. See headers for the arguments.
-func (f *elfFile) find(headers []sectionHeader, names int, section string) ([]byte, bool) {
-	table, ok := f.slice(headers[names].offset, headers[names].size)
-	if !ok {
-		return nil, false
-	}
-	for _, header := range headers {
-		if uint64(header.name) >= uint64(len(table)) || header.kind == 0 || header.kind == sectionNoBits {
-			continue
-		}
-		if bytes.HasPrefix(table[header.name:], []byte(section+"\x00")) {
-			return f.slice(header.offset, header.size)
-		}
-	}
-	return nil, false
 }

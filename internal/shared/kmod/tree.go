@@ -3,8 +3,6 @@
 package kmod
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -256,9 +254,8 @@ func (t *Tree) alias(name string) []string {
 
 func parseAliases(content []byte) map[string][]string {
 	aliases := map[string][]string{}
-	lines := bufio.NewScanner(bytes.NewReader(content))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
 		if len(fields) != 3 || fields[0] != "alias" || strings.ContainsAny(fields[1], "*?[") {
 			continue
 		}

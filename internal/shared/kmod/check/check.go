@@ -9,6 +9,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -66,10 +67,11 @@ func Check(k Kernel, modules []Module) []Finding {
 				"remove the setting from the node's sysctl configuration and reboot the node.", modules[0].Name),
 		}}
 	}
-	c := checker{Kernel: k, modules: modules, exports: map[string]export{}}
+	c := checker{Kernel: k, exports: map[string]export{}}
 	var findings []Finding
 	for at, m := range modules {
-		findings = append(findings, c.module(at)...)
+		c.later = modules[at+1:]
+		findings = append(findings, c.module(m)...)
 		for _, s := range m.Details.Exports {
 			c.exports[s.Name] = export{s, m.Name}
 		}
@@ -79,8 +81,8 @@ func Check(k Kernel, modules []Module) []Finding {
 
 type checker struct {
 	Kernel
-	modules []Module
 	exports map[string]export // of the modules before the one that is checked
+	later   []Module          // those after it
 }
 
 // export is a symbol and the module that exports it.
@@ -90,18 +92,10 @@ type export struct {
 }
 
 // module checks one module. After a certain finding the others would only be consequences of it.
-func (c *checker) module(at int) []Finding {
-	m := c.modules[at]
+func (c *checker) module(m Module) []Finding {
 	var findings []Finding
-	for _, check := range []func() *Finding{
-		func() *Finding { return c.machine(m) },
-		func() *Finding { return c.vermagic(m) },
-		func() *Finding { return c.versions(m) },
-		func() *Finding { return c.signature(m) },
-		func() *Finding { return c.missing(at) },
-		func() *Finding { return c.crcs(m) },
-	} {
-		f := check()
+	for _, check := range []func(Module) *Finding{c.machine, c.vermagic, c.versions, c.signature, c.missing, c.crcs} {
+		f := check(m)
 		if f == nil {
 			continue
 		}
@@ -119,12 +113,7 @@ var machines = map[uint16]string{
 	3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 258: "loongarch64",
 }
 
-func machineName(machine uint16) string {
-	if name, ok := machines[machine]; ok {
-		return name
-	}
-	return "unknown"
-}
+func machineName(machine uint16) string { return cmp.Or(machines[machine], "unknown") }
 
 func (c *checker) machine(m Module) *Finding {
 	theirs := m.Details.Info.Machine
@@ -142,4 +131,18 @@ func (c *checker) machine(m Module) *Finding {
 // modversions tells whether the running kernel compares symbol CRCs.
 func (c *checker) modversions() bool {
 	return slices.Contains(kmod.ParseVermagic(c.Vermagic).Flags, "modversions")
+}
+
+// signature finds a damaged signature. Kernels that know signatures refuse one even when they ask
+// for none. Which keys a kernel trusts, a node does not show in full.
+func (c *checker) signature(m Module) *Finding {
+	s := m.Details.Signature
+	if s == nil || s.Problem == "" {
+		return nil
+	}
+	return &Finding{
+		Reason: v1beta1.ReasonSignatureRejected,
+		Message: fmt.Sprintf("Module %s ends in a signature that cannot be read (%s), and a kernel with CONFIG_MODULE_SIG refuses it; "+
+			"sign the file again, and do not strip it afterwards.", m.Name, s.Problem),
+	}
 }

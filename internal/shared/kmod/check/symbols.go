@@ -25,11 +25,10 @@ func (c *checker) find(name string) (export, bool) {
 }
 
 // missing finds symbols that nobody exports.
-func (c *checker) missing(at int) *Finding {
+func (c *checker) missing(m Module) *Finding {
 	if c.Symbols == nil {
 		return nil
 	}
-	m := c.modules[at]
 	var names []string
 	lacking := map[string]bool{}
 	for _, s := range m.Details.Imports {
@@ -45,7 +44,7 @@ func (c *checker) missing(at int) *Finding {
 		return nil
 	}
 	step := fmt.Sprintf("build it against kernel %s, or add the modules that export them to the image and to modulesLoadingOrder", c.Release)
-	if later := exporter(c.modules[at+1:], lacking); later != "" {
+	if later := exporter(c.later, lacking); later != "" {
 		step = fmt.Sprintf("module %s exports some of them but is loaded later: put it after %s in modulesLoadingOrder", later, m.Name)
 	}
 	return &Finding{

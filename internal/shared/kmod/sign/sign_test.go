@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
@@ -61,11 +62,20 @@ func TestCompressedModulesAreSignedInside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if is := kmod.CompressionOf(got); string(is) != name {
-				t.Errorf("the result is compressed by %q", is)
+			file, err := fstest.MapFS{"a.ko": {Data: got}}.Open("a.ko")
+			if err != nil {
+				t.Fatal(err)
 			}
-			if raw, err := kmod.Decompress(got); err != nil || !bytes.Equal(raw, want) {
-				t.Errorf("what is inside is not what a plain module becomes: %v", err)
+			inside, err := kmod.Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer inside.Release()
+			if string(inside.Compression) != name {
+				t.Errorf("the result is compressed by %q", inside.Compression)
+			}
+			if !bytes.Equal(inside.Raw, want) {
+				t.Error("what is inside is not what a plain module becomes")
 			}
 			if again, err := signFile("a.ko", given, key, sign.Options{}); err != nil || !bytes.Equal(again, got) {
 				t.Errorf("a second time gives other bytes: %v", err)
