@@ -32,8 +32,7 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 		return nil, Report{}, fmt.Errorf("%w: an index has %d images at depth %d", ErrRefused, len(manifest.Manifests), depth)
 	}
 	r := &rewritten{base: index, manifest: manifest.DeepCopy(), children: map[v1.Hash]partial.Describable{}}
-	report := Report{}
-	looked := 0
+	report := Report{Unmatched: slices.Clone(o.Patterns)}
 	for at, d := range manifest.Manifests {
 		if !wants(d, platforms) {
 			continue
@@ -42,11 +41,6 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 		if err != nil {
 			return nil, Report{}, fmt.Errorf("image %s: %w", name(d), err)
 		}
-		if looked == 0 {
-			report.Unmatched = more.Unmatched
-		}
-		looked++
-		report.Unmatched = slices.DeleteFunc(report.Unmatched, func(p string) bool { return !slices.Contains(more.Unmatched, p) })
 		report.merge(more)
 		if len(more.Changed) == 0 {
 			continue
@@ -54,9 +48,6 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 		if err := r.replace(at, child); err != nil {
 			return nil, Report{}, err
 		}
-	}
-	if looked == 0 {
-		report.Unmatched = slices.Clone(o.Patterns)
 	}
 	if len(r.children) == 0 {
 		return index, report, nil

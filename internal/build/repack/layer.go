@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -24,43 +25,61 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// contents of the layer that is made.
-type contents struct {
-	folders []header
-	files   []changedFile
+// added is an entry of the layer that is made: a folder, or a file by the name of its content.
+type added struct {
+	header  *tar.Header
+	content string
 }
 
-// withFolders adds the files' folders that the image has entries for: some runtimes would replace
-// them by folders with permissions of their own.
-func (v *view) withFolders(files []changedFile) contents {
-	attr := map[string]*attributes{}
+// headerOf has the attributes of an entry, without its times.
+func headerOf(kind byte, h *tar.Header) *tar.Header {
+	kept := &tar.Header{
+		Typeflag: kind, Mode: h.Mode & 0o7777, ModTime: epoch, Format: tar.FormatPAX,
+		Uid: h.Uid, Gid: h.Gid, Uname: h.Uname, Gname: h.Gname,
+	}
+	for name, value := range h.PAXRecords {
+		if strings.HasPrefix(name, xattrPrefix) {
+			if kept.PAXRecords == nil {
+				kept.PAXRecords = map[string]string{}
+			}
+			kept.PAXRecords[name] = value
+		}
+	}
+	return kept
+}
+
+// folders of files, as far as the image has entries for them: some runtimes would replace them by
+// folders with permissions of their own.
+func (v *view) folders(files []added) []added {
+	found := map[string]*tar.Header{}
 	for _, one := range files {
 		at := &v.root
-		parts := strings.Split(strings.Trim(path.Dir(one.header.path), "/"), "/")
+		parts := strings.Split(path.Dir(one.header.Name), "/")
 		for depth, part := range parts {
 			if at = at.children[part]; at == nil {
 				break
 			}
-			if at.explicit {
-				attr["/"+path.Join(parts[:depth+1]...)] = at.attr
+			if at.header != nil {
+				found[path.Join(parts[:depth+1]...)] = at.header
 			}
 		}
 	}
-	var all contents
-	for _, name := range slices.Sorted(maps.Keys(attr)) {
-		all.folders = append(all.folders, header{path: name, attr: attr[name]})
+	var all []added
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		h := *found[name]
+		h.Name = name + "/"
+		all = append(all, added{header: &h})
 	}
-	all.files = files
 	return all
 }
 
-// extend puts the layer on top of the image.
-func (o Options) extend(image v1.Image, c contents) (v1.Image, v1.Layer, error) {
+// extend puts a layer on top of the image. The contents are in o.Dir.
+func (o Options) extend(image v1.Image, entries []added) (v1.Image, v1.Layer, error) {
 	kind, err := image.MediaType()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the image's manifest: %w", err)
 	}
-	layer, err := newLayer(o.Dir, layerType(kind), c.write)
+	layer, err := newLayer(o.Dir, layerType(kind), os.DirFS(o.Dir), entries)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,46 +104,6 @@ func layerType(image types.MediaType) types.MediaType {
 	return types.OCILayer
 }
 
-func (c contents) write(archive *tar.Writer) error {
-	for _, one := range c.folders {
-		h := one.tar(tar.TypeDir)
-		h.Name += "/"
-		if err := archive.WriteHeader(h); err != nil {
-			return fmt.Errorf("write %s: %w", one.path, err)
-		}
-	}
-	for _, one := range c.files {
-		if err := one.write(archive); err != nil {
-			return fmt.Errorf("write %s: %w", one.header.path, err)
-		}
-	}
-	return nil
-}
-
-func (f changedFile) write(archive *tar.Writer) (err error) {
-	h := f.header.tar(tar.TypeReg)
-	h.Size = f.size
-	if err := archive.WriteHeader(h); err != nil {
-		return fmt.Errorf("write the entry: %w", err)
-	}
-	content, err := os.Open(f.local)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer func() { err = errors.Join(err, wrap("close", content.Close())) }()
-	if _, err := io.Copy(archive, content); err != nil {
-		return fmt.Errorf("copy: %w", err)
-	}
-	return nil
-}
-
-func (h header) tar(kind byte) *tar.Header {
-	return &tar.Header{
-		Typeflag: kind, Name: strings.TrimPrefix(h.path, "/"), Mode: h.attr.mode, ModTime: epoch, Format: tar.FormatPAX,
-		Uid: h.attr.uid, Gid: h.attr.gid, Uname: h.attr.uname, Gname: h.attr.gname, PAXRecords: h.attr.xattrs,
-	}
-}
-
 // layer is a compressed layer in a local file.
 type layer struct {
 	file           string
@@ -133,8 +112,8 @@ type layer struct {
 	size           int64
 }
 
-// newLayer packs what write writes into a file in dir.
-func newLayer(dir string, kind types.MediaType, write func(*tar.Writer) error) (_ v1.Layer, err error) {
+// newLayer packs entries into a file in dir. Contents are names in source.
+func newLayer(dir string, kind types.MediaType, source fs.FS, entries []added) (_ v1.Layer, err error) {
 	out, err := os.CreateTemp(dir, "layer-*.tar.gz")
 	if err != nil {
 		return nil, fmt.Errorf("make a layer: %w", err)
@@ -143,8 +122,10 @@ func newLayer(dir string, kind types.MediaType, write func(*tar.Writer) error) (
 	digest, diffID := sha256.New(), sha256.New()
 	packed := gzip.NewWriter(io.MultiWriter(out, digest))
 	archive := tar.NewWriter(io.MultiWriter(packed, diffID))
-	if err := write(archive); err != nil {
-		return nil, err
+	for _, one := range entries {
+		if err := one.write(archive, source); err != nil {
+			return nil, fmt.Errorf("write /%s: %w", one.header.Name, err)
+		}
 	}
 	if err := errors.Join(archive.Close(), packed.Close()); err != nil {
 		return nil, fmt.Errorf("make a layer: %w", err)
@@ -155,6 +136,30 @@ func newLayer(dir string, kind types.MediaType, write func(*tar.Writer) error) (
 	}
 	made, err := partial.CompressedToLayer(&layer{file: out.Name(), kind: kind, digest: sum(digest), diffID: sum(diffID), size: info.Size()})
 	return made, wrap("make a layer", err)
+}
+
+func (a added) write(archive *tar.Writer, source fs.FS) (err error) {
+	if a.header.Typeflag == tar.TypeDir {
+		return wrap("write the entry", archive.WriteHeader(a.header))
+	}
+	content, err := source.Open(a.content)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer func() { err = errors.Join(err, wrap("close", content.Close())) }()
+	info, err := content.Stat()
+	if err != nil {
+		return fmt.Errorf("stat %s: %w", a.content, err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: %s is not a regular file", ErrRefused, a.content)
+	}
+	a.header.Size = info.Size()
+	if err := archive.WriteHeader(a.header); err != nil {
+		return fmt.Errorf("write the entry: %w", err)
+	}
+	_, err = io.Copy(archive, content)
+	return wrap("copy "+a.content, err)
 }
 
 func sum(h hash.Hash) v1.Hash {

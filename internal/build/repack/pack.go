@@ -4,9 +4,7 @@ package repack
 
 import (
 	"archive/tar"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -23,74 +21,56 @@ import (
 // path in the image. All belong to root and have no time, so that equal contents give equal
 // digests. The layer is a file in dir, which must stay for as long as the image is used.
 func New(dir, arch string, source fs.FS, files map[string]string) (v1.Image, v1.Layer, error) {
-	one, err := newLayer(dir, types.OCILayer, func(archive *tar.Writer) error { return writeFiles(archive, source, files) })
+	entries, err := entriesFor(files)
 	if err != nil {
 		return nil, nil, err
 	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.ConfigFile(image, &v1.ConfigFile{Architecture: arch, OS: "linux", Created: v1.Time{Time: epoch},
-		RootFS: v1.RootFS{Type: "layers"}})
+	layer, err := newLayer(dir, types.OCILayer, source, entries)
 	if err != nil {
-		return nil, nil, fmt.Errorf("set the image's configuration: %w", err)
+		return nil, nil, err
 	}
-	image, err = mutate.AppendLayers(image, one)
-	if err != nil {
-		return nil, nil, fmt.Errorf("append the layer: %w", err)
-	}
-	return image, one, nil
+	image, err := Single(layer, v1.ConfigFile{Architecture: arch, Created: v1.Time{Time: epoch}})
+	return image, layer, err
 }
 
-func writeFiles(archive *tar.Writer, source fs.FS, files map[string]string) error {
+// Single makes an image for Linux of one layer.
+func Single(layer v1.Layer, config v1.ConfigFile) (v1.Image, error) {
+	config.OS, config.RootFS = "linux", v1.RootFS{Type: "layers"}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.ConfigFile(image, &config)
+	if err != nil {
+		return nil, fmt.Errorf("set the image's configuration: %w", err)
+	}
+	image, err = mutate.AppendLayers(image, layer)
+	return image, wrap("append the layer", err)
+}
+
+// entriesFor are the files' folders, and then the files.
+func entriesFor(files map[string]string) ([]added, error) {
 	folders := map[string]bool{}
 	for target := range files {
 		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
-			return fmt.Errorf("path in the image %q is not absolute and clean", target)
+			return nil, fmt.Errorf("path in the image %q is not absolute and clean", target)
 		}
 		for folder := path.Dir(target); folder != "/"; folder = path.Dir(folder) {
 			folders[folder] = true
 		}
 	}
-	plain := func(mode int64) *attributes { return &attributes{mode: mode} }
+	var entries []added
 	for _, name := range slices.Sorted(maps.Keys(folders)) {
 		if _, isFile := files[name]; isFile {
-			return fmt.Errorf("path in the image %q is both a file and a folder", name)
+			return nil, fmt.Errorf("path in the image %q is both a file and a folder", name)
 		}
-		h := header{path: name, attr: plain(0o755)}.tar(tar.TypeDir)
-		h.Name += "/"
-		if err := archive.WriteHeader(h); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
+		h := headerOf(tar.TypeDir, &tar.Header{Mode: 0o755})
+		h.Name = name[1:] + "/"
+		entries = append(entries, added{header: h})
 	}
-	for _, target := range slices.Sorted(maps.Keys(files)) {
-		h := header{path: target, attr: plain(0o644)}.tar(tar.TypeReg)
-		if err := writeFile(archive, h, source, files[target]); err != nil {
-			return fmt.Errorf("write %s: %w", target, err)
-		}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		h := headerOf(tar.TypeReg, &tar.Header{Mode: 0o644})
+		h.Name = name[1:]
+		entries = append(entries, added{header: h, content: files[name]})
 	}
-	return nil
-}
-
-func writeFile(archive *tar.Writer, h *tar.Header, source fs.FS, name string) (err error) {
-	content, err := source.Open(name)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer func() { err = errors.Join(err, wrap("close", content.Close())) }()
-	info, err := content.Stat()
-	if err != nil {
-		return fmt.Errorf("stat %s: %w", name, err)
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: %s is not a regular file", ErrRefused, name)
-	}
-	h.Size = info.Size()
-	if err := archive.WriteHeader(h); err != nil {
-		return fmt.Errorf("write the entry: %w", err)
-	}
-	if _, err := io.Copy(archive, content); err != nil {
-		return fmt.Errorf("copy %s: %w", name, err)
-	}
-	return nil
+	return entries, nil
 }
 
 // Find finds the files in a folder that patterns name. A pattern without a slash names files in all

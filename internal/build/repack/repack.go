@@ -103,12 +103,12 @@ func Image(ctx context.Context, image v1.Image, o Options) (v1.Image, Report, er
 		return nil, Report{}, err
 	}
 	for _, one := range changed {
-		report.Changed = append(report.Changed, one.header.path)
+		report.Changed = append(report.Changed, "/"+one.header.Name)
 	}
 	if len(changed) == 0 {
 		return image, report, nil
 	}
-	result, added, err := o.extend(image, seen.withFolders(changed))
+	result, added, err := o.extend(image, slices.Concat(seen.folders(changed), changed))
 	if err != nil {
 		return nil, Report{}, err
 	}
@@ -139,13 +139,14 @@ func (o Options) layers(image v1.Image) ([]v1.Layer, error) {
 
 // merge joins the reports of the images of one index.
 func (r *Report) merge(other Report) {
+	r.Unmatched = slices.DeleteFunc(r.Unmatched, func(p string) bool { return !slices.Contains(other.Unmatched, p) })
 	r.Files = union(r.Files, other.Files)
 	r.Changed = union(r.Changed, other.Changed)
 	r.Added = append(r.Added, other.Added...)
 }
 
 func union(a, b []string) []string {
-	all := append(slices.Clone(a), b...)
+	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -153,6 +153,17 @@ func TestTheViewIsThatOfAContainer(t *testing.T) {
 	}
 }
 
+func TestFilesKeepTheirOwnContentWhenEntriesComeAgain(t *testing.T) {
+	given := imageOf(t, []entry{
+		regular("opt/a.ko", "first"), regular("opt/b.ko", "b"), link("opt/a.ko", "/nowhere"), regular("opt/c.ko", "c"), regular("opt/a.ko", "a"),
+	})
+	result, _, err := Image(t.Context(), given, options(t, "/opt/*.ko"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "files", map[string]string{"/opt/a.ko": "A", "/opt/b.ko": "B", "/opt/c.ko": "C"}, files(t, result))
+}
+
 func TestImagesThatAreRefused(t *testing.T) {
 	small := DefaultLimits()
 	small.Entries, small.Unpacked, small.File, small.Files, small.Names = 20, 1<<20, 1000, 2, 5000
@@ -277,8 +288,8 @@ func TestAnIndexKeepsWhatIsNotWanted(t *testing.T) {
 		changed   []string
 		unmatched []string
 	}{
-		"all for Linux":      {nil, []string{"/opt/*.ko"}, []string{"linux/arm64", "linux/amd64"}, nil},
-		"one":                {[]v1.Platform{{OS: "linux", Architecture: "amd64"}}, []string{"/opt/*.ko"}, []string{"linux/amd64"}, nil},
+		"all for Linux":      {nil, []string{"/opt/*.ko"}, []string{"linux/arm64", "linux/amd64"}, []string{}},
+		"one":                {[]v1.Platform{{OS: "linux", Architecture: "amd64"}}, []string{"/opt/*.ko"}, []string{"linux/amd64"}, []string{}},
 		"file of one":        {nil, []string{"/opt/b.ko", "/opt/c.ko"}, []string{"linux/arm64"}, []string{"/opt/c.ko"}},
 		"none of this index": {[]v1.Platform{{OS: "linux", Architecture: "s390x"}}, []string{"/opt/*.ko"}, nil, []string{"/opt/*.ko"}},
 	} {

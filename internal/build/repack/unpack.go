@@ -58,31 +58,17 @@ type unpacker struct {
 }
 
 func (u *unpacker) add(h *tar.Header, content io.Reader) error {
-	name, err := entryPath(h.Name)
-	if err != nil {
+	dir, base, err := locate(h)
+	if err != nil || base == "" {
 		return err
 	}
-	if name == "" {
-		if h.Typeflag != tar.TypeDir {
-			return fmt.Errorf("%w: the root is not a folder", ErrRefused)
-		}
-		return nil
-	}
-	dir, base := path.Dir(name), path.Base(name)
-	hides, isWhiteout := strings.CutPrefix(base, whiteoutPrefix)
-	switch {
+	switch hides, isWhiteout := strings.CutPrefix(base, whiteoutPrefix); {
 	case base == whiteoutOpaque:
-		err = u.clear(dir)
-	case strings.HasPrefix(base, whiteoutMeta):
-		return nil // notes of one storage driver to itself
-	case isWhiteout && (hides == "" || hides == "." || hides == ".."):
-		return fmt.Errorf("%w: the whiteout %q names nothing", ErrRefused, h.Name)
+		return refused(u.clear(dir))
 	case isWhiteout:
-		err = u.hide(path.Join(dir, hides))
-	default:
-		return u.place(name, h, content)
+		return refused(u.hide(path.Join(dir, hides)))
 	}
-	return refused(err)
+	return u.place(path.Join(dir, base), h, content)
 }
 
 // hide removes what lower layers brought to a path, not what this one brings.

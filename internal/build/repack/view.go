@@ -23,8 +23,6 @@ const (
 // node is what has one name when all layers lie on each other.
 type node struct {
 	kind kind
-	// explicit: the folder has an entry of its own, with attributes.
-	explicit bool
 	// unclear: runtimes read the layers differently here, because entries lie below what is a link
 	// in another layer.
 	unclear bool
@@ -33,16 +31,8 @@ type node struct {
 	// opaque hides what layers below this one bring into the folder.
 	opaque   int32
 	link     string
-	attr     *attributes // of folders
+	header   *tar.Header // of a folder with an entry of its own: its attributes
 	children map[string]*node
-}
-
-// attributes are those of an entry, without times.
-type attributes struct {
-	mode         int64
-	uid, gid     int
-	uname, gname string
-	xattrs       map[string]string
 }
 
 const (
@@ -51,19 +41,6 @@ const (
 	whiteoutMeta   = ".wh..wh."
 	whiteoutOpaque = ".wh..wh..opq"
 )
-
-func attributesOf(h *tar.Header) *attributes {
-	a := &attributes{mode: h.Mode & 0o7777, uid: h.Uid, gid: h.Gid, uname: h.Uname, gname: h.Gname}
-	for name, value := range h.PAXRecords {
-		if strings.HasPrefix(name, xattrPrefix) {
-			if a.xattrs == nil {
-				a.xattrs = map[string]string{}
-			}
-			a.xattrs[name] = value
-		}
-	}
-	return a
-}
 
 // view is the image as a container sees it. Layers are added from the highest to the lowest: what
 // is there hides what comes.
@@ -92,20 +69,37 @@ func entryPath(name string) (string, error) {
 	return strings.TrimPrefix(path.Clean("/"+name), "/"), nil
 }
 
-// add takes in one entry of a layer.
-func (v *view) add(layer int32, h *tar.Header) error {
+// locate finds where an entry belongs. The base is empty for one that says nothing: the root's own,
+// and notes of one storage driver to itself.
+func locate(h *tar.Header) (dir, base string, err error) {
 	name, err := entryPath(h.Name)
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	if name == "" {
 		if h.Typeflag != tar.TypeDir {
-			return fmt.Errorf("%w: the root is not a folder", ErrRefused)
+			return "", "", fmt.Errorf("%w: the root is not a folder", ErrRefused)
 		}
-		return nil
+		return "", "", nil
 	}
-	dir, base := path.Split(name)
-	parent, hidden := v.descend(layer, strings.TrimSuffix(dir, "/"))
+	dir, base = path.Dir(name), path.Base(name)
+	switch hides, isWhiteout := strings.CutPrefix(base, whiteoutPrefix); {
+	case base == whiteoutOpaque:
+	case strings.HasPrefix(base, whiteoutMeta):
+		return "", "", nil
+	case isWhiteout && (hides == "" || hides == "." || hides == ".."):
+		return "", "", fmt.Errorf("%w: the whiteout %q names nothing", ErrRefused, h.Name)
+	}
+	return dir, base, nil
+}
+
+// add takes in one entry of a layer.
+func (v *view) add(layer int32, h *tar.Header) error {
+	dir, base, err := locate(h)
+	if err != nil || base == "" {
+		return err
+	}
+	parent, hidden := v.descend(layer, dir)
 	if hidden {
 		return nil
 	}
@@ -113,10 +107,6 @@ func (v *view) add(layer int32, h *tar.Header) error {
 	case base == whiteoutOpaque:
 		parent.opaque = max(parent.opaque, layer)
 		return nil
-	case strings.HasPrefix(base, whiteoutMeta):
-		return nil // notes of one storage driver to itself
-	case isWhiteout && (hides == "" || hides == "." || hides == ".."):
-		return fmt.Errorf("%w: the whiteout %q names nothing", ErrRefused, h.Name)
 	case isWhiteout:
 		parent.hide(layer, hides)
 		return nil
@@ -132,7 +122,7 @@ func (v *view) add(layer int32, h *tar.Header) error {
 // descend finds or makes a folder for a layer's entries; hidden: higher layers hide its content.
 func (v *view) descend(layer int32, dir string) (parent *node, hidden bool) {
 	at := &v.root
-	if dir == "" {
+	if dir == "." {
 		return at, at.opaque > layer
 	}
 	for name := range strings.SplitSeq(dir, "/") {
@@ -163,7 +153,7 @@ func newNode(layer int32, h *tar.Header) (*node, error) {
 	one := &node{layer: layer, kind: other}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		one.kind, one.explicit, one.attr = folder, true, attributesOf(h)
+		one.kind, one.header = folder, headerOf(tar.TypeDir, h)
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
 		one.kind = file
 	case tar.TypeSymlink:
@@ -203,8 +193,8 @@ func (n *node) place(name string, one *node) {
 	case there == nil:
 		n.put(name, one)
 	case there.kind == folder && one.kind == folder:
-		if there.opaque <= one.layer && (!there.explicit || there.layer == one.layer) {
-			there.attr, there.explicit = one.attr, true
+		if there.opaque <= one.layer && (there.header == nil || there.layer == one.layer) {
+			there.header = one.header
 		}
 	case there.layer == one.layer:
 		if there.kind == gone {
@@ -213,7 +203,7 @@ func (n *node) place(name string, one *node) {
 		n.put(name, one)
 	case there.kind == folder:
 		// A higher layer puts files where this one has no folder: below the link, or in its place?
-		there.unclear = there.unclear || !there.explicit
+		there.unclear = there.unclear || there.header == nil
 		there.opaque = max(there.opaque, one.layer)
 	}
 }
