@@ -22,10 +22,10 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/drover-project/drover/internal/build/repack"
 )
 
 const (
@@ -250,21 +250,7 @@ func image(layer string, made *Headers) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the layer: %w", err)
 	}
-	base := mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1)
-	file, err := base.ConfigFile()
-	if err != nil {
-		return nil, fmt.Errorf("make the configuration: %w", err)
-	}
-	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", made.Architecture
-	file.Config.Labels = map[string]string{"org.opencontainers.image.title": "Headers of Linux " + made.Kernel}
-	configured, err := mutate.ConfigFile(base, file)
-	if err != nil {
-		return nil, fmt.Errorf("set the configuration: %w", err)
-	}
-	whole, err := mutate.AppendLayers(configured, content)
-	if err != nil {
-		return nil, fmt.Errorf("append the layer: %w", err)
-	}
-	return whole, nil
+	return repack.Single(content, v1.ConfigFile{Architecture: made.Architecture, Config: v1.Config{
+		Labels: map[string]string{"org.opencontainers.image.title": "Headers of Linux " + made.Kernel},
+	}})
 }
