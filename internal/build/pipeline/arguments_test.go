@@ -115,7 +115,7 @@ func buildStep(t *testing.T, version string, change ...func(*v1beta1.Module)) co
 	if err != nil {
 		t.Fatal(err)
 	}
-	containers := pipeline.BuilderOf(spec).Render(&v1alpha1.ModuleImage{Spec: *spec}, options()).Containers
+	containers := pipeline.Job(&v1alpha1.ModuleImage{Spec: *spec}, 1, "New", options()).Spec.Template.Spec.InitContainers
 	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == pipeline.StepBuild })
 	if at < 0 {
 		t.Fatal("no step builds")

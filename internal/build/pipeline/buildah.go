@@ -42,8 +42,9 @@ storage push localhost/drover:build "oci:$layout:image"
 chmod -R a+rwX "$layout"`
 )
 
-// Render implements Builder. RUN finds Secrets and the node's modules where KMM has them.
-func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
+// render implements builder. RUN finds Secrets and the node's modules where KMM has them. The
+// container runs as root, though without power over the node.
+func (buildah) render(pod *corev1.PodSpec, image *v1alpha1.ModuleImage, o *Options) {
 	b := image.Spec.Build
 	mounts := []corev1.VolumeMount{
 		mount("state", stateDir, true), mount("layout", layoutDir, false), mount("work", workDir, false),
@@ -86,12 +87,14 @@ func (buildah) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		mounts = append(mounts, mount("auth", mergedDir, true))
 		env = append(env, corev1.EnvVar{Name: "DROVER_AUTH", Value: filepath.Join(mergedDir, authFile)})
 	}
-	return Part{Root: true, Volumes: volumes, Containers: []corev1.Container{{
+	pod.SecurityContext.SeccompProfile = nil
+	pod.Volumes = append(pod.Volumes, volumes...)
+	pod.InitContainers = append(pod.InitContainers, corev1.Container{
 		Name: StepBuild, Image: b.Builder, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/bin/sh"}, Args: args,
 		Env: append(env, proxies()...), VolumeMounts: mounts, Resources: resources, SecurityContext: rootInside(o.HostModules),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-	}}}
+	})
 }
 
 // buildahArgs make the result depend on the inputs alone: no times, one platform, no cache.
@@ -107,8 +110,8 @@ func buildahArgs(image *v1alpha1.ModuleImage) []string {
 	return args
 }
 
-// Observe implements Builder: it finds the errors of the compiler and of Buildah.
-func (buildah) Observe(log string) string {
+// explain implements builder: it finds the errors of the compiler and of Buildah.
+func (buildah) explain(log string) string {
 	return excerpt(log, "error", "fatal:", "undefined", "no such file", "cannot ", "failed")
 }
 

@@ -13,26 +13,16 @@ import (
 	"github.com/drover-project/drover/internal/shared/words"
 )
 
-// Part is what a builder adds to the pod of a Job.
-type Part struct {
-	// Containers that leave an OCI layout, in order.
-	Containers []corev1.Container
-	// Volumes that they mount, besides those of all Jobs.
-	Volumes []corev1.Volume
-	// Root: the containers run as root, though without power over the node.
-	Root bool
+// builder is one way to build an image.
+type builder interface {
+	// render adds to a Job's pod the containers that leave an OCI layout, and volumes of their own.
+	render(pod *corev1.PodSpec, image *v1alpha1.ModuleImage, o *Options)
+	// explain picks the lines that say why from the end of a failed container's log.
+	explain(log string) string
 }
 
-// Builder is one way to build an image.
-type Builder interface {
-	// Render gives the builder's part of a Job's pod.
-	Render(image *v1alpha1.ModuleImage, o *Options) Part
-	// Observe picks the lines that say why from the end of a failed container's log.
-	Observe(log string) string
-}
-
-// BuilderOf chooses the builder of an image, nil where nothing is built.
-func BuilderOf(spec *v1alpha1.ModuleImageSpec) Builder {
+// builderOf chooses the builder of an image, nil where nothing is built.
+func builderOf(spec *v1alpha1.ModuleImageSpec) builder {
 	switch {
 	case spec.Build == nil:
 		return nil
@@ -58,15 +48,6 @@ func excerpt(log string, signs ...string) string {
 	}
 	// The first error causes the others.
 	return words.Cut(strings.Join(kept, "\n"), maxExcerpt)
-}
-
-// environment holds the arguments of a build.
-func environment(b *v1alpha1.ImageBuild) []corev1.EnvVar {
-	env := make([]corev1.EnvVar, 0, len(b.Args))
-	for _, arg := range b.Args {
-		env = append(env, corev1.EnvVar{Name: arg.Name, Value: arg.Value})
-	}
-	return env
 }
 
 func mount(volume, dir string, readOnly bool) corev1.VolumeMount {

@@ -159,7 +159,10 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		ImagePullSecrets:             pullSecrets(spec, o),
 		Tolerations:                  append(leaving(), spec.Tolerations...),
 		NodeSelector:                 nodeSelector(spec),
-		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: o.User},
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: o.User,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
 		Volumes: []corev1.Volume{
 			{Name: "state", VolumeSource: emptyDir()}, {Name: "layout", VolumeSource: emptyDir()}, {Name: "work", VolumeSource: emptyDir()},
 			// For our own steps: no container of the user's sees it.
@@ -180,10 +183,8 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 		}})
 	}
-	root := false
-	if b := BuilderOf(spec); b != nil {
-		part := b.Render(image, o)
-		s.InitContainers, s.Volumes, root = append(s.InitContainers, part.Containers...), append(s.Volumes, part.Volumes...), part.Root
+	if b := builderOf(spec); b != nil {
+		b.render(&s, image, o)
 	} else if spec.Sign != nil {
 		s.InitContainers = append(s.InitContainers, pull(spec, o))
 	}
@@ -194,9 +195,6 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 			s.InitContainers = append(s.InitContainers, pushUnsigned(spec, o))
 		}
 		s.InitContainers = append(s.InitContainers, sign(spec, o))
-	}
-	if !root {
-		s.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	}
 	if spec.Examine != nil {
 		s.Containers = []corev1.Container{examine(spec, o)}

@@ -160,7 +160,7 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 func TestBuildahHasNoPowersOverTheNode(t *testing.T) {
 	img := image(t, module(), configMap("FROM a"), "b@1")
 	for _, host := range []bool{true, false} {
-		c := pipeline.BuilderOf(&img.Spec).Render(img, &pipeline.Options{HostModules: host}).Containers[0]
+		c := pipeline.Job(img, 1, "New", &pipeline.Options{HostModules: host}).Spec.Template.Spec.InitContainers[1]
 		s := c.SecurityContext
 		if diff := cmp.Diff(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}},
 			s.Capabilities); diff != "" {

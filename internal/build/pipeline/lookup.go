@@ -26,8 +26,8 @@ func Want(spec *v1alpha1.ModuleImageSpec, by string, retry time.Time) {
 	}
 }
 
-// Find returns the image that a Module wants for what it declares, or nil while there is none.
-func Find(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) *v1alpha1.ModuleImage {
+// find returns the image that a Module wants for what it declares, or nil while there is none.
+func find(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) *v1alpha1.ModuleImage {
 	for i := range images {
 		if s := &images[i].Spec; s.Declaration == declared.Declaration && slices.Contains(s.WantedBy, WantedByModule(declared.Module)) {
 			return &images[i]
@@ -50,7 +50,7 @@ type Answer struct {
 
 // Ask returns the state of the image that a Module declares.
 func Ask(images []v1alpha1.ModuleImage, declared *v1alpha1.ModuleImageSpec) Answer {
-	image := Find(images, declared)
+	image := find(images, declared)
 	if image == nil {
 		return Answer{Unknown: true, Reason: v1beta1.ReasonBuilding, Message: "image " + declared.Image + " is about to be made"}
 	}

@@ -3,9 +3,11 @@
 package pipeline
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/internal/shared/delivery"
@@ -31,14 +33,18 @@ umask 0000
 exec "$@"`
 )
 
-// Render implements Builder. The compiler gets headers and source from images or a ConfigMap.
-func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
+// render implements builder. The compiler gets headers and source from images or a ConfigMap.
+func (native) render(pod *corev1.PodSpec, image *v1alpha1.ModuleImage, o *Options) {
 	b := image.Spec.Build
 	n := b.Native
 	volumes := []corev1.Volume{{Name: "build", VolumeSource: emptyDir()}}
 	mounts := []corev1.VolumeMount{mount("state", stateDir, true), mount("build", buildDir, false), mount("source", sourceDir, true),
 		mount("work", "/tmp", false)}
-	env := append(environment(b),
+	var env []corev1.EnvVar
+	for _, arg := range b.Args {
+		env = append(env, corev1.EnvVar{Name: arg.Name, Value: arg.Value})
+	}
+	env = append(env,
 		corev1.EnvVar{Name: "DROVER_STATE", Value: stateDir}, corev1.EnvVar{Name: "DROVER_SOURCE", Value: sourceDir},
 		corev1.EnvVar{Name: "HOME", Value: "/tmp"}, corev1.EnvVar{Name: "KERNEL_HEADERS", Value: headersDir})
 	var containers []corev1.Container
@@ -76,10 +82,61 @@ func (native) Render(image *v1alpha1.ModuleImage, o *Options) Part {
 		"--root", buildDir, "--dir-name", image.Spec.DirName, "--kernel", image.Spec.KernelVersion, "--arch", image.Spec.Architecture,
 		"--layout", layoutDir,
 	}, repeated("--artifact", n.Artifacts)...), mount("build", buildDir, true), mount("layout", layoutDir, false))
-	return Part{Containers: append(containers, compile, pack), Volumes: volumes}
+	pod.Volumes = append(pod.Volumes, volumes...)
+	pod.InitContainers = append(pod.InitContainers, append(containers, compile, pack)...)
 }
 
-// Observe implements Builder: it finds the compiler's errors.
-func (native) Observe(log string) string {
+// explain implements builder: it finds the compiler's errors.
+func (native) explain(log string) string {
 	return excerpt(log, "error", "fatal:", "undefined", "no such file", "cannot ", "not found", "***")
+}
+
+// ReadsImages reports whether a step of the Job reads the content of another image.
+func ReadsImages(spec *v1alpha1.ModuleImageSpec) bool {
+	return spec.Build != nil && spec.Build.Native != nil && (spec.Build.Native.HeadersImage != "" || spec.Build.Native.SourceImage != "")
+}
+
+// MountsImages reports whether a Job's pod may have image volumes: only if every node that it may
+// run on can mount them, because the scheduler does not check. Without such a node it may not: an
+// API server without image volumes silently drops them.
+func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []corev1.Node) bool {
+	if !ReadsImages(spec) {
+		return false
+	}
+	if mode != delivery.ModeAuto && mode != "" {
+		return mode == delivery.ModeImageVolume
+	}
+	selector, found := labels.SelectorFromSet(nodeSelector(spec)), false
+	for i := range nodes {
+		if !selector.Matches(labels.Set(nodes[i].Labels)) {
+			continue
+		}
+		if mode.For(&nodes[i].Status.NodeInfo) != delivery.ModeImageVolume {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// nodeSelector says which nodes a Job's pod may run on.
+func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
+	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture}
+	if spec.Build != nil {
+		maps.Copy(all, spec.Build.Selector)
+	}
+	return all
+}
+
+// content is a volume with an image's content: the image itself, or a folder that a step fills.
+func content(spec *v1alpha1.ModuleImageSpec, o *Options, volume, image, dir string) (corev1.Volume, []corev1.Container) {
+	if o.MountImages {
+		return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
+			Reference: image, PullPolicy: corev1.PullIfNotPresent,
+		}}}, nil
+	}
+	args, mounts := registry(spec, o, image, spec.Build.BaseImageRegistryTLS)
+	fetch := step(o, StepFetch, append(args, "--arch", spec.Architecture, "--to", dir), append(mounts, mount(volume, dir, false))...)
+	fetch.Name = StepFetch + "-" + volume
+	return corev1.Volume{Name: volume, VolumeSource: emptyDir()}, []corev1.Container{fetch}
 }

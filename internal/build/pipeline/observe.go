@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -162,7 +163,10 @@ func outcomeOf(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod
 		}
 	}
 	if p := delivery.ProblemOf(pod); p != nil && pod.Status.Phase == corev1.PodPending {
-		t.Reason, t.Message = waitingFor(p.Reason), p.Message
+		t.Reason, t.Message = p.Reason, p.Message
+		if p.Reason == v1beta1.ReasonDeliveryRefused {
+			t.Reason = v1beta1.ReasonBuildFailed
+		}
 	}
 	if cause := nodeCause(pod); cause != "" && pod.Status.Phase == corev1.PodFailed {
 		// No step has failed: the kubelet did not let the pod in, or ended it between two steps.
@@ -185,39 +189,29 @@ func unschedulable(pod *corev1.Pod) bool {
 	})
 }
 
-// failureOf is the reason of a failed step.
-func failureOf(step string, r *result.Result) string {
-	switch step {
-	case StepExamine:
-		return unfit(r)
-	case StepCheck:
-		return v1beta1.ReasonCheckFailed
-	case StepSign, StepPull:
-		return v1beta1.ReasonSignFailed
-	case StepPush, StepPushUnsigned:
-		return v1beta1.ReasonPushFailed
-	}
-	return v1beta1.ReasonBuildFailed
+// failures are the reasons of failed steps; of others it is [v1beta1.ReasonBuildFailed].
+var failures = map[string]string{
+	StepCheck: v1beta1.ReasonCheckFailed, StepSign: v1beta1.ReasonSignFailed, StepPull: v1beta1.ReasonSignFailed,
+	StepPush: v1beta1.ReasonPushFailed, StepPushUnsigned: v1beta1.ReasonPushFailed,
 }
 
-// waitingFor is the reason of a pod that does not start.
-func waitingFor(reason string) string {
-	if reason == v1beta1.ReasonDeliveryRefused {
-		return v1beta1.ReasonBuildFailed
+func failureOf(step string, r *result.Result) string {
+	if step == StepExamine {
+		return unfit(r)
 	}
-	return reason
+	return cmp.Or(failures[step], v1beta1.ReasonBuildFailed)
 }
 
 // message is a failed container's error: its result's, or the end of its log.
 func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.ContainerStateTerminated, r *result.Result) string {
 	text := ended.Message
-	switch b := BuilderOf(spec); {
+	switch b := builderOf(spec); {
 	case step == StepExamine && r != nil && r.Unfit != "":
 		return r.Error // it is about the image, not the step
 	case r != nil && r.Error != "":
 		text = r.Error
 	case step == StepBuild && b != nil:
-		text = b.Observe(text)
+		text = b.explain(text)
 	default:
 		text = excerpt(text, "error")
 	}

@@ -30,8 +30,8 @@ const (
 // The memory limit of our steps fits the largest module (256 MiB), which is signed and examined in
 // memory beside its compressed file; `make bench-sign` measures it.
 var (
-	stepRequests  = list("50m", "64Mi", "0")
-	stepLimits    = list("8", "1Gi", "32Gi")
+	stepRequests  = known("cpu=50m,memory=64Mi,ephemeral-storage=0")
+	stepLimits    = known("cpu=8,memory=1Gi,ephemeral-storage=32Gi")
 	buildRequests = known(DefaultBuildRequests)
 	buildLimits   = known(DefaultBuildLimits)
 )
@@ -63,13 +63,6 @@ func known(text string) corev1.ResourceList {
 		panic(err) // a constant
 	}
 	return list
-}
-
-func list(cpu, memory, disk string) corev1.ResourceList {
-	return corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
-		corev1.ResourceEphemeralStorage: resource.MustParse(disk),
-	}
 }
 
 // stepResources are those of a step of ours.
