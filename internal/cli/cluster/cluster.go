@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/gentype"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -30,13 +31,11 @@ const page = 500
 
 // Client is a connection to the user's cluster.
 type Client struct {
-	// Core reads nodes and pods.
-	Core corev1client.CoreV1Interface
-	// Modules is the REST client of Modules' API group, Preflights of its newer version, Made of
-	// Drover's own group, and Hub of hubs' group.
-	Modules, Preflights, Made, Hub rest.Interface
 	// Namespace of the command line, of the kubeconfig's context, or "default".
 	Namespace string
+
+	core corev1client.CoreV1Interface
+	own  map[schema.GroupVersion]rest.Interface
 }
 
 // Connect finds the cluster and the namespace. It sends nothing.
@@ -55,41 +54,62 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		hubv1beta1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("register the API: %w", err)
-	}
-	c := &Client{Core: core, Namespace: namespace}
-	for group, to := range map[schema.GroupVersion]*rest.Interface{
-		v1beta1.GroupVersion: &c.Modules, v1beta2.GroupVersion: &c.Preflights, v1alpha1.GroupVersion: &c.Made,
-		hubv1beta1.GroupVersion: &c.Hub,
+	c := &Client{Namespace: namespace, core: core, own: map[schema.GroupVersion]rest.Interface{}}
+	for group, add := range map[schema.GroupVersion]func(*runtime.Scheme) error{
+		v1beta1.GroupVersion: v1beta1.AddToScheme, v1beta2.GroupVersion: v1beta2.AddToScheme,
+		v1alpha1.GroupVersion: v1alpha1.AddToScheme, hubv1beta1.GroupVersion: hubv1beta1.AddToScheme,
 	} {
+		scheme := runtime.NewScheme()
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register the API: %w", err)
+		}
 		own := rest.CopyConfig(config)
 		own.APIPath, own.GroupVersion = "/apis", &group
 		own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 		own.ContentType = runtime.ContentTypeJSON
-		if *to, err = rest.RESTClientFor(own); err != nil {
+		if c.own[group], err = rest.RESTClientFor(own); err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 	}
 	return c, nil
 }
 
-// Module reads one Module.
-func (c *Client) Module(ctx context.Context, name string) (*v1beta1.Module, error) {
-	m := &v1beta1.Module{}
-	err := c.Modules.Get().Namespace(c.Namespace).Resource("modules").Name(name).Do(ctx).Into(m)
-	switch {
-	case unknownKind(err):
-		return nil, errUnknownKind
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("%w %s in namespace %s; `drover status -A` lists all Modules", ErrNotFound, name, c.Namespace)
-	case err != nil:
-		return nil, fmt.Errorf("get Module %s in namespace %s: %w", name, c.Namespace, err)
+// of is a client of one kind of our own.
+func of[T, L any, O interface {
+	*T
+	runtime.Object
+	metav1.Object
+}, S interface {
+	*L
+	runtime.Object
+}](c *Client, group schema.GroupVersion, resource, namespace string) *gentype.ClientWithList[O, S] {
+	return gentype.NewClientWithList(resource, c.own[group], metav1.ParameterCodec, namespace, func() O { return new(T) },
+		func() S { return new(L) })
+}
+
+func (c *Client) modules(namespace string) *gentype.ClientWithList[*v1beta1.Module, *v1beta1.ModuleList] {
+	return of[v1beta1.Module, v1beta1.ModuleList](c, v1beta1.GroupVersion, "modules", namespace)
+}
+
+// managed are hubs' ManagedClusterModules.
+func (c *Client) managed() *gentype.ClientWithList[*hubv1beta1.ManagedClusterModule, *hubv1beta1.ManagedClusterModuleList] {
+	return of[hubv1beta1.ManagedClusterModule, hubv1beta1.ManagedClusterModuleList](c, hubv1beta1.GroupVersion, "managedclustermodules", "")
+}
+
+// all reads a list to its end, page by page.
+func all[T any, L metav1.ListInterface](ctx context.Context, read func(context.Context, metav1.ListOptions) (L, error), selector string,
+	items func(L) []T) ([]T, error) {
+	var found []T
+	for o := (metav1.ListOptions{LabelSelector: selector, Limit: page}); ; {
+		list, err := read(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, items(list)...)
+		if o.Continue = list.GetContinue(); o.Continue == "" {
+			return found, nil
+		}
 	}
-	c.complete(ctx, m)
-	return m, nil
 }
 
 // ErrNotFound says that there is no such Module.
@@ -107,14 +127,24 @@ func unknownKind(err error) bool {
 	return d == nil || d.Name == "" || len(d.Causes) > 0 && d.Causes[0].Type == metav1.CauseTypeUnexpectedServerResponse
 }
 
+// Module reads one Module.
+func (c *Client) Module(ctx context.Context, namespace, name string) (*v1beta1.Module, error) {
+	m, err := c.modules(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case unknownKind(err):
+		return nil, errUnknownKind
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w %s in namespace %s; `drover status -A` lists all Modules", ErrNotFound, name, namespace)
+	case err != nil:
+		return nil, fmt.Errorf("get Module %s in namespace %s: %w", name, namespace, err)
+	}
+	c.completion(ctx)(m)
+	return m, nil
+}
+
 // ListModules reads the Modules of a namespace with a label selector; "" is all namespaces.
 func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([]v1beta1.Module, error) {
-	list, err := pages(func(o metav1.ListOptions) ([]v1beta1.Module, string, error) {
-		o.LabelSelector = selector
-		var l v1beta1.ModuleList
-		err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(&l)
-		return l.Items, l.Continue, err //nolint:wrapcheck // wrapped below, for all kinds
-	})
+	list, err := all(ctx, c.modules(namespace).List, selector, func(l *v1beta1.ModuleList) []v1beta1.Module { return l.Items })
 	switch {
 	case unknownKind(err):
 		return nil, errUnknownKind
@@ -123,109 +153,77 @@ func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([
 	case err != nil:
 		return nil, fmt.Errorf("list Modules in namespace %s: %w", namespace, err)
 	}
-	all := make([]*v1beta1.Module, 0, len(list))
+	complete := c.completion(ctx)
 	for i := range list {
-		all = append(all, &list[i])
+		complete(&list[i])
 	}
-	c.complete(ctx, all...)
 	return list, nil
 }
 
-// Nodes reads all nodes.
-func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) { return c.nodes(ctx, "") }
-
-func (c *Client) nodes(ctx context.Context, name string) ([]corev1.Node, error) {
-	if name != "" {
-		node, err := c.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("there is no node %s in this cluster", name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("get Node %s: %w", name, err)
-		}
-		return []corev1.Node{*node}, nil
+// Managed reads all ManagedClusterModules; none without a hub, or without the right.
+func (c *Client) Managed(ctx context.Context) ([]hubv1beta1.ManagedClusterModule, error) {
+	list, err := all(ctx, c.managed().List, "", func(l *hubv1beta1.ManagedClusterModuleList) []hubv1beta1.ManagedClusterModule { return l.Items })
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("list ManagedClusterModules: %w", err)
 	}
-	all, err := pages(func(o metav1.ListOptions) ([]corev1.Node, string, error) {
-		l, err := c.Core.Nodes().List(ctx, o)
-		if err != nil {
-			return nil, "", err //nolint:wrapcheck // wrapped below
-		}
-		return l.Items, l.Continue, nil
-	})
+	return list, nil
+}
+
+// ManagedModule reads one; nil: there is none, or the user may not see it.
+func (c *Client) ManagedModule(ctx context.Context, name string) (*hubv1beta1.ManagedClusterModule, error) {
+	m, err := c.managed().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil //nolint:nilnil // as said
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get ManagedClusterModule %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// Nodes reads all nodes.
+func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
+	list, err := all(ctx, c.core.Nodes().List, "", func(l *corev1.NodeList) []corev1.Node { return l.Items })
 	if err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
-	return all, nil
+	return list, nil
+}
+
+func (c *Client) node(ctx context.Context, name string) ([]corev1.Node, error) {
+	node, err := c.core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("there is no node %s in this cluster", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get Node %s: %w", name, err)
+	}
+	return []corev1.Node{*node}, nil
 }
 
 func (c *Client) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {
-	all, err := pages(func(o metav1.ListOptions) ([]v1beta1.NodeModulesConfig, string, error) {
-		var l v1beta1.NodeModulesConfigList
-		err := c.Modules.Get().Resource("nodemodulesconfigs").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(&l)
-		return l.Items, l.Continue, err //nolint:wrapcheck // wrapped below
-	})
+	client := of[v1beta1.NodeModulesConfig, v1beta1.NodeModulesConfigList](c, v1beta1.GroupVersion, "nodemodulesconfigs", "")
+	list, err := all(ctx, client.List, "", func(l *v1beta1.NodeModulesConfigList) []v1beta1.NodeModulesConfig { return l.Items })
 	if err != nil {
 		return nil, fmt.Errorf("list NodeModulesConfigs: %w", err)
 	}
-	byName := make(map[string]*v1beta1.NodeModulesConfig, len(all))
-	for i := range all {
-		byName[all[i].Name] = &all[i]
+	byName := make(map[string]*v1beta1.NodeModulesConfig, len(list))
+	for i := range list {
+		byName[list[i].Name] = &list[i]
 	}
 	return byName, nil
 }
 
-// images reads the images that are made in the cluster for a Module; "": for all of the namespace.
-// A cluster without ModuleImages has none.
-func (c *Client) images(ctx context.Context, namespace, module string) ([]v1alpha1.ModuleImage, error) {
-	all, err := pages(func(o metav1.ListOptions) ([]v1alpha1.ModuleImage, string, error) {
-		o.LabelSelector = selectorOf(module)
-		var l v1alpha1.ModuleImageList
-		err := c.Made.Get().Namespace(namespace).Resource("moduleimages").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(&l)
-		return l.Items, l.Continue, err //nolint:wrapcheck // wrapped below
-	})
-	switch {
-	case unknownKind(err):
-		return nil, nil
-	case err != nil:
+// images reads the images that are made in the cluster. A cluster without ModuleImages has none.
+func (c *Client) images(ctx context.Context, namespace, selector string) ([]v1alpha1.ModuleImage, error) {
+	client := of[v1alpha1.ModuleImage, v1alpha1.ModuleImageList](c, v1alpha1.GroupVersion, "moduleimages", namespace)
+	list, err := all(ctx, client.List, selector, func(l *v1alpha1.ModuleImageList) []v1alpha1.ModuleImage { return l.Items })
+	if err != nil && !unknownKind(err) {
 		return nil, fmt.Errorf("list ModuleImages in namespace %s: %w", namespace, err)
 	}
-	return all, nil
+	return list, nil
 }
 
-// pods reads the pods that were made for a Module; "": for all of the namespace.
-func (c *Client) pods(ctx context.Context, namespace, module string) ([]corev1.Pod, error) {
-	all, err := pages(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
-		o.LabelSelector = selectorOf(module)
-		l, err := c.Core.Pods(namespace).List(ctx, o)
-		if err != nil {
-			return nil, "", err //nolint:wrapcheck // wrapped below
-		}
-		return l.Items, l.Continue, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list pods in namespace %s: %w", namespace, err)
-	}
-	return all, nil
-}
-
-func selectorOf(module string) string {
-	if module == "" {
-		return v1beta1.ModuleNameLabel
-	}
-	return v1beta1.ModuleNameLabel + "=" + module
-}
-
-func pages[T any](read func(metav1.ListOptions) ([]T, string, error)) ([]T, error) {
-	var all []T
-	for o := (metav1.ListOptions{Limit: page}); ; {
-		list, next, err := read(o)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-		if next == "" {
-			return all, nil
-		}
-		o.Continue = next
-	}
+func (c *Client) pods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
+	return all(ctx, c.core.Pods(namespace).List, selector, func(l *corev1.PodList) []corev1.Pod { return l.Items })
 }

@@ -9,21 +9,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
 
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 )
 
-const preflights = "preflightvalidations"
-
 var errNoPreflights = fmt.Errorf("this cluster does not know PreflightValidations (%s): install Drover first", v1beta2.GroupVersion)
+
+func (c *Client) preflights() *gentype.ClientWithList[*v1beta2.PreflightValidation, *v1beta2.PreflightValidationList] {
+	return of[v1beta2.PreflightValidation, v1beta2.PreflightValidationList](c, v1beta2.GroupVersion, "preflightvalidations", "")
+}
 
 // CreatePreflight creates a PreflightValidation, or returns an existing one of that name as it is.
 func (c *Client) CreatePreflight(ctx context.Context, p *v1beta2.PreflightValidation) (made *v1beta2.PreflightValidation, existed bool,
 	err error) {
-	made = &v1beta2.PreflightValidation{}
-	err = c.Preflights.Post().Resource(preflights).Body(p).Do(ctx).Into(made)
-	if apierrors.IsAlreadyExists(err) {
-		existed, err = true, c.Preflights.Get().Resource(preflights).Name(p.Name).Do(ctx).Into(made)
+	made, err = c.preflights().Create(ctx, p, metav1.CreateOptions{})
+	if existed = apierrors.IsAlreadyExists(err); existed {
+		made, err = c.preflights().Get(ctx, p.Name, metav1.GetOptions{})
 	}
 	switch {
 	case unknownKind(err):
@@ -36,8 +38,8 @@ func (c *Client) CreatePreflight(ctx context.Context, p *v1beta2.PreflightValida
 
 // DeletePreflight deletes what CreatePreflight made.
 func (c *Client) DeletePreflight(ctx context.Context, p *v1beta2.PreflightValidation) error {
-	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}
-	if err := c.Preflights.Delete().Resource(preflights).Name(p.Name).Body(options).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
+	err := c.preflights().Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete PreflightValidation %s: %w", p.Name, err)
 	}
 	return nil
@@ -45,8 +47,7 @@ func (c *Client) DeletePreflight(ctx context.Context, p *v1beta2.PreflightValida
 
 // WatchPreflight watches one PreflightValidation, which comes first as it is.
 func (c *Client) WatchPreflight(ctx context.Context, name string) (watch.Interface, error) {
-	options := metav1.ListOptions{Watch: true, FieldSelector: "metadata.name=" + name}
-	w, err := c.Preflights.Get().Resource(preflights).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+	w, err := c.preflights().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, fmt.Errorf("watch PreflightValidation %s: %w", name, err)
 	}

@@ -5,12 +5,13 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -23,6 +24,9 @@ import (
 
 // ViewerRole is the ClusterRole that shows everything about nodes that the commands can show.
 const ViewerRole = "drover-module-viewer"
+
+// agentLabel is what config/agent puts on the agent's pods.
+const agentLabel = "app.kubernetes.io/name=drover-agent"
 
 // Missing is a right that the user lacks, as a rule would say it.
 type Missing struct {
@@ -43,7 +47,7 @@ type View struct {
 	// Pods of the Modules' namespace.
 	Pods       []corev1.Pod
 	PodsSeen   bool
-	Agents     []corev1.Pod // the pods of the node's agent, if somebody asked
+	Agents     []corev1.Pod // the pods of the node's agent, after SeeAgent
 	AgentsSeen bool
 	// Images that are made in the cluster in the Modules' namespace, as far as the user may see them.
 	Images []v1alpha1.ModuleImage
@@ -56,45 +60,78 @@ type View struct {
 func (v *View) Whole() bool { return v.NodesSeen && v.ConfigsSeen }
 
 // View reads one node or, with "", all; and the pods of one Module, or of all in the namespace.
-func (c *Client) View(ctx context.Context, node, namespace, module string) (*View, error) {
-	v := &View{}
-	var err error
-	v.Nodes, err = c.nodes(ctx, node)
-	if v.NodesSeen, err = v.seen(err, Missing{
-		Right: "get, list on nodes (cluster-wide)", Shows: "which nodes are selected, and their kernels, taints and labels", Role: ViewerRole,
-	}); err != nil {
+func (c *Client) View(ctx context.Context, now time.Time, node, namespace, module string) (v *View, err error) {
+	v = &View{Now: now}
+	if node == "" {
+		v.Nodes, err = c.Nodes(ctx)
+	} else {
+		v.Nodes, err = c.node(ctx, node)
+	}
+	v.NodesSeen, err = v.seen(err, "get, list on nodes (cluster-wide)", "which nodes are selected, and their kernels, taints and labels",
+		ViewerRole)
+	if err != nil {
 		return nil, err
 	}
 	v.Configs, err = c.configs(ctx)
-	if v.ConfigsSeen, err = v.seen(err, Missing{
-		Right: "list on nodemodulesconfigs." + v1beta1.GroupVersion.Group + " (cluster-wide)", Shows: "what each node's kernel holds, and what " +
-			"failed there",
-		Role: ViewerRole,
-	}); err != nil {
+	v.ConfigsSeen, err = v.seen(err, "list on nodemodulesconfigs."+v1beta1.GroupVersion.Group+" (cluster-wide)",
+		"what each node's kernel holds, and what failed there", ViewerRole)
+	if err != nil {
 		return nil, err
 	}
-	v.Pods, err = c.pods(ctx, namespace, module)
-	where := "in namespace " + namespace
+	where, selector := "in namespace "+namespace, v1beta1.ModuleNameLabel
 	if namespace == "" {
 		where = "(cluster-wide)"
 	}
-	if v.PodsSeen, err = v.seen(err, Missing{
-		Right: "list on pods " + where, Shows: "the state of image deliveries and device plugins", Role: "view",
-	}); err != nil {
+	if module != "" {
+		selector += "=" + module
+	}
+	if v.Pods, err = c.pods(ctx, namespace, selector); err != nil {
+		err = fmt.Errorf("list pods in namespace %s: %w", namespace, err)
+	}
+	v.PodsSeen, err = v.seen(err, "list on pods "+where, "the state of image deliveries and device plugins", "view")
+	if err != nil {
 		return nil, err
 	}
-	v.Images, err = c.images(ctx, namespace, module)
-	_, err = v.seen(err, Missing{
-		Right: "list on moduleimages." + v1alpha1.GroupVersion.Group + " " + where, Shows: "the state of images that are built or signed in " +
-			"the cluster", Role: ViewerRole,
-	})
+	v.Images, err = c.images(ctx, namespace, selector)
+	_, err = v.seen(err, "list on moduleimages."+v1alpha1.GroupVersion.Group+" "+where,
+		"the state of images that are built or signed in the cluster", ViewerRole)
 	return v, err
 }
 
+// SeeAgent looks for the node's agent in all namespaces.
+func (v *View) SeeAgent(ctx context.Context, c *Client, node string) error {
+	all, err := c.pods(ctx, metav1.NamespaceAll, agentLabel)
+	if err != nil {
+		err = fmt.Errorf("list the agent's pods: %w", err)
+	}
+	v.AgentsSeen, err = v.seen(err, "list on pods (cluster-wide)", "why the node's agent does not answer", "view")
+	v.Agents = slices.DeleteFunc(all, func(pod corev1.Pod) bool { return !meantFor(&pod, node) })
+	return err
+}
+
+// meantFor reports whether a DaemonSet's pod is a node's; an unscheduled one has an affinity to it.
+func meantFor(pod *corev1.Pod, node string) bool {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName == node
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && slices.Contains(field.Values, node) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // seen notes a missing right. Any other error stays one.
-func (v *View) seen(err error, without Missing) (bool, error) {
+func (v *View) seen(err error, right, shows, role string) (bool, error) {
 	if apierrors.IsForbidden(err) {
-		v.Missing = append(v.Missing, without)
+		v.Missing = append(v.Missing, Missing{Right: right, Shows: shows, Role: role})
 		return false, nil
 	}
 	return err == nil, err
@@ -134,16 +171,9 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 }
 
 // About is what is known of the Module and all its nodes.
-func About(scene *facts.Scene, nodes []corev1.Node) *status.Module {
-	about := facts.Of(scene.Module)
-	for i := range nodes {
-		if n, concerned := scene.Node(&nodes[i]); concerned {
-			about.Nodes = append(about.Nodes, n)
-		} else if n, alien := scene.Unsupported(&nodes[i]); alien {
-			about.Unsupported = append(about.Unsupported, n)
-		}
-	}
-	about.Rollout = scene.Rollout(nodes, clock.RealClock{}.Now())
+func (v *View) About(m *v1beta1.Module) *status.Module {
+	about := facts.Of(m)
+	v.Scene(m).See(&about, v.Nodes, v.Now)
 	return &about
 }
 

@@ -5,22 +5,47 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-
-	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
-	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"k8s.io/client-go/gentype"
 )
 
-// WatchModules watches Modules from the options' resource version on; without one, all come first.
-func (c *Client) WatchModules(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
-	options.Watch = true
-	w, err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
-	switch {
-	case unknownKind(err):
-		return nil, errUnknownKind
-	case err != nil:
+// Await watches one object until seen has seen enough, fails, or ctx ends. It prints to out what
+// seen waits for, when that changes.
+func Await[T runtime.Object](ctx context.Context, out io.Writer, begin func(context.Context) (watch.Interface, error),
+	seen func(event watch.EventType, now T) (enough bool, waitsFor string, err error)) error {
+	for said := ""; ctx.Err() == nil; {
+		w, err := begin(ctx)
+		if err != nil {
+			return err
+		}
+		for event := range w.ResultChan() {
+			now, ok := event.Object.(T)
+			if !ok {
+				break // an error that ends the watch; a new one says more
+			}
+			enough, text, err := seen(event.Type, now)
+			if enough || err != nil {
+				w.Stop()
+				return err
+			}
+			if text != said {
+				_, _ = fmt.Fprintln(out, "waiting:", text)
+				said = text
+			}
+		}
+		w.Stop()
+	}
+	return ctx.Err()
+}
+
+// WatchModule watches one Module, which comes first as it is.
+func (c *Client) WatchModule(ctx context.Context, name string) (watch.Interface, error) {
+	w, err := c.modules(c.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
 		return nil, fmt.Errorf("watch Modules: %w", err)
 	}
 	return w, nil
@@ -31,14 +56,15 @@ func (c *Client) WatchModules(ctx context.Context, namespace string, options met
 // minutes.
 func (c *Client) NextChange(ctx context.Context, namespace string, options metav1.ListOptions) (<-chan struct{}, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	modules, err := c.nextModule(ctx, namespace, options)
+	modules, err := fromNow(ctx, c.modules(namespace), "Modules", options)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	managed := watch.Interface(watch.NewFake()) // nothing ever comes of it
 	if options.LabelSelector == "" {
-		if w := c.nextManaged(ctx, options); w != nil {
+		// It fails without ManagedClusterModules, and for users who may not watch them.
+		if w, err := fromNow(ctx, c.managed(), "ManagedClusterModules", options); err == nil {
 			managed = w
 		}
 	}
@@ -57,26 +83,21 @@ func (c *Client) NextChange(ctx context.Context, namespace string, options metav
 	return moved, nil
 }
 
-func (c *Client) nextModule(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
-	var list v1beta1.ModuleList
-	if err := c.Modules.Get().Namespace(namespace).Resource("modules").VersionedParams(&options,
-		metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
-		return nil, fmt.Errorf("list Modules: %w", err)
-	}
-	options.Limit, options.ResourceVersion = 0, list.ResourceVersion
-	return c.WatchModules(ctx, namespace, options)
-}
-
-// nextManaged is nil without ManagedClusterModules, and for users who may not watch them.
-func (c *Client) nextManaged(ctx context.Context, options metav1.ListOptions) watch.Interface {
-	var list hubv1beta1.ManagedClusterModuleList
-	if err := c.Hub.Get().Resource(managedResource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&list); err != nil {
-		return nil
-	}
-	options.Limit, options.ResourceVersion, options.Watch = 0, list.ResourceVersion, true
-	w, err := c.Hub.Get().Resource(managedResource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+func fromNow[O interface {
+	runtime.Object
+	metav1.Object
+}, L interface {
+	runtime.Object
+	metav1.ListInterface
+}](ctx context.Context, c *gentype.ClientWithList[O, L], what string, options metav1.ListOptions) (watch.Interface, error) {
+	list, err := c.List(ctx, options)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("list %s: %w", what, err)
 	}
-	return w
+	options.Limit, options.ResourceVersion = 0, list.GetResourceVersion()
+	w, err := c.Watch(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", what, err)
+	}
+	return w, nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -17,18 +16,19 @@ import (
 // patience is how long a shell may wait for names.
 const patience = 3 * time.Second
 
-// Func completes arguments.
-type Func = cobra.CompletionFunc
-
 type lister func(context.Context, *cluster.Client) ([]string, error)
 
 // Module completes one Module's name.
-func Module(flags *genericclioptions.ConfigFlags) Func { return inOrder(flags, modules) }
+func Module(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
+	return inOrder(flags, modules)
+}
 
 // ModuleThenNode completes a Module's name, then a node's.
-func ModuleThenNode(flags *genericclioptions.ConfigFlags) Func { return inOrder(flags, modules, nodes) }
+func ModuleThenNode(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
+	return inOrder(flags, modules, nodes)
+}
 
-func inOrder(flags *genericclioptions.ConfigFlags, kinds ...lister) Func {
+func inOrder(flags *genericclioptions.ConfigFlags, kinds ...lister) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(kinds) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -39,9 +39,6 @@ func inOrder(flags *genericclioptions.ConfigFlags, kinds ...lister) Func {
 
 // ask finds nothing if the cluster does not answer: a shell has no place for errors.
 func ask(ctx context.Context, flags *genericclioptions.ConfigFlags, names lister) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c, err := cluster.Connect(flags)
@@ -57,21 +54,21 @@ func ask(ctx context.Context, flags *genericclioptions.ConfigFlags, names lister
 
 func modules(ctx context.Context, c *cluster.Client) ([]string, error) {
 	list, err := c.ListModules(ctx, c.Namespace, "")
-	names := make([]string, 0, len(list))
-	for i := range list {
-		names = append(names, list[i].Name)
-	}
-	return names, err
+	return names(list), err
 }
 
 func nodes(ctx context.Context, c *cluster.Client) ([]string, error) {
-	list, err := c.Core.Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // nobody reads it
+	list, err := c.Nodes(ctx)
+	return names(list), err
+}
+
+func names[T any, O interface {
+	*T
+	GetName() string
+}](list []T) []string {
+	var all []string
+	for i := range list {
+		all = append(all, O(&list[i]).GetName())
 	}
-	names := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, nil
+	return all
 }

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,10 +21,10 @@ func unanswered(view *cluster.View, m *v1beta1.Module, node *corev1.Node) bool {
 }
 
 func (s *subject) answered(step Step) Step {
-	if !s.agentsSeen {
+	if !s.view.AgentsSeen {
 		return step
 	}
-	text, works := agentState(s.agents, s.now)
+	text, works := agentState(s.view.Agents, s.view.Now)
 	step.Text += "; " + text
 	if !works {
 		step.State, step.Reason = Failed, v1beta1.ReasonAgentMissing
@@ -44,7 +45,6 @@ func agentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
 		}
 	}
 	who := "its pod " + pod.Namespace + "/" + pod.Name
-	since := lasting(pod.CreationTimestamp.Time, now)
 	if pod.DeletionTimestamp != nil {
 		return who + " is ending, and there is no other", false
 	}
@@ -58,7 +58,7 @@ func agentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
 		return fmt.Sprintf("%s has ended (%s %s)", who, pod.Status.Reason, pod.Status.Message), false
 	case corev1.PodPending, corev1.PodUnknown:
 	}
-	return fmt.Sprintf("%s has been starting for %s", who, since), true
+	return fmt.Sprintf("%s has been starting for %s", who, lasting(pod.CreationTimestamp.Time, now)), true
 }
 
 func stuck(pod *corev1.Pod) string {
@@ -67,23 +67,19 @@ func stuck(pod *corev1.Pod) string {
 			return "is not scheduled (" + c.Reason + "): " + c.Message
 		}
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			if why := stuckContainer(&statuses[i]); why != "" {
-				return why
-			}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if why := stuckContainer(&c); why != "" {
+			return why
 		}
 	}
 	return ""
 }
 
 func stuckContainer(c *corev1.ContainerStatus) string {
-	last := c.LastTerminationState.Terminated
-	w := c.State.Waiting
+	last, w := c.LastTerminationState.Terminated, c.State.Waiting
 	switch {
 	case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
-		last = c.State.Terminated
-		return crash(c, last)
+		return crash(c, c.State.Terminated)
 	case w == nil, w.Reason == "", w.Reason == "ContainerCreating", w.Reason == "PodInitializing":
 		return ""
 	case last == nil || w.Reason != "CrashLoopBackOff":

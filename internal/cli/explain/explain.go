@@ -7,8 +7,6 @@ package explain
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,17 +16,15 @@ import (
 
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/complete"
-	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/managed"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
-	Clock clock.PassiveClock
+	flags *genericclioptions.ConfigFlags
+	clock clock.PassiveClock
 
 	client *cluster.Client
 	format output.Format
@@ -38,7 +34,7 @@ type Options struct {
 
 // NewCommand makes the command.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	o := &options{IOStreams: streams, flags: flags, clock: clock}
 	cmd := &cobra.Command{
 		Use:   "explain MODULE [NODE]",
 		Short: "Say why a Module is, or is not, in a node's kernel",
@@ -51,63 +47,51 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: complete.ModuleThenNode(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
-				return err
+			o.module = args[0]
+			if len(args) > 1 {
+				o.node = args[1]
 			}
-			return o.Run(cmd.Context())
+			return o.run(cmd.Context())
 		},
 	}
 	o.format.AddFlag(cmd, false)
 	return cmd
 }
 
-// Complete finds the cluster and the objects' names.
-func (o *Options) Complete(args []string) error {
-	o.module = args[0]
-	if len(args) > 1 {
-		o.node = args[1]
-	}
-	if err := o.format.Check(); err != nil {
+// run reads, decides and prints.
+func (o *options) run(ctx context.Context) (err error) {
+	if o.client, err = cluster.Connect(o.flags); err != nil {
 		return err
 	}
-	var err error
-	o.client, err = cluster.Connect(o.Flags)
-	return err
-}
-
-// Run reads, decides and prints.
-func (o *Options) Run(ctx context.Context) error {
-	m, err := o.client.Module(ctx, o.module)
+	m, err := o.client.Module(ctx, o.client.Namespace, o.module)
 	if errors.Is(err, cluster.ErrNotFound) && o.node == "" {
 		return o.managed(ctx, err)
 	}
 	if err != nil {
 		return err
 	}
-	view, err := o.client.View(ctx, o.node, m.Namespace, m.Name)
+	view, err := o.client.View(ctx, o.clock.Now(), o.node, m.Namespace, m.Name)
 	if err != nil {
 		return err
 	}
-	view.Now = o.Clock.Now()
 	p := paint.For(o.Out)
-	switch {
-	case !view.Whole():
+	if !view.Whole() || o.node == "" {
 		f := blind(m, view.Missing)
-		return o.tell(f, f.State, func(out io.Writer) { _, _ = fmt.Fprint(out, f.render(p, m)) })
-	case o.node == "":
-		f := fleet(view, m)
-		return o.tell(f, f.State, func(out io.Writer) { _, _ = fmt.Fprint(out, f.render(p, m)) })
+		if view.Whole() {
+			f = fleet(view, m)
+		}
+		return o.format.Answer(o.Out, f, f.render(p, m), f.State.settled())
 	}
 	if unanswered(view, m, &view.Nodes[0]) {
 		if err := view.SeeAgent(ctx, o.client, o.node); err != nil {
 			return err
 		}
 	}
-	t := trace(view, m, &view.Nodes[0], view.Now)
-	return o.tell(t, t.State, func(out io.Writer) { _, _ = fmt.Fprint(out, t.render(p, view.Missing)) })
+	t := trace(view, m, &view.Nodes[0])
+	return o.format.Answer(o.Out, t, t.render(p, view.Missing), t.State.settled())
 }
 
-func (o *Options) managed(ctx context.Context, none error) error {
+func (o *options) managed(ctx context.Context, none error) error {
 	m, err := o.client.ManagedModule(ctx, o.module)
 	if err != nil {
 		return err
@@ -115,16 +99,8 @@ func (o *Options) managed(ctx context.Context, none error) error {
 	if m == nil {
 		return none
 	}
-	one := managed.OneOf(m, o.Clock.Now())
-	return o.tell(one, State(strings.ToLower(one.State)), func(out io.Writer) { one.Explain(out, paint.For(o.Out)) })
-}
-
-func (o *Options) tell(answer any, state State, person func(io.Writer)) error {
-	if err := o.format.Print(o.Out, answer, person); err != nil {
-		return err
-	}
-	if state == Waiting || state == Failed {
-		return exit.ErrNotReady
-	}
-	return nil
+	one := managed.OneOf(m, o.clock.Now())
+	var text strings.Builder
+	one.Explain(&text, paint.For(o.Out))
+	return o.format.Answer(o.Out, one, text.String(), one.State == managed.Ready)
 }

@@ -40,35 +40,39 @@ type Cause struct {
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
-func fleet(scene *cluster.View, m *v1beta1.Module) Fleet {
-	s := scene.Scene(m)
-	about := cluster.About(s, scene.Nodes)
-	f := Fleet{Module: m.Namespace + "/" + m.Name, State: OK, Missing: scene.Missing}
+func causeOf(m *v1beta1.Module, reason, message string, nodes ...string) Cause {
+	return Cause{State: stateOf(reason), Reason: reason, Message: message, Next: next(reason, m, ""), Nodes: nodes}
+}
+
+// blame makes a cause the one that stands for the fleet.
+func (f *Fleet) blame(c Cause) { f.State, f.Reason, f.Next = c.State, c.Reason, c.Next }
+
+func fleet(view *cluster.View, m *v1beta1.Module) Fleet {
+	about := view.About(m)
 	cohorts, fine := status.Cohorts(about)
-	f.Fine = fine
+	f := Fleet{Module: m.Namespace + "/" + m.Name, State: OK, Fine: fine, Missing: view.Missing}
 	for _, c := range cohorts {
-		c.Problem = overruled(m, c.Problem)
-		if c.Reason == v1beta1.ReasonNoKernelMapping && c.Message == "" {
-			c.Message = "no mapping matches: " + kernels(about, c.Nodes)
+		p := overruled(m, c.Problem)
+		if p.Reason == v1beta1.ReasonNoKernelMapping && p.Message == "" {
+			p.Message = "no mapping matches: " + kernels(about, c.Nodes)
 		}
-		f.Causes = append(f.Causes, Cause{State: stateOf(c.Reason), Reason: c.Reason, Message: c.Message, Next: Next(c.Reason, m, ""),
-			Nodes: c.Nodes})
+		f.Causes = append(f.Causes, causeOf(m, p.Reason, p.Message, c.Nodes...))
 	}
-	f.judge(m, about, len(cohorts) > 0)
-	f.Causes = append(f.Causes, outside(m, scene.Nodes, about)...)
+	f.judge(m, about)
+	f.Causes = append(f.Causes, outside(m, view.Nodes, about)...)
 	return f
 }
 
 // judge gives the answer. The conditions show what nodes do not: plugins, and an empty selection.
-func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
+func (f *Fleet) judge(m *v1beta1.Module, about *status.Module) {
 	total := len(f.Fine)
 	for _, c := range f.Causes {
 		total += len(c.Nodes)
 	}
 	live := fmt.Sprintf("Module %s is live on %d of %s", f.Module, len(f.Fine), words.Count(total, "node"))
-	if open {
+	if len(f.Causes) > 0 {
 		worst := f.Causes[0]
-		f.State, f.Reason, f.Next = worst.State, worst.Reason, worst.Next
+		f.blame(worst)
 		where := words.Count(len(worst.Nodes), "node")
 		f.Answer = fmt.Sprintf("%s; %s on %s.", live, worst.Reason, where)
 		if about.Deleting {
@@ -88,12 +92,13 @@ func (f *Fleet) judge(m *v1beta1.Module, about *status.Module, open bool) {
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}
-		f.State, f.Reason, f.Next = stateOf(c.Reason), c.Reason, Next(c.Reason, m, "")
 		f.Answer = fmt.Sprintf("%s; %s.", live, c.Reason)
 		if total == 0 {
 			f.Answer = fmt.Sprintf("Module %s is on no node: %s.", f.Module, c.Reason)
 		}
-		f.Causes = append(f.Causes, Cause{State: f.State, Reason: c.Reason, Message: c.Message, Next: f.Next})
+		cause := causeOf(m, c.Reason, c.Message)
+		f.blame(cause)
+		f.Causes = append(f.Causes, cause)
 		return
 	}
 }
@@ -130,23 +135,21 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 	return []Cause{c}
 }
 
-// blind is what the Module's own status tells a user who may see nothing else.
+// blind is what the Module's own status says, for a user who may see nothing else.
 func blind(m *v1beta1.Module, missing []cluster.Missing) Fleet {
 	f := Fleet{Module: m.Namespace + "/" + m.Name, State: Waiting, Missing: missing}
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	n := m.Status.ModuleLoader
+	live := fmt.Sprintf("live on %d of %s", n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"))
 	switch {
 	case c == nil || m.Status.ObservedGeneration != m.Generation:
 		f.Answer = fmt.Sprintf("The operator has not processed Module %s yet: is drover-operator running?", f.Module)
-		return f
 	case c.Status == metav1.ConditionTrue:
-		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: live on %d of %s.", f.Module, n.AvailableNumber,
-			words.Count(int(n.DesiredNumber), "node"))
-		return f
+		f.State, f.Answer = OK, fmt.Sprintf("Module %s is ready: %s.", f.Module, live)
+	default:
+		f.Causes = []Cause{causeOf(m, c.Reason, c.Message)}
+		f.blame(f.Causes[0])
+		f.Answer = fmt.Sprintf("Module %s is %s: %s.", f.Module, live, c.Reason)
 	}
-	f.State, f.Reason, f.Next = stateOf(c.Reason), c.Reason, Next(c.Reason, m, "")
-	f.Answer = fmt.Sprintf("Module %s is live on %d of %s: %s.", f.Module, n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"),
-		c.Reason)
-	f.Causes = []Cause{{State: f.State, Reason: c.Reason, Message: c.Message, Next: f.Next}}
 	return f
 }

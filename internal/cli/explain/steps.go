@@ -4,8 +4,6 @@ package explain
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,105 +20,95 @@ import (
 )
 
 func (s *subject) mapping() Step {
-	version := kernel.Trim(s.node.Status.NodeInfo.KernelVersion)
+	version, mappings := kernel.Trim(s.node.Status.NodeInfo.KernelVersion), s.scene.Module.Spec.ModuleLoader.Container.KernelMappings
 	switch {
 	case s.wants.Err != nil:
-		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: s.wants.Err.Error()}
+		return Failed.step(reasons.StepMapping, s.wants.Err.Error()).because(v1beta1.ReasonNoKernelMapping)
 	case s.wants.State == nil:
-		return Step{Name: reasons.StepMapping, State: Failed, Reason: v1beta1.ReasonNoKernelMapping,
-			Text: fmt.Sprintf("none of the %d kernelMappings matches kernel %s",
-				len(s.scene.Module.Spec.ModuleLoader.Container.KernelMappings), version)}
+		text := fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(mappings), version)
+		return Failed.step(reasons.StepMapping, text).because(v1beta1.ReasonNoKernelMapping)
 	}
-	return Step{Name: reasons.StepMapping, State: OK,
-		Text: fmt.Sprintf("kernel %s matches %s", version, Mapping(s.scene.Module, s.wants.State.Mapping))}
-}
-
-// Mapping names a kernel mapping by its index and what matched.
-func Mapping(m *v1beta1.Module, index int) string {
-	mapping := &m.Spec.ModuleLoader.Container.KernelMappings[index]
-	if mapping.Regexp != "" {
-		return fmt.Sprintf("kernelMappings[%d] (regexp %s)", index, mapping.Regexp)
+	index := s.wants.State.Mapping
+	matched := "literal " + mappings[index].Literal
+	if mappings[index].Regexp != "" {
+		matched = "regexp " + mappings[index].Regexp
 	}
-	return fmt.Sprintf("kernelMappings[%d] (literal %s)", index, mapping.Literal)
+	return OK.step(reasons.StepMapping, fmt.Sprintf("kernel %s matches kernelMappings[%d] (%s)", version, index, matched))
 }
 
 func (s *subject) image() Step {
 	if s.wants.State == nil {
-		return Step{Name: reasons.StepImage, State: Waiting}
+		return Waiting.step(reasons.StepImage, "")
 	}
-	return Step{Name: reasons.StepImage, State: OK, Text: s.wants.State.Config.ContainerImage}
+	return OK.step(reasons.StepImage, s.wants.State.Config.ContainerImage)
 }
 
 func (s *subject) allowed() Step {
 	m := s.scene.Module
 	switch wishes := placement.WishesFor(m, s.node); {
 	case placement.Paused(m):
-		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the Module has the annotation " +
-			v1beta1.PausedAnnotation}
+		return Waiting.step(reasons.StepAllowed, "the Module has the annotation "+v1beta1.PausedAnnotation).because(v1beta1.ReasonPaused)
 	case placement.Paused(s.node):
-		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonPaused, Text: "the node has the annotation " +
-			v1beta1.PausedAnnotation}
+		return Waiting.step(reasons.StepAllowed, "the node has the annotation "+v1beta1.PausedAnnotation).because(v1beta1.ReasonPaused)
 	case s.known.Unlabelled:
-		return Step{Name: reasons.StepAllowed, State: Waiting, Reason: v1beta1.ReasonVersionLabel,
-			Text: fmt.Sprintf("the node's label %s%s.%s does not name version %s",
-				v1beta1.VersionModulePrefix, m.Namespace, m.Name, m.Spec.ModuleLoader.Container.Version)}
+		text := fmt.Sprintf("the node's label %s%s.%s does not name version %s", v1beta1.VersionModulePrefix, m.Namespace, m.Name,
+			m.Spec.ModuleLoader.Container.Version)
+		return Waiting.step(reasons.StepAllowed, text).because(v1beta1.ReasonVersionLabel)
 	case wishes.SkipChecks:
-		return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused; the agent skips its checks (" + v1beta1.SkipChecksAnnotation + ")"}
+		return OK.step(reasons.StepAllowed, "not paused; the agent skips its checks ("+v1beta1.SkipChecksAnnotation+")")
 	}
-	return Step{Name: reasons.StepAllowed, State: OK, Text: "not paused, and the build is not quarantined"}
+	return OK.step(reasons.StepAllowed, "not paused, and the build is not quarantined")
 }
 
 func (s *subject) nodeReady() Step {
 	if s.known.Ready {
-		return Step{Name: reasons.StepNode, State: OK, Text: "yes"}
+		return OK.step(reasons.StepNode, "yes")
 	}
-	return Step{Name: reasons.StepNode, State: Waiting, Text: "no: Drover delivers images to Ready nodes only"}
+	return Waiting.step(reasons.StepNode, "no: Drover delivers images to Ready nodes only")
 }
 
 func (s *subject) ordered() Step {
 	order := s.entry.Order
-	leaving := s.about.Deleting || !s.about.Loads || !s.known.Wanted
 	switch {
-	case order == nil && leaving:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not ordered the unload yet"}
+	case order == nil && s.leaves():
+		return Waiting.step(reasons.StepOrdered, "the operator has not ordered the unload yet")
 	case order == nil:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the operator has not given the order yet; it does so with the delivery"}
+		return Waiting.step(reasons.StepOrdered, "the operator has not given the order yet; it does so with the delivery")
 	case order.State == v1beta1.NodeModuleAbsent:
-		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order is to unload (" + order.Reason + ")"})
-	case leaving:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "the order to load stands: a deselected node keeps the module for " +
-			"spec.rollout.deselectGracePeriod"}
+		return s.answered(OK.step(reasons.StepOrdered, "the order is to unload ("+order.Reason+")"))
+	case s.leaves():
+		return Waiting.step(reasons.StepOrdered, "the order to load stands: a deselected node keeps the module for "+
+			"spec.rollout.deselectGracePeriod")
 	case s.wants.State != nil && order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery:
-		return Step{Name: reasons.StepOrdered, State: Waiting, Text: "an older order stands: " + order.Config.ContainerImage}
+		return Waiting.step(reasons.StepOrdered, "an older order stands: "+order.Config.ContainerImage)
 	case s.entry.Attempt == nil && s.entry.Live == nil:
-		return s.answered(Step{Name: reasons.StepOrdered, State: OK, Text: "the order stands; the node's agent has not answered yet"})
+		return s.answered(OK.step(reasons.StepOrdered, "the order stands; the node's agent has not answered yet"))
 	}
-	return Step{Name: reasons.StepOrdered, State: OK, Text: "the order stands"}
+	return OK.step(reasons.StepOrdered, "the order stands")
 }
 
 func (s *subject) delivered() Step {
 	if s.wants.State == nil {
-		return Step{Name: reasons.StepDelivered, State: Waiting}
+		return Waiting.step(reasons.StepDelivered, "")
 	}
 	for _, a := range s.entry.Artifacts {
 		if a.ID == s.wants.State.Delivery {
-			return Step{Name: reasons.StepDelivered, State: OK, Text: "the node holds the image's content (sha256:" + short(a.Digest) + ")"}
+			return OK.step(reasons.StepDelivered, "the node holds the image's content (sha256:"+short(a.Digest)+")")
 		}
 	}
-	switch c, p := s.carrier, s.scene.Deliveries(s.node.Name); {
+	switch c, p := s.view.Carrier(s.scene.Module, s.node.Name), s.scene.Deliveries(s.node.Name); {
 	case p != nil:
 		// Even if the node has a worse problem.
-		return Step{Name: reasons.StepDelivered, State: Failed, Reason: p.Reason, Text: p.Message}
+		return Failed.step(reasons.StepDelivered, p.Message).because(p.Reason)
 	case s.known.Live && s.entry.Live.Observed != nil && s.entry.Live.Observed.BuiltIn:
-		return Step{Name: reasons.StepDelivered, State: OK, Text: "not needed: the module is built into the kernel"}
-	case c == nil && !s.podsSeen:
-		return Step{Name: reasons.StepDelivered, State: Unknown, Text: "the node does not hold it; you may not see the pods that deliver it"}
+		return OK.step(reasons.StepDelivered, "not needed: the module is built into the kernel")
+	case c == nil && !s.view.PodsSeen:
+		return Unknown.step(reasons.StepDelivered, "the node does not hold it; you may not see the pods that deliver it")
 	case c == nil:
 		// It waits for a slot, or for a pause to end.
-		return Step{Name: reasons.StepDelivered, State: Waiting, Text: "no carrier pod yet: deliveries wait for their turn, and for a while " +
-			"after a failure"}
+		return Waiting.step(reasons.StepDelivered, "no carrier pod yet: deliveries wait for their turn, and for a while after a failure")
 	default:
-		return Step{Name: reasons.StepDelivered, State: Waiting, Text: carrying(c, s.now)}
+		return Waiting.step(reasons.StepDelivered, carrying(c, s.view.Now))
 	}
 }
 
@@ -139,37 +127,37 @@ func carrying(c *corev1.Pod, now time.Time) string {
 
 func (s *subject) checks() Step {
 	if s.known.Live || s.entry.Attempt != nil && reasons.Step(s.entry.Attempt.Reason) == "" && s.entry.Attempt.State == v1beta1.AttemptFailed {
-		return Step{Name: reasons.StepChecks, State: OK, Text: "the agent's checks passed"}
+		return OK.step(reasons.StepChecks, "the agent's checks passed")
 	}
-	return Step{Name: reasons.StepChecks, State: Waiting}
+	return Waiting.step(reasons.StepChecks, "")
 }
 
 // trusted is about signatures, and kernels that accept no modules.
 func (s *subject) trusted() Step {
 	switch live := s.entry.Live; {
 	case !s.known.Live:
-		return Step{Name: reasons.StepTrusted, State: Waiting}
+		return Waiting.step(reasons.StepTrusted, "")
 	case live.Observed != nil && strings.Contains(live.Observed.Taint, "E"):
-		return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel accepted it without a trusted signature"}
+		return OK.step(reasons.StepTrusted, "the kernel accepted it without a trusted signature")
 	}
-	return Step{Name: reasons.StepTrusted, State: OK, Text: "the kernel accepted it"}
+	return OK.step(reasons.StepTrusted, "the kernel accepted it")
 }
 
 func (s *subject) loaded() Step {
 	live := s.entry.Live
 	switch {
 	case live == nil && s.entry.Attempt != nil && s.entry.Attempt.State == v1beta1.AttemptAbsent:
-		return Step{Name: reasons.StepLoaded, State: OK, Text: "it is out of the kernel"}
+		return OK.step(reasons.StepLoaded, "it is out of the kernel")
 	case live == nil:
-		return Step{Name: reasons.StepLoaded, State: Waiting, Text: "it is not in the kernel"}
+		return Waiting.step(reasons.StepLoaded, "it is not in the kernel")
 	case !s.known.Live:
-		return Step{Name: reasons.StepLoaded, State: Waiting, Text: fmt.Sprintf("it was live in boot %s; the node has booted since (%s)",
-			short(live.BootID), short(s.node.Status.NodeInfo.BootID))}
+		return Waiting.step(reasons.StepLoaded, fmt.Sprintf("it was live in boot %s; the node has booted since (%s)", short(live.BootID),
+			short(s.node.Status.NodeInfo.BootID)))
 	case s.known.Available:
-		return Step{Name: reasons.StepLoaded, State: OK, Text: "live: " + alive(live, s.now)}
+		return OK.step(reasons.StepLoaded, "live: "+alive(live, s.view.Now))
 	}
-	return Step{Name: reasons.StepLoaded, State: Waiting, Text: "live is " + ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage +
-		": " + alive(live, s.now)}
+	image := ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage
+	return Waiting.step(reasons.StepLoaded, "live is "+image+": "+alive(live, s.view.Now))
 }
 
 func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
@@ -198,9 +186,9 @@ func (s *subject) readyLabel() Step {
 	m := s.scene.Module
 	key := v1beta1.ReadyLabel(m.Namespace, m.Name)
 	if _, labelled := s.node.Labels[key]; labelled {
-		return Step{Name: reasons.StepReady, State: OK, Text: "the node has the label " + key}
+		return OK.step(reasons.StepReady, "the node has the label "+key)
 	}
-	return Step{Name: reasons.StepReady, State: Waiting, Text: "the node does not have the label " + key}
+	return Waiting.step(reasons.StepReady, "the node does not have the label "+key)
 }
 
 func (s *subject) plugin() Step {
@@ -209,12 +197,12 @@ func (s *subject) plugin() Step {
 	_, dra := node.Labels[v1beta1.DRAReadyLabel(m.Namespace, m.Name)]
 	switch {
 	case s.known.PluginReady || plugin || dra:
-		return Step{Name: reasons.StepPlugin, State: OK, Text: "its pod is ready on the node"}
-	case !s.podsSeen:
-		return Step{Name: reasons.StepPlugin, State: Unknown, Text: "the node lacks the plugin's ready label, and you may not see the pods"}
+		return OK.step(reasons.StepPlugin, "its pod is ready on the node")
+	case !s.view.PodsSeen:
+		return Unknown.step(reasons.StepPlugin, "the node lacks the plugin's ready label, and you may not see the pods")
 	}
-	return Step{Name: reasons.StepPlugin, State: Waiting, Reason: v1beta1.ReasonDevicesPending,
-		Text: fmt.Sprintf("it has no ready pod on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)}
+	text := fmt.Sprintf("it has no ready pod on the node (kubectl get pods -n %s -l %s=%s)", m.Namespace, v1beta1.ModuleNameLabel, m.Name)
+	return Waiting.step(reasons.StepPlugin, text).because(v1beta1.ReasonDevicesPending)
 }
 
 func (s *subject) repairs(steps []Step) []Step {
@@ -222,9 +210,8 @@ func (s *subject) repairs(steps []Step) []Step {
 	if !s.known.Live || live.Observed == nil || live.Observed.Repairs == 0 || live.Observed.LastRepair == nil {
 		return steps
 	}
-	return append(steps, Step{Name: stepRepairs, State: OK, Text: fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in "+
-		"this boot, the last %s ago",
-		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.now))})
+	return append(steps, OK.step(stepRepairs, fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in this boot, the last %s ago",
+		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.view.Now))))
 }
 
 func (s *subject) retry(steps []Step) []Step {
@@ -232,8 +219,8 @@ func (s *subject) retry(steps []Step) []Step {
 	if a == nil || a.State != v1beta1.AttemptFailed && a.NextRetry == nil {
 		return steps
 	}
-	text := words.Count(int(a.Attempt), "failed try")
-	if a.Attempt > 1 {
+	text := "1 failed try"
+	if a.Attempt != 1 {
 		text = fmt.Sprintf("%d failed tries", a.Attempt)
 	}
 	if a.Strikes > 0 {
@@ -242,28 +229,17 @@ func (s *subject) retry(steps []Step) []Step {
 	switch {
 	case a.NextRetry == nil:
 		text += "; the next one after a change, at the node's next boot, or with "
-	case a.NextRetry.After(s.now):
-		text += "; the next one in " + duration.HumanDuration(a.NextRetry.Sub(s.now)) + ", or at once with "
+	case a.NextRetry.After(s.view.Now):
+		text += "; the next one in " + duration.HumanDuration(a.NextRetry.Sub(s.view.Now)) + ", or at once with "
 	default:
 		text = "at least " + text + "; the next one within 5 minutes, or at once with "
 	}
-	return append(steps, Step{Name: stepRetry, State: Waiting, Text: text + "`" + command("retry", s.scene.Module, s.node.Name) + "`"})
-}
-
-func labels(set map[string]string) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(set)) {
-		parts = append(parts, key+"="+set[key])
-	}
-	return strings.Join(parts, ",")
+	return append(steps, Waiting.step(stepRetry, text+"`"+command("retry", s.scene.Module, s.node.Name)+"`"))
 }
 
 func short(id string) string {
 	const enough = 12
-	if len(id) > enough {
-		return id[:enough]
-	}
-	return id
+	return id[:min(len(id), enough)]
 }
 
 func lasting(at, now time.Time) string {

@@ -5,12 +5,13 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -37,12 +38,22 @@ const (
 	No State = "no"
 )
 
+// settled reports whether there is nothing to wait for and nothing to do.
+func (s State) settled() bool { return s != Waiting && s != Failed }
+
 // Step is one step from the Module to the node's kernel.
 type Step struct {
 	Name   string `json:"step"`
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	Text   string `json:"text,omitempty"`
+}
+
+func (s State) step(name, text string) Step { return Step{Name: name, State: s, Text: text} }
+
+func (s Step) because(reason string) Step {
+	s.Reason = reason
+	return s
 }
 
 // Trace is the state of the Module on one node.
@@ -65,42 +76,29 @@ const (
 )
 
 type subject struct {
-	scene      *facts.Scene
-	about      *status.Module
-	node       *corev1.Node
-	known      status.Node
-	entry      status.Entry
-	wants      desired.Answer
-	carrier    *corev1.Pod
-	podsSeen   bool         // false when the user may not see carriers
-	agents     []corev1.Pod // the pods of the node's agent, if somebody asked
-	agentsSeen bool
-	now        time.Time
+	view  *cluster.View
+	scene *facts.Scene
+	about status.Module
+	node  *corev1.Node
+	known status.Node
+	entry status.Entry
+	wants desired.Answer
 }
 
-func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Time) Trace {
-	scene, about := view.Scene(m), facts.Of(m)
-	s := &subject{
-		scene: scene, about: &about, node: node, entry: scene.Entry(node.Name), carrier: view.Carrier(m, node.Name), podsSeen: view.PodsSeen,
-		agents: view.Agents, agentsSeen: view.AgentsSeen, now: now,
-	}
-	var concerned bool
-	s.known, concerned = scene.Node(node)
-	s.wants = scene.Wants(node)
+func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node) Trace {
+	scene := view.Scene(m)
+	known, concerned := scene.Node(node)
+	s := &subject{view: view, scene: scene, about: facts.Of(m), node: node, known: known, entry: scene.Entry(node.Name), wants: scene.Wants(node)}
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
-	problem, open := status.Why(&about, &s.known)
+	problem, open := status.Why(&s.about, &known)
 	switch {
 	case !concerned:
-		t.Steps = []Step{s.selected(), s.tolerated()}
-		t.State = No
-		for _, step := range t.Steps {
-			if step.State == No {
-				t.Answer = fmt.Sprintf("Module %s is not for node %s: %s.", t.Module, t.Node, step.Text)
-				break
-			}
+		t.Steps, t.State = []Step{s.selected(), s.tolerated()}, No
+		if i := slices.IndexFunc(t.Steps, func(s Step) bool { return s.State == No }); i >= 0 {
+			t.Answer = fmt.Sprintf("Module %s is not for node %s: %s.", t.Module, t.Node, t.Steps[i].Text)
 		}
 		return t
-	case about.Deleting || !about.Loads || !s.known.Wanted:
+	case s.leaves():
 		t.Steps = s.leaving()
 	default:
 		t.Steps = s.coming()
@@ -112,14 +110,21 @@ func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node, now time.Ti
 	problem = overruled(m, problem)
 	t.mark(problem)
 	t.close()
-	t.State, t.Reason = t.worst(), problem.Reason
-	t.Answer, t.Next = s.answer(t.Module, problem), Next(problem.Reason, m, node.Name)
-	if step := t.Steps[slices.IndexFunc(t.Steps,
-		func(s Step) bool { return s.Name == reasons.StepOrdered })]; reasons.OnItsWay(problem.Reason) && step.State == Failed {
-		t.Next = Next(step.Reason, m, node.Name) // patience alone will not do
+	t.State, t.Reason = Waiting, problem.Reason
+	if slices.ContainsFunc(t.Steps, func(s Step) bool { return s.State == Failed }) {
+		t.State = Failed
+	}
+	t.Answer, t.Next = s.answer(t.Module, problem), next(problem.Reason, m, node.Name)
+	for _, step := range t.Steps {
+		if step.Name == reasons.StepOrdered && step.State == Failed && reasons.OnItsWay(problem.Reason) {
+			t.Next = next(step.Reason, m, node.Name) // patience alone will not do
+		}
 	}
 	return t
 }
+
+// leaves reports whether the kernel module should leave the node.
+func (s *subject) leaves() bool { return s.about.Deleting || !s.about.Loads || !s.known.Wanted }
 
 // overruled replaces mere patience by what keeps the operator from writing, as the status says.
 func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
@@ -133,7 +138,7 @@ func overruled(m *v1beta1.Module, p reasons.Problem) reasons.Problem {
 func (s *subject) coming() []Step {
 	steps := []Step{s.selected(), s.tolerated(), s.mapping(), s.image(), s.allowed(), s.nodeReady(), s.ordered(), s.delivered(), s.checks()}
 	if a := s.entry.Attempt; a != nil && reasons.Step(a.Reason) == reasons.StepHolders {
-		steps = append(steps, Step{Name: reasons.StepHolders, State: Waiting})
+		steps = append(steps, Waiting.step(reasons.StepHolders, ""))
 	}
 	steps = append(steps, s.trusted(), s.loaded(), s.readyLabel())
 	if s.about.HasPlugin || s.about.HasDRA {
@@ -143,9 +148,8 @@ func (s *subject) coming() []Step {
 }
 
 func (s *subject) leaving() []Step {
-	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(),
-		{Name: reasons.StepHolders, State: Waiting, Text: "no user of the module is known"}, s.loaded()}
-	return s.retry(steps)
+	holders := Waiting.step(reasons.StepHolders, "no user of the module is known")
+	return s.retry([]Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), holders, s.loaded()})
 }
 
 // mark puts the reason of the Module's condition into the trace, at the step that it is about.
@@ -153,19 +157,14 @@ func (t *Trace) mark(p reasons.Problem) {
 	if reasons.OnItsWay(p.Reason) && p.Message == "" {
 		return
 	}
-	name := cmp.Or(reasons.Step(p.Reason), reasons.StepLoaded)
-	for i := range t.Steps {
-		s := &t.Steps[i]
-		if s.Name != name {
-			continue
-		}
-		s.State, s.Reason = stateOf(p.Reason), p.Reason
-		if p.Message != "" {
-			s.Text = p.Message
-		}
+	step := stateOf(p.Reason).step(cmp.Or(reasons.Step(p.Reason), reasons.StepLoaded), p.Message).because(p.Reason)
+	i := slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == step.Name })
+	if i < 0 {
+		t.Steps = append(t.Steps, step)
 		return
 	}
-	t.Steps = append(t.Steps, Step{Name: name, State: stateOf(p.Reason), Reason: p.Reason, Text: p.Message})
+	step.Text = cmp.Or(step.Text, t.Steps[i].Text)
+	t.Steps[i] = step
 }
 
 func stateOf(reason string) State {
@@ -190,15 +189,8 @@ func (t *Trace) close() {
 	}
 }
 
-func (t *Trace) worst() State {
-	if slices.ContainsFunc(t.Steps, func(s Step) bool { return s.State == Failed }) {
-		return Failed
-	}
-	return Waiting
-}
-
-// Next is the next step of a reason, with the names filled in; node may be empty.
-func Next(reason string, m *v1beta1.Module, node string) string {
+// next is the next step of a reason, with the names filled in; node may be empty.
+func next(reason string, m *v1beta1.Module, node string) string {
 	return strings.ReplaceAll(reasons.Next(reason), "drover retry MODULE [NODE]", command("retry", m, node))
 }
 
@@ -217,7 +209,7 @@ func (s *subject) fine(t *Trace) {
 	}
 	for _, step := range t.Steps {
 		if step.Name == reasons.StepPlugin && step.State == Waiting {
-			t.State, t.Reason, t.Next = Waiting, step.Reason, Next(step.Reason, s.scene.Module, t.Node)
+			t.State, t.Reason, t.Next = Waiting, step.Reason, next(step.Reason, s.scene.Module, t.Node)
 			t.Answer = fmt.Sprintf("Module %s is live on node %s, but its plugin is not ready there: %s.", t.Module, t.Node, step.Reason)
 		}
 	}
@@ -225,7 +217,7 @@ func (s *subject) fine(t *Trace) {
 
 func (s *subject) answer(module string, p reasons.Problem) string {
 	switch {
-	case s.about.Deleting || !s.about.Loads || !s.known.Wanted:
+	case s.leaves():
 		return fmt.Sprintf("Module %s is still to be taken from node %s: %s.", module, s.node.Name, p.Reason)
 	case s.known.Live:
 		return fmt.Sprintf("Module %s is live on node %s, but not as the Module now asks: %s.", module, s.node.Name, p.Reason)
@@ -235,35 +227,33 @@ func (s *subject) answer(module string, p reasons.Problem) string {
 
 func (s *subject) selected() Step {
 	m, node := s.scene.Module, s.node
-	for key, value := range m.Spec.Selector {
+	for _, key := range slices.Sorted(maps.Keys(m.Spec.Selector)) {
+		value := m.Spec.Selector[key]
 		if have, ok := node.Labels[key]; !ok {
-			return Step{Name: reasons.StepSelected, State: No,
-				Text: fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value)}
+			return No.step(reasons.StepSelected, fmt.Sprintf("the selector wants the label %s=%s, which the node does not have", key, value))
 		} else if have != value {
-			return Step{Name: reasons.StepSelected, State: No,
-				Text: fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have)}
+			return No.step(reasons.StepSelected, fmt.Sprintf("the selector wants the label %s=%s, the node has %s=%s", key, value, key, have))
 		}
 	}
 	if why := placement.Unsupported(node); why != "" {
-		return Step{Name: reasons.StepSelected, State: No, Reason: v1beta1.ReasonUnsupportedNode, Text: "the node " + why +
-			", so no agent can run there"}
+		return No.step(reasons.StepSelected, "the node "+why+", so no agent can run there").because(v1beta1.ReasonUnsupportedNode)
 	}
 	if len(m.Spec.Selector) == 0 {
-		return Step{Name: reasons.StepSelected, State: OK, Text: "the selector is empty and chooses every Linux node"}
+		return OK.step(reasons.StepSelected, "the selector is empty and chooses every Linux node")
 	}
-	return Step{Name: reasons.StepSelected, State: OK, Text: "the selector chooses the node (" + labels(m.Spec.Selector) + ")"}
+	return OK.step(reasons.StepSelected, "the selector chooses the node ("+labels.Set(m.Spec.Selector).String()+")")
 }
 
 func (s *subject) tolerated() Step {
 	taint := placement.Untolerated(placement.Tolerations(s.scene.Module), s.node)
 	switch {
 	case taint == nil && len(s.node.Spec.Taints) == 0:
-		return Step{Name: reasons.StepTolerated, State: OK, Text: "the node has no taint"}
+		return OK.step(reasons.StepTolerated, "the node has no taint")
 	case taint == nil:
-		return Step{Name: reasons.StepTolerated, State: OK, Text: "the Module tolerates the node's taints"}
+		return OK.step(reasons.StepTolerated, "the Module tolerates the node's taints")
 	case s.entry.Pending():
-		return Step{Name: reasons.StepTolerated, State: OK, Text: "the taint " + taint.ToString() + " came later, and taints never unload"}
+		return OK.step(reasons.StepTolerated, "the taint "+taint.ToString()+" came later, and taints never unload")
 	}
-	return Step{Name: reasons.StepTolerated, State: No, Text: "the Module does not tolerate the taint " + taint.ToString() +
-		"; add it to spec.tolerations to load there"}
+	return No.step(reasons.StepTolerated, "the Module does not tolerate the taint "+taint.ToString()+
+		"; add it to spec.tolerations to load there")
 }

@@ -54,7 +54,7 @@ type world struct {
 }
 
 func given(t *testing.T, m *v1beta1.Module) *world {
-	return &world{T: t, m: m, View: cluster.View{NodesSeen: true, ConfigsSeen: true, PodsSeen: true,
+	return &world{T: t, m: m, View: cluster.View{Now: noon, NodesSeen: true, ConfigsSeen: true, PodsSeen: true,
 		Configs: map[string]*v1beta1.NodeModulesConfig{}}}
 }
 
@@ -135,7 +135,7 @@ func (w *world) agent(status corev1.PodStatus) {
 }
 
 func (w *world) explain(node int) string {
-	t := trace(&w.View, w.m, &w.Nodes[node], noon)
+	t := trace(&w.View, w.m, &w.Nodes[node])
 	return t.render(paint.Painter{}, w.Missing)
 }
 

@@ -4,6 +4,7 @@
 package headersimage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,18 +23,15 @@ import (
 	"github.com/drover-project/drover/internal/build/headers"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-
-	packages []string
-	to       string
-	layout   string
+	to     string
+	layout string
 }
 
 // NewCommand makes the command. It needs no cluster and no time.
 func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams}
+	o := &options{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:   "headers-image PACKAGE... (--to REFERENCE | --layout FOLDER)",
 		Short: "Make an image of a kernel's headers from a distribution's packages",
@@ -44,11 +42,10 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 			"  drover headers-image *.deb --to registry.example.com/headers:6.1.0-44-amd64",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.packages = args
 			if (o.to == "") == (o.layout == "") {
 				return errors.New("give either --to REFERENCE or --layout FOLDER")
 			}
-			return o.Run(cmd.Context())
+			return o.run(cmd.Context(), args)
 		},
 	}
 	cmd.Flags().StringVar(&o.to, "to", "", "Push the image to this reference")
@@ -56,21 +53,19 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	return cmd
 }
 
-// Run makes the image and pushes or writes it.
-func (o *Options) Run(ctx context.Context) (err error) {
+// run makes the image and pushes or writes it.
+func (o *options) run(ctx context.Context, packages []string) (err error) {
 	dir, err := os.MkdirTemp("", "drover-headers-")
 	if err != nil {
 		return fmt.Errorf("make a folder to work in: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	made, err := headers.Make(dir, o.packages...)
+	made, err := headers.Make(dir, packages...)
 	if err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(o.ErrOut, "headers of Linux %s for %s\n", made.Kernel, made.Architecture)
-	where := o.to
 	if o.layout != "" {
-		where = o.layout
 		err = write(o.layout, made)
 	} else {
 		err = push(ctx, o.to, made)
@@ -82,7 +77,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("make the digest: %w", err)
 	}
-	_, _ = fmt.Fprintf(o.Out, "%s@%s\n", where, digest)
+	_, _ = fmt.Fprintf(o.Out, "%s@%s\n", cmp.Or(o.layout, o.to), digest)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -18,16 +17,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/build/fit"
-	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
+	flags *genericclioptions.ConfigFlags
 
 	format   output.Format
 	image    string
@@ -62,7 +59,7 @@ type Platform struct {
 
 // NewCommand makes the command. It needs no time, and no cluster but for the kernels of its nodes.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags}
+	o := &options{IOStreams: streams, flags: flags}
 	cmd := &cobra.Command{
 		Use:   "lint {IMAGE --kernel VERSION | -f FILE [--kernel VERSION]}",
 		Short: "Say whether the modules of an image fit a kernel, without loading them",
@@ -81,10 +78,13 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"  drover lint -f module.yaml",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
+			if len(args) == 1 {
+				o.image = args[0]
+			}
+			if err := o.complete(); err != nil {
 				return err
 			}
-			return o.Run(cmd.Context())
+			return o.run(cmd.Context())
 		},
 	}
 	o.format.AddFlag(cmd, false)
@@ -92,7 +92,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return cmd
 }
 
-func (o *Options) addFlags(cmd *cobra.Command) {
+func (o *options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&o.file, "filename", "f", "", "File with Modules instead of IMAGE; - is standard input. Other objects are skipped")
 	flags.StringVar(&o.kernel, "kernel", "", "Kernel version, as `uname -r` prints it")
@@ -111,11 +111,8 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 // ofTheModule are the flags that a Module's own settings replace.
 var ofTheModule = []string{"module", "load-order", "dir-name", "firmware-path"}
 
-// Complete checks the flags and reads what is known of the kernel.
-func (o *Options) Complete(args []string) error {
-	if len(args) == 1 {
-		o.image = args[0]
-	}
+// complete checks the flags and reads what is known of the kernel.
+func (o *options) complete() error {
 	if (o.image == "") == (o.file == "") {
 		return errors.New("give either an IMAGE or, with -f, a file with Modules")
 	}
@@ -123,13 +120,10 @@ func (o *Options) Complete(args []string) error {
 		if o.symvers != "" || o.tree != "" || o.platform != "" {
 			return errors.New("--symvers, --kernel-tree and --platform need one kernel: --kernel is missing")
 		}
-		return o.format.Check()
+		return nil
 	}
 	if o.kernel == "" || strings.ContainsAny(o.kernel, "/\\") || o.kernel == ".." {
 		return errors.New("--kernel is missing or not a kernel version: give what `uname -r` prints")
-	}
-	if err := o.format.Check(); err != nil {
-		return err
 	}
 	o.wish.Kernel = o.kernel
 	if o.symvers != "" {
@@ -151,8 +145,8 @@ func (o *Options) Complete(args []string) error {
 	return nil
 }
 
-// Run reads, examines and prints.
-func (o *Options) Run(ctx context.Context) error {
+// run reads, examines and prints.
+func (o *options) run(ctx context.Context) error {
 	if o.file != "" {
 		return o.runFile(ctx)
 	}
@@ -160,13 +154,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := report.fill(ctx, o.platform, o.wish); err != nil {
 		return err
 	}
-	if err := o.format.Print(o.Out, report, func(out io.Writer) { _, _ = fmt.Fprint(out, report.render(paint.For(o.Out))) }); err != nil {
-		return err
-	}
-	if report.worst() != nil {
-		return exit.ErrNotReady
-	}
-	return nil
+	return o.format.Answer(o.Out, report, report.render(paint.For(o.Out)), report.worst() == nil)
 }
 
 func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {

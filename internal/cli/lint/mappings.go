@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/fit"
 	"github.com/drover-project/drover/internal/cli/cluster"
-	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/desired"
@@ -46,7 +44,7 @@ type target struct {
 	nodes            []string
 }
 
-func (o *Options) runFile(ctx context.Context) error {
+func (o *options) runFile(ctx context.Context) error {
 	modules, err := modulefile.Read(o.file, o.In)
 	if err != nil {
 		return err
@@ -57,7 +55,7 @@ func (o *Options) runFile(ctx context.Context) error {
 			return err
 		}
 	}
-	namespace, _, err := o.Flags.ToRawKubeConfigLoader().Namespace()
+	namespace, _, err := o.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return fmt.Errorf("find the namespace: %w", err)
 	}
@@ -70,17 +68,12 @@ func (o *Options) runFile(ctx context.Context) error {
 		}
 		all.Reports = append(all.Reports, reports...)
 	}
-	if err := o.format.Print(o.Out, all, func(out io.Writer) { _, _ = fmt.Fprint(out, all.render(paint.For(o.Out))) }); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(all.Reports, func(r Report) bool { return r.worst() != nil }) {
-		return exit.ErrNotReady
-	}
-	return nil
+	fits := !slices.ContainsFunc(all.Reports, func(r Report) bool { return r.worst() != nil })
+	return o.format.Answer(o.Out, all, all.render(paint.For(o.Out)), fits)
 }
 
-func (o *Options) nodes(ctx context.Context) (nodes []corev1.Node, err error) {
-	client, err := cluster.Connect(o.Flags)
+func (o *options) nodes(ctx context.Context) (nodes []corev1.Node, err error) {
+	client, err := cluster.Connect(o.flags)
 	if err == nil {
 		nodes, err = client.Nodes(ctx)
 	}
@@ -90,7 +83,7 @@ func (o *Options) nodes(ctx context.Context) (nodes []corev1.Node, err error) {
 	return nodes, nil
 }
 
-func (o *Options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.Node) ([]Report, error) {
+func (o *options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.Node) ([]Report, error) {
 	if m.Spec.ModuleLoader == nil {
 		return nil, nil // it loads nothing
 	}
@@ -152,7 +145,7 @@ func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 }
 
 // wishOf examines an image on one kernel, under a Module's own settings.
-func (o *Options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
+func (o *options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
 	w := fit.WishOf(c)
 	w.Kernel = version
 	w.Symbols, w.Host = o.wish.Symbols, o.wish.Host

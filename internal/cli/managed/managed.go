@@ -24,9 +24,9 @@ import (
 
 // States of ManagedClusterModules and of clusters.
 const (
-	Ready   = "Ready"
-	Waiting = "Waiting"
-	Failed  = "Failed"
+	Ready   = paint.Ready
+	Waiting = paint.Waiting
+	Failed  = paint.Failed
 )
 
 // Row is one ManagedClusterModule.
@@ -102,19 +102,17 @@ func Worst(rows []Row) string {
 
 // Render writes a line for each.
 func Render(out io.Writer, p paint.Painter, rows []Row, wide bool) {
-	head := []string{"MANAGEDCLUSTERMODULE", "STATE", "CLUSTERS", "LOADED", "WAVE", "REASON", "AGE"}
-	if wide {
-		head = append(head, "MESSAGE")
+	head := []string{"MANAGEDCLUSTERMODULE", "STATE", "CLUSTERS", "LOADED", "WAVE", "REASON", "AGE", "MESSAGE"}
+	if !wide {
+		head = head[:7]
 	}
 	var lines [][]string
 	for _, r := range rows {
-		cells := []string{r.Name, r.State, of(r.ReadyClusters, r.Clusters), of(r.Loaded, r.Desired), cmp.Or(r.Wave, "-"), r.Reason, r.Age}
-		if wide {
-			cells = append(cells, r.Message)
-		}
-		lines = append(lines, cells)
+		lines = append(lines, []string{
+			r.Name, r.State, of(r.ReadyClusters, r.Clusters), of(r.Loaded, r.Desired), cmp.Or(r.Wave, "-"), r.Reason, r.Age, r.Message,
+		})
 	}
-	paint.Table(out, 1, paintState(p), head, lines)
+	p.Table(out, 1, head, lines)
 }
 
 // One is a ManagedClusterModule with its clusters.
@@ -166,19 +164,15 @@ func (o *One) Render(out io.Writer, p paint.Painter, wide bool) {
 		return
 	}
 	_, _ = fmt.Fprintln(out)
-	head := []string{"CLUSTER", "STATE", "LOADED", "REASON"}
-	if wide {
-		head = append(head, "MESSAGE")
+	head := []string{"CLUSTER", "STATE", "LOADED", "REASON", "MESSAGE"}
+	if !wide {
+		head = head[:4]
 	}
 	var lines [][]string
 	for _, c := range o.Of {
-		cells := []string{c.Name, c.State, of(c.Loaded, c.Desired), c.Reason}
-		if wide {
-			cells = append(cells, cmp.Or(c.Message, "-"))
-		}
-		lines = append(lines, cells)
+		lines = append(lines, []string{c.Name, c.State, of(c.Loaded, c.Desired), c.Reason, cmp.Or(c.Message, "-")})
 	}
-	paint.Table(out, 1, paintState(p), head, lines)
+	p.Table(out, 1, head, lines)
 	if o.Unnamed > 0 {
 		_, _ = fmt.Fprintf(out, "… and %d more, none of them worse\n", o.Unnamed)
 	}
@@ -236,15 +230,3 @@ func (o *One) Explain(out io.Writer, p paint.Painter) {
 }
 
 func of(a, b int) string { return fmt.Sprintf("%d/%d", a, b) }
-
-func paintState(p paint.Painter) func(string) string {
-	return func(state string) string {
-		switch state {
-		case Ready:
-			return p.Good(state)
-		case Waiting:
-			return p.Slow(state)
-		}
-		return p.Bad(state)
-	}
-}

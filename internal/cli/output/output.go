@@ -7,56 +7,44 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/drover-project/drover/internal/cli/exit"
 )
 
 // Format is the value of -o; empty is for people.
-type Format struct {
-	text string
-	wide bool
-}
+type Format string
 
-// AddFlag adds -o; wide says whether it offers wide.
+// AddFlag adds -o to a command, which refuses other values; wide says whether it offers wide.
 func (f *Format) AddFlag(cmd *cobra.Command, wide bool) {
-	f.wide = wide
-	cmd.Flags().StringVarP(&f.text, "output", "o", "", "Output format: "+f.known())
-	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		if wide {
-			return []string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp
-		}
-		return []string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp
-	})
-}
-
-func (f *Format) known() string {
-	if f.wide {
-		return "json, yaml or wide"
+	known, text := []string{"json", "yaml"}, "json or yaml"
+	if wide {
+		known, text = append(known, "wide"), "json, yaml or wide"
 	}
-	return "json or yaml"
-}
-
-// Check refuses a format that the command does not have.
-func (f *Format) Check() error {
-	switch {
-	case f.text == "", f.text == "json", f.text == "yaml", f.text == "wide" && f.wide:
+	cmd.Flags().StringVarP((*string)(f), "output", "o", "", "Output format: "+text)
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *f != "" && !slices.Contains(known, string(*f)) {
+			return fmt.Errorf("unknown output format %q: want %s", *f, text)
+		}
 		return nil
 	}
-	return fmt.Errorf("unknown output format %q: want %s", f.text, f.known())
 }
 
 // Wide reports whether the user asked for more columns.
-func (f *Format) Wide() bool { return f.text == "wide" }
+func (f Format) Wide() bool { return f == "wide" }
 
 // Machine reports whether a program reads the output.
-func (f *Format) Machine() bool { return f.text == "json" || f.text == "yaml" }
+func (f Format) Machine() bool { return f == "json" || f == "yaml" }
 
 // Print writes what was found: for people by person, otherwise encoded.
-func (f *Format) Print(out io.Writer, found any, person func(io.Writer)) error {
+func (f Format) Print(out io.Writer, found any, person func(io.Writer)) error {
 	var text []byte
 	var err error
-	switch f.text {
+	switch f {
 	case "json":
 		text, err = json.MarshalIndent(found, "", "  ")
 		text = append(text, '\n')
@@ -67,10 +55,21 @@ func (f *Format) Print(out io.Writer, found any, person func(io.Writer)) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("encode as %s: %w", f.text, err)
+		return fmt.Errorf("encode as %s: %w", f, err)
 	}
 	if _, err := out.Write(text); err != nil {
 		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// Answer prints what was found, for people as text, and says by its error whether all is ready.
+func (f Format) Answer(out io.Writer, found any, text string, ready bool) error {
+	if err := f.Print(out, found, func(out io.Writer) { _, _ = fmt.Fprint(out, text) }); err != nil {
+		return err
+	}
+	if !ready {
+		return exit.ErrNotReady
 	}
 	return nil
 }

@@ -64,21 +64,15 @@ type Plan struct {
 // functions. live is nil for a new Module.
 func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
 	scene := view.Scene(next)
-	type cause struct {
-		action Action
-		why    string
-	}
-	by := map[cause]int{}
 	var steps []Step
 	for i := range view.Nodes {
 		action, why := on(scene, live, &view.Nodes[i])
 		if action == "" {
 			continue
 		}
-		at, known := by[cause{action, why}]
-		if !known {
-			at = len(steps)
-			by[cause{action, why}], steps = at, append(steps, Step{Action: action, Why: why})
+		at := slices.IndexFunc(steps, func(s Step) bool { return s.Action == action && s.Why == why })
+		if at < 0 {
+			at, steps = len(steps), append(steps, Step{Action: action, Why: why})
 		}
 		steps[at].Nodes = append(steps[at].Nodes, view.Nodes[i].Name)
 	}

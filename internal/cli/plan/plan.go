@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,9 @@ import (
 	"github.com/drover-project/drover/internal/cli/paint"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
-	Clock clock.PassiveClock
+	clock clock.PassiveClock
 
 	client *cluster.Client
 	format output.Format
@@ -37,7 +36,7 @@ type Options struct {
 
 // NewCommand makes the command.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	o := &options{IOStreams: streams, clock: clock}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
 		Short: "Say what applying a Module would do, before anything happens",
@@ -47,11 +46,14 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"Exit codes: 0 applying is fine, 1 it would be refused or leave nodes uncovered, 2 the command failed.",
 		Example: "  drover plan -f module.yaml\n  kustomize build . | drover plan -f -",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Complete(); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.file == "" {
+				return errors.New("-f FILE is missing: name a file with Modules")
+			}
+			if o.client, err = cluster.Connect(flags); err != nil {
 				return err
 			}
-			return o.Run(cmd.Context())
+			return o.run(cmd.Context())
 		},
 	}
 	o.format.AddFlag(cmd, false)
@@ -59,30 +61,15 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return cmd
 }
 
-// Complete finds the cluster and checks the flags.
-func (o *Options) Complete() error {
-	if o.file == "" {
-		return errors.New("-f FILE is missing: name a file with Modules")
-	}
-	if err := o.format.Check(); err != nil {
-		return err
-	}
-	var err error
-	o.client, err = cluster.Connect(o.Flags)
-	return err
-}
-
-// Run reads, decides and prints.
-func (o *Options) Run(ctx context.Context) error {
+// run reads, decides and prints.
+func (o *options) run(ctx context.Context) error {
 	modules, err := modulefile.Read(o.file, o.In)
 	if err != nil {
 		return err
 	}
 	p, fine, whole := paint.For(o.Out), true, true
 	for i, m := range modules {
-		if m.Namespace == "" {
-			m.Namespace = o.client.Namespace
-		}
+		m.Namespace = cmp.Or(m.Namespace, o.client.Namespace)
 		plan, seen, err := o.plan(ctx, m)
 		if err != nil {
 			return err
@@ -106,8 +93,8 @@ func (o *Options) Run(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bool, err error) {
-	live, err := o.client.In(m.Namespace).Module(ctx, m.Name)
+func (o *options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bool, err error) {
+	live, err := o.client.Module(ctx, m.Namespace, m.Name)
 	switch {
 	case errors.Is(err, cluster.ErrNotFound):
 		live = nil
@@ -127,13 +114,13 @@ func (o *Options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bo
 	default:
 		return nil, false, fmt.Errorf("try Module %s by a dry run: %w", p.Module, err)
 	}
-	view, err := o.client.View(ctx, "", m.Namespace, m.Name)
+	view, err := o.client.View(ctx, o.clock.Now(), "", m.Namespace, m.Name)
 	if err != nil {
 		return nil, false, err
 	}
 	p.Missing, p.Plugin = view.Missing, plugin(live, next)
 	if view.Whole() {
-		p.Steps, p.Rollout = decide(live, next, view), foresee(next, view, o.Clock.Now())
+		p.Steps, p.Rollout = decide(live, next, view), foresee(next, view)
 	}
 	return p, view.Whole(), nil
 }

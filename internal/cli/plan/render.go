@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -12,15 +13,8 @@ import (
 )
 
 func (p *Plan) fine() bool {
-	if p.Refused != "" {
-		return false
-	}
-	for _, s := range p.Steps {
-		if s.Action == NotCovered || s.Action == Blocked {
-			return false
-		}
-	}
-	return true
+	return p.Refused == "" &&
+		!slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action == NotCovered || s.Action == Blocked })
 }
 
 func (p *Plan) answer(seen bool) string {

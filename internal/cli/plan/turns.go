@@ -4,8 +4,8 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
@@ -16,7 +16,7 @@ import (
 
 // Rollout is the order in which nodes would lose what they have, to get something else or nothing.
 type Rollout struct {
-	// Labels: node labels drive the Module's upgrades, so that somebody else gives turns.
+	// Labels: node labels drive the Module's upgrades, so whoever sets them gives turns.
 	Labels bool `json:"labels,omitempty"`
 	// MaxUnavailable as set or by default, and Limit, the number of nodes that it allows.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
@@ -43,11 +43,11 @@ type Left struct {
 }
 
 // foresee asks the operator's planner in which order nodes would change; nil: none loses anything.
-func foresee(m *v1beta1.Module, view *cluster.View, now time.Time) *Rollout {
+func foresee(m *v1beta1.Module, view *cluster.View) *Rollout {
 	if rollout.Labelled(m) {
 		return &Rollout{Labels: true}
 	}
-	f := view.Scene(m).Forecast(view.Nodes, now)
+	f := view.Scene(m).Forecast(view.Nodes, view.Now)
 	if f == nil || len(f.Steps)+len(f.Left) == 0 {
 		return nil
 	}
@@ -62,12 +62,10 @@ func foresee(m *v1beta1.Module, view *cluster.View, now time.Time) *Rollout {
 	if m.Spec.Rollout != nil && m.Spec.Rollout.Drain != v1beta1.DrainNone {
 		r.Drain = m.Spec.Rollout.Drain
 	}
-	at := map[string]int{}
 	for _, left := range f.Left {
-		i, known := at[left.Why]
-		if !known {
-			i = len(r.Left)
-			at[left.Why], r.Left = i, append(r.Left, Left{Why: left.Why})
+		i := slices.IndexFunc(r.Left, func(l Left) bool { return l.Why == left.Why })
+		if i < 0 {
+			i, r.Left = len(r.Left), append(r.Left, Left{Why: left.Why})
 		}
 		r.Left[i].Nodes = append(r.Left[i].Nodes, left.Node)
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/cli/cluster"
-	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 )
@@ -30,11 +28,8 @@ import (
 // takeBack bounds how long an interrupted command waits for the API server.
 const takeBack = 10 * time.Second
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
-
 	client  *cluster.Client
 	format  output.Format
 	kernel  string
@@ -46,7 +41,7 @@ type Options struct {
 
 // NewCommand makes the command. Its clock is the machine's.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags}
+	o := &options{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:   "preflight KERNEL",
 		Short: "Say whether all Modules are ready for a kernel that no node runs yet",
@@ -60,11 +55,12 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"  drover preflight 6.1.0-44-amd64 -l kubernetes.io/arch=amd64,gpu=yes --push\n" +
 			"  drover preflight 6.1.0-44-amd64 --name debian-12-next -o json",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			o.kernel = args[0]
+			if o.client, err = cluster.Connect(flags); err != nil {
 				return err
 			}
-			return o.Run(cmd.Context())
+			return o.run(cmd.Context())
 		},
 	}
 	o.format.AddFlag(cmd, false)
@@ -76,19 +72,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return cmd
 }
 
-// Complete finds the cluster.
-func (o *Options) Complete(args []string) error {
-	o.kernel = args[0]
-	if err := o.format.Check(); err != nil {
-		return err
-	}
-	var err error
-	o.client, err = cluster.Connect(o.Flags)
-	return err
-}
-
-// Run asks, waits and prints the answer.
-func (o *Options) Run(ctx context.Context) (err error) {
+// run asks, waits and prints the answer.
+func (o *options) run(ctx context.Context) (err error) {
 	asked := &v1beta2.PreflightValidation{
 		ObjectMeta: metav1.ObjectMeta{Name: o.name},
 		Spec:       v1beta2.PreflightValidationSpec{KernelVersion: o.kernel, PushBuiltImage: o.push, Labels: o.labels},
@@ -111,49 +96,24 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	for !answered(p) && limited.Err() == nil {
-		if p, err = o.follow(limited, p); err != nil && limited.Err() == nil {
-			return err
-		}
+	if !answered(p) {
+		begin := func(ctx context.Context) (watch.Interface, error) { return o.client.WatchPreflight(ctx, p.Name) }
+		err = cluster.Await(limited, o.ErrOut, begin, func(event watch.EventType, now *v1beta2.PreflightValidation) (bool, string, error) {
+			if event == watch.Deleted {
+				return false, "", fmt.Errorf("PreflightValidation %s was deleted while drover waited for it", p.Name)
+			}
+			p = now
+			return answered(p), standing(p), nil
+		})
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted: %w", ctx.Err())
-	}
-	r := reportOf(p)
-	if err := o.format.Print(o.Out, r, func(out io.Writer) { _, _ = fmt.Fprint(out, r.render(paint.For(o.Out))) }); err != nil {
+	case err != nil && limited.Err() == nil:
 		return err
 	}
-	if !r.Ready {
-		return exit.ErrNotReady
-	}
-	return nil
-}
-
-func (o *Options) follow(ctx context.Context, p *v1beta2.PreflightValidation) (*v1beta2.PreflightValidation, error) {
-	w, err := o.client.WatchPreflight(ctx, p.Name)
-	if err != nil {
-		return p, err
-	}
-	defer w.Stop()
-	said := ""
-	for event := range w.ResultChan() {
-		now, ok := event.Object.(*v1beta2.PreflightValidation)
-		if !ok {
-			return p, nil // an error that ends the watch; a new one says more
-		}
-		if event.Type == watch.Deleted {
-			return p, fmt.Errorf("PreflightValidation %s was deleted while drover waited for it", p.Name)
-		}
-		p = now
-		if answered(p) {
-			return p, nil
-		}
-		if text := standing(p); text != said {
-			_, _ = fmt.Fprintln(o.ErrOut, "waiting:", text)
-			said = text
-		}
-	}
-	return p, nil
+	r := reportOf(p)
+	return o.format.Answer(o.Out, r, r.render(paint.For(o.Out)), r.Ready)
 }
 
 func condition(p *v1beta2.PreflightValidation) *metav1.Condition {

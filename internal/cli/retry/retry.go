@@ -23,11 +23,10 @@ import (
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
-	Clock clock.PassiveClock
+	flags *genericclioptions.ConfigFlags
+	clock clock.PassiveClock
 
 	client    metadata.Interface
 	namespace string
@@ -37,7 +36,7 @@ type Options struct {
 
 // NewCommand makes the command.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	o := &options{IOStreams: streams, flags: flags, clock: clock}
 	return &cobra.Command{
 		Use:   "retry MODULE [NODE]",
 		Short: "Try again at once, and forget what failed before",
@@ -48,25 +47,23 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"  drover retry my-driver node-7 -n drivers   # on one node; its result decides whether the rollout goes on",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
+			o.module = args[0]
+			if len(args) > 1 {
+				o.node = args[1]
+			}
+			if err := o.connect(); err != nil {
 				return err
 			}
-			return o.Run(cmd.Context())
+			return o.run(cmd.Context())
 		},
 	}
 }
 
-// Complete finds the cluster and the objects' names.
-func (o *Options) Complete(args []string) error {
-	o.module = args[0]
-	if len(args) > 1 {
-		o.node = args[1]
-	}
-	var err error
-	if o.namespace, _, err = o.Flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+func (o *options) connect() (err error) {
+	if o.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
 		return fmt.Errorf("find the namespace: %w", err)
 	}
-	config, err := o.Flags.ToRESTConfig()
+	config, err := o.flags.ToRESTConfig()
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)
 	}
@@ -76,8 +73,8 @@ func (o *Options) Complete(args []string) error {
 	return nil
 }
 
-// Run sets the annotation and says how to follow the result.
-func (o *Options) Run(ctx context.Context) error {
+// run sets the annotation and says how to follow the result.
+func (o *options) run(ctx context.Context) error {
 	modules := o.client.Resource(v1beta1.GroupVersion.WithResource("modules")).Namespace(o.namespace)
 	module, err := modules.Get(ctx, o.module, metav1.GetOptions{})
 	if err != nil {
@@ -92,7 +89,7 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 		objects = append(objects, node)
 	}
-	at := newer(o.Clock.Now(), objects)
+	at := newer(o.clock.Now(), objects)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta1.RetryAnnotation: at}}})
 	if err != nil {
 		return fmt.Errorf("encode the annotation: %w", err)
@@ -107,7 +104,7 @@ func (o *Options) Run(ctx context.Context) error {
 				v1beta1.PausedAnnotation)
 		}
 	}
-	_, _ = fmt.Fprint(o.Out, told(o.namespace, o.module, o.node, at))
+	_, _ = fmt.Fprint(o.Out, done(o.namespace, o.module, o.node, at))
 	return nil
 }
 
@@ -122,7 +119,7 @@ func newer(now time.Time, objects []*metav1.PartialObjectMetadata) string {
 	return at.Format(time.RFC3339)
 }
 
-func told(namespace, module, node, at string) string {
+func done(namespace, module, node, at string) string {
 	var b strings.Builder
 	watch := "kubectl get nmc                 # all nodes; for one: kubectl get nmc NODE -o yaml"
 	if node == "" {

@@ -25,23 +25,23 @@ import (
 	"github.com/drover-project/drover/internal/cli/paint"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
-	Clock clock.PassiveClock
+	clock clock.PassiveClock
 
-	client   *cluster.Client
-	format   output.Format
-	module   string
-	selector string
-	all      bool
-	watch    bool
+	client *cluster.Client
+	format output.Format
+	module string
+	// namespace of the Modules to show; empty: all.
+	namespace string
+	selector  string
+	all       bool
+	watch     bool
 }
 
 // NewCommand makes the command.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags, Clock: clock}
+	o := &options{IOStreams: streams, clock: clock}
 	cmd := &cobra.Command{
 		Use:   "status [MODULE]",
 		Short: "Show the state of Modules: loaded, failing, and the worst reason",
@@ -53,11 +53,26 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"  drover status -l team=storage -o json",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: complete.Module(flags),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) > 0 {
+				o.module = args[0]
+			}
+			switch {
+			case o.module != "" && (o.all || o.selector != ""):
+				return fmt.Errorf("give either MODULE or one of -A and -l")
+			case o.watch && o.format.Machine():
+				return fmt.Errorf("--watch is for people: omit -o json or yaml")
+			}
+			if o.client, err = cluster.Connect(flags); err != nil {
 				return err
 			}
-			return o.Run(cmd.Context())
+			if !o.all {
+				o.namespace = o.client.Namespace
+			}
+			if o.watch {
+				return o.follow(cmd.Context())
+			}
+			return verdict(o.print(cmd.Context(), o.Out))
 		},
 	}
 	o.format.AddFlag(cmd, true)
@@ -67,34 +82,6 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 	return cmd
 }
 
-// Complete finds the cluster and checks the flags.
-func (o *Options) Complete(args []string) error {
-	if len(args) > 0 {
-		o.module = args[0]
-	}
-	switch {
-	case o.module != "" && (o.all || o.selector != ""):
-		return fmt.Errorf("give either MODULE or one of -A and -l")
-	case o.watch && o.format.Machine():
-		return fmt.Errorf("--watch is for people: omit -o json or yaml")
-	}
-	if err := o.format.Check(); err != nil {
-		return err
-	}
-	var err error
-	o.client, err = cluster.Connect(o.Flags)
-	return err
-}
-
-// Run prints once, or until the context ends.
-func (o *Options) Run(ctx context.Context) error {
-	if !o.watch {
-		state, err := o.print(ctx, o.Out)
-		return verdict(state, err)
-	}
-	return o.follow(ctx)
-}
-
 func verdict(state string, err error) error {
 	if err == nil && state != ready {
 		return exit.ErrNotReady
@@ -102,37 +89,31 @@ func verdict(state string, err error) error {
 	return err
 }
 
-func (o *Options) print(ctx context.Context, out io.Writer) (state string, err error) {
+func (o *options) print(ctx context.Context, out io.Writer) (state string, err error) {
 	p := paint.For(o.Out)
 	if o.module != "" {
-		m, err := o.client.Module(ctx, o.module)
+		m, err := o.client.Module(ctx, o.namespace, o.module)
 		if errors.Is(err, cluster.ErrNotFound) {
 			return o.printManaged(ctx, out, p, err)
 		}
 		if err != nil {
 			return "", err
 		}
-		view, err := o.client.View(ctx, "", m.Namespace, m.Name)
+		view, err := o.client.View(ctx, o.clock.Now(), "", m.Namespace, m.Name)
 		if err != nil {
 			return "", err
 		}
-		view.Now = o.Clock.Now()
-		n := nodes(m, view, view.Now)
+		n := nodes(m, view)
 		return n.State, o.format.Print(out, n, func(out io.Writer) { n.render(out, p, o.format.Wide()) })
 	}
-	namespace := o.client.Namespace
-	if o.all {
-		namespace = ""
-	}
-	list, err := o.client.ListModules(ctx, namespace, o.selector)
+	list, err := o.client.ListModules(ctx, o.namespace, o.selector)
 	if err != nil {
 		return "", err
 	}
-	view, err := o.client.View(ctx, "", namespace, "")
+	view, err := o.client.View(ctx, o.clock.Now(), "", o.namespace, "")
 	if err != nil {
 		return "", err
 	}
-	view.Now = o.Clock.Now()
 	f := Fleet{Missing: view.Missing}
 	if o.selector == "" {
 		hub, err := o.client.Managed(ctx)
@@ -144,12 +125,12 @@ func (o *Options) print(ctx context.Context, out io.Writer) (state string, err e
 		}
 	}
 	for i := range list {
-		f.Modules = append(f.Modules, row(&list[i], view, view.Now))
+		f.Modules = append(f.Modules, row(&list[i], view))
 	}
 	return f.state(), o.format.Print(out, f, func(out io.Writer) { f.render(out, p, o.format.Wide()) })
 }
 
-func (o *Options) printManaged(ctx context.Context, out io.Writer, p paint.Painter, none error) (state string, err error) {
+func (o *options) printManaged(ctx context.Context, out io.Writer, p paint.Painter, none error) (state string, err error) {
 	m, err := o.client.ManagedModule(ctx, o.module)
 	if err != nil {
 		return "", err
@@ -157,7 +138,7 @@ func (o *Options) printManaged(ctx context.Context, out io.Writer, p paint.Paint
 	if m == nil {
 		return "", none
 	}
-	one := managed.OneOf(m, o.Clock.Now())
+	one := managed.OneOf(m, o.clock.Now())
 	return one.State, o.format.Print(out, one, func(out io.Writer) { one.Render(out, p, o.format.Wide()) })
 }
 
@@ -167,7 +148,7 @@ const rest = time.Second
 const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
 // follow prints whenever a Module's status changes. On a terminal the picture stays in place.
-func (o *Options) follow(ctx context.Context) error {
+func (o *options) follow(ctx context.Context) error {
 	var last []byte
 	state := ""
 	for {
@@ -211,14 +192,10 @@ func endOf(ctx context.Context, state string, err error) error {
 }
 
 // moved closes at the next change of a Module, or when the API server ends the watch.
-func (o *Options) moved(ctx context.Context) (<-chan struct{}, error) {
-	namespace := o.client.Namespace
-	if o.all {
-		namespace = ""
-	}
+func (o *options) moved(ctx context.Context) (<-chan struct{}, error) {
 	options := metav1.ListOptions{LabelSelector: o.selector, Limit: 1}
 	if o.module != "" {
 		options.FieldSelector = "metadata.name=" + o.module
 	}
-	return o.client.NextChange(ctx, namespace, options)
+	return o.client.NextChange(ctx, o.namespace, options)
 }

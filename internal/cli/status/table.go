@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -21,7 +20,6 @@ import (
 	"github.com/drover-project/drover/internal/cli/managed"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/facts"
-	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/status"
 	"github.com/drover-project/drover/internal/shared/words"
@@ -29,9 +27,9 @@ import (
 
 // States of Modules and nodes.
 const (
-	ready   = "Ready"
-	waiting = "Waiting"
-	failed  = "Failed"
+	ready   = paint.Ready
+	waiting = paint.Waiting
+	failed  = paint.Failed
 )
 
 // Fleet is what is shown of all Modules.
@@ -58,11 +56,11 @@ type Row struct {
 }
 
 // row takes the Module's own status, and counts failing nodes if the user may see them.
-func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
+func row(m *v1beta1.Module, view *cluster.View) Row {
 	n := m.Status.ModuleLoader
 	r := Row{
 		Namespace: m.Namespace, Name: m.Name, State: waiting, Loaded: int(n.AvailableNumber), Desired: int(n.DesiredNumber),
-		Age: duration.HumanDuration(now.Sub(m.CreationTimestamp.Time)),
+		Age: duration.HumanDuration(view.Now.Sub(m.CreationTimestamp.Time)),
 	}
 	switch c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); {
 	case c == nil || c.ObservedGeneration != m.Generation:
@@ -75,16 +73,15 @@ func row(m *v1beta1.Module, view *cluster.View, now time.Time) Row {
 			r.State = failed
 		}
 	}
-	if m.Spec.DevicePlugin != nil || m.Spec.DRA != nil {
-		p := m.Status.DevicePlugin
-		if m.Spec.DRA != nil {
-			p = m.Status.DRA
-		}
-		r.Plugin = fmt.Sprintf("%d/%d", p.AvailableNumber, p.DesiredNumber)
+	switch plugin, dra := m.Status.DevicePlugin, m.Status.DRA; {
+	case m.Spec.DRA != nil:
+		r.Plugin = fmt.Sprintf("%d/%d", dra.AvailableNumber, dra.DesiredNumber)
+	case m.Spec.DevicePlugin != nil:
+		r.Plugin = fmt.Sprintf("%d/%d", plugin.AvailableNumber, plugin.DesiredNumber)
 	}
 	if view.Whole() {
 		failing := 0
-		cohorts, _ := status.Cohorts(cluster.About(view.Scene(m), view.Nodes))
+		cohorts, _ := status.Cohorts(view.About(m))
 		for _, c := range cohorts {
 			if !reasons.Patience(c.Reason) {
 				failing += len(c.Nodes)
@@ -139,19 +136,18 @@ func (f *Fleet) render(out io.Writer, p paint.Painter, wide bool) {
 	}
 	if len(f.Modules) > 0 {
 		_, _ = fmt.Fprintln(out)
-		head := []string{"NAMESPACE", "NAME", "STATE", "LOADED", "FAILING", "REASON", "AGE"}
-		if wide {
-			head = append(head, "PLUGIN", "MESSAGE")
+		head := []string{"NAMESPACE", "NAME", "STATE", "LOADED", "FAILING", "REASON", "AGE", "PLUGIN", "MESSAGE"}
+		if !wide {
+			head = head[:7]
 		}
 		var rows [][]string
 		for _, r := range f.Modules {
-			cells := []string{r.Namespace, r.Name, r.State, fmt.Sprintf("%d/%d", r.Loaded, r.Desired), number(r.Failing), r.Reason, r.Age}
-			if wide {
-				cells = append(cells, cmp.Or(r.Plugin, "-"), strings.ReplaceAll(r.Message, "\n", " "))
-			}
-			rows = append(rows, cells)
+			rows = append(rows, []string{
+				r.Namespace, r.Name, r.State, fmt.Sprintf("%d/%d", r.Loaded, r.Desired), number(r.Failing), r.Reason, r.Age,
+				cmp.Or(r.Plugin, "-"), strings.ReplaceAll(r.Message, "\n", " "),
+			})
 		}
-		paint.Table(out, 2, paintState(p), head, rows)
+		p.Table(out, 2, head, rows)
 	}
 	if len(f.Managed) > 0 {
 		if len(f.Modules) > 0 {
@@ -180,16 +176,15 @@ type NodeRow struct {
 	Image  string `json:"image,omitempty"`
 }
 
-func nodes(m *v1beta1.Module, view *cluster.View, now time.Time) Nodes {
-	all := Nodes{Row: row(m, view, now), Missing: view.Missing}
+func nodes(m *v1beta1.Module, view *cluster.View) Nodes {
+	all := Nodes{Row: row(m, view), Missing: view.Missing}
 	if !view.Whole() {
 		return all
 	}
-	scene := view.Scene(m)
-	about := facts.Of(m)
+	scene, about := view.Scene(m), facts.Of(m)
 	for i := range view.Nodes {
 		if known, concerned := scene.Node(&view.Nodes[i]); concerned {
-			all.Nodes = append(all.Nodes, nodeRow(&about, &known, scene.Entry(known.Name), &view.Nodes[i], now))
+			all.Nodes = append(all.Nodes, nodeRow(&about, &known, scene.Entry(known.Name), view.Now))
 		}
 	}
 	slices.SortFunc(all.Nodes, func(a, b NodeRow) int {
@@ -198,8 +193,8 @@ func nodes(m *v1beta1.Module, view *cluster.View, now time.Time) Nodes {
 	return all
 }
 
-func nodeRow(about *status.Module, known *status.Node, entry status.Entry, node *corev1.Node, now time.Time) NodeRow {
-	r := NodeRow{Node: known.Name, Kernel: kernel.Trim(node.Status.NodeInfo.KernelVersion), State: ready, Reason: v1beta1.ReasonLoaded}
+func nodeRow(about *status.Module, known *status.Node, entry status.Entry, now time.Time) NodeRow {
+	r := NodeRow{Node: known.Name, Kernel: known.Kernel, State: ready, Reason: v1beta1.ReasonLoaded}
 	if p, open := status.Why(about, known); open {
 		r.State, r.Reason = failed, p.Reason
 		if reasons.Patience(p.Reason) {
@@ -224,33 +219,19 @@ func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
 	}
 	if len(n.Nodes) > 0 {
 		_, _ = fmt.Fprintln(out)
-		head := []string{"NODE", "STATE", "REASON", "KERNEL", "BUILD", "FOR"}
-		if wide {
-			head = append(head, "IMAGE")
+		head := []string{"NODE", "STATE", "REASON", "KERNEL", "BUILD", "FOR", "IMAGE"}
+		if !wide {
+			head = head[:6]
 		}
 		var rows [][]string
 		for _, r := range n.Nodes {
-			cells := []string{r.Node, r.State, r.Reason, r.Kernel, cmp.Or(short(r.Build), "-"), cmp.Or(r.For, "-")}
-			if wide {
-				cells = append(cells, cmp.Or(r.Image, "-"))
-			}
-			rows = append(rows, cells)
+			rows = append(rows, []string{
+				r.Node, r.State, r.Reason, r.Kernel, cmp.Or(short(r.Build), "-"), cmp.Or(r.For, "-"), cmp.Or(r.Image, "-"),
+			})
 		}
-		paint.Table(out, 1, paintState(p), head, rows)
+		p.Table(out, 1, head, rows)
 	}
 	_, _ = fmt.Fprint(out, cluster.Tell(n.Missing))
-}
-
-func paintState(p paint.Painter) func(string) string {
-	return func(state string) string {
-		switch state {
-		case ready:
-			return p.Good(state)
-		case waiting:
-			return p.Slow(state)
-		}
-		return p.Bad(state)
-	}
 }
 
 func number(n *int) string {

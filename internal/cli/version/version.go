@@ -22,14 +22,12 @@ import (
 	"github.com/drover-project/drover/internal/shared/version"
 )
 
-// partOf is on all workloads of ours.
 // partOf is on everything of ours.
 const partOf = "app.kubernetes.io/part-of=drover"
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
+	flags *genericclioptions.ConfigFlags
 
 	format     output.Format
 	clientOnly bool
@@ -53,24 +51,21 @@ type Part struct {
 
 // NewCommand makes the command.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags}
+	o := &options{IOStreams: streams, flags: flags}
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Say which version this is, and which runs in the cluster",
 		Example: "  drover version --client",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.Run(cmd.Context()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.format.AddFlag(cmd, false)
 	cmd.Flags().BoolVar(&o.clientOnly, "client", false, "Only this program's version; asks no cluster")
 	return cmd
 }
 
-// Run reads and prints. It needs no cluster: the client's version is an answer, too.
-func (o *Options) Run(ctx context.Context) error {
-	if err := o.format.Check(); err != nil {
-		return err
-	}
+// run reads and prints. It needs no cluster: the client's version is an answer, too.
+func (o *options) run(ctx context.Context) error {
 	v := Versions{Client: version.Version}
 	if !o.clientOnly {
 		parts, err := o.server(ctx)
@@ -97,8 +92,8 @@ func (v *Versions) render(out io.Writer) {
 	}
 }
 
-func (o *Options) server(ctx context.Context) ([]Part, error) {
-	config, err := o.Flags.ToRESTConfig()
+func (o *options) server(ctx context.Context) ([]Part, error) {
+	config, err := o.flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}

@@ -26,11 +26,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
-	Flags *genericclioptions.ConfigFlags
-
 	client  *cluster.Client
 	module  string
 	until   string
@@ -46,7 +43,7 @@ type goal struct {
 
 // NewCommand makes the command. Its clock is the machine's.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams, Flags: flags}
+	o := &options{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:   "wait MODULE",
 		Short: "Wait until a Module is ready",
@@ -58,27 +55,20 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"  drover wait my-driver --for=deleted",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: complete.Module(flags),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			o.module = args[0]
+			if o.goal, err = parse(o.until); err != nil {
 				return err
 			}
-			return o.Run(cmd.Context())
+			if o.client, err = cluster.Connect(flags); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
 		},
 	}
 	cmd.Flags().StringVar(&o.until, "for", "ready", "What to wait for: ready, deleted, or condition=TYPE[=STATUS]")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "How long to wait; 0 looks once")
 	return cmd
-}
-
-// Complete finds the cluster and reads the goal.
-func (o *Options) Complete(args []string) error {
-	o.module = args[0]
-	var err error
-	if o.goal, err = parse(o.until); err != nil {
-		return err
-	}
-	o.client, err = cluster.Connect(o.Flags)
-	return err
 }
 
 func parse(until string) (goal, error) {
@@ -98,9 +88,8 @@ func parse(until string) (goal, error) {
 	return goal{}, fmt.Errorf("cannot wait for %q: want ready, deleted or condition=TYPE[=STATUS]", until)
 }
 
-// Run waits.
-func (o *Options) Run(ctx context.Context) error {
-	m, err := o.client.Module(ctx, o.module)
+func (o *options) run(ctx context.Context) error {
+	m, err := o.client.Module(ctx, o.client.Namespace, o.module)
 	switch {
 	case errors.Is(err, cluster.ErrNotFound) && o.goal.gone:
 		return o.done(&v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: o.client.Namespace, Name: o.module}})
@@ -113,45 +102,24 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	for {
-		done, err := o.follow(ctx, &m)
-		switch {
-		case done:
-			return o.done(m)
-		case ctx.Err() != nil:
-			return o.late(m)
-		case err != nil:
-			return err
+	begin := func(ctx context.Context) (watch.Interface, error) { return o.client.WatchModule(ctx, o.module) }
+	err = cluster.Await(ctx, o.ErrOut, begin, func(event watch.EventType, now *v1beta1.Module) (bool, string, error) {
+		m = now
+		if event != watch.Deleted {
+			return o.goal.reached(now), standing(now), nil
 		}
+		if !o.goal.gone {
+			return false, "", fmt.Errorf("drover waited for Module %s in namespace %s, which was deleted", o.module, o.client.Namespace)
+		}
+		return true, "", nil
+	})
+	switch {
+	case err == nil:
+		return o.done(m)
+	case ctx.Err() != nil:
+		return o.late(m)
 	}
-}
-
-// follow watches until the goal is reached, or the watch ends. m becomes the newest object.
-func (o *Options) follow(ctx context.Context, m **v1beta1.Module) (bool, error) {
-	w, err := o.client.WatchModules(ctx, o.client.Namespace, metav1.ListOptions{FieldSelector: "metadata.name=" + o.module})
-	if err != nil {
-		return false, err
-	}
-	defer w.Stop()
-	said := ""
-	for event := range w.ResultChan() {
-		now, ok := event.Object.(*v1beta1.Module)
-		if !ok {
-			return false, nil // an error that ends the watch; a new one says more
-		}
-		*m = now
-		switch {
-		case event.Type == watch.Deleted && o.goal.gone, event.Type != watch.Deleted && o.goal.reached(now):
-			return true, nil
-		case event.Type == watch.Deleted:
-			return false, fmt.Errorf("drover waited for Module %s in namespace %s, which was deleted", o.module, o.client.Namespace)
-		}
-		if text := standing(now); text != said {
-			_, _ = fmt.Fprintln(o.ErrOut, "waiting:", text)
-			said = text
-		}
-	}
-	return false, nil
+	return err
 }
 
 func (g goal) reached(m *v1beta1.Module) bool {
@@ -171,7 +139,7 @@ func standing(m *v1beta1.Module) string {
 	return c.Reason + ": " + text
 }
 
-func (o *Options) done(m *v1beta1.Module) error {
+func (o *options) done(m *v1beta1.Module) error {
 	text := fmt.Sprintf("Module %s/%s is ready", m.Namespace, m.Name)
 	switch {
 	case o.goal.gone:
@@ -183,7 +151,7 @@ func (o *Options) done(m *v1beta1.Module) error {
 	return nil
 }
 
-func (o *Options) late(m *v1beta1.Module) error {
+func (o *options) late(m *v1beta1.Module) error {
 	_, _ = fmt.Fprintf(o.Out, "Module %s/%s has not reached %q after %s: %s\n", m.Namespace, m.Name, o.until, o.timeout, standing(m))
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil && reasons.Next(c.Reason) != "" {
 		_, _ = fmt.Fprintln(o.Out, "Next step:", reasons.Next(c.Reason))

@@ -87,10 +87,17 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 	}, true
 }
 
-// Unsupported is a node that the Module selects and that cannot run an agent; false: it is not.
-func (s *Scene) Unsupported(node *corev1.Node) (status.Unsupported, bool) {
-	why := placement.Unsupported(node)
-	return status.Unsupported{Name: node.Name, Why: why}, why != "" && placement.Selects(s.Module, node)
+// See adds what is known of the nodes, and of the rollout, to what is known of the Module.
+func (s *Scene) See(about *status.Module, nodes []corev1.Node, now time.Time) {
+	for i := range nodes {
+		n := &nodes[i]
+		if node, concerned := s.Node(n); concerned {
+			about.Nodes = append(about.Nodes, node)
+		} else if why := placement.Unsupported(n); why != "" && placement.Selects(s.Module, n) {
+			about.Unsupported = append(about.Unsupported, status.Unsupported{Name: n.Name, Why: why})
+		}
+	}
+	about.Rollout = s.Rollout(nodes, now)
 }
 
 // contentOf is what the node got for what is asked. One reference can name an image for each

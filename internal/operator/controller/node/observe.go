@@ -51,14 +51,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		Held: facts.Judge(module, nodes.Items, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
 	}
-	for i := range nodes.Items {
-		if node, concerned := scene.Node(&nodes.Items[i]); concerned {
-			about.Nodes = append(about.Nodes, node)
-		} else if n, alien := scene.Unsupported(&nodes.Items[i]); alien {
-			about.Unsupported = append(about.Unsupported, n)
-		}
-	}
-	about.Rollout = scene.Rollout(nodes.Items, r.Now())
+	scene.See(&about, nodes.Items, r.Now())
 	return &about, nil
 }
 
