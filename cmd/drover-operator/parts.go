@@ -10,9 +10,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/hub/direct"
+	"github.com/drover-project/drover/internal/hub/ocm"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller/claims"
 	"github.com/drover-project/drover/internal/operator/controller/guard"
+	hubcontroller "github.com/drover-project/drover/internal/operator/controller/hub"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
 	"github.com/drover-project/drover/internal/operator/controller/node"
@@ -79,4 +83,25 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		all["image"] = moduleimage.New(c, live, options.Images(closed))
 	}
 	return all
+}
+
+// startHub makes the controllers of a hub and runs them. A cluster that both transports reach is
+// the one's that comes first.
+func startHub(ctx context.Context, mgr ctrl.Manager, options *operator.Options) error {
+	c, live, open := mgr.GetClient(), mgr.GetAPIReader(), &gate.Gate{}
+	self, err := hubcontroller.Identity(ctx, live)
+	if err != nil {
+		return err
+	}
+	all := map[string]operator.Controller{
+		"hub": hubcontroller.New(c, live, hubcontroller.Options{
+			Namespace: options.Namespace, Hub: self, BuildahImage: options.Build.BuildahImage, Gate: open,
+			Recorder:   kube.NewRecorder(mgr.GetEventRecorder(operator.HubName)),
+			Transports: []hub.Transport{ocm.New(c, mgr.GetCache(), self), direct.New(c, mgr.GetCache(), options.Namespace, self)},
+		}),
+	}
+	if options.Makes() {
+		all["image"] = moduleimage.ImagesAlone{Controller: moduleimage.New(c, live, options.Images(open))}
+	}
+	return operator.Run(ctx, mgr, options, all)
 }

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 const (
@@ -38,7 +40,7 @@ type names struct {
 	Drover, Replace, ControllerTools, GoMinor, Linter                string
 }
 
-func (o *Options) files() (map[string][]byte, error) {
+func (o *options) files() (map[string][]byte, error) {
 	data := o.names()
 	files, err := o.goModule()
 	if err != nil {
@@ -63,7 +65,7 @@ func (o *Options) files() (map[string][]byte, error) {
 	return files, nil
 }
 
-func (o *Options) names() names {
+func (o *options) names() names {
 	return names{
 		Name: o.Name, Group: o.Group, Kind: o.Kind, Singular: strings.ToLower(o.Kind), Plural: o.Plural, Module: o.Module,
 		KernelModule: kernelModule(o.Kind), Image: "registry.example.com/" + o.Name,
@@ -90,21 +92,24 @@ func render(path string, data names) ([]byte, error) {
 	return formatted, nil
 }
 
-var requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)(?: // indirect)?$`)
+var (
+	semantic    = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+	requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)(?: // indirect)?$`)
+)
 
 // imported are the modules that the operator's own code imports, besides Drover.
 var imported = []string{"k8s.io/apimachinery", "sigs.k8s.io/controller-runtime"}
 
 // goModule makes go.mod and, from Drover's sources, go.sum: with the versions that Drover is tested
 // with, and without a network.
-func (o *Options) goModule() (map[string][]byte, error) {
+func (o *options) goModule() (map[string][]byte, error) {
 	if o.Replace == "" {
-		version, err := release()
-		if err != nil {
-			return nil, err
+		v := version.Version
+		if !semantic.MatchString(v) {
+			return nil, fmt.Errorf("this program (%s) is not a release of Drover: name a folder with Drover's sources with --replace", v)
 		}
 		return map[string][]byte{"go.mod": fmt.Appendf(nil, "module %s\n\ngo %s.0\n\ntool %s\n\nrequire %s %s\n", o.Module, goMinor, imageTool,
-			drover, version)}, nil
+			drover, v)}, nil
 	}
 	sources, err := filepath.Abs(o.Replace)
 	if err != nil {

@@ -33,7 +33,7 @@ type project struct {
 type addition struct{ file, anchor, text string }
 
 func newKindCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	o := &Options{IOStreams: streams}
+	o := &options{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:     "kind KIND",
 		Short:   "Add a kind to an operator that `drover new operator` has written",
@@ -42,7 +42,7 @@ func newKindCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.Kind = args[0]
-			return o.AddKind()
+			return o.addKind()
 		},
 	}
 	cmd.Flags().StringVar(&o.Plural, "plural", "", "The kind's plural in URLs (default: the English plural)")
@@ -50,8 +50,8 @@ func newKindCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return cmd
 }
 
-// AddKind writes a kind's files and its lines in existing ones, or nothing on an error.
-func (o *Options) AddKind() error {
+// addKind writes a kind's files and its lines in existing ones, or nothing on an error.
+func (o *options) addKind() error {
 	if err := o.readProject(); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (o *Options) AddKind() error {
 	return nil
 }
 
-func (o *Options) readProject() error {
+func (o *options) readProject() error {
 	content, err := os.ReadFile(filepath.Join(o.Dir, projectFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the folder %s has no file %s: `drover new operator` has not written it", o.Dir, projectFile)
@@ -127,11 +127,7 @@ func (o *Options) readProject() error {
 			return fmt.Errorf("%s already has the kind %s (%s)", projectFile, r.Kind, r.Plural)
 		}
 	}
-	return o.validateNames()
-}
-
-// validateNames checks what people may have changed in PROJECT.
-func (o *Options) validateNames() error {
+	// People may have changed PROJECT.
 	if err := errors.Join(o.validateName(), o.validateGroup(), o.validateModule()); err != nil {
 		return fmt.Errorf("%s: %w", projectFile, err)
 	}

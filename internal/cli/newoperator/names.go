@@ -17,18 +17,13 @@ import (
 const maxName = 40
 
 var (
-	semantic   = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 	kindForm   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,39}$`)
 	moduleForm = regexp.MustCompile(`^[A-Za-z0-9_~-][A-Za-z0-9._~-]*(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
 	// reserved are the ends of groups that Kubernetes keeps for itself.
 	reserved = []string{"k8s.io", "kubernetes.io"}
 )
 
-func (o *Options) validate() error {
-	return errors.Join(o.validateName(), o.validateGroup(), o.validateKind(), o.validateModule())
-}
-
-func (o *Options) validateName() error {
+func (o *options) validateName() error {
 	if problems := validation.IsDNS1123Label(o.Name); len(problems) > 0 || len(o.Name) > maxName {
 		return fmt.Errorf("NAME %q is not valid: it names a namespace and a program, and takes at most %d lower case letters, digits and hyphens",
 			o.Name, maxName)
@@ -36,7 +31,7 @@ func (o *Options) validateName() error {
 	return nil
 }
 
-func (o *Options) validateGroup() error {
+func (o *options) validateGroup() error {
 	switch problems := validation.IsDNS1123Subdomain(o.Group); {
 	case o.Group == "":
 		return errors.New("--group is missing: give a domain of yours, such as acme.example.com")
@@ -49,7 +44,7 @@ func (o *Options) validateGroup() error {
 	return nil
 }
 
-func (o *Options) validateKind() error {
+func (o *options) validateKind() error {
 	switch problems := validation.IsDNS1035Label(o.Plural); {
 	case o.Kind == "":
 		return errors.New("--kind is missing: name the custom resource's kind, such as Card")
@@ -63,7 +58,7 @@ func (o *Options) validateKind() error {
 	return nil
 }
 
-func (o *Options) validateModule() error {
+func (o *options) validateModule() error {
 	if !moduleForm.MatchString(o.Module) {
 		return fmt.Errorf("--module %q is not the path of a Go module, such as example.com/acme-card-operator", o.Module)
 	}

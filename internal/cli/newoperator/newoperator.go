@@ -7,20 +7,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
-
-	"github.com/drover-project/drover/internal/shared/version"
 )
 
-// Options of the command.
-type Options struct {
+type options struct {
 	genericiooptions.IOStreams
 
 	// Name, Group and Kind are the operator's and its custom resource's.
@@ -35,7 +32,7 @@ type Options struct {
 
 // NewCommand makes `new` with its subcommands. It needs no cluster and no time.
 func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
-	o := &Options{IOStreams: streams}
+	o := &options{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:   "operator NAME --group GROUP --kind KIND",
 		Short: "Write a small device operator that builds and passes its tests",
@@ -47,7 +44,7 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.Name = args[0]
-			return o.Run()
+			return o.run()
 		},
 	}
 	cmd.Flags().StringVar(&o.Group, "group", "", "API group of the custom resource, such as acme.example.com")
@@ -56,18 +53,20 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	cmd.Flags().StringVar(&o.Module, "module", "", "Path of the Go module (default: GROUP/NAME)")
 	cmd.Flags().StringVar(&o.Dir, "dir", "", "Folder to make (default: NAME, beside Drover's sources if called within them)")
 	cmd.Flags().StringVar(&o.Replace, "replace", "", "Folder with Drover's sources to build against, instead of a release")
-	parent := &cobra.Command{Use: "new", Short: "Write something to start from", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent := &cobra.Command{
+		Use: "new", Short: "Write something to start from", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
 	parent.AddCommand(cmd, newKindCommand(streams))
 	return parent
 }
 
-// Run writes the operator, or nothing on an error.
-func (o *Options) Run() error {
+// run writes the operator, or nothing on an error.
+func (o *options) run() error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	if err := o.validate(); err != nil {
+	if err := errors.Join(o.validateName(), o.validateGroup(), o.validateKind(), o.validateModule()); err != nil {
 		return err
 	}
 	if err := vacant(o.Dir); err != nil {
@@ -88,7 +87,7 @@ func (o *Options) Run() error {
 	return nil
 }
 
-func (o *Options) complete() error {
+func (o *options) complete() error {
 	if o.Dir == "" {
 		parent, err := placement()
 		if err != nil {
@@ -124,26 +123,14 @@ func placement() (string, error) {
 }
 
 func vacant(dir string) error {
-	f, err := os.Open(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s is not a folder: %w", dir, err)
+	case err != nil:
 		return fmt.Errorf("look at the folder to make: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read from
-	switch _, err := f.Readdirnames(1); {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err != nil:
-		return fmt.Errorf("%s is not a folder: %w", dir, err)
-	}
 	return fmt.Errorf("the folder %s exists and is not empty: choose another with --dir, or remove it", dir)
-}
-
-func release() (string, error) {
-	if !semantic.MatchString(version.Version) {
-		return "", fmt.Errorf("this program (%s) is not a release of Drover: name a folder with Drover's sources with --replace", version.Version)
-	}
-	return version.Version, nil
 }

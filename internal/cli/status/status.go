@@ -157,9 +157,11 @@ func (o *options) follow(ctx context.Context) error {
 			return endOf(ctx, state, err)
 		}
 		var picture bytes.Buffer
-		if state, err = o.print(ctx, &picture); err != nil {
+		now, err := o.print(ctx, &picture)
+		if err != nil {
 			return endOf(ctx, state, err)
 		}
+		state = now
 		if !bytes.Equal(last, picture.Bytes()) {
 			if paint.Terminal(o.Out) {
 				_, _ = fmt.Fprint(o.Out, clearScreen)
@@ -169,18 +171,12 @@ func (o *options) follow(ctx context.Context) error {
 			_, _ = o.Out.Write(picture.Bytes())
 			last = picture.Bytes()
 		}
-		pause := time.NewTimer(rest)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return verdict(state, nil)
-		case <-pause.C:
-		}
 		select {
 		case <-ctx.Done():
 			return verdict(state, nil)
-		case <-moved:
+		case <-time.After(rest):
 		}
+		<-moved // at the latest when ctx ends
 	}
 }
 
@@ -191,7 +187,7 @@ func endOf(ctx context.Context, state string, err error) error {
 	return err
 }
 
-// moved closes at the next change of a Module, or when the API server ends the watch.
+// moved closes at the next change of a Module, or when the watch ends.
 func (o *options) moved(ctx context.Context) (<-chan struct{}, error) {
 	options := metav1.ListOptions{LabelSelector: o.selector, Limit: 1}
 	if o.module != "" {

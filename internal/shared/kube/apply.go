@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // Convert turns a value into the apply configuration of its type. The writer owns every field that
@@ -86,4 +88,61 @@ func remove(ctx context.Context, c client.Client, object client.Object, only cli
 // Outdated reports whether a write failed only because what it was based on has changed.
 func Outdated(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+// Each calls do for every item, at most limit at a time, and joins all errors, so that one object
+// does not keep others from being written. It starts no more calls once ctx has ended.
+func Each[T any](ctx context.Context, limit int, items []T, do func(context.Context, T) error) error {
+	var group errgroup.Group
+	group.SetLimit(limit)
+	errs := make([]error, len(items))
+	for i, item := range items {
+		if errs[i] = ctx.Err(); errs[i] != nil {
+			break
+		}
+		group.Go(func() error {
+			errs[i] = do(ctx, item)
+			return nil
+		})
+	}
+	_ = group.Wait() // errs has them
+	return errors.Join(errs...)
+}
+
+// AddFinalizer puts a finalizer on the object that was read, if it is missing. It returns a
+// conflict if the object has changed since, because the list is written as a whole.
+func AddFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
+	return patchFinalizer(ctx, c, object, finalizer, controllerutil.AddFinalizer)
+}
+
+// RemoveFinalizer takes a finalizer off, on the same terms. An object that is gone is no error.
+func RemoveFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
+	if err := patchFinalizer(ctx, c, object, finalizer, controllerutil.RemoveFinalizer); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	return nil
+}
+
+func patchFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string,
+	change func(client.Object, string) bool) error {
+	before, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("copy %T: not an object", object)
+	}
+	if !change(object, finalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, object, patch, OwnerFinalizer); err != nil {
+		return fmt.Errorf("patch finalizers of %T %s: %w", object, client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}
+
+// UnlessGone is err with what was tried, or nil where the object does not exist.
+func UnlessGone(what string, err error) error {
+	if client.IgnoreNotFound(err) == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
