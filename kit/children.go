@@ -5,6 +5,7 @@ package kit
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,7 +65,7 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 	if err != nil || settled {
 		return have, err
 	}
-	// Force takes back fields that somebody else changed, of this very object only.
+	// Force takes back fields that others changed, of this very object only.
 	wish.SetUID(have.GetUID())
 	if err := r.apply(ctx, wish, client.ForceOwnership); err != nil {
 		return nil, r.explain(ctx, o, want, err)
@@ -81,10 +82,7 @@ func (r *Reconciler[O]) wish(o O, want client.Object) (*unstructured.Unstructure
 	if err != nil {
 		return nil, fmt.Errorf("name the kind of %T: %w", want, err)
 	}
-	want, ok := want.DeepCopyObject().(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("copy %T: not an object", want)
-	}
+	want = copyOf(want)
 	if want.GetNamespace() == "" {
 		want.SetNamespace(o.GetNamespace())
 	}
@@ -114,7 +112,7 @@ func (r *Reconciler[O]) find(ctx context.Context, wish *unstructured.Unstructure
 	return have, nil
 }
 
-// apply writes a child, a new one without force: somebody else may have made one meanwhile.
+// apply writes a child, a new one without force: another writer may have made one meanwhile.
 func (r *Reconciler[O]) apply(ctx context.Context, wish *unstructured.Unstructured, options ...client.ApplyOption) error {
 	options = append(options, client.FieldOwner(r.op.Name))
 	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wish), options...); err != nil {
@@ -211,4 +209,10 @@ func (r *Reconciler[O]) name(object client.Object) string {
 func copyOf[T client.Object](o T) T {
 	c, _ := o.DeepCopyObject().(T)
 	return c
+}
+
+// emptyOf is an empty object of a Go type, a pointer, of which o may be nil.
+func emptyOf[T client.Object](o T) T {
+	empty, _ := reflect.New(reflect.TypeOf(o).Elem()).Interface().(T)
+	return empty
 }

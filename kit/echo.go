@@ -40,24 +40,19 @@ func (e *echoes) isEcho(before, after client.Object) bool {
 	if before.GetResourceVersion() == after.GetResourceVersion() { // the cache's resync
 		return false
 	}
-	was, err := kube.Fields(before)
+	was, _, err := split(before)
 	if err != nil {
 		return false
 	}
-	is, err := kube.Fields(after)
+	is, status, err := split(after)
 	if err != nil {
 		return false
-	}
-	status, found := is[statusField]
-	if !found {
-		status = map[string]any{}
 	}
 	digest, err := kube.Hash(status)
 	if ours, known := e.digests.Load(client.ObjectKeyFromObject(after)); err != nil || !known || ours != digest {
 		return false
 	}
 	for _, content := range []map[string]any{was, is} {
-		delete(content, statusField)
 		unstructured.RemoveNestedField(content, "metadata", "resourceVersion")
 		unstructured.RemoveNestedField(content, "metadata", "managedFields")
 	}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -42,19 +43,15 @@ type Exclusive[O Object] struct {
 // another object, or the reader's error. The reader may be a cache. Objects that it does not show
 // do not count, such as those of other namespaces if the operator is confined to some.
 func (e Exclusive[O]) Check(ctx context.Context, reader client.Reader, o O) error {
-	all, err := e.all(ctx, reader)
+	all, modules, err := e.read(ctx, reader)
 	if err != nil {
 		return err
-	}
-	var modules v1beta1.ModuleList
-	if err := reader.List(ctx, &modules); err != nil {
-		return fmt.Errorf("list Modules: %w", err)
 	}
 	nodes, err := labelled(ctx, reader)
 	if err != nil {
 		return err
 	}
-	if conflict := e.Judge(o, all, modules.Items, nodes); conflict != nil {
+	if conflict := e.Judge(o, all, modules, nodes); conflict != nil {
 		return Refused(e.Reason, "%s %s", kindOf[O](), conflict)
 	}
 	return nil
@@ -93,20 +90,16 @@ func (e Exclusive[O]) claim(o O, modules []v1beta1.Module) Claim {
 // Moves reports whether an object or a Module selects a node by only one of two sets of labels.
 // Most changes of labels do not matter: Drover itself labels nodes with ready kernel modules.
 func (e Exclusive[O]) Moves(ctx context.Context, reader client.Reader, before, after map[string]string) (bool, error) {
-	all, err := e.all(ctx, reader)
+	all, modules, err := e.read(ctx, reader)
 	if err != nil {
 		return false, err
-	}
-	var modules v1beta1.ModuleList
-	if err := reader.List(ctx, &modules, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list Modules: %w", err)
 	}
 	moves := func(selector map[string]string) bool {
 		s := labels.SelectorFromSet(selector)
 		return s.Matches(labels.Set(before)) != s.Matches(labels.Set(after))
 	}
 	return slices.ContainsFunc(all, func(o O) bool { return moves(e.Selector(o)) }) ||
-		slices.ContainsFunc(modules.Items, func(m v1beta1.Module) bool { return moves(m.Spec.Selector) }), nil
+		slices.ContainsFunc(modules, func(m v1beta1.Module) bool { return moves(m.Spec.Selector) }), nil
 }
 
 // Watch reconciles every object when the result of Check may change: when an object, a Module or
@@ -119,9 +112,9 @@ func (e Exclusive[O]) Watch(mgr ctrl.Manager, b *builder.Builder) *builder.Build
 		moves, err := e.Moves(context.Background(), mgr.GetCache(), u.ObjectOld.GetLabels(), u.ObjectNew.GetLabels())
 		return moves || err != nil
 	}}
-	empty, _ := reflect.New(reflect.TypeFor[O]().Elem()).Interface().(O)
+	var o O
 	return b.
-		Watches(empty, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(emptyOf(o), all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1beta1.Module{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.Node{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{}, moved))
 }
@@ -137,7 +130,20 @@ func (e Exclusive[O]) requests(ctx context.Context, reader client.Reader) (reque
 	return requests
 }
 
-// all objects of the kind, to be read only.
+// read returns all objects of the kind, and all Modules, not to be changed.
+func (e Exclusive[O]) read(ctx context.Context, reader client.Reader) ([]O, []v1beta1.Module, error) {
+	all, err := e.all(ctx, reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	var modules v1beta1.ModuleList
+	if err := reader.List(ctx, &modules, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("list Modules: %w", err)
+	}
+	return all, modules.Items, nil
+}
+
+// all objects of the kind, not to be changed.
 func (e Exclusive[O]) all(ctx context.Context, reader client.Reader) ([]O, error) {
 	list := e.List()
 	if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -207,33 +213,28 @@ func Overlap(me Claim, others []Claim, nodes []corev1.Node) *Conflict {
 			rivals = append(rivals, prepare(&others[i]))
 		}
 	}
-	var conflict *Conflict
+	var lost []string
+	winners := map[types.NamespacedName]bool{}
 	for i := range nodes {
 		node := labels.Set(nodes[i].Labels)
 		if !mine.wants.Matches(node) {
 			continue
 		}
-		lost := false
+		kept := true
 		for j := range rivals {
-			if !rivals[j].beats(&mine, node) {
-				continue
+			if rivals[j].beats(&mine, node) {
+				kept, winners[rivals[j].Key] = false, true
 			}
-			if conflict == nil {
-				conflict = &Conflict{With: rivals[j].Key}
-			}
-			if compareKeys(rivals[j].Key, conflict.With) < 0 {
-				conflict.With = rivals[j].Key
-			}
-			lost = true
 		}
-		if lost {
-			conflict.Nodes = append(conflict.Nodes, nodes[i].Name)
+		if !kept {
+			lost = append(lost, nodes[i].Name)
 		}
 	}
-	if conflict != nil {
-		slices.Sort(conflict.Nodes)
+	if len(lost) == 0 {
+		return nil
 	}
-	return conflict
+	slices.Sort(lost)
+	return &Conflict{With: slices.MinFunc(slices.Collect(maps.Keys(winners)), compareKeys), Nodes: lost}
 }
 
 // prepared is a claim whose selectors are made once, not for each node.

@@ -17,11 +17,11 @@ import (
 // true, and for the examples: give some if a field is set for certain values only, or if desired
 // refuses such an object. [Requires] reports errors, at the program's start.
 func Required[O Object](desired func(O) ([]client.Object, error), examples ...O) []Requirement {
-	o, _ := reflect.New(reflect.TypeFor[O]().Elem()).Interface().(O)
-	own := Requirement{Object: copyOf(o)}
+	var typed O
+	requirements := []Requirement{{Object: emptyOf(typed)}}
+	o := emptyOf(typed)
 	o.SetName("example")
 	fill(reflect.ValueOf(o).Elem().FieldByName("Spec"), nil)
-	requirements := []Requirement{own}
 	var errs []error
 	for i, example := range append([]O{o}, examples...) {
 		children, err := desired(copyOf(example))
@@ -47,16 +47,13 @@ func require(requirements *[]Requirement, child client.Object) error {
 	fields := written("spec", content["spec"])
 	i := slices.IndexFunc(*requirements, func(r Requirement) bool { return reflect.TypeOf(r.Object) == reflect.TypeOf(child) })
 	if i < 0 {
-		empty, ok := reflect.New(reflect.TypeOf(child).Elem()).Interface().(client.Object)
-		if !ok {
-			return fmt.Errorf("make an empty %T", child)
-		}
-		*requirements = append(*requirements, Requirement{Object: empty, Fields: []string{}})
-		i = len(*requirements) - 1
+		i = len(*requirements)
+		*requirements = append(*requirements, Requirement{Object: emptyOf(child), Fields: []string{}})
 	}
-	all := append((*requirements)[i].Fields, fields...)
-	slices.Sort(all)
-	(*requirements)[i].Fields = slices.Compact(all)
+	known := &(*requirements)[i]
+	known.Fields = append(known.Fields, fields...)
+	slices.Sort(known.Fields)
+	known.Fields = slices.Compact(known.Fields)
 	return nil
 }
 

@@ -23,11 +23,10 @@ const statusField = "status"
 
 // blank is the object without a status.
 func (r *Reconciler[O]) blank(o O) (O, error) {
-	content, err := kube.Fields(o)
+	content, _, err := split(o)
 	if err != nil {
 		return o, err
 	}
-	delete(content, statusField)
 	seen := r.op.New()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, seen); err != nil {
 		return o, fmt.Errorf("convert %T: %w", o, err)
@@ -51,11 +50,11 @@ func (r *Reconciler[O]) report(ctx context.Context, o, seen O, problem *Problem)
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
-	is, err := statusOf(o)
+	_, is, err := split(o)
 	if err != nil {
 		return err
 	}
-	want, err := statusOf(seen)
+	_, want, err := split(seen)
 	if err != nil || equality.Semantic.DeepEqual(is, want) {
 		return err
 	}
@@ -70,20 +69,17 @@ func (r *Reconciler[O]) report(ctx context.Context, o, seen O, problem *Problem)
 }
 
 func conditionsOf(problem *Problem) []metav1.Condition {
-	if problem == nil {
-		return []metav1.Condition{
-			{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReconciled, Message: "Everything exists and is ready"},
-			{Type: ConditionErrored, Status: metav1.ConditionFalse, Reason: ReasonNoError},
-		}
+	ready := metav1.Condition{
+		Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReconciled, Message: "Everything exists and is ready",
 	}
 	errored := metav1.Condition{Type: ConditionErrored, Status: metav1.ConditionFalse, Reason: ReasonNoError}
-	if problem.Errored {
-		errored = metav1.Condition{Type: ConditionErrored, Status: metav1.ConditionTrue, Reason: problem.Reason, Message: problem.Message}
+	if problem != nil {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, problem.Reason, problem.Message
+		if problem.Errored {
+			errored.Status, errored.Reason, errored.Message = metav1.ConditionTrue, problem.Reason, problem.Message
+		}
 	}
-	return []metav1.Condition{
-		{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: problem.Message},
-		errored,
-	}
+	return []metav1.Condition{ready, errored}
 }
 
 // writeStatus applies the status, unless the object has changed since it was read. It removes what
@@ -114,18 +110,21 @@ func (r *Reconciler[O]) writeStatus(ctx context.Context, o O, want any) error {
 	return nil
 }
 
-func statusOf(o client.Object) (any, error) {
-	content, err := kube.Fields(o)
+// split is an object's JSON form without the status, and its status.
+func split(o client.Object) (rest map[string]any, status any, err error) {
+	rest, err = kube.Fields(o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if status, found := content[statusField]; found {
-		return status, nil
+	status, found := rest[statusField]
+	if !found {
+		status = map[string]any{}
 	}
-	return map[string]any{}, nil
+	delete(rest, statusField)
+	return rest, status, nil
 }
 
-// tell sends one event for a change of both conditions: a warning if somebody has to do something.
+// tell sends one event for a change of both conditions: a warning if a person has to do something.
 func (r *Reconciler[O]) tell(o O, before, after []metav1.Condition) {
 	if r.events == nil {
 		return
