@@ -120,7 +120,7 @@ func deprecatedLabel(t *testing.T) {
 	c := given(t, kernelDebian)
 	c.create()
 	c.loaded()
-	label := v1beta1.DeprecatedReadyLabel(c.key.Name)
+	label := "kmm.node.kubernetes.io/" + c.key.Name + ".ready"
 	c.patchNode(c.nodes[0], fmt.Sprintf(`{"metadata":{"labels":{%q:""}}}`, label))
 	c.eventually("the old label is gone and the new one stays", func(ctx context.Context) error {
 		node, err := c.node(ctx, c.nodes[0])

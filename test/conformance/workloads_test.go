@@ -99,7 +99,7 @@ func cordonedNodeKeepsItsPlugin(t *testing.T) {
 	c.create(withPlugin)
 	c.loaded()
 	before := c.daemonSet("device-plugin", 1)
-	old := v1beta1.DeprecatedReadyLabel(c.key.Name)
+	old := "kmm.node.kubernetes.io/" + c.key.Name + ".ready"
 	// The operator takes the old label off: then it has seen the cordon, too.
 	c.patchNode(c.nodes[0], fmt.Sprintf(`{"spec":{"unschedulable":true},"metadata":{"labels":{%q:""}}}`, old))
 	c.eventually("the operator has seen the cordon", func(ctx context.Context) error {

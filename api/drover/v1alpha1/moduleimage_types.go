@@ -263,3 +263,11 @@ type Signer struct {
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
+
+const (
+	// ImageLabel is on the Jobs of a ModuleImage and on their pods, with the ModuleImage's name.
+	ImageLabel = "drover.dev/module-image"
+
+	// ImagePrefix begins the name of every ModuleImage and of its Jobs.
+	ImagePrefix = "drover-image-"
+)

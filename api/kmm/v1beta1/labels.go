@@ -101,8 +101,3 @@ func VersionWorkerLabel(namespace, name string) string {
 func VersionScheduleLabel(namespace, name string) string {
 	return VersionSchedulePrefix + namespace + "." + name
 }
-
-// DeprecatedReadyLabel is the old ready label without a namespace; it is removed where it is found.
-func DeprecatedReadyLabel(name string) string {
-	return labelPrefix + name + ".ready"
-}

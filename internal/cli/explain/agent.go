@@ -10,14 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/cli/cluster"
 )
 
-func unanswered(view *cluster.View, m *v1beta1.Module, node *corev1.Node) bool {
-	scene := view.Scene(m)
-	known, _ := scene.Node(node)
-	entry := scene.Entry(node.Name)
-	return entry.Order != nil && entry.Attempt == nil && !known.Available
+// unanswered reports whether the node's agent has still to answer an order.
+func (s *subject) unanswered() bool {
+	return s.entry.Order != nil && s.entry.Attempt == nil && !s.known.Available
 }
 
 func (s *subject) answered(step Step) Step {

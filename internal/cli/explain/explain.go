@@ -82,12 +82,13 @@ func (o *options) run(ctx context.Context) (err error) {
 		}
 		return o.format.Answer(o.Out, f, f.render(p, m), f.State.settled())
 	}
-	if unanswered(view, m, &view.Nodes[0]) {
+	s := subjectOf(view, m, &view.Nodes[0])
+	if s.unanswered() {
 		if err := view.SeeAgent(ctx, o.client, o.node); err != nil {
 			return err
 		}
 	}
-	t := trace(view, m, &view.Nodes[0])
+	t := s.trace()
 	return o.format.Answer(o.Out, t, t.render(p, view.Missing), t.State.settled())
 }
 

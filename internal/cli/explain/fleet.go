@@ -20,10 +20,7 @@ import (
 // Fleet is how the Module stands on all nodes, by cause.
 type Fleet struct {
 	Module string `json:"module"`
-	Answer string `json:"answer"`
-	Next   string `json:"nextStep,omitempty"`
-	State  State  `json:"state"`
-	Reason string `json:"reason,omitempty"`
+	verdict
 	// Causes, the worst first.
 	Causes []Cause `json:"causes,omitempty"`
 	// Fine are the nodes where it is live as the Module asks for it.
@@ -44,13 +41,13 @@ func causeOf(m *v1beta1.Module, reason, message string, nodes ...string) Cause {
 	return Cause{State: stateOf(reason), Reason: reason, Message: message, Next: next(reason, m, ""), Nodes: nodes}
 }
 
-// blame makes a cause the one that stands for the fleet.
-func (f *Fleet) blame(c Cause) { f.State, f.Reason, f.Next = c.State, c.Reason, c.Next }
+// blame takes the verdict, but for its answer, from a cause.
+func (v *verdict) blame(c Cause) { v.State, v.Reason, v.Next = c.State, c.Reason, c.Next }
 
 func fleet(view *cluster.View, m *v1beta1.Module) Fleet {
 	about := view.About(m)
 	cohorts, fine := status.Cohorts(about)
-	f := Fleet{Module: m.Namespace + "/" + m.Name, State: OK, Fine: fine, Missing: view.Missing}
+	f := Fleet{Module: m.Namespace + "/" + m.Name, verdict: verdict{State: OK}, Fine: fine, Missing: view.Missing}
 	for _, c := range cohorts {
 		p := overruled(m, c.Problem)
 		if p.Reason == v1beta1.ReasonNoKernelMapping && p.Message == "" {
@@ -137,7 +134,7 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 
 // blind is what the Module's own status says, for a user who may see nothing else.
 func blind(m *v1beta1.Module, missing []cluster.Missing) Fleet {
-	f := Fleet{Module: m.Namespace + "/" + m.Name, State: Waiting, Missing: missing}
+	f := Fleet{Module: m.Namespace + "/" + m.Name, verdict: verdict{State: Waiting}, Missing: missing}
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	n := m.Status.ModuleLoader
 	live := fmt.Sprintf("live on %d of %s", n.AvailableNumber, words.Count(int(n.DesiredNumber), "node"))

@@ -15,13 +15,17 @@ import (
 // mostNamed is how many nodes a line names.
 const mostNamed = 5
 
+func (v *verdict) headline(p paint.Painter) string {
+	text := p.Strong(v.Answer) + "\n"
+	if v.Next != "" {
+		text += "Next step: " + v.Next + "\n"
+	}
+	return text
+}
+
 func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
 	var b strings.Builder
-	b.WriteString(p.Strong(t.Answer) + "\n")
-	if t.Next != "" {
-		b.WriteString("Next step: " + t.Next + "\n")
-	}
-	b.WriteString("\n")
+	b.WriteString(t.headline(p) + "\n")
 	for _, s := range t.Steps {
 		text := s.Text
 		if s.Reason != "" && text != "" {
@@ -36,16 +40,14 @@ func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
 
 func (f *Fleet) render(p paint.Painter, m *v1beta1.Module) string {
 	var b strings.Builder
-	b.WriteString(p.Strong(f.Answer) + "\n")
-	if f.Next != "" {
-		b.WriteString("Next step: " + f.Next + "\n")
-	}
+	b.WriteString(f.headline(p))
 	for i, c := range f.Causes {
 		b.WriteString("\n" + mark(p, c.State) + "  " + c.headline() + "\n")
-		for _, line := range []string{c.Message, nextLine(c.Next, i > 0 && c.Next != f.Next)} {
-			if line != "" {
-				b.WriteString("         " + indent(line, 9) + "\n")
-			}
+		if c.Message != "" {
+			b.WriteString("         " + indent(c.Message, 9) + "\n")
+		}
+		if i > 0 && c.Next != "" && c.Next != f.Next {
+			b.WriteString("         Next step: " + c.Next + "\n")
 		}
 		if len(c.Nodes) > 0 && c.State != No {
 			which := "In full: "
@@ -70,13 +72,6 @@ func (c *Cause) headline() string {
 	default:
 		return c.Reason + " on " + where
 	}
-}
-
-func nextLine(next string, tell bool) string {
-	if next == "" || !tell {
-		return ""
-	}
-	return "Next step: " + next
 }
 
 func mark(p paint.Painter, s State) string {

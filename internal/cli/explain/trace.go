@@ -60,13 +60,17 @@ func (s Step) because(reason string) Step {
 type Trace struct {
 	Module string `json:"module"`
 	Node   string `json:"node"`
+	verdict
+	Steps []Step `json:"steps"`
+}
+
+type verdict struct {
 	// Answer in one sentence.
 	Answer string `json:"answer"`
 	Next   string `json:"nextStep,omitempty"`
 	// State of the whole, and its reason if it is not ok.
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"`
-	Steps  []Step `json:"steps"`
 }
 
 // Steps that no reason is about.
@@ -81,18 +85,25 @@ type subject struct {
 	about status.Module
 	node  *corev1.Node
 	known status.Node
-	entry status.Entry
-	wants desired.Answer
+	// concerned: the Module is wanted on the node, or something of it is there.
+	concerned bool
+	entry     status.Entry
+	wants     desired.Answer
 }
 
-func trace(view *cluster.View, m *v1beta1.Module, node *corev1.Node) Trace {
+func subjectOf(view *cluster.View, m *v1beta1.Module, node *corev1.Node) *subject {
 	scene := view.Scene(m)
-	known, concerned := scene.Node(node)
-	s := &subject{view: view, scene: scene, about: facts.Of(m), node: node, known: known, entry: scene.Entry(node.Name), wants: scene.Wants(node)}
+	s := &subject{view: view, scene: scene, about: facts.Of(m), node: node, entry: scene.Entry(node.Name), wants: scene.Wants(node)}
+	s.known, s.concerned = scene.Node(node)
+	return s
+}
+
+func (s *subject) trace() Trace {
+	m, node := s.scene.Module, s.node
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
-	problem, open := status.Why(&s.about, &known)
+	problem, open := status.Why(&s.about, &s.known)
 	switch {
-	case !concerned:
+	case !s.concerned:
 		t.Steps, t.State = []Step{s.selected(), s.tolerated()}, No
 		if i := slices.IndexFunc(t.Steps, func(s Step) bool { return s.State == No }); i >= 0 {
 			t.Answer = fmt.Sprintf("Module %s is not for node %s: %s.", t.Module, t.Node, t.Steps[i].Text)

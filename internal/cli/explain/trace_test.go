@@ -135,7 +135,7 @@ func (w *world) agent(status corev1.PodStatus) {
 }
 
 func (w *world) explain(node int) string {
-	t := trace(&w.View, w.m, &w.Nodes[node])
+	t := subjectOf(&w.View, w.m, &w.Nodes[node]).trace()
 	return t.render(paint.Painter{}, w.Missing)
 }
 

@@ -59,14 +59,15 @@ func RowOf(m *hubv1beta1.ManagedClusterModule, now time.Time) Row {
 		r.Next = "check that drover-hub runs: kubectl get pods -A -l app.kubernetes.io/name=drover-hub"
 		return r
 	}
-	r.State, r.Reason, r.Message = state(c.Status == metav1.ConditionTrue, c.Reason), c.Reason, c.Message
+	r.State, r.Reason, r.Message = State(c.Status == metav1.ConditionTrue, c.Reason), c.Reason, c.Message
 	if r.State != Ready {
 		r.Next = next(c.Reason)
 	}
 	return r
 }
 
-func state(ready bool, reason string) string {
+// State of what is ready, or of what is not for a reason.
+func State(ready bool, reason string) string {
 	switch {
 	case ready:
 		return Ready
@@ -141,7 +142,7 @@ type Cluster struct {
 func OneOf(m *hubv1beta1.ManagedClusterModule, now time.Time) One {
 	one := One{Row: RowOf(m, now), Namespace: m.Spec.SpokeNamespace, Conditions: m.Status.Conditions}
 	for _, c := range m.Status.Clusters {
-		row := Cluster{Name: c.Name, State: state(c.Ready, c.Reason), Loaded: int(c.AvailableNumber), Desired: int(c.DesiredNumber),
+		row := Cluster{Name: c.Name, State: State(c.Ready, c.Reason), Loaded: int(c.AvailableNumber), Desired: int(c.DesiredNumber),
 			Reason: c.Reason, Message: c.Message}
 		if row.State == Ready {
 			row.Reason = v1beta1.ReasonReady

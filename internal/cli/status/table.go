@@ -59,18 +59,16 @@ type Row struct {
 func row(m *v1beta1.Module, view *cluster.View) Row {
 	n := m.Status.ModuleLoader
 	r := Row{
-		Namespace: m.Namespace, Name: m.Name, State: waiting, Loaded: int(n.AvailableNumber), Desired: int(n.DesiredNumber),
+		Namespace: m.Namespace, Name: m.Name, Loaded: int(n.AvailableNumber), Desired: int(n.DesiredNumber),
 		Age: duration.HumanDuration(view.Now.Sub(m.CreationTimestamp.Time)),
 	}
-	switch c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); {
-	case c == nil || c.ObservedGeneration != m.Generation:
-		r.Reason, r.Message = "NotSeen", "the operator has not processed this Module's newest version yet: is drover-operator running?"
-	case c.Status == metav1.ConditionTrue:
-		r.State, r.Reason, r.Message = ready, c.Reason, c.Message
-	default:
-		r.Reason, r.Message, r.Next = c.Reason, c.Message, reasons.Next(c.Reason)
-		if !reasons.Patience(c.Reason) {
-			r.State = failed
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c == nil || c.ObservedGeneration != m.Generation {
+		r.State, r.Reason = waiting, "NotSeen"
+		r.Message = "the operator has not processed this Module's newest version yet: is drover-operator running?"
+	} else {
+		r.State, r.Reason, r.Message = managed.State(c.Status == metav1.ConditionTrue, c.Reason), c.Reason, c.Message
+		if r.State != ready {
+			r.Next = reasons.Next(c.Reason)
 		}
 	}
 	switch plugin, dra := m.Status.DevicePlugin, m.Status.DRA; {
@@ -196,10 +194,7 @@ func nodes(m *v1beta1.Module, view *cluster.View) Nodes {
 func nodeRow(about *status.Module, known *status.Node, entry status.Entry, now time.Time) NodeRow {
 	r := NodeRow{Node: known.Name, Kernel: known.Kernel, State: ready, Reason: v1beta1.ReasonLoaded}
 	if p, open := status.Why(about, known); open {
-		r.State, r.Reason = failed, p.Reason
-		if reasons.Patience(p.Reason) {
-			r.State = waiting
-		}
+		r.State, r.Reason = managed.State(false, p.Reason), p.Reason
 	}
 	if live := entry.Live; live != nil && known.Live {
 		r.Image, r.For = ptr.Deref(live.Config, v1beta1.ModuleConfig{}).ContainerImage,

@@ -383,7 +383,7 @@ func TestStaleAndDeprecatedLabelsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, s.Env)
-	s.awaitLabel(t, name, v1beta1.DeprecatedReadyLabel("nic"), false)
+	s.awaitLabel(t, name, "kmm.node.kubernetes.io/nic.ready", false)
 	s.awaitLabel(t, name, v1beta1.ReadyLabel(s.namespace, "nic"), false)
 	s.awaitLabel(t, name, "example.com/kept", true)
 }
