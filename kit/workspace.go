@@ -64,7 +64,6 @@ func Once(ctx context.Context, c client.Client, live client.Reader, owner client
 		return fmt.Errorf("%s: %w", effect, err)
 	}
 	return change(ctx, c, w, func() {
-		supersede(*w.Done(), effect)
 		put(w.Done(), effect, nonce)
 		delete(*w.Pending(), effect)
 	})
@@ -101,10 +100,7 @@ func begin(ctx context.Context, c client.Client, live client.Reader, owner clien
 	if done || pending {
 		return w, nil
 	}
-	return w, change(ctx, c, w, func() {
-		supersede(*w.Pending(), effect)
-		put(w.Pending(), effect, nonce)
-	})
+	return w, change(ctx, c, w, func() { put(w.Pending(), effect, nonce) })
 }
 
 // change writes the workspace if nobody else has since it was read.
@@ -117,16 +113,11 @@ func change(ctx context.Context, c client.Client, w Workspace, f func()) error {
 	return nil
 }
 
-// supersede forgets the effects of an effect's series.
-func supersede(notes map[string]string, effect string) {
-	series, _, found := strings.Cut(effect, "/")
-	if !found {
-		return
-	}
-	maps.DeleteFunc(notes, func(other, _ string) bool { return strings.HasPrefix(other, series+"/") })
-}
-
+// put notes an effect, in place of others of its series.
 func put(notes *map[string]string, effect, nonce string) {
+	if series, _, found := strings.Cut(effect, "/"); found {
+		maps.DeleteFunc(*notes, func(other, _ string) bool { return strings.HasPrefix(other, series+"/") })
+	}
 	if *notes == nil {
 		*notes = map[string]string{}
 	}

@@ -58,7 +58,6 @@ type ModuleImageSpec struct {
 	Image string `json:"image"`
 
 	// dirName is the directory in the image that holds lib/modules/<kernel>.
-	// +optional
 	DirName string `json:"dirName,omitempty"`
 
 	// declaration is a digest of the inputs that the Module declares.
@@ -68,37 +67,29 @@ type ModuleImageSpec struct {
 	Hash string `json:"hash"`
 
 	// wantedBy names who wants the image now. If empty, no Job runs.
-	// +optional
 	// +listType=set
 	WantedBy []string `json:"wantedBy,omitempty"`
 
 	// trigger is the Module's rebuild trigger. A change has the registry checked again.
-	// +optional
 	Trigger *int `json:"trigger,omitempty"`
 
 	// retry is when somebody asked for another try. Earlier failures do not count.
-	// +optional
 	Retry *metav1.Time `json:"retry,omitempty"`
 
 	// build says how to build the image. Unset: it is not built.
-	// +optional
 	Build *ImageBuild `json:"build,omitempty"`
 
 	// sign says how to sign the image. Unset: it is not signed.
-	// +optional
 	Sign *ImageSign `json:"sign,omitempty"`
 
 	// examine says what to examine the image for, without loading its kernel modules. An image that is
 	// made for that is not pushed. Unset: the image is pushed and not examined.
-	// +optional
 	Examine *ImageExamine `json:"examine,omitempty"`
 
 	// registryTLS are the TLS settings of the image's registry.
-	// +optional
 	RegistryTLS v1beta1.TLSOptions `json:"registryTLS,omitempty"`
 
 	// repoSecrets are the Secrets to pull and push with.
-	// +optional
 	// +listType=atomic
 	RepoSecrets []corev1.LocalObjectReference `json:"repoSecrets,omitempty"`
 
@@ -106,7 +97,6 @@ type ModuleImageSpec struct {
 	ServiceAccountName string `json:"serviceAccountName"`
 
 	// tolerations of the Job's pods.
-	// +optional
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
@@ -114,41 +104,32 @@ type ModuleImageSpec struct {
 // ImageBuild is a build with all settings merged.
 type ImageBuild struct {
 	// dockerfileConfigMap is the ConfigMap that holds the Dockerfile.
-	// +optional
 	DockerfileConfigMap string `json:"dockerfileConfigMap,omitempty"`
 
 	// native is a build without a Dockerfile.
-	// +optional
 	Native *v1beta1.NativeBuild `json:"native,omitempty"`
 
 	// sourceDigest is the SHA-256, in hex, of the Dockerfile or of the source's ConfigMap.
-	// +optional
 	SourceDigest string `json:"sourceDigest,omitempty"`
 
 	// builder is the image that builds from the Dockerfile.
-	// +optional
 	Builder string `json:"builder,omitempty"`
 
 	// args are the build arguments, ordered by name.
-	// +optional
 	// +listType=atomic
 	Args []v1beta1.BuildArg `json:"args,omitempty"`
 
 	// secrets are mounted at /run/secrets/<name>.
-	// +optional
 	// +listType=atomic
 	Secrets []string `json:"secrets,omitempty"`
 
 	// selector chooses the nodes on which the build may run.
-	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
 
 	// baseImageRegistryTLS are the TLS settings of the base images' registry.
-	// +optional
 	BaseImageRegistryTLS v1beta1.TLSOptions `json:"baseImageRegistryTLS,omitempty"`
 
 	// resources of the container that compiles; they override the operator's.
-	// +optional
 	Resources *v1beta1.BuildResources `json:"resources,omitempty"`
 }
 
@@ -161,39 +142,32 @@ type ImageSign struct {
 	CertSecret string `json:"certSecret"`
 
 	// files are patterns of the paths of kernel modules in the image.
-	// +optional
 	// +listType=atomic
 	Files []string `json:"files,omitempty"`
 
 	// unsignedImage is the image to sign if nothing is built, or else where the unsigned image is
 	// pushed to.
-	// +optional
 	UnsignedImage string `json:"unsignedImage,omitempty"`
 
 	// unsignedImageRegistryTLS are the TLS settings of the unsigned image's registry.
-	// +optional
 	UnsignedImageRegistryTLS v1beta1.TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
 }
 
 // ImageExamine says what to examine an image for.
 type ImageExamine struct {
 	// modules to load. Empty: all of the image.
-	// +optional
 	// +listType=atomic
 	Modules []string `json:"modules,omitempty"`
 
 	// loadOrder is the order in which to load them.
-	// +optional
 	// +listType=atomic
 	LoadOrder []string `json:"loadOrder,omitempty"`
 
 	// firmwarePath is the directory in the image that holds firmware.
-	// +optional
 	FirmwarePath string `json:"firmwarePath,omitempty"`
 
 	// generation of the Module, set for prebuilt images: a changed Module has its image examined
 	// again.
-	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
 
@@ -212,41 +186,32 @@ const (
 // ModuleImageStatus is what the Jobs show.
 type ModuleImageStatus struct {
 	// observedGeneration is the generation that this status is about.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Available, Reconciling and Stalled.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	// image is the reference, with its digest, of the image in the registry.
-	// +optional
 	Image string `json:"image,omitempty"`
 
 	// prebuilt is true if the registry had an image that Drover did not make. Nodes use it as it is.
-	// +optional
 	Prebuilt bool `json:"prebuilt,omitempty"`
 
 	// signer is the certificate that signed the image.
-	// +optional
 	Signer *Signer `json:"signer,omitempty"`
 
 	// job is the newest Job.
-	// +optional
 	Job string `json:"job,omitempty"`
 
 	// failures counts the Jobs that failed in a row.
-	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
 	// nextTry is when the next Job begins after a failure.
-	// +optional
 	NextTry *metav1.Time `json:"nextTry,omitempty"`
 
 	// checkedAt is when a check last found the image in the registry.
-	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
 }
 
@@ -256,11 +221,9 @@ type Signer struct {
 	Fingerprint string `json:"fingerprint"`
 
 	// subject of the certificate.
-	// +optional
 	Subject string `json:"subject,omitempty"`
 
 	// notAfter is when the certificate expires.
-	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
 

@@ -268,7 +268,6 @@ type ModuleStatus struct {
 	// problems are what controllers of the operator were refused, or refuse, and what no other object
 	// shows. Each controller writes those of its part. The conditions are made of them, among other
 	// things: read those.
-	// +optional
 	// +listType=map
 	// +listMapKey=part
 	// +listMapKey=node
@@ -300,7 +299,6 @@ type ModuleProblem struct {
 	Reason string `json:"reason"`
 
 	// message for people: the words of whoever refused, where somebody did.
-	// +optional
 	Message string `json:"message,omitempty"`
 }
 
