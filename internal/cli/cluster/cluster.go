@@ -38,18 +38,25 @@ type Client struct {
 	own  map[schema.GroupVersion]rest.Interface
 }
 
-// Connect finds the cluster and the namespace. It sends nothing.
-func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
-	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, fmt.Errorf("find the namespace: %w", err)
+// Config finds the cluster and the namespace. It sends nothing.
+func Config(flags *genericclioptions.ConfigFlags) (config *rest.Config, namespace string, err error) {
+	if namespace, _, err = flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+		return nil, "", fmt.Errorf("find the namespace: %w", err)
 	}
-	config, err := flags.ToRESTConfig()
-	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+	if config, err = flags.ToRESTConfig(); err != nil {
+		return nil, "", fmt.Errorf("find the cluster: %w", err)
 	}
 	// A person waits: only the API server's fairness limits us.
 	config.QPS = -1
+	return config, namespace, nil
+}
+
+// Connect makes a client. It sends nothing.
+func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
+	config, namespace, err := Config(flags)
+	if err != nil {
+		return nil, err
+	}
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
@@ -74,14 +81,23 @@ func Connect(flags *genericclioptions.ConfigFlags) (*Client, error) {
 	return c, nil
 }
 
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+type objects interface {
+	runtime.Object
+	metav1.ListInterface
+}
+
 // of is a client of one kind of our own.
 func of[T, L any, O interface {
 	*T
-	runtime.Object
-	metav1.Object
+	object
 }, S interface {
 	*L
-	runtime.Object
+	objects
 }](c *Client, group schema.GroupVersion, resource, namespace string) *gentype.ClientWithList[O, S] {
 	return gentype.NewClientWithList(resource, c.own[group], metav1.ParameterCodec, namespace, func() O { return new(T) },
 		func() S { return new(L) })
@@ -162,23 +178,28 @@ func (c *Client) ListModules(ctx context.Context, namespace, selector string) ([
 
 // Managed reads all ManagedClusterModules; none without a hub, or without the right.
 func (c *Client) Managed(ctx context.Context) ([]hubv1beta1.ManagedClusterModule, error) {
-	list, err := all(ctx, c.managed().List, "", func(l *hubv1beta1.ManagedClusterModuleList) []hubv1beta1.ManagedClusterModule { return l.Items })
+	items := func(l *hubv1beta1.ManagedClusterModuleList) []hubv1beta1.ManagedClusterModule { return l.Items }
+	list, err := all(ctx, c.managed().List, "", items)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("list ManagedClusterModules: %w", err)
 	}
 	return list, nil
 }
 
-// ManagedModule reads one; nil: there is none, or the user may not see it.
-func (c *Client) ManagedModule(ctx context.Context, name string) (*hubv1beta1.ManagedClusterModule, error) {
-	m, err := c.managed().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, nil //nolint:nilnil // as said
+// Find reads the Module of a name or, if there is none and hub allows, the ManagedClusterModule.
+func (c *Client) Find(ctx context.Context, name string, hub bool) (*v1beta1.Module, *hubv1beta1.ManagedClusterModule, error) {
+	m, none := c.Module(ctx, c.Namespace, name)
+	if !hub || !errors.Is(none, ErrNotFound) {
+		return m, nil, none
 	}
-	if err != nil {
-		return nil, fmt.Errorf("get ManagedClusterModule %s: %w", name, err)
+	managed, err := c.managed().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return nil, nil, none
+	case err != nil:
+		return nil, nil, fmt.Errorf("get ManagedClusterModule %s: %w", name, err)
 	}
-	return m, nil
+	return nil, managed, nil
 }
 
 // Nodes reads all nodes.

@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/gentype"
 )
 
-// Await watches one object until seen has seen enough, fails, or ctx ends. It prints to out what
-// seen waits for, when that changes.
-func Await[T runtime.Object](ctx context.Context, out io.Writer, begin func(context.Context) (watch.Interface, error),
-	seen func(event watch.EventType, now T) (enough bool, waitsFor string, err error)) error {
+// Await watches the object of a name until seen has seen enough, fails, or ctx ends. It prints to
+// out what seen waits for, when that changes.
+func Await[T runtime.Object](ctx context.Context, out io.Writer, begin func(context.Context, string) (watch.Interface, error),
+	name string, seen func(event watch.EventType, now T) (enough bool, waitsFor string, err error)) error {
 	for said := ""; ctx.Err() == nil; {
-		w, err := begin(ctx)
+		w, err := begin(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -83,13 +83,9 @@ func (c *Client) NextChange(ctx context.Context, namespace string, options metav
 	return moved, nil
 }
 
-func fromNow[O interface {
-	runtime.Object
-	metav1.Object
-}, L interface {
-	runtime.Object
-	metav1.ListInterface
-}](ctx context.Context, c *gentype.ClientWithList[O, L], what string, options metav1.ListOptions) (watch.Interface, error) {
+// fromNow watches what is to come.
+func fromNow[O object, L objects](ctx context.Context, c *gentype.ClientWithList[O, L], what string,
+	options metav1.ListOptions) (watch.Interface, error) {
 	list, err := c.List(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", what, err)

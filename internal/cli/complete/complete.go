@@ -28,28 +28,21 @@ func ModuleThenNode(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
 	return inOrder(flags, modules, nodes)
 }
 
+// inOrder completes one argument of each kind. A shell has no place for errors.
 func inOrder(flags *genericclioptions.ConfigFlags, kinds ...lister) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(kinds) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return ask(cmd.Context(), flags, kinds[len(args)]), cobra.ShellCompDirectiveNoFileComp
+		c, err := cluster.Connect(flags)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+		defer cancel()
+		found, _ := kinds[len(args)](ctx, c)
+		return found, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-// ask finds nothing if the cluster does not answer: a shell has no place for errors.
-func ask(ctx context.Context, flags *genericclioptions.ConfigFlags, names lister) []string {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	c, err := cluster.Connect(flags)
-	if err != nil {
-		return nil
-	}
-	found, err := names(ctx, c)
-	if err != nil {
-		return nil
-	}
-	return found
 }
 
 func modules(ctx context.Context, c *cluster.Client) ([]string, error) {

@@ -6,7 +6,6 @@ package explain
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,12 +62,15 @@ func (o *options) run(ctx context.Context) (err error) {
 	if o.client, err = cluster.Connect(o.flags); err != nil {
 		return err
 	}
-	m, err := o.client.Module(ctx, o.client.Namespace, o.module)
-	if errors.Is(err, cluster.ErrNotFound) && o.node == "" {
-		return o.managed(ctx, err)
-	}
+	m, onHub, err := o.client.Find(ctx, o.module, o.node == "")
 	if err != nil {
 		return err
+	}
+	if onHub != nil {
+		one := managed.OneOf(onHub, o.clock.Now())
+		var text strings.Builder
+		one.Explain(&text, paint.For(o.Out))
+		return o.format.Answer(o.Out, one, text.String(), one.State == managed.Ready)
 	}
 	view, err := o.client.View(ctx, o.clock.Now(), o.node, m.Namespace, m.Name)
 	if err != nil {
@@ -90,18 +92,4 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	t := s.trace()
 	return o.format.Answer(o.Out, t, t.render(p, view.Missing), t.State.settled())
-}
-
-func (o *options) managed(ctx context.Context, none error) error {
-	m, err := o.client.ManagedModule(ctx, o.module)
-	if err != nil {
-		return err
-	}
-	if m == nil {
-		return none
-	}
-	one := managed.OneOf(m, o.clock.Now())
-	var text strings.Builder
-	one.Explain(&text, paint.For(o.Out))
-	return o.format.Answer(o.Out, one, text.String(), one.State == managed.Ready)
 }

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -117,12 +118,8 @@ func carrying(c *corev1.Pod, now time.Time) string {
 	if runs {
 		return fmt.Sprintf("carrier pod %s has offered the content for %s; the node's agent has not taken it", c.Name, lasting(since, now))
 	}
-	phase := c.Status.Phase
-	if phase == "" {
-		phase = corev1.PodPending
-	}
 	return fmt.Sprintf("carrier pod %s has been %s for %s: the image is being pulled (kubectl describe pod %s -n %s)",
-		c.Name, phase, lasting(c.CreationTimestamp.Time, now), c.Name, c.Namespace)
+		c.Name, cmp.Or(c.Status.Phase, corev1.PodPending), lasting(c.CreationTimestamp.Time, now), c.Name, c.Namespace)
 }
 
 func (s *subject) checks() Step {
@@ -210,8 +207,9 @@ func (s *subject) repairs(steps []Step) []Step {
 	if !s.known.Live || live.Observed == nil || live.Observed.Repairs == 0 || live.Observed.LastRepair == nil {
 		return steps
 	}
-	return append(steps, OK.step(stepRepairs, fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in this boot, the last %s ago",
-		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.view.Now))))
+	text := fmt.Sprintf("it disappeared from the kernel and was loaded again: %s in this boot, the last %s ago",
+		words.Count(int(live.Observed.Repairs), "repair"), lasting(live.Observed.LastRepair.Time, s.view.Now))
+	return append(steps, OK.step(stepRepairs, text))
 }
 
 func (s *subject) retry(steps []Step) []Step {

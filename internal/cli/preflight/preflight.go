@@ -97,14 +97,14 @@ func (o *options) run(ctx context.Context) (err error) {
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if !answered(p) {
-		begin := func(ctx context.Context) (watch.Interface, error) { return o.client.WatchPreflight(ctx, p.Name) }
-		err = cluster.Await(limited, o.ErrOut, begin, func(event watch.EventType, now *v1beta2.PreflightValidation) (bool, string, error) {
+		seen := func(event watch.EventType, now *v1beta2.PreflightValidation) (bool, string, error) {
 			if event == watch.Deleted {
 				return false, "", fmt.Errorf("PreflightValidation %s was deleted while drover waited for it", p.Name)
 			}
 			p = now
 			return answered(p), standing(p), nil
-		})
+		}
+		err = cluster.Await(limited, o.ErrOut, o.client.WatchPreflight, p.Name, seen)
 	}
 	switch {
 	case ctx.Err() != nil:

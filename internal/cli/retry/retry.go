@@ -20,12 +20,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 type options struct {
 	genericiooptions.IOStreams
-	flags *genericclioptions.ConfigFlags
 	clock clock.PassiveClock
 
 	client    metadata.Interface
@@ -36,7 +36,7 @@ type options struct {
 
 // NewCommand makes the command.
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
-	o := &options{IOStreams: streams, flags: flags, clock: clock}
+	o := &options{IOStreams: streams, clock: clock}
 	return &cobra.Command{
 		Use:   "retry MODULE [NODE]",
 		Short: "Try again at once, and forget what failed before",
@@ -51,26 +51,17 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			if len(args) > 1 {
 				o.node = args[1]
 			}
-			if err := o.connect(); err != nil {
+			config, namespace, err := cluster.Config(flags)
+			if err != nil {
 				return err
+			}
+			o.namespace = namespace
+			if o.client, err = metadata.NewForConfig(config); err != nil {
+				return fmt.Errorf("connect: %w", err)
 			}
 			return o.run(cmd.Context())
 		},
 	}
-}
-
-func (o *options) connect() (err error) {
-	if o.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
-		return fmt.Errorf("find the namespace: %w", err)
-	}
-	config, err := o.flags.ToRESTConfig()
-	if err != nil {
-		return fmt.Errorf("find the cluster: %w", err)
-	}
-	if o.client, err = metadata.NewForConfig(config); err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	return nil
 }
 
 // run sets the annotation and says how to follow the result.

@@ -6,7 +6,6 @@ package status
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -92,12 +91,13 @@ func verdict(state string, err error) error {
 func (o *options) print(ctx context.Context, out io.Writer) (state string, err error) {
 	p := paint.For(o.Out)
 	if o.module != "" {
-		m, err := o.client.Module(ctx, o.namespace, o.module)
-		if errors.Is(err, cluster.ErrNotFound) {
-			return o.printManaged(ctx, out, p, err)
-		}
+		m, onHub, err := o.client.Find(ctx, o.module, true)
 		if err != nil {
 			return "", err
+		}
+		if onHub != nil {
+			one := managed.OneOf(onHub, o.clock.Now())
+			return one.State, o.format.Print(out, one, func(out io.Writer) { one.Render(out, p, o.format.Wide()) })
 		}
 		view, err := o.client.View(ctx, o.clock.Now(), "", m.Namespace, m.Name)
 		if err != nil {
@@ -128,18 +128,6 @@ func (o *options) print(ctx context.Context, out io.Writer) (state string, err e
 		f.Modules = append(f.Modules, row(&list[i], view))
 	}
 	return f.state(), o.format.Print(out, f, func(out io.Writer) { f.render(out, p, o.format.Wide()) })
-}
-
-func (o *options) printManaged(ctx context.Context, out io.Writer, p paint.Painter, none error) (state string, err error) {
-	m, err := o.client.ManagedModule(ctx, o.module)
-	if err != nil {
-		return "", err
-	}
-	if m == nil {
-		return "", none
-	}
-	one := managed.OneOf(m, o.clock.Now())
-	return one.State, o.format.Print(out, one, func(out io.Writer) { one.Render(out, p, o.format.Wide()) })
 }
 
 // rest is the shortest time between two pictures: a rollout changes the status many times a second.

@@ -102,17 +102,14 @@ func (o *options) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	begin := func(ctx context.Context) (watch.Interface, error) { return o.client.WatchModule(ctx, o.module) }
-	err = cluster.Await(ctx, o.ErrOut, begin, func(event watch.EventType, now *v1beta1.Module) (bool, string, error) {
+	seen := func(event watch.EventType, now *v1beta1.Module) (bool, string, error) {
 		m = now
-		if event != watch.Deleted {
-			return o.goal.reached(now), standing(now), nil
-		}
-		if !o.goal.gone {
+		if event == watch.Deleted && !o.goal.gone {
 			return false, "", fmt.Errorf("drover waited for Module %s in namespace %s, which was deleted", o.module, o.client.Namespace)
 		}
-		return true, "", nil
-	})
+		return event == watch.Deleted || o.goal.reached(now), standing(now), nil
+	}
+	err = cluster.Await(ctx, o.ErrOut, o.client.WatchModule, o.module, seen)
 	switch {
 	case err == nil:
 		return o.done(m)
