@@ -55,10 +55,9 @@ type Verdict struct {
 // Hold says why a build may not be loaded now. It is an error so that Intent can return it.
 type Hold struct {
 	Build       Build
-	Quarantined bool // else the build only waits, after a strike or for an earlier load
-	// Until is when the hold ends by itself; zero: when an earlier load of the module returns.
-	Until time.Time
-	Why   string // a clause for people, the same for as long as the cause is
+	Quarantined bool      // else the build only waits, after a strike or for an earlier load
+	Until       time.Time // when the hold ends by itself; zero: when an earlier load of the module returns
+	Why         string    // a clause for people, the same for as long as the cause is
 }
 
 func (h Hold) Error() string {

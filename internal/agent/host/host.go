@@ -18,9 +18,8 @@ import (
 
 // Options of the real host.
 type Options struct {
-	Root string // where the host's proc, sys and lib/modules are mounted: "/host" in a pod
-	// Command makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}.
-	Command  []string
+	Root     string        // where the host's proc, sys and lib/modules are mounted: "/host" in a pod
+	Command  []string      // makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}
 	Deadline time.Duration // of one kernel call
 	Kmod     string        // kmod's program, which runs as modprobe and depmod
 }
@@ -112,9 +111,8 @@ type Module struct {
 type CallError struct {
 	Call   string // "finit_module" or "delete_module"
 	Module string
-	Errno  string // the error's symbolic name, for example "ENOEXEC"
-	// Log holds at most 10 lines the kernel printed during the call, without timestamps and addresses.
-	Log []string
+	Errno  string   // the error's symbolic name, for example "ENOEXEC"
+	Log    []string // at most 10 lines that the kernel printed during the call, without timestamps and addresses
 }
 
 func (e *CallError) Error() string {

@@ -22,10 +22,8 @@ const (
 	maxDumps     = 64
 	maxDumpFiles = 4096
 	maxDumpSize  = 1 << 20
-	// maxDumpDepth is how deep systemd-pstore puts what it moves: by time, by number.
-	maxDumpDepth = 3
-	// samePanic is how far apart the parts of one dump may have been written.
-	samePanic = time.Minute
+	maxDumpDepth = 3           // of what systemd-pstore moves: by time, by number
+	samePanic    = time.Minute // how far apart the parts of one dump may have been written
 )
 
 // readDumps reads the kernel's logs ("dmesg-…") below directories, newest first: the pstore file
@@ -101,9 +99,8 @@ func readPart(name string, at time.Time) (part, error) {
 
 // part is one file of a dump.
 type part struct {
-	// of names the dump as its first line does, by cause and number in that boot; empty without one.
-	of     string
-	number int // from the end of the log: part 1 is the newest; 0: unknown
+	of     string // the dump's name in its first line, by cause and number in that boot; empty without one
+	number int    // from the end of the log: part 1 is the newest; 0: unknown
 	text   string
 	time   time.Time
 }

@@ -120,8 +120,7 @@ const RetriedFile = "retry.json"
 
 const (
 	retriedSchema = 2
-	// maxRetried bounds how many are remembered; above it, those of orders that are gone go.
-	maxRetried = 256
+	maxRetried    = 256 // are remembered; above it, those of orders that are gone go
 )
 
 // Retried are the requests for a retry that were carried out, told apart by their time. They are on

@@ -8,10 +8,16 @@
 package kcall
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
+	"time"
 )
 
 // maxMessage bounds a request or an answer, in bytes.
@@ -70,4 +76,122 @@ func commandLine(params []string) string {
 		quoted[i] = p
 	}
 	return strings.Join(quoted, " ")
+}
+
+// ErrDied says that the child ended without an answer. Most likely an oops killed it.
+var ErrDied = errors.New("the child process died in the call")
+
+// Caller makes kernel calls, each in a child.
+type Caller struct {
+	Command []string // the program and its first arguments, for example {"/proc/self/exe", "kcall"}
+	Children
+}
+
+// Call makes one call on a module in a child and waits for its answer. After ErrLeftBehind, the
+// module gets no other call as long as that child lives.
+func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
+	if c.Left(module) {
+		return Answer{}, ErrLeftBehind
+	}
+	request, err := json.Marshal(r)
+	if err != nil {
+		return Answer{}, fmt.Errorf("kcall: encode the request: %w", err)
+	}
+	out := &Limited{Most: maxMessage}
+	child := exec.Command(c.Command[0], c.Command[1:]...) //nolint:gosec // the agent's own binary
+	child.Stdin, child.Stdout, child.Stderr = bytes.NewReader(request), out, os.Stderr
+	if file != nil {
+		child.ExtraFiles = []*os.File{file} // descriptor 3
+	}
+	if err := child.Start(); err != nil {
+		return Answer{}, fmt.Errorf("kcall: start the child: %w", err)
+	}
+	ended := c.Wait(child, module)
+	if errors.Is(ended, ErrLeftBehind) {
+		return Answer{}, ended
+	}
+	return answer(out.Kept, ended)
+}
+
+// answer reads what the child said.
+func answer(out []byte, ended error) (Answer, error) {
+	var a Answer
+	if err := json.Unmarshal(out, &a); err != nil {
+		if ended != nil {
+			return Answer{}, fmt.Errorf("kcall: %w: %w", ErrDied, ended)
+		}
+		return Answer{}, fmt.Errorf("kcall: read the answer: %w", err)
+	}
+	if a.Message != "" {
+		return Answer{}, fmt.Errorf("kcall: %s", a.Message)
+	}
+	return a, nil
+}
+
+// Limited keeps the first Most bytes of what is written to it.
+type Limited struct {
+	Most int
+	Kept []byte
+}
+
+// Write never fails.
+func (l *Limited) Write(p []byte) (int, error) {
+	l.Kept = append(l.Kept, p[:min(len(p), l.Most-len(l.Kept))]...)
+	return len(p), nil
+}
+
+// ErrLeftBehind says that a child did not end before its deadline; it is still running.
+var ErrLeftBehind = errors.New("the child process did not end in time and was left behind")
+
+// Children waits for processes that make kernel calls, and leaves behind those that hang. It kills
+// none: a task in the kernel cannot be killed, and any other would be cut off in the middle.
+type Children struct {
+	Deadline time.Duration // of one child
+	Returned func()        // called when a child that was left behind ends after all; may be nil
+
+	mu   sync.Mutex
+	left map[string]bool // keys of children left behind
+}
+
+// Left tells whether a child with this key was left behind and is still running.
+func (c *Children) Left(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left[key]
+}
+
+// Running tells whether any child that was left behind is still running.
+func (c *Children) Running() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.left) > 0
+}
+
+// Wait returns how a child ended that was started, or ErrLeftBehind after the deadline.
+func (c *Children) Wait(child *exec.Cmd, key string) error {
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	timer := time.NewTimer(c.Deadline)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left == nil {
+		c.left = map[string]bool{}
+	}
+	c.left[key] = true
+	go func() {
+		<-ended //nolint:errcheck // nobody waits for its answer any more
+		c.mu.Lock()
+		delete(c.left, key)
+		c.mu.Unlock()
+		if c.Returned != nil {
+			c.Returned()
+		}
+	}()
+	return ErrLeftBehind
 }

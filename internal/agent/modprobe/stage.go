@@ -20,15 +20,12 @@ import (
 )
 
 const (
-	// index is what modprobe reads dependencies from; depmod makes it.
-	index = "modules.dep.bin"
-	// hostDir is the link to the host's modules that images have which were indexed with them.
-	hostDir   = "host"
+	index     = "modules.dep.bin" // what modprobe reads dependencies from; depmod makes it
+	hostDir   = "host"            // the link to the host's modules that images have which were indexed with them
 	orderFile = "modprobe.d/softdep.conf"
-)
 
-// depmodDeadline is for a program that reads and writes files only: it may be killed.
-const depmodDeadline = time.Minute
+	depmodDeadline = time.Minute // of a program that reads and writes files only: it may be killed
+)
 
 // Stage is the layout that one call of modprobe finds.
 type Stage struct {
