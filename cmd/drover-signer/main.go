@@ -47,7 +47,7 @@ func root() *cobra.Command {
 	logs.AddFlags(flags)
 	c.PersistentFlags().AddGoFlagSet(flags)
 	c.AddCommand(signer.CheckCommand(), signer.PullCommand(), signer.FetchCommand(), signer.SourceCommand(),
-		signer.PackCommand(), signer.SignCommand(readKey), signer.PushCommand(), signer.ExamineCommand(), &cobra.Command{
+		signer.PackCommand(), signer.SignCommand(signer.ReadKey), signer.PushCommand(), signer.ExamineCommand(), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 			Run: func(c *cobra.Command, _ []string) { c.Println(version.Version) },
 		})

@@ -21,8 +21,8 @@ import (
 // CheckCommand asks the registry whether it has the image.
 func CheckCommand() *cobra.Command {
 	var (
-		registry                         Registry
-		image, hash, certificate, merged string
+		registry                  Registry
+		hash, certificate, merged string
 	)
 	cmd := command("check", "Say whether an image is in its registry: Current, Outdated, Prebuilt or Missing",
 		func(ctx context.Context, c *common, r *result.Result) (err error) {
@@ -32,12 +32,12 @@ func CheckCommand() *cobra.Command {
 			if err := registry.merge(merged); err != nil {
 				return err
 			}
-			reference, options, err := registry.connect(ctx, image)
+			reference, options, err := registry.connect(ctx)
 			if err != nil {
 				return err
 			}
 			if r.State, r.Digest, err = find(reference, hash, r.Signer, options); err != nil {
-				return fmt.Errorf("look for %s: %w", image, err)
+				return fmt.Errorf("look for %s: %w", registry.Image, err)
 			}
 			if c.state == "" || !r.State.Present() {
 				return nil
@@ -47,8 +47,7 @@ func CheckCommand() *cobra.Command {
 			}
 			return nil
 		})
-	registry.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&image, "image", "", "the image's reference")
+	registry.addFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&hash, "hash", "", "hash of the image's inputs")
 	cmd.Flags().StringVar(&certificate, "cert", "", "file with the certificate that must have signed the image (default: any)")
 	cmd.Flags().StringVar(&merged, "merge-auth", "", "file to write all credentials to, for a builder that takes one file only")

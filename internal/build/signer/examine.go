@@ -18,9 +18,9 @@ import (
 
 // examination says what image to examine: the registry's, or that of the layout.
 type examination struct {
-	registry      Registry
-	image, layout string
-	wish          fit.Wish
+	registry Registry
+	layout   string
+	wish     fit.Wish
 }
 
 // unfitError says that a module of an image does not fit.
@@ -48,12 +48,11 @@ func ExamineCommand() *cobra.Command {
 				return err
 			}
 			if err != nil {
-				return fmt.Errorf("examine %s: %w", e.image, err)
+				return fmt.Errorf("examine %s: %w", e.registry.Image, err)
 			}
 			return nil
 		})
-	e.registry.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&e.image, "image", "", "the image's reference")
+	e.registry.addFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&e.layout, "layout", "", "folder of an OCI layout to examine in place of the registry's image")
 	cmd.Flags().StringVar(&e.wish.Machine, "arch", runtime.GOARCH, "architecture")
 	cmd.Flags().StringVar(&e.wish.Kernel, "kernel", "", "version of the kernel")
@@ -68,7 +67,7 @@ func ExamineCommand() *cobra.Command {
 func (e *examination) examine(ctx context.Context, r *result.Result) (err error) {
 	var top ocidir.Manifest
 	if e.layout == "" {
-		top, err = e.registry.fetch(ctx, e.image)
+		top, err = e.registry.fetch(ctx)
 	} else {
 		var layout *ocidir.Layout
 		if layout, err = openLayout(e.layout); err != nil {
@@ -91,7 +90,7 @@ func (e *examination) examine(ctx context.Context, r *result.Result) (err error)
 	if image == nil {
 		return &unfitError{finding: fit.Finding{
 			Reason: v1beta1.ReasonPullFailed,
-			Text:   fmt.Sprintf("image %s is for several platforms, but not for linux/%s", e.image, e.wish.Machine),
+			Text:   fmt.Sprintf("image %s is for several platforms, but not for linux/%s", e.registry.Image, e.wish.Machine),
 		}}
 	}
 	findings, err := fit.Look(image, e.wish)

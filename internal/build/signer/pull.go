@@ -5,6 +5,7 @@ package signer
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
@@ -18,23 +19,22 @@ import (
 // PullCommand brings an image that is to be signed.
 func PullCommand() *cobra.Command {
 	var registry Registry
-	var image, layout string
+	var layout string
 	cmd := command("pull", "Bring an image, of all its platforms, into an OCI layout",
 		unlessDone(func(ctx context.Context, r *result.Result) (err error) {
-			if r.Digest, err = pull(ctx, &registry, image, layout); err != nil {
-				return fmt.Errorf("pull %s: %w", image, err)
+			if r.Digest, err = pull(ctx, &registry, layout); err != nil {
+				return fmt.Errorf("pull %s: %w", registry.Image, err)
 			}
 			return nil
 		}))
-	registry.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&image, "image", "", "the image's reference")
+	registry.addFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&layout, "layout", "", "folder of the OCI layout")
 	require(cmd, "image", "layout")
 	return cmd
 }
 
-func pull(ctx context.Context, registry *Registry, image, layout string) (string, error) {
-	top, err := registry.fetch(ctx, image)
+func pull(ctx context.Context, registry *Registry, layout string) (string, error) {
+	top, err := registry.fetch(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -87,4 +87,68 @@ func layersOf(top partial.Describable) ([]v1.Layer, error) {
 		all = append(all, more...)
 	}
 	return all, nil
+}
+
+// FetchCommand unpacks an image into a folder, where the node cannot mount it.
+func FetchCommand() *cobra.Command {
+	var registry Registry
+	var arch, to string
+	cmd := command("fetch", "Unpack an image into a folder, for a build on a node that mounts no images",
+		unlessDone(func(ctx context.Context, r *result.Result) (err error) {
+			if r.Digest, err = fetch(ctx, &registry, arch, to); err != nil {
+				return fmt.Errorf("fetch %s: %w", registry.Image, err)
+			}
+			return nil
+		}))
+	registry.addFlags(cmd.Flags(), "the image's reference")
+	cmd.Flags().StringVar(&arch, "arch", runtime.GOARCH, "architecture")
+	cmd.Flags().StringVar(&to, "to", "", "folder for the image's content; it must exist")
+	require(cmd, "image", "to")
+	return cmd
+}
+
+func fetch(ctx context.Context, registry *Registry, arch, to string) (string, error) {
+	top, err := registry.fetch(ctx)
+	if err != nil {
+		return "", err
+	}
+	digest, err := digestOf(top)
+	if err != nil {
+		return "", err
+	}
+	image, err := forPlatform(top, arch)
+	if err != nil {
+		return "", err
+	}
+	if image == nil {
+		return "", fmt.Errorf("%w: it is for several platforms, but not for linux/%s", repack.ErrRefused, arch)
+	}
+	return digest, repack.Unpack(ctx, image, to, repack.DefaultLimits())
+}
+
+// forPlatform is the image itself, or an index's image for the architecture, as a kubelet would
+// choose it; nil where there is none.
+func forPlatform(top ocidir.Manifest, arch string) (v1.Image, error) {
+	if image, ok := top.(v1.Image); ok {
+		return image, nil
+	}
+	index, ok := top.(v1.ImageIndex)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T is not an image", repack.ErrRefused, top)
+	}
+	wanted := v1.Platform{OS: "linux", Architecture: arch}
+	fitting, err := partial.FindManifests(index, func(d v1.Descriptor) bool {
+		return d.Platform != nil && d.MediaType.IsImage() && d.Platform.Satisfies(wanted)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the index: %w", err)
+	}
+	if len(fitting) == 0 {
+		return nil, nil
+	}
+	image, err := index.Image(fitting[0].Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read the image for %s: %w", wanted, err)
+	}
+	return image, nil
 }

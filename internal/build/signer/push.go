@@ -19,11 +19,11 @@ import (
 
 // pushing says what to push where. The flags' texts say more.
 type pushing struct {
-	registry      Registry
-	image, layout string
-	hash          string
-	certificate   string
-	mountFrom     string
+	registry    Registry
+	layout      string
+	hash        string
+	certificate string
+	mountFrom   string
 }
 
 // PushCommand pushes an OCI layout.
@@ -32,12 +32,11 @@ func PushCommand() *cobra.Command {
 	cmd := command("push", "Push an OCI layout, without what the registry has",
 		unlessDone(func(ctx context.Context, r *result.Result) error {
 			if err := p.push(ctx, r); err != nil {
-				return fmt.Errorf("push %s: %w", p.image, err)
+				return fmt.Errorf("push %s: %w", p.registry.Image, err)
 			}
 			return nil
 		}))
-	p.registry.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&p.image, "image", "", "the image's reference, with a tag")
+	p.registry.addFlags(cmd.Flags(), "the image's reference, with a tag")
 	cmd.Flags().StringVar(&p.layout, "layout", "", "folder of the OCI layout")
 	cmd.Flags().StringVar(&p.hash, "hash", "",
 		"hash of the image's inputs, which becomes an annotation; without it, push overwrites any image")
@@ -48,7 +47,7 @@ func PushCommand() *cobra.Command {
 }
 
 func (p *pushing) push(ctx context.Context, r *result.Result) (err error) {
-	reference, options, err := p.registry.connect(ctx, p.image)
+	reference, options, err := p.registry.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,8 @@ import (
 
 // Registry says how to reach a registry.
 type Registry struct {
+	// Image is the reference that is asked for.
+	Image string
 	// Insecure allows plain HTTP.
 	Insecure bool
 	// SkipVerify takes any certificate of the registry.
@@ -42,7 +44,8 @@ type Registry struct {
 	Backoff time.Duration
 }
 
-func (r *Registry) addFlags(flags *pflag.FlagSet) {
+func (r *Registry) addFlags(flags *pflag.FlagSet, image string) {
+	flags.StringVar(&r.Image, "image", "", image)
 	flags.BoolVar(&r.Insecure, "insecure", false, "allow plain HTTP")
 	flags.BoolVar(&r.SkipVerify, "skip-tls-verify", false, "accept any certificate of the registry")
 	flags.StringVar(&r.CA, "ca", "", "file with more certificate authorities in PEM, or folder of such files; it need not exist")
@@ -52,8 +55,8 @@ func (r *Registry) addFlags(flags *pflag.FlagSet) {
 }
 
 // connect gives what the library needs to ask the registry for an image.
-func (r *Registry) connect(ctx context.Context, image string) (name.Reference, []remote.Option, error) {
-	reference, err := r.reference(image)
+func (r *Registry) connect(ctx context.Context) (name.Reference, []remote.Option, error) {
+	reference, err := r.reference(r.Image)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,8 +65,8 @@ func (r *Registry) connect(ctx context.Context, image string) (name.Reference, [
 }
 
 // fetch asks the registry for an image or an index.
-func (r *Registry) fetch(ctx context.Context, image string) (top ocidir.Manifest, err error) {
-	reference, options, err := r.connect(ctx, image)
+func (r *Registry) fetch(ctx context.Context) (top ocidir.Manifest, err error) {
+	reference, options, err := r.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drover-project/drover/internal/build/pipeline/result"
+	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
 
 const (
@@ -233,13 +234,13 @@ func readTestKey(key, certificate []byte) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Key{Signer: Describe(parsed), Sign: func(path string, from *os.File, to io.Writer) (bool, error) {
+	return &Key{Signer: describe(parsed), Sign: func(path string, from *os.File, to io.Writer) (bool, error) {
 		content, err := io.ReadAll(from)
 		if err != nil {
 			return false, err
 		}
 		if !bytes.HasPrefix(content, []byte("\x7fELF")) {
-			return false, fmt.Errorf("%s: %w", path, ErrNotModule)
+			return false, fmt.Errorf("%s: %w", path, sign.ErrNotModule)
 		}
 		if bytes.HasSuffix(content, []byte(mark)) {
 			return false, nil

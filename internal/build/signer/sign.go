@@ -16,14 +16,6 @@ import (
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
 )
 
-// Key signs files.
-type Key struct {
-	// Sign writes the signed kernel module, or nothing and false if this key has signed it already.
-	Sign repack.Change
-	// Signer is what others may know about it.
-	Signer *result.Signer
-}
-
 // signing says what to sign. The signed image replaces that of the layout.
 type signing struct {
 	key, certificate string
@@ -31,9 +23,6 @@ type signing struct {
 	layout           string
 	platforms        []string
 }
-
-// KeyReader makes a key of the contents of two files.
-type KeyReader func(key, certificate []byte) (*Key, error)
 
 // SignCommand signs the kernel modules of an image.
 func SignCommand(read KeyReader) *cobra.Command {

@@ -29,6 +29,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
 
 var (
@@ -37,8 +38,6 @@ var (
 		"that image")
 	errNothing = errors.New("nothing to sign")
 	errKey     = errors.New("the key cannot be used")
-	// ErrNotModule is wrapped by a Key's Sign for a file that is not a kernel module.
-	ErrNotModule = errors.New("not a kernel module")
 )
 
 // doneFile in the state folder says that the registry has the image: the other steps do nothing.
@@ -50,18 +49,14 @@ type common struct {
 	state   string
 }
 
-func (c *common) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.message, "termination-message", "", "file for the result (default /dev/termination-log where there is one)")
-	cmd.Flags().StringVar(&c.state, "state", "", "folder in which check tells the other steps that there is nothing to do")
-}
-
 // command is a step.
 func command(use, short string, do func(context.Context, *common, *result.Result) error) *cobra.Command {
 	c := &common{}
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		return c.run(cmd, do)
 	}}
-	c.addFlags(cmd)
+	cmd.Flags().StringVar(&c.message, "termination-message", "", "file for the result (default /dev/termination-log where there is one)")
+	cmd.Flags().StringVar(&c.state, "state", "", "folder in which check tells the other steps that there is nothing to do")
 	return cmd
 }
 
@@ -118,7 +113,7 @@ func (c *common) run(cmd *cobra.Command, do func(context.Context, *common, *resu
 	ctx := cmd.Context()
 	err := do(ctx, c, r)
 	if err != nil {
-		r.Error, r.Reason = err.Error(), Classify(err)
+		r.Error, r.Reason = err.Error(), classify(err)
 	}
 	message, encodeErr := r.Message()
 	if encodeErr != nil {
@@ -136,8 +131,8 @@ func (c *common) run(cmd *cobra.Command, do func(context.Context, *common, *resu
 	return errors.Join(err, printErr, r.Write(file))
 }
 
-// Classify finds the reason of a failure.
-func Classify(err error) result.Reason {
+// classify finds the reason of a failure.
+func classify(err error) result.Reason {
 	var unfit *unfitError
 	if errors.As(err, &unfit) {
 		return result.ReasonUnfit
@@ -146,7 +141,7 @@ func Classify(err error) result.Reason {
 		is     error
 		reason result.Reason
 	}{
-		{ErrNotModule, result.ReasonNotModule}, {errNothing, result.ReasonNothingToSign}, {errKey, result.ReasonKey},
+		{sign.ErrNotModule, result.ReasonNotModule}, {errNothing, result.ReasonNothingToSign}, {errKey, result.ReasonKey},
 		{errPrebuilt, result.ReasonPrebuilt},
 		{errInvalid, result.ReasonInvalid}, {repack.ErrPattern, result.ReasonInvalid},
 		{repack.ErrRefused, result.ReasonImageRefused}, {ocidir.ErrLayout, result.ReasonImageRefused},

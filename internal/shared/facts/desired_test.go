@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
@@ -34,8 +35,7 @@ func TestNodesWaitForImagesThatAreMade(t *testing.T) {
 
 	d := desired.New(module)
 	plain := d.On(kernelVersion, "amd64").State
-	spec, err := pipeline.NewDeclarations(module).On(&plain.Config, plain.Mapping,
-		&corev1.NodeSystemInfo{KernelVersion: plain.Config.KernelVersion, Architecture: "amd64"})
+	spec, err := pipeline.Declare(module, &kernel.Resolved{Config: plain.Config, Release: kernelVersion, Mapping: plain.Mapping}, "amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
