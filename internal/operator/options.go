@@ -78,7 +78,7 @@ type Options struct {
 	MetricsSecure bool
 	// LeaderElectionID is the name of the leader's Lease.
 	LeaderElectionID string
-	// Notes are what somebody should know about the configuration, for the log.
+	// Notes are remarks on the configuration, for the log.
 	Notes []string
 	// LeaderElect lets several operators stand by for each other.
 	LeaderElect bool
@@ -209,7 +209,7 @@ func (o *Options) Images(g *gate.Gate) moduleimage.Options {
 // they work on.
 var optional = []string{"ooto"}
 
-// enabled reports whether a controller shall run. The last mention of a name wins over "*".
+// enabled reports whether a controller runs. The last mention of a name wins over "*".
 func (o *Options) enabled(name string) bool {
 	on := slices.Contains(o.Controllers, "*") && !slices.Contains(optional, name)
 	for _, item := range o.Controllers {

@@ -155,7 +155,7 @@ type Turn struct {
 	Stay *v1beta1.NodeModuleSpec
 	// Ahead: the delivery is brought before the turn.
 	Ahead bool
-	// Tell is what is told of the node, or nil.
+	// Tell is what to report of the node, or nil.
 	Tell *reasons.Problem
 }
 

@@ -49,7 +49,7 @@ type Delivery struct {
 	Hold *Hold
 	// Due is until time alone changes the delivery; 0: never.
 	Due time.Duration
-	// Tell is what is told of the node, or nil.
+	// Tell is what to report of the node, or nil.
 	Tell *reasons.Problem
 }
 

@@ -51,8 +51,8 @@ func checksOnNode(all []v1beta1.ReadyCheck) []v1beta1.ReadyCheck {
 	return checks
 }
 
-// excused is until when the node's agent is told that strikes of a delivery came from outside. What
-// it was told stays: it says what the strike of a node that comes back late belongs to.
+// excused is until when the order says that strikes of a delivery came from outside. What it said
+// stays: it says what the strike of a node that comes back late belongs to.
 func (p *Pass) excused(n *Node, id string) *metav1.Time {
 	var until *metav1.Time
 	if n.Order != nil && n.Order.Delivery != nil && n.Order.Delivery.ID == id {

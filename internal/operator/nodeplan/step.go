@@ -23,14 +23,14 @@ type Plan struct {
 	Turn     Turn
 	Delivery Delivery
 	Drain    Drain
-	// Holds are added by whoever carries the plan out.
+	// Holds are added while the plan is carried out.
 	Holds []Hold
 }
 
 // Hold is what keeps a node's change from going on in this pass.
 type Hold struct {
 	By Holder
-	// Problem is what is told of it, or nil.
+	// Problem is what to report of it, or nil.
 	Problem *reasons.Problem
 }
 
@@ -89,7 +89,7 @@ func (pl *Plan) AllHolds() []Hold {
 	return append(all, pl.Holds...)
 }
 
-// Tell is what is told of the node, or nil: what came last.
+// Tell is what to report of the node, or nil: what came last.
 func (pl *Plan) Tell() *reasons.Problem {
 	tell := cmp.Or(pl.Delivery.Tell, pl.Turn.Tell)
 	for _, h := range pl.AllHolds() {

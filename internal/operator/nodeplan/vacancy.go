@@ -25,7 +25,7 @@ const (
 type Vacancy struct {
 	// Refused is what the API server said to the cordon, or to the question for the pods.
 	Refused string
-	// Outdated: somebody wrote the node meanwhile.
+	// Outdated: the node changed meanwhile.
 	Outdated bool
 	// Spared: one of the pods is not to be evicted. Kept: none is evicted.
 	Spared, Kept bool

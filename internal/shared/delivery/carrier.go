@@ -50,7 +50,7 @@ var sizeLimit = resource.MustParse("1Gi")
 type Request struct {
 	// Module that the delivery is for. The carrier lives in its namespace and belongs to it.
 	Module *v1beta1.Module
-	// Config is what shall be loaded, resolved for the node's kernel.
+	// Config is what to load, resolved for the node's kernel.
 	Config *v1beta1.ModuleConfig
 	// Image is the reference to pull, with the digest of what was made in the cluster; "" is Config's.
 	// A node may hold something older under the tag.

@@ -49,7 +49,7 @@ type State struct {
 type Answer struct {
 	// State is nil if the Module loads nothing, no mapping matches the kernel, or there is an Err.
 	State *State
-	// Err is why it cannot be told what is wanted. A node keeps what it has then.
+	// Err is why nobody can say what is wanted. A node keeps what it has then.
 	Err error
 	// Image is the one that is made in the cluster, or nil.
 	Image *Image
@@ -140,13 +140,13 @@ type Image struct {
 	Kernel, Architecture string
 	// Problem is why it is not there, or nil.
 	Problem *reasons.Problem
-	// GivenUp: nobody tries any more until somebody changes something.
+	// GivenUp: nothing is tried again until something changes.
 	GivenUp bool
 }
 
 // Images are what is known of a Module's images.
 type Images struct {
-	// Makes: somebody builds and signs images in the cluster.
+	// Makes: images are built and signed in the cluster.
 	Makes bool
 	// Made are the Module's.
 	Made []v1alpha1.ModuleImage

@@ -5,7 +5,7 @@
 //
 // The write that cordons a node for a Module puts the Module's name into an annotation. So the
 // cordon's owner is known after a restart, several Modules can share it, and Drover never takes
-// back a cordon of somebody else's.
+// back a cordon of others.
 package drain
 
 import (

@@ -152,7 +152,7 @@ func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// Paused reports whether somebody asked by annotation that nothing be changed.
+// Paused reports whether an annotation asks that nothing be changed.
 func Paused(obj metav1.Object) bool {
 	_, paused := obj.GetAnnotations()[v1beta1.PausedAnnotation]
 	return paused
@@ -162,7 +162,7 @@ func Paused(obj metav1.Object) bool {
 type Wishes struct {
 	Paused     bool         // nothing may be changed
 	SkipChecks bool         // the kernel decides, not the agent
-	Retry      *metav1.Time // when somebody last asked to forget failures; nil: nobody did
+	Retry      *metav1.Time // the last request to forget failures; nil: there was none
 }
 
 // WishesFor joins those of a Module, which may be nil, and of a node; the newer retry counts.
@@ -191,7 +191,7 @@ func wishesOf(obj metav1.Object) Wishes {
 	return w
 }
 
-// RetryAsked is when somebody last asked for a retry by an object's annotation; zero: never.
+// RetryAsked is when an object's annotation last asked for a retry; zero: never.
 func RetryAsked(obj metav1.Object) time.Time {
 	if at := wishesOf(obj).Retry; at != nil {
 		return at.Time

@@ -32,7 +32,7 @@ const (
 	ClassUnderway
 	// ClassAwaited asks for patience, and for a look at the message if it takes long.
 	ClassAwaited
-	// ClassAsAsked asks for patience: somebody wanted it so, or the agent sees to it.
+	// ClassAsAsked asks for patience: it was asked for, or the agent sees to it.
 	ClassAsAsked
 	// ClassAttention asks for attention, and ends when what is missing comes.
 	ClassAttention
@@ -96,7 +96,7 @@ func Expected(name string) bool { return is(name, ClassTurn, ClassUnderway, Clas
 // Final reports whether a reason does not end by itself; see [ClassFinal].
 func Final(name string) bool { return is(name, ClassFinal) }
 
-// Rank puts what needs somebody's attention, 0, before what needs patience only.
+// Rank puts what needs attention, 0, before what needs patience only.
 func Rank(name string) int {
 	switch r := byName[name]; r.Class {
 	case ClassTurn:
@@ -114,6 +114,6 @@ func is(name string, classes ...Class) bool { return slices.Contains(classes, by
 type Problem struct {
 	// Reason of the closed set.
 	Reason string
-	// Message for people: the words of whoever refused, where somebody did.
+	// Message for people: where something was refused, the words of the refusal.
 	Message string
 }

@@ -84,7 +84,7 @@ var well = []Reason{
 	},
 }
 
-// attention are the reasons that need it, or that somebody asked for.
+// attention are the reasons that need it, or that were asked for.
 var attention = []Reason{
 	{
 		Name: v1beta1.ReasonNoKernelMapping, Class: ClassFinal, Step: StepMapping,

@@ -15,7 +15,7 @@ type Forecast struct {
 	Total, Limit, Unavailable int
 	// Steps are the nodes that change together, in order, without first loads.
 	Steps [][]string
-	// Left are nodes that shall change and whose turn does not come as things stand.
+	// Left are nodes that should change and whose turn does not come as things stand.
 	Left []Left
 	// Halt is why no node is begun with; zero: nothing.
 	Halt Halt

@@ -65,7 +65,7 @@ type Facts struct {
 	// Config and Delivery are what the Module asks for; nil: that the kernel module goes.
 	Config   *v1beta1.ModuleConfig
 	Delivery string
-	// Unknown: it cannot be told what the Module asks for, and the node keeps what it has.
+	// Unknown: nobody can say what the Module asks for, and the node keeps what it has.
 	Unknown bool
 	// Paused: no order reaches the node. Begun, Passed, Late and Later as in [Node].
 	Paused, Begun, Late, Later bool

@@ -27,9 +27,9 @@ const (
 	Behind
 	// Given nodes have the order that is rolled out.
 	Given
-	// Leaving nodes shall lose the kernel module and have not been told.
+	// Leaving nodes are to lose the kernel module and have no order to unload yet.
 	Leaving
-	// Going nodes have been told.
+	// Going nodes have it.
 	Going
 )
 
@@ -77,7 +77,7 @@ type Load struct {
 type Plan struct {
 	// Start are the nodes that may be given their order now, to load or to unload.
 	Start map[string]bool
-	// Hold are the nodes that shall change and keep what they have for now.
+	// Hold are the nodes that should change and keep what they have for now.
 	Hold map[string]bool
 	// Deliver are the nodes to bring the image to ahead of their turn.
 	Deliver map[string]bool

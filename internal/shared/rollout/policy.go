@@ -28,7 +28,7 @@ type Policy struct {
 	PauseOnFailure, Paused bool
 	// Trial: the first step is one node.
 	Trial bool
-	// Confirmed is when somebody confirmed that many nodes may be deselected; zero: nobody did.
+	// Confirmed is when it was confirmed that many nodes may be deselected; zero: never.
 	Confirmed time.Time
 }
 

@@ -63,7 +63,7 @@ func pluginNumbers(nodes, wanted []Node) v1beta1.DaemonSetStatus {
 	}
 }
 
-// rebuilt is the rebuild that has reached every wanted node. Whoever asked for it waits for this.
+// rebuilt is the rebuild that has reached every wanted node. Who asked for it waits for this.
 func rebuilt(m *Module, wanted []Node) *int {
 	old := only(wanted, func(n *Node) bool { return n.Unmapped == nil && !n.Available })
 	if m.Deleting || m.Loads && len(old) > 0 {

@@ -211,7 +211,7 @@ func verb(n int, one, many string) string {
 }
 
 // mixture names the first image that brought different content to nodes that should have got the
-// same: somebody moved its tag between deliveries. Empty: there is none. nodes are in order.
+// same: its tag was moved between deliveries. Empty: there is none. nodes are in order.
 func mixture(nodes []Node) string {
 	type brought struct {
 		image   string

@@ -153,7 +153,7 @@ const (
 	NodeLoading NodeState = "loading"
 	// NodeWaiting waits for something outside the Module: paused, or the node or its agent is away.
 	NodeWaiting NodeState = "waiting"
-	// NodeFailed needs somebody's attention.
+	// NodeFailed needs attention.
 	NodeFailed NodeState = "failed"
 	// NodeUncovered has no image for the node's kernel.
 	NodeUncovered NodeState = "uncovered"

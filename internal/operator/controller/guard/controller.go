@@ -100,7 +100,7 @@ func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
 	return min(again, interval), nil
 }
 
-// definitions is about CRDs that somebody else installed, not about missing ones.
+// definitions is about CRDs that others installed, not about missing ones.
 func (c *Controller) definitions(ctx context.Context) (*reasons.Problem, error) {
 	var faults []string
 	for _, name := range definition.Names {

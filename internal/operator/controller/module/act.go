@@ -90,7 +90,7 @@ func (c *Controller) perform(ctx context.Context, s nodeplan.Step) error {
 	return nil
 }
 
-// create makes a carrier. A refusal is no error: it is remembered, told of and tried again.
+// create makes a carrier. A refusal is no error: it is remembered, reported and tried again.
 func (c *Controller) create(
 	ctx context.Context, key types.NamespacedName, request *delivery.Request,
 ) (carrier types.UID, refusal *reasons.Problem, err error) {
@@ -172,7 +172,7 @@ func (c *Controller) free(ctx context.Context, s nodeplan.Step) error {
 	return c.strip(ctx, s, config, takeFinalizer(config))
 }
 
-// strip takes something out of the object as it was read, whoever owns it, and leaves in config
+// strip takes something out of the object as it was read, whatever its owner, and leaves in config
 // what the API server answered. An apply without the order would keep what others own of it, after
 // a restore from a backup for example: an order without a state, which is one to load.
 func (c *Controller) strip(ctx context.Context, s nodeplan.Step, config *v1beta1.NodeModulesConfig, patch []operation) error {

@@ -30,8 +30,8 @@ type ledger struct {
 	max     int
 	clock   clock.PassiveClock
 	modules map[types.NamespacedName]*account
-	// recalled are problems by node that the process before this one told of, and this one has not
-	// met yet. They stay told, and decide nothing.
+	// recalled are problems by node that the process before this one reported, and this one has not
+	// met yet. They stay reported, and decide nothing.
 	recalled map[types.NamespacedName]map[string]reasons.Problem
 }
 
@@ -109,8 +109,8 @@ func (l *ledger) fail(key types.NamespacedName, at nodeplan.Place, problem reaso
 	delete(l.recalled[key], at.Node)
 }
 
-// recall takes over what is told of a Module's deliveries when the process sees it for the first
-// time. What else is told follows from each pass.
+// recall takes over what is reported of a Module's deliveries when the process sees it for the
+// first time. What else is reported follows from each pass.
 func (l *ledger) recall(key types.NamespacedName, told map[string]reasons.Problem) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (r *recollection[K, V]) note(key types.NamespacedName, nodes map[K]V) {
 
 const (
 	// slotsPerNode bounds the carriers at work on one node, of all Modules. A kubelet pulls images
-	// one by one unless it is told otherwise.
+	// one by one unless it is configured otherwise.
 	slotsPerNode = 10
 	// askedFor is how long a Module that got too little counts as waiting. It asks again sooner.
 	askedFor = time.Minute

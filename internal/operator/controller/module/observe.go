@@ -180,7 +180,7 @@ func definitions(ctx context.Context, reader client.Reader) (leaving bool, since
 		crd := anyDefinition()
 		switch err := reader.Get(ctx, client.ObjectKey{Name: name}, crd); {
 		case apierrors.IsNotFound(err):
-			// Gone altogether. Whoever brings it back brings new objects, which are read then.
+			// Gone altogether. If it comes back, so do new objects, which are read then.
 			return true, since, nil
 		case err != nil:
 			return false, since, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)

@@ -100,7 +100,7 @@ func (c *Controller) admit(p *plan) {
 	}
 }
 
-// problems are what is told of nodes, by name, and of all of them as v1beta1.AllNodes.
+// problems are what is reported of nodes, by name, and of all of them as v1beta1.AllNodes.
 func (p *plan) problems() map[string]reasons.Problem {
 	all := map[string]reasons.Problem{}
 	for i := range p.plans {

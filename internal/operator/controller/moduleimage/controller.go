@@ -12,7 +12,7 @@
 // the Jobs alone and never reads its own status.
 //
 // The same inputs have the same name and are built once. An image that nobody wants keeps its Jobs,
-// the active one suspended, in case somebody wants it again; of each Module's, the newest stay.
+// the active one suspended, in case it is wanted again; of each Module's, the newest stay.
 package moduleimage
 
 import (

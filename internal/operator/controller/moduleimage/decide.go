@@ -202,7 +202,7 @@ func failuresOf(image *v1alpha1.ModuleImage, runs []pipeline.Run) []*pipeline.Ru
 	return failed
 }
 
-// forgotten reports whether somebody asked for a retry since the Job was made.
+// forgotten reports whether a retry was asked for after the Job was made.
 func forgotten(image *v1alpha1.ModuleImage, r *pipeline.Run) bool {
 	asked := pipeline.RetryOf(&image.Spec)
 	return asked != "" && r.Job.Annotations[v1beta1.RetryAnnotation] != asked

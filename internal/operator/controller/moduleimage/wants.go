@@ -68,7 +68,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	}
 	mapper, err := kernel.NewMapper(m.Spec.ModuleLoader, m.Namespace, m.Name)
 	if err != nil {
-		return wants, nil, 0, nil //nolint:nilerr // the mapping's error is told of by KernelsCovered
+		return wants, nil, 0, nil //nolint:nilerr // KernelsCovered reports the mapping's error
 	}
 	platforms, again, err := c.platforms(ctx, m)
 	if err != nil {

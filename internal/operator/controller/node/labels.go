@@ -36,7 +36,7 @@ const labelDomain = "kmm.node.kubernetes.io/"
 // keptSuffixes end the names of the labels that this controller keeps.
 var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
 
-// wantedLabels are the labels that a node shall have: what the agent verified in this boot and is
+// wantedLabels are the labels that a node should have: what the agent verified in this boot and is
 // still ordered, and the device plugins and DRA drivers whose pod is ready. nmc is nil when there
 // is none. What cannot be a label is left out: the labels of a node are written together, and one
 // that is refused would keep all others as they are.
@@ -108,7 +108,7 @@ func same(a, b map[string]string, counts func(label string) bool) bool {
 	return maps.Equal(only(a), only(b))
 }
 
-// versionLabels are the labels that answer the one by which somebody drives a Module's upgrades on
+// versionLabels are the labels that answer the one by which a user drives a Module's upgrades on
 // a node, after the next step. The steps are upstream's, one at a time: where the user's label is
 // not what the node has, first the device plugin's label goes, then, without plugin pods, the
 // order's; once the kernel module is gone, the order's comes with the new value, then the plugin's.

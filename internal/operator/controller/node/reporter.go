@@ -108,7 +108,7 @@ func (r *reporter) write(ctx context.Context, module *v1beta1.Module, after *v1b
 	return nil
 }
 
-// told is what has been said about Modules by an event, because no condition can be written. A new
+// told is what events have said about Modules, because no condition can be written. A new
 // process says it again.
 type told struct {
 	problems sync.Map // of types.NamespacedName to reasons.Problem

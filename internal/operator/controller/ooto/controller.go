@@ -100,7 +100,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 type world struct {
-	module      *v1beta1.Module                 // the KMM Module of that name, whoever owns it, or nil
+	module      *v1beta1.Module                 // the KMM Module of that name, whatever its owner, or nil
 	ours        bool                            // true when the Module owns it
 	dockerfiles []*metav1.PartialObjectMetadata // the ConfigMaps that the Module owns
 }
@@ -214,7 +214,7 @@ func (c *Controller) create(ctx context.Context, dockerfile *corev1.ConfigMap, h
 	if !apierrors.IsAlreadyExists(err) {
 		return refused(err, "ConfigMap "+dockerfile.Name)
 	}
-	// The cache has not shown it yet, or somebody else made it.
+	// The cache has not shown it yet, or it is not ours.
 	other := &metav1.PartialObjectMetadata{}
 	other.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(dockerfile), other); err != nil {

@@ -23,7 +23,7 @@ import (
 
 // DeviceClasses are a Module's. They belong to the cluster, and the Module's author need not have
 // any right to them: only classes that were made here for this Module are changed. So they are
-// created and updated, not applied, since an apply takes over what somebody else has created
+// created and updated, not applied, since an apply takes over what others have created
 // meanwhile.
 func DeviceClasses(module *v1beta1.Module) []*resourcev1.DeviceClass {
 	if module.Spec.DRA == nil {
@@ -76,7 +76,7 @@ func (c *Controller) classes(ctx context.Context, module *v1beta1.Module) ([]*re
 }
 
 // ensureClasses creates, updates and deletes the Module's DeviceClasses, and returns the names that
-// somebody else has taken.
+// others have taken.
 func (c *Controller) ensureClasses(ctx context.Context, module *v1beta1.Module, have []*resourcev1.DeviceClass) (taken []string,
 	err error) {
 	want := DeviceClasses(module)
@@ -109,7 +109,7 @@ func (c *Controller) ensureClass(ctx context.Context, want, current *resourcev1.
 	next := current.DeepCopy()
 	maps.Copy(next.Labels, want.Labels)
 	next.Spec.Selectors, next.Spec.Config = want.Spec.Selectors, want.Spec.Config
-	// A conflict is an error: somebody else may have taken the class over.
+	// A conflict is an error: others may have taken the class over.
 	if err := c.client.Update(ctx, next, kube.OwnerPlugin); err != nil {
 		return fmt.Errorf("update DeviceClass %s: %w", want.Name, err)
 	}

@@ -80,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return c.serve(ctx, module, now)
 }
 
-// serve makes what the Module asks for. A DeviceClass of somebody else keeps back only itself.
+// serve makes what the Module asks for. Others' DeviceClasses keep back only themselves.
 func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	account := ServiceAccount(module)
 	daemonSet, err := DaemonSet(module, c.options.AgentImage)
@@ -250,7 +250,7 @@ func (c *Controller) refused(ctx context.Context, module *v1beta1.Module, what s
 	return reconcile.Result{}, err
 }
 
-// conflict is about DeviceClasses that are somebody else's; nil: all is well. They are not watched,
+// conflict is about DeviceClasses that are not ours; nil: all is well. They are not watched,
 // but looked at again from time to time.
 func conflict(taken []string) (reconcile.Result, *reasons.Problem) {
 	if len(taken) == 0 {
@@ -258,7 +258,7 @@ func conflict(taken []string) (reconcile.Result, *reasons.Problem) {
 	}
 	return reconcile.Result{RequeueAfter: conflictDelay}, &reasons.Problem{
 		Reason: v1beta1.ReasonDeviceClassConflict, Message: fmt.Sprintf(
-			"DeviceClasses %s exist and do not belong to this Module: choose other names in spec.options.DRA.deviceClasses, or delete them",
+			"DeviceClasses %s exist and do not belong to this Module: choose other names in spec.dra.deviceClasses, or delete them",
 			strings.Join(taken, ", ")),
 	}
 }

@@ -36,7 +36,7 @@ const (
 	// claimDelay is how often claims are looked at that keep a driver.
 	claimDelay = 5 * time.Second
 
-	unsupported = "spec.options.DRA: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
+	unsupported = "spec.dra: this cluster's API server did not serve resource.k8s.io/v1 when the operator started; " +
 		"DRA drivers need Kubernetes 1.34 or newer"
 )
 

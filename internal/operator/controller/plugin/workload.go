@@ -88,8 +88,8 @@ const (
 )
 
 // driver is the workload of a DRA driver. Its pods have a network of their own unless the Module
-// asks for the node's: then the health port is the Module's own, told as HEALTHCHECK_PORT, for two
-// drivers on one node could not share one.
+// asks for the node's: then the health port, in HEALTHCHECK_PORT, is the Module's own, since two
+// drivers on one node cannot share one.
 func driver(module *v1beta1.Module, d *v1beta1.DRASpec) *workload {
 	port := int32(healthPort)
 	if d.HostNetwork {

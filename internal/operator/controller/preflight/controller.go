@@ -51,13 +51,13 @@ import (
 type Options struct {
 	// BuildahImage builds from Dockerfiles.
 	BuildahImage string
-	// Makes: somebody runs the Jobs of ModuleImages. Without them no image can be examined.
+	// Makes: the Jobs of ModuleImages run. Without them no image can be examined.
 	Makes bool
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
 	// Recorder writes events about conditions that change.
 	Recorder kube.Recorder
-	// Count is told how many PreflightValidations there are; nil: nobody is.
+	// Count takes the number of PreflightValidations; nil: nobody wants it.
 	Count func(int)
 	// Clock is for times in the status; nil is the time of day.
 	Clock clock.PassiveClock
@@ -236,7 +236,7 @@ func (c *Controller) release(
 			continue
 		}
 		// The apply removes what this writer leaves out now, unless others wrote it, too. The image has
-		// to be the one that was read: if the others go at this moment, somebody must see to be the last.
+		// to be the one that was read: if the others go at this moment, one must see that it is the last.
 		apply := droverac.ModuleImage(key.Name, key.Namespace).WithUID(image.UID).WithResourceVersion(image.ResourceVersion)
 		if err := kube.Apply(ctx, c.client, kube.PreflightOwner(name), apply); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("release ModuleImage %s: %w", key, err)

@@ -77,7 +77,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	log.FromContext(ctx).Info("Taking off startup taints", "node", node.Name, "keys", done)
 	err = c.client.Patch(ctx, node, client.RawPatch(types.JSONPatchType, patch), kube.OwnerStartup)
 	if apierrors.IsInvalid(err) {
-		// Somebody changed the taints meanwhile; that event comes back here.
+		// The taints changed meanwhile; that event comes back here.
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, kube.UnlessGone("take off startup taints", err)
@@ -118,7 +118,7 @@ func nodeChanged(before, now *corev1.Node) bool {
 }
 
 // finished are a node's startup taints whose Modules are all ready there, in order. A taint that no
-// Module of the node names is somebody else's.
+// Module of the node names is not ours.
 func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1beta1.Module) []string {
 	waits := map[string]bool{}
 	for i := range modules {
