@@ -13,9 +13,9 @@ const (
 	ModuleNamespaceLabel = "kmm.node.kubernetes.io/module.namespace"
 
 	// RoleLabel tells what is made for a device plugin from what is made for a DRA driver.
-	RoleLabel        = "kmm.node.kubernetes.io/role"
-	RoleDevicePlugin = "device-plugin"
-	RoleDRA          = "dra"
+	RoleLabel = "kmm.node.kubernetes.io/role"
+	// RoleDevicePlugin and RoleDRA are its values.
+	RoleDevicePlugin, RoleDRA = "device-plugin", "dra"
 
 	// CarrierLabel is on every carrier pod. Its value is empty.
 	CarrierLabel = "drover.dev/carrier"

@@ -207,14 +207,11 @@ func RetryIgnored(obj metav1.Object) bool {
 
 // SameWishes reports whether the annotations of two objects ask for the same.
 func SameWishes(a, b metav1.Object) bool {
-	for _, key := range WishAnnotations {
+	return !slices.ContainsFunc(WishAnnotations, func(key string) bool {
 		x, inA := a.GetAnnotations()[key]
 		y, inB := b.GetAnnotations()[key]
-		if inA != inB || x != y {
-			return false
-		}
-	}
-	return true
+		return inA != inB || x != y
+	})
 }
 
 // WishAnnotations are the annotations by which people say what they wish.

@@ -23,10 +23,9 @@ import (
 const WorkloadRole = "drover-workload"
 
 func binding(account *corev1.ServiceAccount, role string) *rbacv1.RoleBinding {
-	meta := account.ObjectMeta.DeepCopy()
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-		ObjectMeta: *meta,
+		ObjectMeta: *account.ObjectMeta.DeepCopy(),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace}},
 	}

@@ -24,6 +24,9 @@ const (
 	// waitName is our init container's name.
 	waitName = "wait-for-kernel-module"
 
+	partOfLabel = "app.kubernetes.io/part-of"
+	partOf      = "drover"
+
 	maxName    = 63
 	hashDigits = 8
 )
@@ -52,11 +55,6 @@ func objectMeta(module *v1beta1.Module, role string) metav1.ObjectMeta {
 		Annotations: map[string]string{kube.ModuleAnnotation: string(module.UID)},
 	}
 }
-
-const (
-	partOfLabel = "app.kubernetes.io/part-of"
-	partOf      = "drover"
-)
 
 // ServiceAccount is made for a Module that names none; nil: it names one, or has no workload.
 func ServiceAccount(module *v1beta1.Module) *corev1.ServiceAccount {
