@@ -50,7 +50,7 @@ func (r *Reconciler[O]) child(ctx context.Context, o O, want client.Object) (cli
 		return nil, errStep
 	}
 	switch {
-	case !have.GetDeletionTimestamp().IsZero(): // of whomever, such as a former object of this name
+	case !have.GetDeletionTimestamp().IsZero(): // whatever its owner, such as a former object of this name
 		return nil, &Problem{
 			Reason: ReasonTerminating, RetryAfter: retryAfter,
 			Message: fmt.Sprintf("%s is being deleted; it is created again when it is gone", r.name(have)),
@@ -92,7 +92,7 @@ func (r *Reconciler[O]) wish(o O, want client.Object) (*unstructured.Unstructure
 	return kube.Wish(want, kind)
 }
 
-// find returns the object of the name, whoever it belongs to, or nil. The cache may be late.
+// find returns the object of the name, whatever its owner, or nil. The cache may be late.
 func (r *Reconciler[O]) find(ctx context.Context, wish *unstructured.Unstructured) (client.Object, error) {
 	have, err := makeNew[client.Object](r.client.Scheme(), wish.GroupVersionKind())
 	if err != nil {

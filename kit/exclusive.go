@@ -105,8 +105,15 @@ func (e Exclusive[O]) Moves(ctx context.Context, reader client.Reader, before, a
 // Watch reconciles every object when the result of Check may change: when an object, a Module or
 // the labels of a node change.
 func (e Exclusive[O]) Watch(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
-	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		return e.requests(ctx, mgr.GetClient())
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) (requests []reconcile.Request) {
+		objects, err := e.all(ctx, mgr.GetClient())
+		if err != nil {
+			return nil // a cache fails only when it stops
+		}
+		for _, o := range objects {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+		return requests
 	})
 	moved := predicate.Funcs{UpdateFunc: func(u event.UpdateEvent) bool {
 		moves, err := e.Moves(context.Background(), mgr.GetCache(), u.ObjectOld.GetLabels(), u.ObjectNew.GetLabels())
@@ -117,17 +124,6 @@ func (e Exclusive[O]) Watch(mgr ctrl.Manager, b *builder.Builder) *builder.Build
 		Watches(emptyOf(o), all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1beta1.Module{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.Node{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{}, moved))
-}
-
-func (e Exclusive[O]) requests(ctx context.Context, reader client.Reader) (requests []reconcile.Request) {
-	all, err := e.all(ctx, reader)
-	if err != nil {
-		return nil // a cache fails only when it stops
-	}
-	for _, o := range all {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-	}
-	return requests
 }
 
 // read returns all objects of the kind, and all Modules, not to be changed.

@@ -62,8 +62,8 @@ type Options struct {
 	Log logr.Logger
 }
 
-// Main is the main function of an operator. It returns when the process is told to end, and exits
-// with status 1 and a message on an error.
+// Main is the main function of an operator. It returns after a signal to end, and exits with
+// status 1 and a message on an error.
 func Main(p Program) {
 	process.Main(p.Name, p.main)
 }
@@ -81,7 +81,7 @@ func (p Program) main(ctx context.Context, args []string) error {
 }
 
 // ParseFlags reads the arguments, without the program's name, and the environment. The error is
-// flag.ErrHelp if somebody asked for help.
+// flag.ErrHelp if help was asked for.
 func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options, error) {
 	o := &Options{}
 	set := flag.NewFlagSet(p.Name, flag.ContinueOnError)

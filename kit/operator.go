@@ -4,8 +4,8 @@
 // needed, of a custom resource. The author writes an [Operator]: what the children are, and when
 // they are ready. The kit does the rest.
 //
-//   - It writes one child per pass, by server-side apply, restores what somebody changes or
-//     deletes, and removes what is no longer wanted. It never touches others' objects.
+//   - It writes one child per pass, by server-side apply, restores what others change or
+//     delete, and removes what is no longer wanted. It never touches others' objects.
 //   - It sets two conditions, Ready and Errored, and sends an event when one changes. Status is an
 //     observation: nothing is decided from an earlier one.
 //   - It keeps an object with a finalizer until its children are gone.

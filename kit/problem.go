@@ -20,7 +20,7 @@ import (
 const (
 	// ConditionReady is True when the children are as desired and do their work.
 	ConditionReady = "Ready"
-	// ConditionErrored is True when somebody has to do something.
+	// ConditionErrored is True when a person has to act.
 	ConditionErrored = "Errored"
 )
 
@@ -57,7 +57,7 @@ const retryAfter = 15 * time.Second
 // for programs, and its message, which tells people what to do.
 type Problem struct {
 	Reason, Message string
-	// Errored: somebody has to do something. Otherwise the problem passes by itself.
+	// Errored: a person has to act. Otherwise the problem passes by itself.
 	Errored bool
 	// RetryAfter is when to look again; zero: when something watched changes.
 	RetryAfter time.Duration
@@ -76,7 +76,7 @@ func Waiting(reason, format string, args ...any) error {
 	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Refused is a problem that somebody has to solve. Nothing happens until something watched changes.
+// Refused is a problem that a person has to solve. Nothing happens until something watched changes.
 func Refused(reason, format string, args ...any) error {
 	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Errored: true}
 }

@@ -86,7 +86,7 @@ func (r *Reconciler[O]) step(ctx context.Context, o, seen O) error {
 }
 
 // missed makes a problem of an object that the operator's code does not find. For the kit, such an
-// object has just gone; but the operator's may never have existed, and somebody has to know.
+// object has just gone; but the operator's may never have existed, and its user has to know.
 func missed(err error) error {
 	if !apierrors.IsNotFound(err) || ProblemOf(err) != nil {
 		return err
@@ -102,7 +102,7 @@ func (r *Reconciler[O]) leave(ctx context.Context, o O) error {
 	}
 	for i := len(r.op.Children) - 1; i >= 0; i-- {
 		owned, err := r.owned(ctx, r.live, o, r.op.Children[i])
-		if unserved(err) { // somebody deleted the CustomResourceDefinition, and all objects with it
+		if unserved(err) { // the CustomResourceDefinition was deleted, and all objects with it
 			continue
 		}
 		if err != nil {

@@ -76,12 +76,7 @@ func (r *Requirement) check(ctx context.Context, live client.Reader, scheme *run
 	if fields == nil {
 		fields = fieldsOf(reflect.TypeOf(r.Object))
 	}
-	var missing []string
-	for _, field := range fields {
-		if !serves(crd, kind.Version, field) {
-			missing = append(missing, field)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(fields), func(field string) bool { return serves(crd, kind.Version, field) })
 	if len(missing) > 0 {
 		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: it is older than this program; %w", name, strings.Join(missing, ", "),
 			ErrOutdated)

@@ -153,12 +153,9 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 			plugins[pod.Spec.NodeName] = true
 		}
 	}
-	var images []v1alpha1.ModuleImage
-	for i := range v.Images {
-		if v.Images[i].Namespace == m.Namespace && v.Images[i].Labels[v1beta1.ModuleNameLabel] == m.Name {
-			images = append(images, v.Images[i])
-		}
-	}
+	images := slices.DeleteFunc(slices.Clone(v.Images), func(image v1alpha1.ModuleImage) bool {
+		return image.Namespace != m.Namespace || image.Labels[v1beta1.ModuleNameLabel] != m.Name
+	})
 	unmade := facts.Problem(m, v1beta1.ProblemImages)
 	return &facts.Scene{
 		Module: m, Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
@@ -190,12 +187,9 @@ func (v *View) Carrier(m *v1beta1.Module, node string) *corev1.Pod {
 }
 
 func ready(pod *corev1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
-		}
-	}
-	return false
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Tell says what the user may not see, and which role would change that; empty: nothing.

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -116,15 +117,14 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 	c := Cause{State: No}
 	for i := range nodes {
 		n := &nodes[i]
-		if !placement.Eligible(m, n) || slices.ContainsFunc(about.Nodes, func(known status.Node) bool { return known.Name == n.Name }) {
+		taint := placement.Untolerated(placement.Tolerations(m), n)
+		known := slices.ContainsFunc(about.Nodes, func(known status.Node) bool { return known.Name == n.Name })
+		if taint == nil || known || !placement.Eligible(m, n) {
 			continue
 		}
-		if taint := placement.Untolerated(placement.Tolerations(m), n); taint != nil {
-			if c.Message == "" {
-				c.Message = "skipped: the Module does not tolerate the taint " + taint.ToString() + "; add it to spec.tolerations to load there, too"
-			}
-			c.Nodes = append(c.Nodes, n.Name)
-		}
+		c.Message = cmp.Or(c.Message,
+			"skipped: the Module does not tolerate the taint "+taint.ToString()+"; add it to spec.tolerations to load there, too")
+		c.Nodes = append(c.Nodes, n.Name)
 	}
 	if len(c.Nodes) == 0 {
 		return nil

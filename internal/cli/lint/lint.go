@@ -103,13 +103,10 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&o.wish.Loading, "load-order", nil, "Same as modprobe.modulesLoadingOrder")
 	flags.StringVar(&o.wish.Dir, "dir-name", "/opt", "Same as modprobe.dirName")
 	flags.StringVar(&o.wish.Firmware, "firmware-path", "", "Same as modprobe.firmwarePath")
-	for _, name := range ofTheModule {
-		cmd.MarkFlagsMutuallyExclusive("filename", name)
+	for _, name := range []string{"module", "load-order", "dir-name", "firmware-path"} {
+		cmd.MarkFlagsMutuallyExclusive("filename", name) // the Module has its own setting
 	}
 }
-
-// ofTheModule are the flags that a Module's own settings replace.
-var ofTheModule = []string{"module", "load-order", "dir-name", "firmware-path"}
 
 // complete checks the flags and reads what is known of the kernel.
 func (o *options) complete() error {

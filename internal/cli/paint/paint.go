@@ -33,7 +33,7 @@ func (p Painter) Good(text string) string { return p.in("32", text) }
 // Slow is for what needs patience.
 func (p Painter) Slow(text string) string { return p.in("33", text) }
 
-// Bad is for what needs somebody's attention.
+// Bad is for what needs attention.
 func (p Painter) Bad(text string) string { return p.in("31", text) }
 
 // Faint is for what does not matter here.

@@ -137,10 +137,14 @@ const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
 // follow prints whenever a Module's status changes. On a terminal the picture stays in place.
 func (o *options) follow(ctx context.Context) error {
+	shown := metav1.ListOptions{LabelSelector: o.selector, Limit: 1}
+	if o.module != "" {
+		shown.FieldSelector = "metadata.name=" + o.module
+	}
 	var last []byte
 	state := ""
 	for {
-		moved, err := o.moved(ctx)
+		moved, err := o.client.NextChange(ctx, o.namespace, shown)
 		if err != nil {
 			return endOf(ctx, state, err)
 		}
@@ -173,13 +177,4 @@ func endOf(ctx context.Context, state string, err error) error {
 		return verdict(state, nil)
 	}
 	return err
-}
-
-// moved closes at the next change of a Module, or when the watch ends.
-func (o *options) moved(ctx context.Context) (<-chan struct{}, error) {
-	options := metav1.ListOptions{LabelSelector: o.selector, Limit: 1}
-	if o.module != "" {
-		options.FieldSelector = "metadata.name=" + o.module
-	}
-	return o.client.NextChange(ctx, o.namespace, options)
 }

@@ -92,11 +92,11 @@ func (o *options) run(ctx context.Context) error {
 	m, err := o.client.Module(ctx, o.client.Namespace, o.module)
 	switch {
 	case errors.Is(err, cluster.ErrNotFound) && o.goal.gone:
-		return o.done(&v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: o.client.Namespace, Name: o.module}})
+		return o.done()
 	case err != nil:
 		return err
 	case o.goal.reached(m):
-		return o.done(m)
+		return o.done()
 	case o.timeout <= 0:
 		return o.late(m)
 	}
@@ -112,7 +112,7 @@ func (o *options) run(ctx context.Context) error {
 	err = cluster.Await(ctx, o.ErrOut, o.client.WatchModule, o.module, seen)
 	switch {
 	case err == nil:
-		return o.done(m)
+		return o.done()
 	case ctx.Err() != nil:
 		return o.late(m)
 	}
@@ -136,15 +136,15 @@ func standing(m *v1beta1.Module) string {
 	return c.Reason + ": " + text
 }
 
-func (o *options) done(m *v1beta1.Module) error {
-	text := fmt.Sprintf("Module %s/%s is ready", m.Namespace, m.Name)
+func (o *options) done() error {
+	how := "is ready"
 	switch {
 	case o.goal.gone:
-		text = fmt.Sprintf("Module %s/%s is gone", m.Namespace, m.Name)
+		how = "is gone"
 	case o.goal.condition != v1beta1.ConditionReady || o.goal.status != metav1.ConditionTrue:
-		text = fmt.Sprintf("Module %s/%s has the condition %s=%s", m.Namespace, m.Name, o.goal.condition, o.goal.status)
+		how = fmt.Sprintf("has the condition %s=%s", o.goal.condition, o.goal.status)
 	}
-	_, _ = fmt.Fprintln(o.Out, text+".")
+	_, _ = fmt.Fprintf(o.Out, "Module %s/%s %s.\n", o.client.Namespace, o.module, how)
 	return nil
 }
 

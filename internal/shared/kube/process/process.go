@@ -34,8 +34,8 @@ import (
 // gracePeriod is how long controllers may finish their passes after a signal.
 const gracePeriod = 10 * time.Second
 
-// Main runs a program until it ends or is told to end. It exits with 1 and a message if something
-// is wrong.
+// Main runs a program until it ends, or a signal ends it. After an error it exits with 1 and a
+// message.
 func Main(name string, run func(ctx context.Context, args []string) error) {
 	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -72,10 +72,9 @@ func Cluster(logger logr.Logger) (*rest.Config, error) {
 // Scheme knows the built-in kinds and those that are added.
 func Scheme(add ...func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range append([]func(*runtime.Scheme) error{clientgoscheme.AddToScheme}, add...) {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("register the kinds: %w", err)
-		}
+	kinds := append(runtime.SchemeBuilder{clientgoscheme.AddToScheme}, add...)
+	if err := kinds.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the kinds: %w", err)
 	}
 	return scheme, nil
 }
