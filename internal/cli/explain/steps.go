@@ -94,7 +94,7 @@ func (s *subject) delivered() Step {
 	}
 	for _, a := range s.entry.Artifacts {
 		if a.ID == s.wants.State.Delivery {
-			return OK.step(reasons.StepDelivered, "the node holds the image's content (sha256:"+short(a.Digest)+")")
+			return OK.step(reasons.StepDelivered, "the node holds the image's content (sha256:"+words.Short(a.Digest)+")")
 		}
 	}
 	switch c, p := s.view.Carrier(s.scene.Module, s.node.Name), s.scene.Deliveries(s.node.Name); {
@@ -148,8 +148,8 @@ func (s *subject) loaded() Step {
 	case live == nil:
 		return Waiting.step(reasons.StepLoaded, "it is not in the kernel")
 	case !s.known.Live:
-		return Waiting.step(reasons.StepLoaded, fmt.Sprintf("it was live in boot %s; the node has booted since (%s)", short(live.BootID),
-			short(s.node.Status.NodeInfo.BootID)))
+		return Waiting.step(reasons.StepLoaded, fmt.Sprintf("it was live in boot %s; the node has booted since (%s)", words.Short(live.BootID),
+			words.Short(s.node.Status.NodeInfo.BootID)))
 	case s.known.Available:
 		return OK.step(reasons.StepLoaded, "live: "+alive(live, s.view.Now))
 	}
@@ -164,7 +164,7 @@ func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
 		case o.BuiltIn:
 			parts = append(parts, "built into the kernel")
 		case o.BuildID != "":
-			parts = append(parts, "build ID "+short(o.BuildID))
+			parts = append(parts, "build ID "+words.Short(o.BuildID))
 		case o.SrcVersion != "":
 			parts = append(parts, "srcversion "+o.SrcVersion)
 		}
@@ -175,7 +175,7 @@ func alive(live *v1beta1.NodeModuleStatus, now time.Time) string {
 			parts = append(parts, "taints the kernel ("+o.Taint+")")
 		}
 	}
-	parts = append(parts, "boot "+short(live.BootID), "for "+lasting(live.LastTransitionTime.Time, now))
+	parts = append(parts, "boot "+words.Short(live.BootID), "for "+lasting(live.LastTransitionTime.Time, now))
 	return strings.Join(parts, ", ")
 }
 
@@ -233,11 +233,6 @@ func (s *subject) retry(steps []Step) []Step {
 		text = "at least " + text + "; the next one within 5 minutes, or at once with "
 	}
 	return append(steps, Waiting.step(stepRetry, text+"`"+command("retry", s.scene.Module, s.node.Name)+"`"))
-}
-
-func short(id string) string {
-	const enough = 12
-	return id[:min(len(id), enough)]
 }
 
 func lasting(at, now time.Time) string {

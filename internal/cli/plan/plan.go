@@ -97,10 +97,7 @@ func (o *options) run(ctx context.Context) error {
 
 func (o *options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bool, err error) {
 	live, err := o.client.Module(ctx, m.Namespace, m.Name)
-	switch {
-	case errors.Is(err, cluster.ErrNotFound):
-		live = nil
-	case err != nil:
+	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
 		return nil, false, err
 	}
 	p = &Plan{Module: m.Namespace + "/" + m.Name, New: live == nil}

@@ -221,7 +221,7 @@ func (n *Nodes) render(out io.Writer, p paint.Painter, wide bool) {
 		var rows [][]string
 		for _, r := range n.Nodes {
 			rows = append(rows, []string{
-				r.Node, r.State, r.Reason, r.Kernel, cmp.Or(short(r.Build), "-"), cmp.Or(r.For, "-"), cmp.Or(r.Image, "-"),
+				r.Node, r.State, r.Reason, r.Kernel, cmp.Or(words.Short(r.Build), "-"), cmp.Or(r.For, "-"), cmp.Or(r.Image, "-"),
 			})
 		}
 		p.Table(out, 1, head, rows)
@@ -234,9 +234,4 @@ func number(n *int) string {
 		return "?"
 	}
 	return fmt.Sprint(*n)
-}
-
-func short(id string) string {
-	const enough = 12
-	return id[:min(len(id), enough)]
 }

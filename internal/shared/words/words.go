@@ -43,6 +43,9 @@ func Fit(text string, most int) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
+// Short is the beginning of an ID, enough to tell it from others.
+func Short(id string) string { return id[:min(len(id), 12)] }
+
 // Cut is text, or what fits of it into a number of bytes, and "…".
 func Cut(text string, most int) string {
 	if len(text) <= most {
