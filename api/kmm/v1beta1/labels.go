@@ -14,8 +14,10 @@ const (
 
 	// RoleLabel tells what is made for a device plugin from what is made for a DRA driver.
 	RoleLabel = "kmm.node.kubernetes.io/role"
-	// RoleDevicePlugin and RoleDRA are its values.
-	RoleDevicePlugin, RoleDRA = "device-plugin", "dra"
+	// RoleDevicePlugin is its value for a device plugin.
+	RoleDevicePlugin = "device-plugin"
+	// RoleDRA is its value for a DRA driver.
+	RoleDRA = "dra"
 
 	// CarrierLabel is on every carrier pod. Its value is empty.
 	CarrierLabel = "drover.dev/carrier"
