@@ -65,6 +65,33 @@ func TestSettleReplacesDamagedTwin(t *testing.T) {
 	}
 }
 
+// TestDamagedTwinThatStays: what cannot be moved aside is not recorded as the new delivery.
+func TestDamagedTwinThatStays(t *testing.T) {
+	n := newNode(t, store.Options{})
+	n.deliver(good)
+	digest := n.imported("id1")
+	if err := os.WriteFile(filepath.Join(n.state, "sha256", digest, "firmware/a.bin"), []byte("??"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	aside := filepath.Join(n.state, "damaged")
+	if err := errors.Join(os.RemoveAll(aside), os.WriteFile(aside, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.store.Import(t.Context(), "id2", carrier); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("got %v, want why the damaged tree is still there", err)
+	}
+	if held, err := n.store.Held(); err != nil || len(held) != 0 {
+		t.Errorf("held %v %v, want nothing", held, err)
+	}
+	if err := errors.Join(os.Remove(aside), os.Mkdir(aside, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	n.imported("id2")
+	if diff := cmp.Diff(good, n.read("id2")); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+}
+
 func TestDamagedRecordIsMovedAside(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "foreign id": `{"id":"other","digest":"00"}`,
 		"climbing digest": `{"id":"id1","digest":"../../etc"}`} {

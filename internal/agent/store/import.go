@@ -260,22 +260,27 @@ func (s *Store) commit(ctx context.Context, id string, m manifest.Manifest, tmp 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	place := s.tree(digest)
+	var damage error
 	if _, err := os.Lstat(place); err == nil {
 		// Another delivery has the same content: they share it unless it is damaged.
-		err := s.verify(ctx, digest)
-		if errors.As(err, new(*DamagedError)) {
-			s.log.Error(err, "Replacing a damaged tree by a new delivery", "delivery", id)
-		} else if err != nil {
-			return "", err
+		damage = s.verify(ctx, digest)
+		if damage != nil && !errors.As(damage, new(*DamagedError)) {
+			return "", damage
 		}
 	}
-	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
+	switch _, err := os.Lstat(place); {
+	case errors.Is(err, fs.ErrNotExist):
+		if damage != nil {
+			s.log.Error(damage, "Replacing a damaged tree by a new delivery", "delivery", id)
+		}
 		if err := os.Rename(tmp, place); err != nil {
 			return "", fmt.Errorf("import: %w", err)
 		}
 		if err := s.syncDir(s.path(treesDir)); err != nil {
 			return "", fmt.Errorf("import: %w", err)
 		}
+	case damage != nil:
+		return "", fmt.Errorf("import: a damaged tree is in the way: %w", damage)
 	}
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("import: %w", err)
