@@ -6,6 +6,8 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
+	_ "crypto/sha256" // the hashes below
+	_ "crypto/sha512" // the hashes below
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
@@ -53,17 +55,19 @@ type contentInfo struct {
 type signedData struct {
 	Version      int
 	Digests      []algorithmIdentifier `asn1:"set"`
-	Content      struct{ Type asn1.ObjectIdentifier }
-	Certificates asn1.RawValue `asn1:"optional"`
+	Content      []asn1.RawValue
+	Certificates asn1.RawValue `asn1:"optional,tag:0"`
+	Revoked      asn1.RawValue `asn1:"optional,tag:1"`
 	Signers      []signerData  `asn1:"set"`
 }
 
 type signerData struct {
-	Version   int
-	ID        asn1.RawValue
-	Digest    algorithmIdentifier
-	Algorithm algorithmIdentifier
-	Signature []byte
+	Version    int
+	ID         asn1.RawValue
+	Digest     algorithmIdentifier
+	Attributes asn1.RawValue `asn1:"optional,tag:0"` // signed; sign-file makes none
+	Algorithm  algorithmIdentifier
+	Signature  []byte
 }
 
 type issuerAndSerial struct {
@@ -90,7 +94,11 @@ func Message(certificate *x509.Certificate, value []byte, o Options) ([]byte, er
 		return nil, err
 	}
 	data := signedData{Version: signer.Version, Digests: []algorithmIdentifier{signer.Digest}, Signers: []signerData{signer}}
-	data.Content.Type = oidData
+	kind, err := marshal(oidData)
+	if err != nil {
+		return nil, err
+	}
+	data.Content = []asn1.RawValue{{FullBytes: kind}}
 	if o.WithCertificate {
 		data.Certificates = asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: certificate.Raw}
 	}
@@ -128,4 +136,55 @@ func marshal(v any) ([]byte, error) {
 		return nil, fmt.Errorf("write PKCS#7: %w", err)
 	}
 	return der, nil
+}
+
+// Object identifiers of a PKCS#7 message.
+var (
+	oidData       = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 1}
+	oidSignedData = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
+	oidRSA        = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}
+	oidDigest     = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
+)
+
+// hashing is a hash and its names.
+type hashing struct {
+	name string
+	hash crypto.Hash
+	// digest names the hash; ecdsa and rsa name a signature over it. (sign-file just says RSA.)
+	digest, ecdsa, rsa asn1.ObjectIdentifier
+}
+
+// hashings that kernels take and sign-file makes. Newer kernels refuse SHA-1, which is broken.
+var hashings = []hashing{
+	{
+		name: "sha256", hash: crypto.SHA256, digest: asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1},
+		ecdsa: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}, rsa: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11},
+	},
+	{
+		name: "sha384", hash: crypto.SHA384, digest: asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 2},
+		ecdsa: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 3}, rsa: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 12},
+	},
+	{
+		name: "sha512", hash: crypto.SHA512, digest: asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 3},
+		ecdsa: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 4}, rsa: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 13},
+	},
+}
+
+// hashName is sign-file's name of a digest algorithm, or else its object identifier.
+func hashName(oid asn1.ObjectIdentifier) string {
+	for _, h := range hashings {
+		if h.digest.Equal(oid) {
+			return h.name
+		}
+	}
+	return oid.String()
+}
+
+func hashingOf(hash crypto.Hash) (hashing, error) {
+	for _, h := range hashings {
+		if h.hash == hash {
+			return h, nil
+		}
+	}
+	return hashing{}, fmt.Errorf("%w: modules are not signed with hash %v", errSignature, hash)
 }

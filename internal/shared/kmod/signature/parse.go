@@ -3,158 +3,113 @@
 package signature
 
 import (
-	"bytes"
 	"encoding/asn1"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"strings"
 )
 
 // signerInfo is one signer's part of a message.
 type signerInfo struct {
 	Signer
-	// digest and algorithm are object identifiers.
-	digest, algorithm string
-	// attributes are the body of the signed attributes; nil when the module itself was signed.
-	attributes []byte
-	value      []byte
-}
-
-// parsePKCS7 reads the signers of a SignedData message (RFC 5652, section 5.1).
-func parsePKCS7(message []byte) ([]signerInfo, error) {
-	content, err := sequence(message) // ContentInfo
-	if err != nil {
-		return nil, err
-	}
-	kind, content, err := element(content, asn1.ClassUniversal, asn1.TagOID)
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(kind, []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02")) { // 1.2.840.113549.1.7.2
-		return nil, fmt.Errorf("%w is not PKCS#7 signed data", errSignature)
-	}
-	explicit, _, err := element(content, asn1.ClassContextSpecific, 0)
-	if err != nil {
-		return nil, err
-	}
-	data, err := sequence(explicit) // SignedData
-	if err != nil {
-		return nil, err
-	}
-	for _, tag := range []int{asn1.TagInteger, asn1.TagSet, asn1.TagSequence} { // version, digest algorithms, content
-		if _, data, err = element(data, asn1.ClassUniversal, tag); err != nil {
-			return nil, err
-		}
-	}
-	for _, tag := range []int{0, 1} { // certificates, revocation lists
-		if _, rest, err := element(data, asn1.ClassContextSpecific, tag); err == nil {
-			data = rest
-		}
-	}
-	infos, _, err := element(data, asn1.ClassUniversal, asn1.TagSet)
-	if err != nil {
-		return nil, err
-	}
-	return parseSigners(infos)
+	signerData
 }
 
 // maxSigners bounds the signers of one signature; modules have one.
 const maxSigners = 16
 
-func parseSigners(infos []byte) ([]signerInfo, error) {
-	var all []signerInfo
-	for len(infos) > 0 {
-		if len(all) == maxSigners {
-			return nil, fmt.Errorf("%w by more than %d signers", errSignature, maxSigners)
-		}
-		info, rest, err := element(infos, asn1.ClassUniversal, asn1.TagSequence)
-		if err != nil {
-			return nil, err
-		}
-		infos = rest
-		one, err := parseSigner(info)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
+// parsePKCS7 reads the signers of a SignedData message (RFC 5652, section 5.1).
+func parsePKCS7(message []byte) ([]signerInfo, error) {
+	var content struct {
+		Type    asn1.ObjectIdentifier
+		Content asn1.RawValue `asn1:"explicit,tag:0"`
 	}
-	if len(all) == 0 {
+	if _, err := unmarshal(message, &content); err != nil {
+		return nil, err
+	}
+	if !content.Type.Equal(oidSignedData) {
+		return nil, fmt.Errorf("%w is not PKCS#7 signed data", errSignature)
+	}
+	var data signedData
+	if _, err := unmarshal(content.Content.Bytes, &data); err != nil {
+		return nil, err
+	}
+	if len(data.Signers) == 0 {
 		return nil, fmt.Errorf("%w without a signer", errSignature)
+	}
+	if len(data.Signers) > maxSigners {
+		return nil, fmt.Errorf("%w by more than %d signers", errSignature, maxSigners)
+	}
+	var all []signerInfo
+	for _, one := range data.Signers {
+		signer, err := parseID(one.ID)
+		if err != nil {
+			return nil, err
+		}
+		signer.Hash = hashName(one.Digest.Algorithm)
+		all = append(all, signerInfo{signer, one})
 	}
 	return all, nil
 }
 
-// parseSigner reads the body of a SignerInfo: version, who signed, digest algorithm, signed
-// attributes (sign-file makes none), signature algorithm, signature.
-func parseSigner(info []byte) (s signerInfo, err error) {
-	if _, info, err = element(info, asn1.ClassUniversal, asn1.TagInteger); err != nil {
-		return s, err
-	}
-	if s.Signer, info, err = parseID(info); err != nil {
-		return s, err
-	}
-	if s.digest, info, err = algorithm(info); err != nil {
-		return s, err
-	}
-	s.Hash = hashName(s.digest)
-	if attributes, rest, err := element(info, asn1.ClassContextSpecific, 0); err == nil {
-		s.attributes, info = attributes, rest
-	}
-	if s.algorithm, info, err = algorithm(info); err != nil {
-		return s, err
-	}
-	s.value, _, err = element(info, asn1.ClassUniversal, asn1.TagOctetString)
-	return s, err
-}
-
 // parseID reads issuer and serial number, or [0] subject key identifier.
-func parseID(info []byte) (s Signer, rest []byte, err error) {
-	if id, rest, err := element(info, asn1.ClassContextSpecific, 0); err == nil && len(id) > 0 {
-		return Signer{KeyID: hex.EncodeToString(id)}, rest, nil
+func parseID(id asn1.RawValue) (Signer, error) {
+	if id.Class == asn1.ClassContextSpecific && id.Tag == 0 && len(id.Bytes) > 0 {
+		return Signer{KeyID: hex.EncodeToString(id.Bytes)}, nil
 	}
-	both, rest, err := element(info, asn1.ClassUniversal, asn1.TagSequence)
-	if err != nil {
-		return s, nil, err
+	var by struct {
+		Issuer []attributeSET
+		Serial asn1.RawValue // with the zero byte in front that big.Int drops
 	}
-	issuer, both, err := element(both, asn1.ClassUniversal, asn1.TagSequence)
-	if err != nil {
-		return s, nil, err
+	if _, err := unmarshal(id.FullBytes, &by); err != nil {
+		return Signer{}, err
 	}
-	serial, _, err := element(both, asn1.ClassUniversal, asn1.TagInteger)
-	if err != nil {
-		return s, nil, err
+	if by.Serial.Class != asn1.ClassUniversal || by.Serial.Tag != asn1.TagInteger {
+		return Signer{}, fmt.Errorf("%w is malformed: the serial number is no number", errSignature)
 	}
-	name, err := keyName(issuer)
-	return Signer{Serial: hex.EncodeToString(serial), Issuer: name}, rest, err
+	return Signer{Serial: hex.EncodeToString(by.Serial.Bytes), Issuer: keyName(by.Issuer)}, nil
 }
 
-// algorithm returns the object identifier of an AlgorithmIdentifier, and what follows.
-func algorithm(der []byte) (oid string, rest []byte, err error) {
-	body, rest, err := element(der, asn1.ClassUniversal, asn1.TagSequence)
+// unmarshal reads the first element, and returns the rest.
+func unmarshal(der []byte, into any) (rest []byte, err error) {
+	rest, err = asn1.Unmarshal(der, into)
+	if errors.As(err, new(asn1.StructuralError)) { // whose text is about Go's types
+		return nil, fmt.Errorf("%w is malformed: it is not built like PKCS#7", errSignature)
+	}
 	if err != nil {
-		return "", nil, err
+		return nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
 	}
-	var id asn1.ObjectIdentifier
-	if _, err := asn1.Unmarshal(body, &id); err != nil {
-		return "", nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
-	}
-	return id.String(), rest, nil
+	return rest, nil
 }
 
-func sequence(der []byte) ([]byte, error) {
-	body, _, err := element(der, asn1.ClassUniversal, asn1.TagSequence)
-	return body, err
+// attributeSET is a part of an X.501 name; encoding/asn1 reads a SET by the end of the type's name.
+// Values are as they are encoded: certificates do not keep to the alphabets of their strings.
+type attributeSET []struct {
+	Type  asn1.ObjectIdentifier
+	Value asn1.RawValue
 }
 
-// element returns the body of der's first element, of the given class and tag, and the rest.
-func element(der []byte, class, tag int) (body, rest []byte, err error) {
-	var raw asn1.RawValue
-	rest, err = asn1.Unmarshal(der, &raw)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
+// keyName is the kernel's name of a key (crypto/asymmetric_keys/x509_cert_parser.c): the common
+// name, with the organization in front unless both start alike; else the organization; else the
+// e-mail address.
+func keyName(name []attributeSET) string {
+	parts := map[string]string{}
+	for _, set := range name {
+		for _, attribute := range set {
+			parts[attribute.Type.String()] = strings.ToValidUTF8(string(attribute.Value.Bytes), "\uFFFD")
+		}
 	}
-	if raw.Class != class || raw.Tag != tag {
-		return nil, nil, fmt.Errorf("%w is malformed: element %d of class %d instead of %d of class %d", errSignature, raw.Tag, raw.Class, tag,
-			class)
+	common, organization, email := parts["2.5.4.3"], parts["2.5.4.10"], parts["1.2.840.113549.1.9.1"]
+	const alike = 7
+	switch {
+	case common == "" && organization == "":
+		return email
+	case common == "":
+		return organization
+	case organization == "" || strings.HasPrefix(common, organization),
+		len(common) >= alike && len(organization) >= alike && common[:alike] == organization[:alike]:
+		return common
 	}
-	return raw.Bytes, rest, nil
+	return organization + ": " + common
 }

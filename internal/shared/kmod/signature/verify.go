@@ -50,7 +50,7 @@ func Value(message []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return signers[0].value, nil
+	return signers[0].Signature, nil
 }
 
 // is reports whether the signer names a certificate, by the kernel's name of the issuer.
@@ -62,38 +62,39 @@ func (s signerInfo) is(certificate *x509.Certificate) bool {
 	if err != nil {
 		return false
 	}
-	theirs, _, err := parseID(both)
+	theirs, err := parseID(asn1.RawValue{FullBytes: both})
 	return err == nil && theirs.Serial == s.Serial && theirs.Issuer == s.Issuer
 }
 
 func (s signerInfo) verify(content []byte, key crypto.PublicKey) error {
-	at := slices.IndexFunc(hashings, func(h hashing) bool { return h.digest.String() == s.digest })
+	at := slices.IndexFunc(hashings, func(h hashing) bool { return h.digest.Equal(s.Digest.Algorithm) })
 	if at < 0 {
-		return fmt.Errorf("%w: modules are not signed with hash %s", errSignature, s.digest)
+		return fmt.Errorf("%w: modules are not signed with hash %s", errSignature, s.Digest.Algorithm)
 	}
 	h := hashings[at]
 	digest, _, err := Options{Hash: h.hash}.Digest(content)
 	if err != nil {
 		return err
 	}
-	if s.attributes != nil {
+	if s.Attributes.FullBytes != nil {
 		if digest, err = s.signedDigest(h, digest); err != nil {
 			return err
 		}
 	}
+	algorithm := s.Algorithm.Algorithm
 	switch key := key.(type) {
 	case *rsa.PublicKey:
-		if s.algorithm != oidRSA.String() && s.algorithm != h.rsa.String() {
-			return fmt.Errorf("%w: algorithm %s with an RSA key", ErrInvalid, s.algorithm)
+		if !algorithm.Equal(oidRSA) && !algorithm.Equal(h.rsa) {
+			return fmt.Errorf("%w: algorithm %s with an RSA key", ErrInvalid, algorithm)
 		}
-		if err := rsa.VerifyPKCS1v15(key, h.hash, digest, s.value); err != nil {
+		if err := rsa.VerifyPKCS1v15(key, h.hash, digest, s.Signature); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	case *ecdsa.PublicKey:
-		if s.algorithm != h.ecdsa.String() {
-			return fmt.Errorf("%w: algorithm %s with an ECDSA key", ErrInvalid, s.algorithm)
+		if !algorithm.Equal(h.ecdsa) {
+			return fmt.Errorf("%w: algorithm %s with an ECDSA key", ErrInvalid, algorithm)
 		}
-		if !ecdsa.VerifyASN1(key, digest, s.value) {
+		if !ecdsa.VerifyASN1(key, digest, s.Signature) {
 			return ErrInvalid
 		}
 	default:
@@ -102,32 +103,30 @@ func (s signerInfo) verify(content []byte, key crypto.PublicKey) error {
 	return nil
 }
 
+// stringSET are octet strings; see attributeSET for the name.
+type stringSET [][]byte
+
 // signedDigest is the digest that was signed where there are attributes: that of the attributes.
 // One of these must be the module's digest (RFC 5652, section 5.4).
 func (s signerInfo) signedDigest(h hashing, module []byte) ([]byte, error) {
 	found := false
-	for rest := s.attributes; len(rest) > 0; {
+	for rest := s.Attributes.Bytes; len(rest) > 0; {
 		var attribute struct {
 			Type   asn1.ObjectIdentifier
-			Values [][]byte `asn1:"set"`
+			Values asn1.RawValue
 		}
-		body, after, err := element(rest, asn1.ClassUniversal, asn1.TagSequence)
-		if err != nil {
+		var err error
+		if rest, err = unmarshal(rest, &attribute); err != nil {
 			return nil, err
 		}
-		whole := rest[:len(rest)-len(after)]
-		rest = after
-		var id asn1.ObjectIdentifier
-		if _, err := asn1.Unmarshal(body, &id); err != nil {
-			return nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
-		}
-		if !id.Equal(oidDigest) {
+		if !attribute.Type.Equal(oidDigest) {
 			continue
 		}
-		if _, err := asn1.Unmarshal(whole, &attribute); err != nil {
-			return nil, fmt.Errorf("%w is malformed: %w", errSignature, err)
+		var values stringSET
+		if _, err := unmarshal(attribute.Values.FullBytes, &values); err != nil {
+			return nil, err
 		}
-		if found || len(attribute.Values) != 1 || !bytes.Equal(attribute.Values[0], module) {
+		if found || len(values) != 1 || !bytes.Equal(values[0], module) {
 			return nil, fmt.Errorf("%w: it belongs to another module", ErrInvalid)
 		}
 		found = true
@@ -135,7 +134,7 @@ func (s signerInfo) signedDigest(h hashing, module []byte) ([]byte, error) {
 	if !found {
 		return nil, fmt.Errorf("%w: its attributes lack the digest", ErrInvalid)
 	}
-	set, err := marshal(asn1.RawValue{Class: asn1.ClassUniversal, Tag: asn1.TagSet, IsCompound: true, Bytes: s.attributes})
+	set, err := marshal(asn1.RawValue{Class: asn1.ClassUniversal, Tag: asn1.TagSet, IsCompound: true, Bytes: s.Attributes.Bytes})
 	if err != nil {
 		return nil, err
 	}
