@@ -57,16 +57,15 @@ func unpack(image v1.Image, to *os.Root, firmware string) (err error) {
 		name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 		switch {
 		case header.Typeflag == tar.TypeSymlink:
-			if err := link(to, header.Linkname, name); err != nil {
-				return err
-			}
+			err = link(to, header.Linkname, name)
 		case header.Typeflag == tar.TypeReg && matters(name, firmware):
 			if left -= header.Size; left < 0 {
 				return fmt.Errorf("the image's modules take more than %d bytes", int64(maxUnpacked))
 			}
-			if err := write(to, name, archive); err != nil {
-				return err
-			}
+			err = write(to, name, archive)
+		}
+		if err != nil {
+			return fmt.Errorf("unpack %s: %w", name, err)
 		}
 	}
 }
@@ -78,29 +77,26 @@ func matters(name, firmware string) bool {
 }
 
 func link(to *os.Root, target, name string) error {
-	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return fmt.Errorf("unpack %s: %w", name, err)
-	}
 	if strings.HasPrefix(target, "/") { // absolute within the image
 		target = strings.Repeat("../", strings.Count(name, "/")) + strings.TrimPrefix(target, "/")
 	}
-	if err := to.Symlink(target, name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("unpack %s: %w", name, err)
+	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err //nolint:wrapcheck // unpack does
+	}
+	if err := to.Symlink(target, name); !errors.Is(err, fs.ErrExist) {
+		return err //nolint:wrapcheck // unpack does
 	}
 	return nil
 }
 
-func write(to *os.Root, name string, content io.Reader) (err error) {
+func write(to *os.Root, name string, content io.Reader) error {
 	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return fmt.Errorf("unpack %s: %w", name, err)
+		return err //nolint:wrapcheck // unpack does
 	}
 	file, err := to.Create(name)
 	if err != nil {
-		return fmt.Errorf("unpack %s: %w", name, err)
+		return err //nolint:wrapcheck // unpack does
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if _, err := io.Copy(file, content); err != nil {
-		return fmt.Errorf("unpack %s: %w", name, err)
-	}
-	return nil
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Close())
 }

@@ -88,22 +88,16 @@ func Sources(m *v1beta1.Module) []string {
 	for i := range container.KernelMappings {
 		builds = append(builds, container.KernelMappings[i].Build)
 	}
-	var found []string
-	add := func(one *corev1.LocalObjectReference) {
-		if named(one) && !slices.Contains(found, one.Name) {
-			found = append(found, one.Name)
-		}
-	}
+	var all []corev1.LocalObjectReference
 	for _, b := range builds {
-		if b == nil {
-			continue
+		if b != nil && b.DockerfileConfigMap != nil {
+			all = append(all, *b.DockerfileConfigMap)
 		}
-		add(b.DockerfileConfigMap)
-		if b.Native != nil {
-			add(b.Native.SourceConfigMap)
+		if b != nil && b.Native != nil && b.Native.SourceConfigMap != nil {
+			all = append(all, *b.Native.SourceConfigMap)
 		}
 	}
-	return found
+	return names(all)
 }
 
 // ByDigest is an image's reference with this digest. The tag stays, for people.

@@ -80,11 +80,8 @@ var errTooManyVisits = errors.New("the dependencies are too entangled to resolve
 //
 // Errors: *NotFoundError of a wanted module, *MissingDependencyError, *CycleError, read errors.
 func Resolve(want Want, image, host *Tree) ([]Step, error) {
-	r := newResolver(want, image, host)
-	if err := r.wanted(want.Modules); err != nil {
-		return nil, err
-	}
-	return r.steps, nil
+	r := &resolver{image: image, host: host}
+	return r.resolve(want)
 }
 
 type visitState uint8
@@ -97,10 +94,10 @@ const (
 
 type resolver struct {
 	image, host *Tree
-	order       map[string]string // LoadOrder: the module that each depends on
-	live        map[string]bool
 	// lenient: a dependency that is in neither tree is no error.
 	lenient bool
+	order   map[string]string // LoadOrder: the module that each depends on
+	live    map[string]bool
 
 	state  map[string]visitState
 	log    []string // modules whose state changed, for undoing
@@ -110,21 +107,17 @@ type resolver struct {
 	soft   int // above zero: within a soft dependency
 }
 
-func newResolver(want Want, image, host *Tree) *resolver {
-	r := &resolver{image: image, host: host, order: map[string]string{}, live: want.Live, state: map[string]visitState{}}
+func (r *resolver) resolve(want Want) ([]Step, error) {
+	r.order, r.live, r.state = map[string]string{}, want.Live, map[string]visitState{}
 	for i := 1; i < len(want.LoadOrder); i++ {
 		r.order[NormalizeName(want.LoadOrder[i-1])] = NormalizeName(want.LoadOrder[i])
 	}
-	return r
-}
-
-func (r *resolver) wanted(modules []string) error {
-	for _, module := range modules {
+	for _, module := range want.Modules {
 		if err := r.visit(NormalizeName(module), ""); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return r.steps, nil
 }
 
 // visit appends the steps for a module; by is the module that needs it, empty for a wanted one.
@@ -148,7 +141,7 @@ func (r *resolver) visit(name, by string) error {
 	if err != nil || step == nil {
 		return err
 	}
-	r.enter(name)
+	r.state[name], r.chain, r.log = active, append(r.chain, name), append(r.log, name)
 	needs := step.Info.Depends
 	if next, ok := r.order[name]; ok {
 		needs = append(slices.Clone(needs), next)
@@ -161,7 +154,8 @@ func (r *resolver) visit(name, by string) error {
 	if err := r.optional(step.Info.SoftdepPre, name); err != nil {
 		return err
 	}
-	r.leave(*step)
+	step.Optional = r.soft > 0
+	r.state[name], r.chain, r.steps = done, r.chain[:len(r.chain)-1], append(r.steps, *step)
 	return r.optional(step.Info.SoftdepPost, name)
 }
 
@@ -209,19 +203,6 @@ func (r *resolver) find(name, by string) (*Step, error) {
 	step.Path = path
 	step.Info, err = tree.Info(name)
 	return step, err
-}
-
-func (r *resolver) enter(name string) {
-	r.state[name] = active
-	r.chain = append(r.chain, name)
-	r.log = append(r.log, name)
-}
-
-func (r *resolver) leave(step Step) {
-	r.state[step.Name] = done
-	r.chain = r.chain[:len(r.chain)-1]
-	step.Optional = r.soft > 0
-	r.steps = append(r.steps, step)
 }
 
 // optional visits soft dependencies. One that cannot be satisfied leaves nothing behind.
@@ -275,13 +256,13 @@ type Files struct {
 // Closure returns the files of an image's tree that loading want needs: the wanted modules, which
 // must be there (*NotFoundError), what they depend on within the image, and the index files.
 func Closure(want Want, image *Tree) (Files, error) {
-	r := newResolver(want, image, nil)
-	r.lenient = true // the host must have what the image lacks
-	if err := r.wanted(want.Modules); err != nil {
+	r := &resolver{image: image, lenient: true} // the host must have what the image lacks
+	steps, err := r.resolve(want)
+	if err != nil {
 		return Files{}, err
 	}
 	files := Files{Indexes: image.Indexes()}
-	for _, step := range r.steps {
+	for _, step := range steps {
 		files.Modules = append(files.Modules, step.Path)
 	}
 	return files, nil
