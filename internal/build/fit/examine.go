@@ -85,9 +85,9 @@ func Examine(root fs.FS, w Wish) ([]Finding, error) {
 			nil
 	}
 	var findings []Finding
-	told := map[string]bool{}
+	done := map[string]bool{}
 	for _, module := range wanted {
-		more, err := w.module(root, below, tree, kmod.NormalizeName(module), told)
+		more, err := w.module(root, below, tree, kmod.NormalizeName(module), done)
 		if err != nil {
 			return nil, err
 		}
@@ -112,8 +112,8 @@ func (w *Wish) open(root fs.FS) (dir string, below fs.FS, tree *kmod.Tree, err e
 	return path.Join(all, w.Kernel), nil, nil, fs.ErrNotExist
 }
 
-// module examines one module and what it needs from the image. told were examined before.
-func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, told map[string]bool) ([]Finding, error) {
+// module examines one module and what it needs from the image. done were examined before.
+func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, done map[string]bool) ([]Finding, error) {
 	steps, findings := w.resolve(tree, module)
 	var modules []check.Module
 	for _, step := range steps {
@@ -130,10 +130,10 @@ func (w *Wish) module(root, below fs.FS, tree *kmod.Tree, module string, told ma
 	}
 	answers := check.Check(w.facts(), modules)
 	for _, m := range modules {
-		if told[m.Name] {
+		if done[m.Name] {
 			continue
 		}
-		told[m.Name] = true
+		done[m.Name] = true
 		findings = append(findings, w.about(root, m, answers)...)
 	}
 	return findings, nil

@@ -18,7 +18,7 @@ import (
 // WantedByModule is a Module's entry in spec.wantedBy.
 func WantedByModule(name string) string { return "Module/" + name }
 
-// Want adds who wants an image, and when somebody asked for a retry (zero: nobody did).
+// Want adds who wants an image, and when a retry was asked for (zero: never).
 func Want(spec *v1alpha1.ModuleImageSpec, by string, retry time.Time) {
 	spec.WantedBy = []string{by}
 	if !retry.IsZero() {
@@ -44,7 +44,7 @@ type Answer struct {
 	Reference string
 	// Reason and Message say why the image is not available; empty: it is.
 	Reason, Message string
-	// Unknown: the image has no ModuleImage yet. GivenUp: nobody tries any more.
+	// Unknown: the image has no ModuleImage yet. GivenUp: it is not tried any more.
 	Unknown, GivenUp bool
 }
 

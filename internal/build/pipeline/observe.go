@@ -230,8 +230,7 @@ func withoutCredentials(text string) string { return credentials.ReplaceAllStrin
 func Record(o *Outcome) string { return string(encode(o)) }
 
 // RetryOf is the value of v1beta1.RetryAnnotation on a Job of the image: the newest wish to retry,
-// which the Job answers. Only equality counts, because the clock of whoever asks may differ. Empty:
-// no wish.
+// which the Job answers. Only equality counts: clocks may differ. Empty: no wish.
 func RetryOf(spec *v1alpha1.ModuleImageSpec) string {
 	if spec.Retry == nil {
 		return ""

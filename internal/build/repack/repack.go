@@ -4,9 +4,9 @@
 // the changed files and, so that no runtime gives them other permissions, their folders' entries.
 //
 // Layers are streamed and never held in memory. Each is read once to learn what the image looks
-// like, and those that hold wanted files are read a second time. Everything in an image is somebody
-// else's input: what leads outside, what runtimes read differently and what is out of all
-// proportion is refused, by name, if a wanted file depends on it.
+// like, and those that hold wanted files are read a second time. Nothing in an image is trusted:
+// what leads outside, what runtimes read differently and what is out of all proportion is refused,
+// by name, if a wanted file depends on it.
 //
 // The same image, patterns and changes give the same digest. An image in which nothing changes is
 // returned as it was.
@@ -81,7 +81,7 @@ func Image(ctx context.Context, image v1.Image, o Options) (v1.Image, Report, er
 	if err != nil {
 		return nil, Report{}, err
 	}
-	layers, err := o.layers(image)
+	layers, err := layersOf(image, o.Limits)
 	if err != nil {
 		return nil, Report{}, err
 	}
@@ -116,14 +116,14 @@ func Image(ctx context.Context, image v1.Image, o Options) (v1.Image, Report, er
 	return result, report, nil
 }
 
-// layers are the image's, the lowest first.
-func (o Options) layers(image v1.Image) ([]v1.Layer, error) {
+// layersOf are the image's, the lowest first.
+func layersOf(image v1.Image, limits Limits) ([]v1.Layer, error) {
 	layers, err := image.Layers()
 	if err != nil {
 		return nil, fmt.Errorf("read the image's manifest: %w", err)
 	}
-	if len(layers) > o.Limits.Layers {
-		return nil, fmt.Errorf("%w: it has %d layers, more than %d", ErrRefused, len(layers), o.Limits.Layers)
+	if len(layers) > limits.Layers {
+		return nil, fmt.Errorf("%w: it has %d layers, more than %d", ErrRefused, len(layers), limits.Layers)
 	}
 	for _, layer := range layers {
 		kind, err := layer.MediaType()

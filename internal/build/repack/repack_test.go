@@ -229,6 +229,9 @@ func TestBrokenLayersAreRefused(t *testing.T) {
 	if _, _, err := Image(t.Context(), foreign, options(t, "/opt/*.ko")); !errors.Is(err, ErrRefused) {
 		t.Errorf("a layer that is somewhere else: %v", err)
 	}
+	if err := Unpack(t.Context(), foreign, t.TempDir(), DefaultLimits()); !errors.Is(err, ErrRefused) {
+		t.Errorf("a layer that is somewhere else, to unpack: %v", err)
+	}
 }
 
 func TestAChangeThatFailsNamesTheFile(t *testing.T) {

@@ -21,12 +21,9 @@ import (
 // outside of the folder. Every user can read the files, which are the caller's; devices and
 // attributes other than the right to execute are left out.
 func Unpack(ctx context.Context, image v1.Image, dir string, limits Limits) (err error) {
-	layers, err := image.Layers()
+	layers, err := layersOf(image, limits)
 	if err != nil {
-		return fmt.Errorf("read the image's manifest: %w", err)
-	}
-	if len(layers) > limits.Layers {
-		return fmt.Errorf("%w: it has %d layers, more than %d", ErrRefused, len(layers), limits.Layers)
+		return err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -84,7 +84,7 @@ func (d *Module) On(version, arch string) Answer {
 	known, ok := d.known[key]
 	if !ok {
 		known = d.resolve(version, arch)
-		kernel.Remember(d.known, key, known)
+		remember(d.known, key, known)
 	}
 	return known
 }
@@ -177,7 +177,7 @@ func (f *Fleet) On(node *corev1.NodeSystemInfo) Answer {
 	known, ok := f.known[key]
 	if !ok {
 		known = f.made(a, node)
-		kernel.Remember(f.known, key, known)
+		remember(f.known, key, known)
 	}
 	return known
 }
@@ -231,4 +231,16 @@ func Part(m *v1beta1.Module, a *Answer, f rollout.Facts) (rollout.Node, bool) {
 		f.Unknown = true
 	}
 	return rollout.Observe(&f), true
+}
+
+// maxRemembered is how many kernels are remembered per Module. A node that reports another version
+// with each heartbeat must not make the operator grow.
+const maxRemembered = 256
+
+// remember keeps what was found for a kernel, and empties a full map first.
+func remember[K comparable, V any](known map[K]V, key K, value V) {
+	if len(known) >= maxRemembered {
+		clear(known)
+	}
+	known[key] = value
 }

@@ -11,8 +11,6 @@ import (
 
 // Version is the parts of a kernel version as the kubelet reports it. Missing parts are empty.
 type Version struct {
-	// Raw is the string that was parsed, without a trailing "+".
-	Raw string
 	// Full is what `uname -r` prints, or after [Version.TagSafe] what an image tag may hold.
 	Full string
 	// XYZ is "X.Y.Z"; X, Y and Z are its numbers. All are empty unless the version starts so.
@@ -30,9 +28,6 @@ type Version struct {
 // image may differ. Compare kernel versions trimmed.
 func Trim(version string) string { return strings.TrimSuffix(version, "+") }
 
-// Normalize trims a version and replaces every character outside [A-Za-z0-9-._] by "_".
-func Normalize(version string) string { return clean(Trim(version)) }
-
 // Shapes of kernel versions and of their parts.
 var (
 	// numbers are X.Y.Z and what follows.
@@ -49,8 +44,8 @@ var (
 
 // Parse takes a kernel version apart. It never fails: missing parts stay empty.
 func Parse(version string) Version {
-	v := Version{Raw: Trim(version), Full: version}
-	parts := numbers.FindStringSubmatch(v.Raw)
+	v := Version{Full: version}
+	parts := numbers.FindStringSubmatch(Trim(version))
 	if parts == nil {
 		return v
 	}
@@ -69,7 +64,7 @@ func Parse(version string) Version {
 // TagSafe is the version for image references: without the trailing "+", and with every character
 // outside [A-Za-z0-9-._] replaced by "_".
 func (v Version) TagSafe() Version {
-	v.Full = Normalize(v.Full)
+	v.Full = clean(Trim(v.Full))
 	for _, part := range []*string{&v.RHELVersion, &v.RHELRelease, &v.RHELArch, &v.DebianRelease, &v.DebianFlavor} {
 		*part = clean(*part)
 	}

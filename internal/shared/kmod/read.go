@@ -127,8 +127,8 @@ func onHeap(from io.Reader, size int64) ([]byte, error) {
 	return content.Bytes(), err
 }
 
-// large is the size in bytes from which files are held outside of the heap, where a file that
-// nobody needs would lie beside the next one until the garbage is collected. Most modules are
+// large is the size in bytes from which files are held outside of the heap, where a file
+// that is done with would lie beside the next one until the garbage is collected. Most modules are
 // smaller.
 const large = 1 << 20
 

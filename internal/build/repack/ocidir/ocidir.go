@@ -2,7 +2,7 @@
 
 // Package ocidir reads and writes OCI image layouts in folders that others have written to.
 //
-// A layout comes from somebody's build and is read next to secrets. So no link in it is followed,
+// A layout comes from a user's build and is read next to secrets. So no link in it is followed,
 // only regular files are opened, every blob is compared with its digest, and documents are bounded.
 package ocidir
 

@@ -24,7 +24,7 @@ func (c *checker) find(name string) (export, bool) {
 	return export{Symbol: s, by: "kernel"}, ok
 }
 
-// missing finds symbols that nobody exports.
+// missing finds symbols that have no exporter.
 func (c *checker) missing(m Module) *Finding {
 	if c.Symbols == nil {
 		return nil

@@ -6,8 +6,8 @@
 // 6979).
 //
 // It signs a relocatable ELF object with a .modinfo section, plain or in one gzip, xz or zstd
-// stream. Anything else is an error with the file's name (ErrNotModule): nobody should find out at
-// load time that a file could not be signed.
+// stream. Anything else is an error with the file's name (ErrNotModule), so that it does not
+// show at load time only.
 //
 // A module that others have signed gets a second signature behind the first, as with sign-file;
 // kernels look at the last one. Signing twice is signing once.

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel_test
+package desired
 
 import (
 	"fmt"
 	"testing"
-
-	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 func TestRandomVersionsDoNotGrowMemory(t *testing.T) {
 	known := map[string]int{}
-	for i := range 100 * kernel.MaxRemembered {
+	for i := range 100 * maxRemembered {
 		version := fmt.Sprintf("6.1.%d", i)
-		kernel.Remember(known, version, i)
-		if len(known) > kernel.MaxRemembered {
+		remember(known, version, i)
+		if len(known) > maxRemembered {
 			t.Fatalf("%d versions are remembered", len(known))
 		}
 		if got, ok := known[version]; !ok || got != i {
