@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,7 @@ func load(l Load) Answer {
 			return Answer{Message: err.Error()}
 		}
 	}
+	defer runtime.KeepAlive(file) // else it may be closed as garbage before the kernel has its descriptor
 	return answerOf(unix.FinitModule(int(file.Fd()), commandLine(l.Params), 0))
 }
 
