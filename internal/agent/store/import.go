@@ -280,7 +280,7 @@ func (s *Store) commit(ctx context.Context, id string, m manifest.Manifest, tmp 
 			return "", fmt.Errorf("import: %w", err)
 		}
 	case damage != nil:
-		return "", fmt.Errorf("import: a damaged tree is in the way: %w", damage)
+		return "", fmt.Errorf("import: a damaged tree is in the way: %v", damage) //nolint:errorlint // it must not read as "not ready yet"
 	}
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("import: %w", err)
