@@ -135,7 +135,9 @@ func (s *steps) seenOf(ctx context.Context, key client.ObjectKey, name string) (
 	if err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
-	if attempt, err := s.orderSays(ctx, key); err != nil || attempt != undecided {
+	attempt, err := s.orderSays(ctx, key)
+	// Repairs that go on are told for a while after the module is back.
+	if err != nil || attempt != undecided && !strings.HasPrefix(attempt, v1beta1.ReasonDrifted+": ") {
 		return attempt, err
 	}
 	for _, m := range nmc.Status.Modules {
