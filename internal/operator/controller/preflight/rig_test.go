@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -51,9 +52,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t)}
 	operator := e.Client(t, e.Config(t, env.Operator))
 	const buildah = "q/buildah@" + digest
+	// The time stands still: on a slow machine, a failure would be tried again in between.
 	w.images = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Pipeline: pipeline.Options{
 		SignerImage: "drover/drover-signer:dev", BuildahImage: buildah, Deadline: time.Hour,
-	}})
+	}, Clock: clocktesting.NewFakePassiveClock(time.Now())})
 	w.control = preflight.New(operator, operator, preflight.Options{BuildahImage: buildah, Makes: true, Gate: &gate.Gate{}})
 	return w
 }
