@@ -44,7 +44,7 @@ type corner struct {
 func given(t *testing.T, kernels ...string) *corner {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}
-	if err := shared.Admin.Create(t.Context(), namespace); err != nil {
+	if err := shared.CreateNamespace(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
 	c := &corner{T: t, key: types.NamespacedName{Namespace: namespace.Name, Name: "mod"}, kernelModule: "k_" +

@@ -46,7 +46,7 @@ func given(t *testing.T, name string) *scenario {
 	t.Helper()
 	s := &scenario{T: t, key: types.NamespacedName{Namespace: "e2e-" + name, Name: "mod"}, kernelModule: "e2e_" +
 		strings.ReplaceAll(name, "-", "_")}
-	s.must(shared.Admin.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
+	s.must(shared.CreateNamespace(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
 	s.leave(s.key, s.kernelModule)
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -97,6 +99,23 @@ func (f *Fleet) installHollow(ctx context.Context) error {
 		if err := f.create(ctx, o); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// CreateNamespace makes a namespace and waits for its default ServiceAccount: the API server refuses
+// pods before.
+func (f *Fleet) CreateNamespace(ctx context.Context, namespace *corev1.Namespace) error {
+	if err := f.Admin.Create(ctx, namespace); err != nil {
+		return fmt.Errorf("create the namespace: %w", err)
+	}
+	account := client.ObjectKey{Namespace: namespace.Name, Name: "default"}
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := f.Admin.Get(ctx, account, &corev1.ServiceAccount{})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for ServiceAccount %s: %w", account, err)
 	}
 	return nil
 }
