@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -246,11 +247,13 @@ func (s *scene) ready(name string, spec api.LolcowSpec) *api.Lolcow {
 	return s.cow(name)
 }
 
-// writes are what the operator wrote in the namespace since a mark, as "verb resource code".
-func (s *scene) writes(since env.Mark) (writes []string) {
+// writes are what the operator wrote in the namespace since a mark, as "verb resource code", but for
+// objects with these names.
+func (s *scene) writes(since env.Mark, but ...string) (writes []string) {
 	s.Helper()
 	for _, r := range s.env.Requests(s, since) {
-		if r.User.Username == "system:serviceaccount:"+system+":"+account && r.IsWrite() && r.ObjectRef.Namespace == s.namespace {
+		ours := r.User.Username == "system:serviceaccount:"+system+":"+account && r.ObjectRef.Namespace == s.namespace
+		if ours && r.IsWrite() && !slices.Contains(but, r.ObjectRef.Name) {
 			writes = append(writes, fmt.Sprintf("%s %s %d", r.Verb, r.Resource(), r.ResponseStatus.Code))
 		}
 	}
