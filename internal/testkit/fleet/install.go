@@ -103,8 +103,8 @@ func (f *Fleet) installHollow(ctx context.Context) error {
 	return nil
 }
 
-// CreateNamespace makes a namespace and waits for its default ServiceAccount: the API server refuses
-// pods before.
+// CreateNamespace makes a namespace and waits for its default ServiceAccount: before it is there,
+// the API server refuses pods.
 func (f *Fleet) CreateNamespace(ctx context.Context, namespace *corev1.Namespace) error {
 	if err := f.Admin.Create(ctx, namespace); err != nil {
 		return fmt.Errorf("create the namespace: %w", err)
