@@ -245,6 +245,7 @@ func TestRestartsWriteNothing(t *testing.T) {
 	c.start()
 	c.order(order("gadget", c.deliver("d1", gadget)))
 	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	c.wrote("writes to load", 1) // a stop would end one that is on its way, which the API server answers with 504
 	c.stop()
 	c.start()
 	// The second agent is up as soon as it repairs something.
