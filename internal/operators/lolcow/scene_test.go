@@ -247,8 +247,8 @@ func (s *scene) ready(name string, spec api.LolcowSpec) *api.Lolcow {
 	return s.cow(name)
 }
 
-// writes are what the operator wrote in the namespace since a mark, as "verb resource code", without
-// those to objects with these names.
+// writes are what the operator wrote in the namespace since a mark, as "verb resource code", except
+// to objects with these names.
 func (s *scene) writes(since env.Mark, but ...string) (writes []string) {
 	s.Helper()
 	for _, r := range s.env.Requests(s, since) {
