@@ -21,6 +21,7 @@ NODES ?= 500
 MODULES ?= 20
 EVENTS ?= 10000
 SEED ?= 1
+FUZZTIME ?= 60s
 LDFLAGS := -s -w -X github.com/drover-project/drover/internal/shared/version.Version=$(VERSION)
 ALL_BINARIES := $(notdir $(wildcard cmd/*))
 BINARIES := $(if $(OPERATOR),$(PROGRAM),$(ALL_BINARIES))
@@ -145,6 +146,10 @@ COMPARED := ./images ./internal/agent/blacklist ./internal/agent/modprobe ./inte
 .PHONY: compare
 compare: ## Compare with kmod, binutils, OpenSSL, sign-file, xz, zstd, and run the sample kernel modules' code under gcc's sanitizers (linux with apt-get; root)
 	@hack/compare $(COMPARED)
+
+.PHONY: fuzz
+fuzz: ## Feed each parser of foreign bytes with bytes that nobody thought of (FUZZTIME=60s or 1000x for each; ONLY=kmod for some of them)
+	@FUZZTIME="$(FUZZTIME)" ONLY="$(ONLY)" go run ./hack/fuzz
 
 .PHONY: bare
 bare: ## Run `make demo` and `make test` as README says, in a bare Debian with Go, make, git and certificates alone, not as root (linux with apt-get; root)
