@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,12 +66,16 @@ func Run(in io.Reader, out io.Writer) error {
 	return nil
 }
 
+// isSpace is the kernel's isspace, which goes by bytes and Latin-1: 0xa0 is a blank there, and the
+// end of some characters of UTF-8, such as that of an a with a grave accent.
+func isSpace(b byte) bool { return b == ' ' || '\t' <= b && b <= '\r' || b == 0xa0 }
+
 // commandLine joins parameters as the kernel parses them: values with blanks in double quotes.
 func commandLine(params []string) string {
 	quoted := make([]string, len(params))
 	for i, p := range params {
 		name, value, ok := strings.Cut(p, "=")
-		if ok && strings.ContainsAny(value, " \t\n") && !strings.HasPrefix(value, `"`) {
+		if ok && slices.ContainsFunc([]byte(value), isSpace) && !strings.HasPrefix(value, `"`) {
 			p = name + `="` + value + `"`
 		}
 		quoted[i] = p

@@ -13,10 +13,12 @@ func TestCommandLine(t *testing.T) {
 		given []string
 		then  string
 	}{
-		"none":             {nil, ""},
-		"plain":            {[]string{"a=1", "b"}, "a=1 b"},
-		"blanks":           {[]string{"text=a b"}, `text="a b"`},
-		"quoted by a user": {[]string{`text="a b"`}, `text="a b"`},
+		"none":               {nil, ""},
+		"plain":              {[]string{"a=1", "b"}, "a=1 b"},
+		"blanks":             {[]string{"text=a b"}, `text="a b"`},
+		"a part of a letter": {[]string{"name=voil\u00e0 b", "name=voil\u00e0"}, "name=\"voil\u00e0 b\" name=\"voil\u00e0\""},
+		"other blanks":       {[]string{"a=\v", "b=x\fy", "c=\r"}, "a=\"\v\" b=\"x\fy\" c=\"\r\""},
+		"quoted by a user":   {[]string{`text="a b"`}, `text="a b"`},
 	}
 	for name, tc := range cases {
 		if got := commandLine(tc.given); got != tc.then {
