@@ -6,6 +6,7 @@
 package journal
 
 import (
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,9 @@ func (l *Load) Module(name string) (Module, bool) {
 func Read(dir string, durable bool) (*Journal, error) {
 	j := &Journal{}
 	_, err := statefile.Read(dir, File, schema, j)
+	if cause := j.check(); err == nil && cause != nil {
+		err = statefile.SetAside(dir, File, cause)
+	}
 	if err != nil {
 		*j = Journal{}
 	}
@@ -100,6 +104,26 @@ func Read(dir string, durable bool) (*Journal, error) {
 		j.Loaded = map[orders.Key]*Load{}
 	}
 	return j, err
+}
+
+// check refuses what the agent never writes, and would fall over.
+func (j *Journal) check() error {
+	for k, l := range j.Loaded {
+		if l == nil {
+			return fmt.Errorf("it has no load of order %s", k)
+		}
+	}
+	for k, w := range j.Worked {
+		if w == nil {
+			return fmt.Errorf("it has no order %s that worked", k)
+		}
+	}
+	for k, r := range j.RolledBack {
+		if r.Times < 1 {
+			return fmt.Errorf("order %s failed %d times", k, r.Times)
+		}
+	}
+	return nil
 }
 
 // Write puts the journal on disk.
