@@ -211,9 +211,10 @@ func Mounts(mountinfo string) ([]Mount, error) {
 	for line := range strings.Lines(string(data)) {
 		// ID, parent, major:minor, root, mount point, options, optional…, "-", type, source, options.
 		left, right, _ := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(left), strings.Fields(right)
-		if len(fields) >= 5 && len(kind) > 0 {
-			all = append(all, Mount{device: fields[2], Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]), Kind: kind[0]})
+		// One blank is between two fields, and other blanks of Unicode are part of one.
+		fields := strings.Split(left, " ")
+		if kind, _, _ := strings.Cut(right, " "); len(fields) >= 5 && kind != "" {
+			all = append(all, Mount{device: fields[2], Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]), Kind: kind})
 		}
 	}
 	return all, nil
