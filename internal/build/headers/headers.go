@@ -44,6 +44,8 @@ var (
 	kept = []string{"usr/src/", "usr/lib/", "lib/modules/", "usr/lib/modules/"}
 	// release finds the version in the marker.
 	release = regexp.MustCompile(`#define\s+UTS_RELEASE\s+"([^"]+)"`)
+	// version is what a kernel can be called: its name is a folder's.
+	version = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._+~]*$`)
 	// included finds an include by an absolute path, as Debian's header packages have it.
 	included = regexp.MustCompile(`(?m)^include (/usr/src/\S+)$`)
 )
@@ -108,6 +110,9 @@ func (t *tree) fill(packages []string) (*Headers, error) {
 	made := &Headers{Architecture: t.arch}
 	var root string
 	for made.Kernel, root = range t.roots {
+	}
+	if !version.MatchString(made.Kernel) {
+		return nil, fmt.Errorf("the packages are of kernel %.80q, which is no kernel's version", made.Kernel)
 	}
 	if err := t.complete(); err != nil {
 		return nil, err

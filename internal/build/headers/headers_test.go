@@ -176,7 +176,7 @@ func TestPackagesThatAreNoHeadersAreRefused(t *testing.T) {
 }
 
 // content of an image's layer, links with their targets.
-func content(t *testing.T, image v1.Image) map[string]string {
+func content(t testing.TB, image v1.Image) map[string]string {
 	t.Helper()
 	layers, err := image.Layers()
 	if err != nil || len(layers) != 1 {
@@ -208,7 +208,7 @@ func content(t *testing.T, image v1.Image) map[string]string {
 }
 
 // debs writes packages as dpkg does: an ar archive of a version, the control file and the files.
-func debs(t *testing.T, packages map[string][]file) []string {
+func debs(t testing.TB, packages map[string][]file) []string {
 	t.Helper()
 	var paths []string
 	dir := t.TempDir()
@@ -240,7 +240,7 @@ func debs(t *testing.T, packages map[string][]file) []string {
 	return paths
 }
 
-func archive(t *testing.T, files []file) []byte {
+func archive(t testing.TB, files []file) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	compressed := gzip.NewWriter(&out)
@@ -266,7 +266,7 @@ func archive(t *testing.T, files []file) []byte {
 	return out.Bytes()
 }
 
-func writeRPM(t *testing.T) string {
+func writeRPM(t testing.TB) string {
 	t.Helper()
 	pkg, err := rpmpack.NewRPM(rpmpack.RPMMetaData{Name: "kernel-devel", Version: "6.1", Release: "1", Arch: "aarch64", Compressor: "zstd",
 		BuildTime: time.Unix(built, 0)})
