@@ -150,8 +150,10 @@ func (r Result) Message() (string, error) {
 			signer := *r.Signer
 			signer.Subject = ""
 			r.Signer = &signer
-		default:
+		case r.Error != "":
 			r.Error = oneLine(r.Error, len(r.Error)/2)
+		default:
+			return "", fmt.Errorf("the result of step %.40q takes %d bytes, more than %d", r.Step, len(raw), MaxMessage)
 		}
 	}
 }
