@@ -124,9 +124,11 @@ func TestOutcome(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	root := module(t, map[string]string{
-		"a_test.go":             "package tiny\nimport \"testing\"\nfunc FuzzB(f *testing.F) {}\nfunc FuzzA(f *testing.F) {}\nfunc FuzzHelp(n int) {}\n",
-		"a.go":                  "package tiny\nimport \"testing\"\nfunc FuzzOutside(f *testing.F) {}\n",
-		"in/b_test.go":          "package in_test\nimport \"testing\"\ntype s int\nfunc (s) FuzzMethod(f *testing.F) {}\nfunc FuzzA(f *testing.F) {}\n",
+		"a_test.go": "package tiny\nimport \"testing\"\nfunc FuzzB(f *testing.F) {}\n" +
+			"func FuzzA(f *testing.F) {}\nfunc FuzzHelp(n int) {}\n",
+		"a.go": "package tiny\nimport \"testing\"\nfunc FuzzOutside(f *testing.F) {}\n",
+		"in/b_test.go": "package in_test\nimport \"testing\"\ntype s int\n" +
+			"func (s) FuzzMethod(f *testing.F) {}\nfunc FuzzA(f *testing.F) {}\n",
 		"in/tag_test.go":        "//go:build never\n\npackage in\nimport \"testing\"\nfunc FuzzTag(f *testing.F) {}\n",
 		"in/testdata/x_test.go": "package x\nimport \"testing\"\nfunc FuzzData(f *testing.F) {}\n",
 		"vendor/v/x_test.go":    "package x\nimport \"testing\"\nfunc FuzzVendor(f *testing.F) {}\n",

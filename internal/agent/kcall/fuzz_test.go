@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// kernelSpaces are what isspace tells of in the kernel, whose table is that of Latin-1: the last byte
-// is also a part of characters of UTF-8.
+// kernelSpaces are what isspace tells of in the kernel, whose table is that of Latin-1: the last
+// byte is also a part of characters of UTF-8.
 const kernelSpaces = " \t\n\v\f\r\xa0"
 
 // asTheKernel cuts a command line as next_arg does in the kernel's lib/cmdline.c.
