@@ -84,8 +84,12 @@ generate: bin/controller-gen ## Generate deep copies and apply configurations
 # All packages of a folder but those of which parts of their own are made, such as $(call but,ooto,api).
 but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)/*))))
 
+bin/helm: tools/helm/go.mod tools/helm/go.sum
+	@echo "building helm (minutes the first time)"
+	go build -C tools/helm -trimpath -o ../../$@ helm.sh/helm/v4/cmd/helm
+
 .PHONY: manifests
-manifests: bin/controller-gen ## Generate CRDs and roles
+manifests: bin/controller-gen ## Generate CRDs and roles, and the Helm chart from them
 	bin/controller-gen crd $(call but,ooto hub $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
 	bin/controller-gen crd paths=./api/hub/... output:crd:artifacts:config=config/hub
 	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
@@ -99,6 +103,7 @@ manifests: bin/controller-gen ## Generate CRDs and roles
 		bin/controller-gen crd paths=./api/$$o/... output:crd:artifacts:config=config/operators/$$o/crd; done
 	for o in $(notdir $(wildcard $(addprefix internal/operators/,$(OPERATORS)))); do \
 		bin/controller-gen rbac:roleName=$$o-operator-manager-role,fileName=role.yaml paths=./internal/operators/$$o/... output:rbac:artifacts:config=config/operators/$$o/rbac; done
+	go run ./hack/chart
 
 ##@ A cluster of yours
 bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
@@ -158,6 +163,10 @@ bare: ## Run `make demo` and `make test` as README says, in a bare Debian with G
 .PHONY: proofs
 proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=tests,kernel,build,modules,operators,fleet; hours; as e2e-kernel)
 	@go run ./hack/proofs
+
+.PHONY: chart
+chart: bin/helm ## Compare the Helm chart with kustomize for each way of installing, lint it, and try each of its values (BREAK=object must fail)
+	@go run ./test/chart
 
 .PHONY: rows
 rows: ## Say which requirements are proved, from the results of the last `make test`
