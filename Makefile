@@ -165,7 +165,8 @@ proofs: ## Run what takes too long for .ci/run, one after another, and go on aft
 	@go run ./hack/proofs
 
 .PHONY: chart
-chart: bin/helm ## Compare the Helm chart with kustomize for each way of installing, lint it, and try each of its values (BREAK=object must fail)
+chart: bin/helm ## Compare the Helm chart with kustomize for each way of installing, try each value, and install, upgrade and uninstall it (BREAK=object must fail)
+	@test -n "$(BREAK)" || go test -tags helm -count=1 ./test/chart
 	@go run ./test/chart
 
 .PHONY: rows

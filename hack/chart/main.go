@@ -2,8 +2,8 @@
 
 // Command chart generates the parts of charts/drover that are not written by hand: templates of all
 // objects of config/ that have no settings, values.yaml, and docs/reference/chart.md. The last two
-// are made of charts/drover/values.schema.json. `make manifests` runs it; `make chart` compares what
-// the whole chart renders with what kustomize does.
+// are made of charts/drover/values.schema.json. `make manifests` runs it; `make chart` compares
+// what the whole chart renders with what kustomize does.
 package main
 
 import (

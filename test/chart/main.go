@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart compares what the Helm chart renders with what kustomize makes of config/, object by
-// object and field by field, for each way of installing. It lints the chart, sets each of its values
-// and looks for the field that must change, and gives it wrong values, which must be refused.
+// Command chart compares what the Helm chart renders with what kustomize makes of config/, object
+// by object and field by field, for each way of installing. It lints the chart, sets each of its
+// values and looks for the field that must change, and gives it wrong values, which must be
+// refused.
 //
-// Environment: HELM is the path of helm. BREAK=object alters one rendered object, so that the result
-// must be red.
+// Environment: HELM is the path of helm. BREAK=object alters one rendered object, so that the
+// result must be red.
 package main
 
 import (

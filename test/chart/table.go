@@ -36,6 +36,13 @@ func device(name string) string {
 	return fmt.Sprintf("Deployment %[1]s-operator-system/%[1]s-operator-controller-manager", name)
 }
 
+func pulls(object string) setting {
+	return setting{
+		value: "imagePullSecrets", given: `[{"name": "pull"}]`, object: object, at: podSpec + "/imagePullSecrets/*",
+		want: `{"name": "pull"}`,
+	}
+}
+
 func general() []setting {
 	level := "/metadata/labels/pod-security.kubernetes.io~1"
 	return []setting{
@@ -46,10 +53,7 @@ func general() []setting {
 		{value: "namespace.podSecurity.audit", given: `"restricted"`, object: namespace, at: level + "audit", want: `"restricted"`},
 		{value: "namespace.podSecurity.warn", given: `"restricted"`, object: namespace, at: level + "warn", want: `"restricted"`},
 		{value: "namespace.labels", given: `{"team": "kernel"}`, object: namespace, at: "/metadata/labels/team", want: `"kernel"`},
-		{value: "imagePullSecrets", given: `[{"name": "pull"}]`, object: operatorObject, at: podSpec + "/imagePullSecrets/*", want: `{"name": "pull"}`},
-		{value: "imagePullSecrets", given: `[{"name": "pull"}]`, object: hubObject, at: podSpec + "/imagePullSecrets/*", want: `{"name": "pull"}`},
-		{value: "imagePullSecrets", given: `[{"name": "pull"}]`, object: agentObject, at: podSpec + "/imagePullSecrets/*", want: `{"name": "pull"}`},
-		{value: "imagePullSecrets", given: `[{"name": "pull"}]`, object: lolcowObject, at: podSpec + "/imagePullSecrets/*", want: `{"name": "pull"}`},
+		pulls(operatorObject), pulls(hubObject), pulls(agentObject), pulls(lolcowObject),
 	}
 }
 
@@ -57,7 +61,7 @@ func general() []setting {
 func switches() []setting {
 	return []setting{
 		{value: "cluster.enabled", given: "false", values: `{hub: {enabled: true}}`, object: operatorObject, want: "false"},
-		{value: "spoke.enabled", given: "true", values: `{hub: {enabled: true}}`, object: operatorObject, at: container + "/args/*", want: `"--mode=spoke"`},
+		{value: "spoke.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--mode=spoke"`},
 		{value: "hub.enabled", given: "true", values: `{}`, object: hubObject, want: "true"},
 		{value: "build.enabled", given: "true", values: `{}`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:dev"`},
 		{value: "ooto.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--controllers=*,ooto"`},
@@ -87,7 +91,8 @@ func images() []setting {
 		{value: "images.tag", given: `"v1"`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:v1"`},
 	}
 	for _, o := range []string{operatorObject, hubObject, agentObject, lolcowObject} {
-		rows = append(rows, setting{value: "images.pullPolicy", given: `"Always"`, object: o, at: container + "/imagePullPolicy", want: `"Always"`})
+		rows = append(rows,
+			setting{value: "images.pullPolicy", given: `"Always"`, object: o, at: container + "/imagePullPolicy", want: `"Always"`})
 	}
 	for _, image := range []struct{ name, repository, object, at string }{
 		{"operator", "drover/drover-operator", operatorObject, container + "/image"},
@@ -129,7 +134,10 @@ func images() []setting {
 func agent() []setting {
 	rows := []setting{
 		{value: "boot.manifestsDir", given: `"/opt/pods"`, object: agentObject, at: podSpec + "/volumes/0/hostPath/path", want: `"/opt/pods"`},
-		{value: "boot.manifestsDir", given: `"/opt/pods"`, object: agentObject, at: container + "/volumeMounts/0/mountPath", want: `"/host/opt/pods"`},
+		{
+			value: "boot.manifestsDir", given: `"/opt/pods"`, object: agentObject, at: container + "/volumeMounts/0/mountPath",
+			want: `"/host/opt/pods"`,
+		},
 		{value: "boot.manifestsDir", given: `"/opt/pods"`, object: agentObject, at: container + "/env/0/value", want: `"/host/opt/pods"`},
 		{
 			value: "kubeletDir", given: `"/data/kubelet"`, object: agentObject, at: podSpec + "/volumes/*",
@@ -139,7 +147,8 @@ func agent() []setting {
 			value: "stateDir", given: `"/data/drover"`, object: agentObject, at: podSpec + "/volumes/*",
 			want: `{"name": "state", "hostPath": {"path": "/data/drover", "type": "DirectoryOrCreate"}}`,
 		},
-		{value: "stateDir", given: `"/data/drover"`, object: agentObject, at: container + "/env/2/value", want: `"/data/drover"`}, // BOOT_STATE_PATH
+		// BOOT_STATE_PATH
+		{value: "stateDir", given: `"/data/drover"`, object: agentObject, at: container + "/env/2/value", want: `"/data/drover"`},
 		{
 			value: "agent.maxUnavailable", given: `3`, object: agentObject, at: "/spec/updateStrategy/rollingUpdate/maxUnavailable",
 			want: `3`,
@@ -193,17 +202,19 @@ func budgetFor(value string) string {
 	return inner
 }
 
-// outside: proxy and certificates of what calls servers outside of the cluster, and who may call it.
+// outside: proxy and certificates of what calls out of the cluster, and who may call it.
 func outside() []setting {
 	const proxied = `{hub: {enabled: true}, proxy: {https: "http://proxy:3128"}, operators: {lolcow: {enabled: true}}}`
 	var rows []setting
 	for _, o := range []string{hubObject, lolcowObject} {
 		rows = append(rows,
 			setting{
-				value: "proxy.http", given: `"http://p:1"`, object: o, at: container + "/env/*", want: `{"name": "HTTP_PROXY", "value": "http://p:1"}`,
+				value: "proxy.http", given: `"http://p:1"`, object: o, at: container + "/env/*",
+				want: `{"name": "HTTP_PROXY", "value": "http://p:1"}`,
 			},
 			setting{
-				value: "proxy.https", given: `"http://p:2"`, object: o, at: container + "/env/*", want: `{"name": "HTTPS_PROXY", "value": "http://p:2"}`,
+				value: "proxy.https", given: `"http://p:2"`, object: o, at: container + "/env/*",
+				want: `{"name": "HTTPS_PROXY", "value": "http://p:2"}`,
 			},
 			setting{
 				value: "proxy.no", given: `".svc,10.0.0.0/8"`, object: o, at: container + "/env/*", values: proxied,

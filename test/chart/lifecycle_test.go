@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build helm
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/test/docs/page"
+)
+
+const root = "../.."
+
+// world is a cluster without nodes, and the commands of docs/guide/install.md.
+type world struct {
+	client.Client
+	kubeconfig string
+	commands   []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	cluster, err := devcluster.Start(t.Context(), devcluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	config, err := cluster.RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
+	utilruntime.Must(v1beta1.AddToScheme(scheme))
+	w := &world{kubeconfig: cluster.Kubeconfig}
+	if w.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(root, "docs/guide/install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range page.Parse("docs/guide/install.md", string(content)).Blocks {
+		if b.Attributes["test"] == t.Name() {
+			w.commands = append(w.commands, b.Text)
+		}
+	}
+	return w
+}
+
+// run runs commands in a folder, where helm is that of bin.
+func (w *world) run(ctx context.Context, t *testing.T, dir, commands string) {
+	t.Helper()
+	bin, err := filepath.Abs(filepath.Join(root, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, "bash", "-euc", commands)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "HELM_DATA_HOME="+t.TempDir(),
+		"HELM_CONFIG_HOME="+t.TempDir(), "HELM_CACHE_HOME="+t.TempDir())
+	said, err := cmd.CombinedOutput()
+	t.Logf("%s%s", commands, said)
+	if err != nil {
+		t.Fatalf("%s: %v", commands, err)
+	}
+}
+
+// there reports whether an object is there, and reads it.
+func (w *world) there(t *testing.T, into client.Object, namespace, name string) bool {
+	t.Helper()
+	err := w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, into)
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// column says whether the definition of Modules has a printer column.
+func (w *world) column(t *testing.T, name string) bool {
+	t.Helper()
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if !w.there(t, definition, "", "modules.kmm.sigs.x-k8s.io") {
+		t.Fatal("there is no definition of Modules")
+	}
+	for _, c := range definition.Spec.Versions[0].AdditionalPrinterColumns {
+		if c.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// older is a folder with a chart whose definitions have other printer columns than today's.
+func older(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, chartDir), os.DirFS(filepath.Join(root, chartDir))); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, chartDir, "templates/generated/cluster-crds.yaml")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.ReplaceAll(string(content), "name: Loaded\n", "name: Filled\n")
+	if changed == string(content) {
+		t.Fatal("no definition has the column Loaded")
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestInstallUpgradeUninstall: what docs/guide/install.md says of Helm. An upgrade upgrades the
+// definitions, an uninstall keeps them, the Modules and the namespace, and a second install takes
+// them over.
+func TestInstallUpgradeUninstall(t *testing.T) {
+	w := newWorld(t)
+	if len(w.commands) != 3 {
+		t.Fatalf("docs/guide/install.md has %d blocks of this test, want install, upgrade, uninstall", len(w.commands))
+	}
+	install, upgrade, uninstall := w.commands[0], w.commands[1], w.commands[2]
+
+	w.run(t.Context(), t, older(t), install)
+	namespace := &corev1.Namespace{}
+	if !w.there(t, namespace, "", "drover-system") || namespace.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
+		t.Errorf("the namespace would not let the agent in: %v", namespace.Labels)
+	}
+	if w.column(t, "Loaded") || !w.column(t, "Filled") {
+		t.Error("the older definitions are not there")
+	}
+	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept", Finalizers: []string{v1beta1.ModuleFinalizer}}}
+	module.Spec.Selector = map[string]string{"kernel": "mine"}
+	module.Spec.ModuleLoader = &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+		Modprobe:       v1beta1.ModprobeSpec{ModuleName: "mine"},
+		KernelMappings: []v1beta1.KernelMapping{{Regexp: ".+", ContainerImage: "registry.example.com/mine:1"}},
+	}}
+	if err := w.Create(t.Context(), module); err != nil {
+		t.Fatal(err)
+	}
+
+	w.run(t.Context(), t, root, upgrade)
+	if !w.column(t, "Loaded") || w.column(t, "Filled") {
+		t.Error("the upgrade left the older definitions")
+	}
+	// As large as a release can be: its record must fit into a Secret.
+	all := filepath.Join(t.TempDir(), "all.yaml")
+	values := strings.Replace(everything, "openshift: {enabled: true}", "openshift: {enabled: false}", 1)
+	if err := os.WriteFile(all, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.run(t.Context(), t, root, "helm upgrade drover charts/drover --namespace drover-system --values "+all)
+	if !w.there(t, &appsv1.Deployment{}, "lolcow-operator-system", "lolcow-operator-controller-manager") {
+		t.Error("the LolCow operator is not there")
+	}
+
+	w.run(t.Context(), t, root, uninstall)
+	if w.there(t, &appsv1.DaemonSet{}, "drover-system", "drover-agent") || w.there(t, &rbacv1.ClusterRole{}, "", "drover-operator") {
+		t.Error("agents or roles are still there")
+	}
+	w.stays(t, module)
+	w.run(t.Context(), t, root, install)
+	if !w.there(t, &appsv1.DaemonSet{}, "drover-system", "drover-agent") {
+		t.Error("the agents did not come back")
+	}
+	w.stays(t, module)
+}
+
+// stays says whether the Module, its definition and the namespace were left alone.
+func (w *world) stays(t *testing.T, module *v1beta1.Module) {
+	t.Helper()
+	now, definition, namespace := &v1beta1.Module{}, &apiextensionsv1.CustomResourceDefinition{}, &corev1.Namespace{}
+	if !w.there(t, now, module.Namespace, module.Name) || now.UID != module.UID || now.DeletionTimestamp != nil || len(now.Finalizers) != 1 {
+		t.Errorf("the Module was not left alone: %+v", now.ObjectMeta)
+	}
+	if !w.there(t, definition, "", "modules.kmm.sigs.x-k8s.io") || definition.DeletionTimestamp != nil {
+		t.Error("the definition of Modules goes")
+	}
+	if !w.there(t, namespace, "", "drover-system") || namespace.DeletionTimestamp != nil {
+		t.Error("the namespace goes")
+	}
+}
