@@ -15,29 +15,32 @@ import (
 
 // Index changes files of an index's images for the platforms, without any of all for Linux.
 func Index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, o Options) (v1.ImageIndex, Report, error) {
-	return o.index(ctx, index, platforms, 0)
+	return o.index(ctx, index, platforms, &nesting{})
 }
 
 const (
 	deepest  = 3   // indexes in indexes
-	mostKids = 100 // images of an index
+	mostKids = 100 // images of an index, and of all indexes in it together
 )
 
-func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, depth int) (v1.ImageIndex, Report, error) {
+// nesting is where in an index of indexes we are: a few small ones can name a million images.
+type nesting struct{ depth, seen int }
+
+func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.Platform, at *nesting) (v1.ImageIndex, Report, error) {
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		return nil, Report{}, fmt.Errorf("read the index: %w", err)
 	}
-	if depth > deepest || len(manifest.Manifests) > mostKids {
-		return nil, Report{}, fmt.Errorf("%w: an index has %d images at depth %d", ErrRefused, len(manifest.Manifests), depth)
+	if at.seen += len(manifest.Manifests); at.depth > deepest || at.seen > mostKids {
+		return nil, Report{}, fmt.Errorf("%w: an index has %d images at depth %d", ErrRefused, at.seen, at.depth)
 	}
 	r := &rewritten{base: index, manifest: manifest.DeepCopy(), children: map[v1.Hash]partial.Describable{}}
 	report := Report{Unmatched: slices.Clone(o.Patterns)}
-	for at, d := range manifest.Manifests {
+	for i, d := range manifest.Manifests {
 		if !wants(d, platforms) {
 			continue
 		}
-		child, more, err := o.child(ctx, index, d, platforms, depth)
+		child, more, err := o.child(ctx, index, d, platforms, at)
 		if err != nil {
 			return nil, Report{}, fmt.Errorf("image %s: %w", name(d), err)
 		}
@@ -45,7 +48,7 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 		if len(more.Changed) == 0 {
 			continue
 		}
-		if err := r.replace(at, child); err != nil {
+		if err := r.replace(i, child); err != nil {
 			return nil, Report{}, err
 		}
 	}
@@ -55,14 +58,16 @@ func (o Options) index(ctx context.Context, index v1.ImageIndex, platforms []v1.
 	return r, report, nil
 }
 
-func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor, platforms []v1.Platform, depth int) (partial.Describable,
-	Report, error) {
+func (o Options) child(ctx context.Context, index v1.ImageIndex, d v1.Descriptor, platforms []v1.Platform,
+	at *nesting) (partial.Describable, Report, error) {
 	if d.MediaType.IsIndex() {
 		inner, err := index.ImageIndex(d.Digest)
 		if err != nil {
 			return nil, Report{}, fmt.Errorf("read the index: %w", err)
 		}
-		return o.index(ctx, inner, platforms, depth+1)
+		at.depth++
+		defer func() { at.depth-- }()
+		return o.index(ctx, inner, platforms, at)
 	}
 	image, err := index.Image(d.Digest)
 	if err != nil {
