@@ -11,15 +11,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,6 +118,21 @@ func (w *world) column(t *testing.T, name string) bool {
 	return false
 }
 
+// create makes a Module, as soon as the API server serves Modules.
+func (w *world) create(t *testing.T, module *v1beta1.Module) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := w.Create(ctx, module)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // older is a folder with a chart whose definitions have other printer columns than today's.
 func older(t *testing.T) string {
 	t.Helper()
@@ -161,9 +179,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		Modprobe:       v1beta1.ModprobeSpec{ModuleName: "mine"},
 		KernelMappings: []v1beta1.KernelMapping{{Regexp: ".+", ContainerImage: "registry.example.com/mine:1"}},
 	}}
-	if err := w.Create(t.Context(), module); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, module)
 
 	w.run(t.Context(), t, root, upgrade)
 	if !w.column(t, "Loaded") || w.column(t, "Filled") {

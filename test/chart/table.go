@@ -217,7 +217,7 @@ func outside() []setting {
 				want: `{"name": "HTTPS_PROXY", "value": "http://p:2"}`,
 			},
 			setting{
-				value: "proxy.no", given: `".svc,10.0.0.0/8"`, object: o, at: container + "/env/*", values: proxied,
+				value: "proxy.exclude", given: `".svc,10.0.0.0/8"`, object: o, at: container + "/env/*", values: proxied,
 				want: `{"name": "NO_PROXY", "value": ".svc,10.0.0.0/8,$(KUBERNETES_SERVICE_HOST)"}`,
 			},
 			setting{

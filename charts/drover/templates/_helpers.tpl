@@ -39,7 +39,7 @@ imagePullSecrets: {{- toYaml . | nindent 0 }}
 - {name: HTTPS_PROXY, value: {{ . | quote }}}
 {{- end }}
 {{- if or .Values.proxy.http .Values.proxy.https }}
-- {name: NO_PROXY, value: {{ printf "%s,$(KUBERNETES_SERVICE_HOST)" .Values.proxy.no | trimPrefix "," | quote }}}
+- {name: NO_PROXY, value: {{ printf "%s,$(KUBERNETES_SERVICE_HOST)" .Values.proxy.exclude | trimPrefix "," | quote }}}
 {{- end }}
 {{- if .Values.caBundle.configMap }}
 - {name: SSL_CERT_DIR, value: /etc/drover/ca}
