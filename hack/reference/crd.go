@@ -86,7 +86,7 @@ func name(kinds []kind) error {
 	return nil
 }
 
-// definition is what a page needs of a CustomResourceDefinition. Reading it with the API's own types
+// definition is what a page needs of a CustomResourceDefinition. Read by the API's own types, it
 // would make the generators of this repository depend on what they generate for.
 type definition struct {
 	Kind     string `json:"kind"`

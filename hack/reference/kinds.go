@@ -26,7 +26,7 @@ type writer struct {
 	undocumented []string
 }
 
-// pagesOf returns the page of each kind, by the file's name, and the fields that no description has.
+// pagesOf returns the page of each kind, by the file's name, and the fields without a description.
 func pagesOf(kinds []kind) (pages map[string]string, undocumented []string, err error) {
 	w := &writer{described: map[string]place{}}
 	pages = map[string]string{"README.md": index(kinds)}

@@ -53,8 +53,8 @@ func (s *schema) values() *schema {
 	return &values
 }
 
-// inner returns the object that a value holds, and what its path adds to the value's: nothing for an
-// object, [] for a list's entries, {} for a map's values. It is nil for what has no fields.
+// inner returns the object that a value holds, and what its path adds to the value's: nothing for
+// an object, [] for a list's entries, {} for a map's values. It is nil for what has no fields.
 func inner(s *schema) (*schema, string) {
 	switch {
 	case len(s.Properties) > 0:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package monitoring is what Prometheus and Grafana get: alerts for classes of faults that an
-// administrator acts on, and a dashboard. rules.yaml, dashboard.json and docs/reference/alerts.md
-// are made of its rows: go test ./config/monitoring -update.
+// administrator acts on, and a dashboard. rules.yaml and dashboard.json of config/monitoring and
+// docs/reference/alerts.md are made of its rows: go test ./hack/monitoring -update.
 package monitoring
 
 import (

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const root = "../../"
+const root, folder = "../../", "../../config/monitoring/"
 
 var update = flag.Bool("update", false, "write rules.yaml, dashboard.json and docs/reference/alerts.md")
 
@@ -30,7 +30,7 @@ func TestMadeOfTheRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"rules.yaml": rules(t), "dashboard.json": string(dashboard) + "\n", root + "docs/reference/alerts.md": page(t),
+		folder + "rules.yaml": rules(t), folder + "dashboard.json": string(dashboard) + "\n", root + "docs/reference/alerts.md": page(t),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -38,7 +38,7 @@ func TestMadeOfTheRows(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(read(t, path), want); diff != "" {
-			t.Errorf("%s (-) is not made of the rows (+): go test ./config/monitoring -update\n%s", path, diff)
+			t.Errorf("%s (-) is not made of the rows (+): go test ./hack/monitoring -update\n%s", path, diff)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func rules(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return "# Made of the rows in this folder: go test ./config/monitoring -update\n" + string(content)
+	return "# Made of the rows in hack/monitoring: go test ./hack/monitoring -update\n" + string(content)
 }
 
 func read(t *testing.T, path string) string {
