@@ -46,7 +46,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		for b := range s.Builds {
-			s.allowed(b, now)
+			_, _ = s.allowed(b, now)
 		}
 		s.settle(now)
 		s.list(now)
