@@ -87,9 +87,19 @@ func readDeb(file *os.File, name string, visit func(entry, io.Reader) error) (ar
 	}
 }
 
+// parseRPM reads the part before the files. The library panics at some damaged headers.
+func parseRPM(from io.Reader) (pkg *rpm.Package, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			pkg, err = nil, fmt.Errorf("its header is damaged: %v", cause)
+		}
+	}()
+	return rpm.Read(from)
+}
+
 func readRPM(file io.Reader, visit func(entry, io.Reader) error) (arch string, err error) {
 	buffered := bufio.NewReader(file)
-	pkg, err := rpm.Read(buffered)
+	pkg, err := parseRPM(buffered)
 	if err != nil {
 		return "", fmt.Errorf("parse it: %w", err)
 	}
