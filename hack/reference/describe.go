@@ -87,7 +87,11 @@ func bounds(s *schema) []string {
 	if len(s.Enum) > 0 {
 		var values []string
 		for _, v := range s.Enum {
-			values = append(values, code(strings.Trim(string(v), `"`)))
+			value := string(v)
+			if len(value) > len(`""`) {
+				value = strings.Trim(value, `"`)
+			}
+			values = append(values, code(value))
 		}
 		rules = append(rules, "one of "+strings.Join(values, ", "))
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/drover-project/drover/test/web/browser"
 )
 
 // check is a property of the page. Its name is the key in RESULT.
@@ -39,14 +41,14 @@ var checks = []check{
 }
 
 // visit starts the program with a greeting and shows its page until do returns.
-func (r *rig) visit(ctx context.Context, greeting string, l look, do func(*pod, *tab) error) error {
+func (r *rig) visit(ctx context.Context, greeting string, l browser.Look, do func(*pod, *browser.Tab) error) error {
 	return r.running(ctx, greeting, func(p *pod) error {
 		address, closeProxy, err := r.spoil.via(p.url)
 		if err != nil {
 			return err
 		}
 		defer closeProxy()
-		return r.tab.visit(ctx, address, l, func() error { return do(p, r.tab) })
+		return r.tab.Visit(ctx, address, l, func() error { return do(p, r.tab) })
 	})
 }
 
@@ -84,8 +86,8 @@ var tricky = []string{
 
 func exact(ctx context.Context, r *rig) error {
 	for _, greeting := range tricky {
-		err := r.visit(ctx, greeting, desktop, func(p *pod, t *tab) error {
-			shown, err := t.greeting()
+		err := r.visit(ctx, greeting, browser.Desktop, func(p *pod, t *browser.Tab) error {
+			shown, err := greetingOf(t)
 			if err != nil || shown != greeting {
 				return errors.Join(fmt.Errorf("the page shows %q", shown), err)
 			}
@@ -106,12 +108,12 @@ const attack = `</p></blockquote></title><script>window.pwned=1</script><img src
 	`"><style>body{display:none}</style><a href="javascript:window.pwned=1">x</a>`
 
 func injection(ctx context.Context, r *rig) error {
-	return r.visit(ctx, attack, desktop, func(_ *pod, t *tab) error {
-		shown, err := t.greeting()
+	return r.visit(ctx, attack, browser.Desktop, func(_ *pod, t *browser.Tab) error {
+		shown, err := greetingOf(t)
 		if err != nil {
 			return err
 		}
-		state, err := evaluate[string](t, `[window.pwned === undefined, document.scripts.length, document.querySelectorAll('style').length,
+		state, err := browser.Evaluate[string](t, `[window.pwned === undefined, document.scripts.length, document.querySelectorAll('style').length,
 			document.images.length, document.querySelectorAll('a[href^="javascript"]').length, document.getElementById('greeting').childElementCount].join()`)
 		if err != nil {
 			return err
@@ -135,9 +137,9 @@ func policy(ctx context.Context, r *rig) error {
 			return err
 		}
 		defer done()
-		r.tab.expectComplaints(true)
-		return r.tab.visit(ctx, address, desktop, func() error {
-			state, err := evaluate[string](r.tab,
+		r.tab.ExpectComplaints(true)
+		return r.tab.Visit(ctx, address, browser.Desktop, func() error {
+			state, err := browser.Evaluate[string](r.tab,
 				`[window.pwned === undefined, getComputedStyle(document.querySelector('h1')).color !== 'rgb(1, 2, 3)'].join()`)
 			if err != nil || state != "true,true" {
 				return errors.Join(fmt.Errorf("script and style kept out: %s", state), err)
@@ -162,8 +164,8 @@ func fortune(ctx context.Context, r *rig) error {
 			return err
 		}
 	}
-	return r.visit(ctx, "", desktop, func(p *pod, t *tab) error {
-		shown, err := t.greeting()
+	return r.visit(ctx, "", browser.Desktop, func(p *pod, t *browser.Tab) error {
+		shown, err := greetingOf(t)
 		if err != nil {
 			return err
 		}
@@ -180,16 +182,16 @@ func fortune(ctx context.Context, r *rig) error {
 
 // follows replaces the pod behind an open page.
 func follows(ctx context.Context, r *rig) error {
-	return r.visit(ctx, "Before", desktop, func(p *pod, t *tab) error {
-		if err := t.until(`document.getElementById('state').textContent.startsWith('Following') && (window.mark = true)`, limit); err != nil {
+	return r.visit(ctx, "Before", browser.Desktop, func(p *pod, t *browser.Tab) error {
+		if err := t.Until(`document.getElementById('state').textContent.startsWith('Following') && (window.mark = true)`, limit); err != nil {
 			return err
 		}
-		t.expectComplaints(true)
+		t.ExpectComplaints(true)
 		if err := p.stop(); err != nil {
 			return fmt.Errorf("the first pod ended with %w", err)
 		}
 		p.ended <- nil
-		if err := t.until(`document.getElementById('state').textContent.includes('does not answer')`, limit/4); err != nil {
+		if err := t.Until(`document.getElementById('state').textContent.includes('does not answer')`, limit/4); err != nil {
 			return err
 		}
 		const second = `After: "quotes" & <i>`
@@ -198,14 +200,15 @@ func follows(ctx context.Context, r *rig) error {
 			return err
 		}
 		defer func() { _ = next.stop() }()
-		if err := t.until(`document.getElementById('state').textContent.startsWith('Following')`, limit/4); err != nil {
+		if err := t.Until(`document.getElementById('state').textContent.startsWith('Following')`, limit/4); err != nil {
 			return err
 		}
-		shown, err := t.greeting()
+		shown, err := greetingOf(t)
 		if err != nil {
 			return err
 		}
-		state, err := evaluate[string](t, `[window.mark === true, performance.getEntriesByType('navigation').length, document.title].join('|')`)
+		state, err := browser.Evaluate[string](t,
+			`[window.mark === true, performance.getEntriesByType('navigation').length, document.title].join('|')`)
 		if err != nil {
 			return err
 		}
@@ -220,4 +223,9 @@ func follows(ctx context.Context, r *rig) error {
 func ends(_ context.Context, r *rig) error {
 	r.ending.Wait()
 	return errors.Join(r.ends...)
+}
+
+// greetingOf is what the page shows.
+func greetingOf(t *browser.Tab) (string, error) {
+	return browser.Evaluate[string](t, `document.getElementById('greeting').innerText`)
 }

@@ -15,19 +15,21 @@ import (
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp"
+
+	"github.com/drover-project/drover/test/web/browser"
 )
 
 // plain reads the page with scripts off, and again after the greeting changed.
 func plain(ctx context.Context, r *rig) error {
-	l := desktop
-	l.plain = true
+	l := browser.Desktop
+	l.Plain = true
 	for _, greeting := range []string{`Without "scripts" & <b>`, "And another one"} {
-		err := r.visit(ctx, greeting, l, func(_ *pod, t *tab) error {
-			shown, err := t.greeting()
+		err := r.visit(ctx, greeting, l, func(_ *pod, t *browser.Tab) error {
+			shown, err := greetingOf(t)
 			if err != nil {
 				return err
 			}
-			state, err := evaluate[string](t, `[document.querySelector('noscript a').getClientRects().length > 0, document.getElementById('state').textContent,
+			state, err := browser.Evaluate[string](t, `[document.querySelector('noscript a').getClientRects().length > 0, document.getElementById('state').textContent,
 				new URL(document.querySelector('noscript a').href).pathname, document.getElementById('cow').getBoundingClientRect().width > 50].join('|')`)
 			if err != nil {
 				return err
@@ -63,8 +65,8 @@ const overflow = `[
 
 func narrow(ctx context.Context, r *rig) error {
 	for _, greeting := range wide {
-		err := r.visit(ctx, greeting, look{width: 320, height: 640, still: true}, func(_ *pod, t *tab) error {
-			state, err := evaluate[string](t, overflow)
+		err := r.visit(ctx, greeting, browser.Look{Width: 320, Height: 640, Still: true}, func(_ *pod, t *browser.Tab) error {
+			state, err := browser.Evaluate[string](t, overflow)
 			if err != nil {
 				return err
 			}
@@ -81,12 +83,12 @@ func narrow(ctx context.Context, r *rig) error {
 }
 
 func (r *rig) contrast(ctx context.Context, dark bool) error {
-	for _, l := range []look{{width: 1120, height: 700, dark: dark, still: true},
-		{width: 320, height: 640, dark: dark, plain: true, still: true}} {
-		err := r.visit(ctx, "How well can you read this?", l, func(_ *pod, t *tab) error {
-			least, where, err := t.measure()
-			if err == nil && least < minimum {
-				err = fmt.Errorf("%.2f at %q, %d pixels wide", least, where, l.width)
+	for _, l := range []browser.Look{{Width: 1120, Height: 700, Dark: dark, Still: true},
+		{Width: 320, Height: 640, Dark: dark, Plain: true, Still: true}} {
+		err := r.visit(ctx, "How well can you read this?", l, func(_ *pod, t *browser.Tab) error {
+			least, where, err := t.Measure()
+			if err == nil && least < browser.Minimum {
+				err = fmt.Errorf("%.2f at %q, %d pixels wide", least, where, l.Width)
 			}
 			return err
 		})
@@ -100,8 +102,9 @@ func (r *rig) contrast(ctx context.Context, dark bool) error {
 func darkMode(ctx context.Context, r *rig) error {
 	var brightness [2]float64
 	for i, dark := range []bool{false, true} {
-		err := r.visit(ctx, "Good night", look{width: 640, height: 480, dark: dark, still: true}, func(_ *pod, t *tab) (err error) {
-			brightness[i], err = t.brightness()
+		evening := browser.Look{Width: 640, Height: 480, Dark: dark, Still: true}
+		err := r.visit(ctx, "Good night", evening, func(_ *pod, t *browser.Tab) (err error) {
+			brightness[i], err = t.Brightness()
 			return err
 		})
 		if err != nil {
@@ -117,8 +120,8 @@ func darkMode(ctx context.Context, r *rig) error {
 // screenReader reads the accessibility tree.
 func screenReader(ctx context.Context, r *rig) error {
 	const greeting = `Hear "me" & <moo>`
-	return r.visit(ctx, greeting, look{width: 800, height: 600}, func(_ *pod, t *tab) error {
-		found, err := t.accessible()
+	return r.visit(ctx, greeting, browser.Look{Width: 800, Height: 600}, func(_ *pod, t *browser.Tab) error {
+		found, err := accessible(t)
 		if err != nil {
 			return err
 		}
@@ -131,7 +134,7 @@ func screenReader(ctx context.Context, r *rig) error {
 				return fmt.Errorf("not in the accessibility tree: %q; there is %q", want, slices.Sorted(maps.Keys(found)))
 			}
 		}
-		language, err := evaluate[string](t, `document.documentElement.lang`)
+		language, err := browser.Evaluate[string](t, `document.documentElement.lang`)
 		if err != nil || language != "en" {
 			return errors.Join(fmt.Errorf("the language is %q", language), err)
 		}
@@ -141,8 +144,8 @@ func screenReader(ctx context.Context, r *rig) error {
 
 // accessible returns what is in the accessibility tree, as "role name" and "role live value". It is
 // an error for a control or a picture to have no name.
-func (t *tab) accessible() (map[string]bool, error) {
-	tree, err := chromedp.Call(t.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+func accessible(t *browser.Tab) (map[string]bool, error) {
+	tree, err := chromedp.Call(t.Ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	if err != nil {
 		return nil, fmt.Errorf("read the accessibility tree: %w", err)
 	}
@@ -177,13 +180,13 @@ func word(value *accessibility.Value) string {
 func motion(ctx context.Context, r *rig) error {
 	const running = `document.getAnimations().filter(a => a.playState === 'running').length`
 	for _, c := range []struct{ still, stopped, moves bool }{{moves: true}, {still: true}, {stopped: true}} {
-		err := r.visit(ctx, "Dizzy?", look{width: 800, height: 600, still: c.still}, func(_ *pod, t *tab) error {
+		err := r.visit(ctx, "Dizzy?", browser.Look{Width: 800, Height: 600, Still: c.still}, func(_ *pod, t *browser.Tab) error {
 			if c.stopped {
-				if _, err := evaluate[bool](t, `(document.getElementById('still').click(), true)`); err != nil {
+				if _, err := browser.Evaluate[bool](t, `(document.getElementById('still').click(), true)`); err != nil {
 					return err
 				}
 			}
-			n, err := evaluate[int](t, running)
+			n, err := browser.Evaluate[int](t, running)
 			if err == nil && (n > 0) != c.moves {
 				err = fmt.Errorf("%d things move; reduced motion: %t, stopped: %t", n, c.still, c.stopped)
 			}
@@ -199,12 +202,12 @@ func motion(ctx context.Context, r *rig) error {
 // pictures of the page, by file name.
 var pictures = []struct {
 	name, greeting string
-	look           look
+	look           browser.Look
 }{
-	{"lolcow-light.png", "Oh my gosh, I am a cow in a cluster!", look{width: 1120, height: 700, still: true}},
-	{"lolcow-dark.png", "Oh my gosh, I am a cow in a cluster!", look{width: 1120, height: 700, still: true, dark: true}},
+	{"lolcow-light.png", "Oh my gosh, I am a cow in a cluster!", browser.Look{Width: 1120, Height: 700, Still: true}},
+	{"lolcow-dark.png", "Oh my gosh, I am a cow in a cluster!", browser.Look{Width: 1120, Height: 700, Still: true, Dark: true}},
 	{"lolcow-narrow.png", `"Quotes", $HOME, <b>tags</b>, emoji 🐄 and averyveryveryverylongwordwithoutanyspace`,
-		look{width: 320, height: 640, still: true}},
+		browser.Look{Width: 320, Height: 640, Still: true}},
 }
 
 func shots(ctx context.Context, r *rig) error {
@@ -213,13 +216,13 @@ func shots(ctx context.Context, r *rig) error {
 		return fmt.Errorf("make the folder of pictures: %w", err)
 	}
 	for _, p := range pictures {
-		err := r.visit(ctx, p.greeting, p.look, func(_ *pod, t *tab) error {
-			if !p.look.plain {
-				if err := t.until(`document.getElementById('state').textContent !== ''`, limit); err != nil {
+		err := r.visit(ctx, p.greeting, p.look, func(_ *pod, t *browser.Tab) error {
+			if !p.look.Plain {
+				if err := t.Until(`document.getElementById('state').textContent !== ''`, limit); err != nil {
 					return err
 				}
 			}
-			shot, err := chromedp.Run(t.ctx, chromedp.FullScreenshot(100))
+			shot, err := chromedp.Run(t.Ctx, chromedp.FullScreenshot(100))
 			if err != nil {
 				return fmt.Errorf("take a picture: %w", err)
 			}
@@ -235,18 +238,19 @@ func shots(ctx context.Context, r *rig) error {
 
 // ownOnly judges what all pages so far have asked for.
 func ownOnly(ctx context.Context, r *rig) error {
-	err := r.visit(ctx, "Moo", desktop, func(_ *pod, t *tab) error { return t.until(`document.fonts.status === 'loaded'`, limit) })
+	err := r.visit(ctx, "Moo", browser.Desktop, func(_ *pod, t *browser.Tab) error {
+		return t.Until(`document.fonts.status === 'loaded'`, limit)
+	})
 	if err != nil {
 		return err
 	}
-	r.tab.mu.Lock()
-	defer r.tab.mu.Unlock()
-	for _, address := range r.tab.requests {
+	requests := r.tab.Requests()
+	for _, address := range requests {
 		if address != "about:blank" && !strings.HasPrefix(address, "http://127.0.0.1:") {
 			return fmt.Errorf("a page asked for %s", address)
 		}
 	}
-	if len(r.tab.requests) == 0 {
+	if len(requests) == 0 {
 		return errors.New("no request was seen")
 	}
 	return nil
@@ -254,10 +258,8 @@ func ownOnly(ctx context.Context, r *rig) error {
 
 // quiet judges what the browser said of all pages so far.
 func quiet(_ context.Context, r *rig) error {
-	r.tab.mu.Lock()
-	defer r.tab.mu.Unlock()
-	if len(r.tab.complaints) > 0 {
-		return errors.New(strings.Join(r.tab.complaints, "; "))
+	if complaints := r.tab.Complaints(); len(complaints) > 0 {
+		return errors.New(strings.Join(complaints, "; "))
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/drover-project/drover/test/web/browser"
 )
 
 const (
@@ -38,7 +40,7 @@ type rig struct {
 	// root is the folder that holds the image's files.
 	root  string
 	image imageConfig
-	tab   *tab
+	tab   *browser.Tab
 	// shots is the folder for pictures; files are those that were made, from the repository's root.
 	shots string
 	files []string
@@ -80,7 +82,7 @@ func run(ctx context.Context) (green bool, err error) {
 	if err := r.build(ctx, dir); err != nil {
 		return false, err
 	}
-	tab, end, err := startBrowser(ctx, filepath.Join(dir, "profile"))
+	tab, end, err := browser.Start(ctx, filepath.Join(dir, "profile"))
 	if err != nil {
 		return false, err
 	}

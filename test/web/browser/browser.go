@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package browser shows pages in Chromium, as users look at them, and notes what they ask for and
+// what the browser complains about.
+package browser
 
 import (
 	"context"
@@ -19,8 +21,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// startBrowser starts Chromium with an empty profile and one tab.
-func startBrowser(ctx context.Context, profile string) (*tab, context.CancelFunc, error) {
+// Start starts Chromium with an empty profile and one tab.
+func Start(ctx context.Context, profile string) (*Tab, context.CancelFunc, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		return nil, nil, fmt.Errorf("find Chromium: %w", err)
@@ -31,7 +33,7 @@ func startBrowser(ctx context.Context, profile string) (*tab, context.CancelFunc
 	})
 	allocator, cancelAllocator := chromedp.NewExecAllocator(ctx, options...)
 	browser, cancel := chromedp.NewContext(allocator)
-	t, stop := &tab{browser: browser}, func() { cancel(); cancelAllocator() }
+	t, stop := &Tab{browser: browser}, func() { cancel(); cancelAllocator() }
 	if err := chromedp.Listen(browser, t.note); err != nil {
 		stop()
 		return nil, nil, fmt.Errorf("start Chromium: %w", err)
@@ -39,23 +41,26 @@ func startBrowser(ctx context.Context, profile string) (*tab, context.CancelFunc
 	return t, stop, nil
 }
 
-// look is how a user looks at a page.
-type look struct {
-	width, height int64
-	dark          bool
-	// still: the user prefers reduced motion.
-	still bool
-	// plain: scripts are off.
-	plain bool
+// Look is how a user looks at a page.
+type Look struct {
+	Width, Height int64
+	Dark          bool
+	// Still: the user prefers reduced motion.
+	Still bool
+	// Plain: scripts are off.
+	Plain bool
 }
 
-var desktop = look{width: 1280, height: 800, still: true}
+// Desktop is a usual screen.
+var Desktop = Look{Width: 1280, Height: 800, Still: true}
 
-// tab is where all pages are shown, one after the other, with what they asked for and what the
+// Tab is where all pages are shown, one after the other, with what they asked for and what the
 // browser complained about.
-type tab struct {
-	// browser is the context of the tab, ctx that of the visit under way.
-	browser, ctx context.Context
+type Tab struct {
+	// browser is the context of the tab.
+	browser context.Context
+	// Ctx is that of the visit under way.
+	Ctx context.Context
 
 	mu         sync.Mutex
 	requests   []string
@@ -64,19 +69,19 @@ type tab struct {
 	expected bool
 }
 
-// expectComplaints of the browser until the visit's end.
-func (t *tab) expectComplaints(expected bool) {
+// ExpectComplaints of the browser until the visit's end.
+func (t *Tab) ExpectComplaints(expected bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expected = expected
 }
 
-// visit shows an address to a user until do returns.
-func (t *tab) visit(ctx context.Context, url string, l look, do func() error) error {
+// Visit shows an address to a user until do returns.
+func (t *Tab) Visit(ctx context.Context, url string, l Look, do func() error) error {
 	visit, cancel := context.WithCancel(t.browser)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	t.ctx = visit
+	t.Ctx = visit
 	if err := t.prepare(l); err != nil {
 		return fmt.Errorf("prepare the tab: %w", err)
 	}
@@ -87,31 +92,31 @@ func (t *tab) visit(ctx context.Context, url string, l look, do func() error) er
 	if left := chromedp.Do(visit, chromedp.Navigate("about:blank")); left != nil {
 		err = errors.Join(err, fmt.Errorf("leave %s: %w", url, left))
 	}
-	t.expectComplaints(false)
+	t.ExpectComplaints(false)
 	return err
 }
 
-func (t *tab) prepare(l look) error {
+func (t *Tab) prepare(l Look) error {
 	scheme, motion := "light", "no-preference"
-	if l.dark {
+	if l.Dark {
 		scheme = "dark"
 	}
-	if l.still {
+	if l.Still {
 		motion = "reduce"
 	}
-	if _, err := chromedp.Call(t.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+	if _, err := chromedp.Call(t.Ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion},
 	}}); err != nil {
 		return err
 	}
-	if _, err := chromedp.Call(t.ctx, emulation.SetScriptExecutionDisabled,
-		emulation.SetScriptExecutionDisabledParams{Value: l.plain}); err != nil {
+	if _, err := chromedp.Call(t.Ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: l.Plain}); err != nil {
 		return err
 	}
-	return chromedp.Do(t.ctx, chromedp.EmulateViewport(l.width, l.height))
+	return chromedp.Do(t.Ctx, chromedp.EmulateViewport(l.Width, l.Height))
 }
 
-func (t *tab) note(event any) {
+func (t *Tab) note(event any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	complaint := ""
@@ -130,18 +135,18 @@ func (t *tab) note(event any) {
 	}
 }
 
-// evaluate returns what an expression of JavaScript is in a tab.
-func evaluate[T any](t *tab, expression string) (T, error) {
-	value, err := chromedp.Run(t.ctx, chromedp.Evaluate[T](expression))
+// Evaluate returns what an expression of JavaScript is in a tab.
+func Evaluate[T any](t *Tab, expression string) (T, error) {
+	value, err := chromedp.Run(t.Ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
 		return value, fmt.Errorf("evaluate %s: %w", strings.TrimSpace(expression), err)
 	}
 	return value, nil
 }
 
-// until waits for an expression to be true.
-func (t *tab) until(expression string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+// Until waits for an expression to be true.
+func (t *Tab) Until(expression string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(t.Ctx, timeout)
 	defer cancel()
 	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(50*time.Millisecond),
 		chromedp.WithPollingTimeout(0))); err != nil {
@@ -150,7 +155,16 @@ func (t *tab) until(expression string, timeout time.Duration) error {
 	return nil
 }
 
-// greeting is what the page shows.
-func (t *tab) greeting() (string, error) {
-	return evaluate[string](t, `document.getElementById('greeting').innerText`)
+// Requests are the addresses that all pages so far have asked for.
+func (t *Tab) Requests() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.requests)
+}
+
+// Complaints are what the browser said of all pages so far.
+func (t *Tab) Complaints() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.complaints)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package browser
 
 import (
 	"bytes"
@@ -14,8 +14,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// minimum is the contrast that WCAG 2 asks of text at level AA.
-const minimum = 4.5
+// Contrast that WCAG 2 asks of text at level AA: of usual text, and of large one.
+const (
+	Minimum      = 4.5
+	MinimumLarge = 3.0
+)
 
 // luminance is the relative luminance of WCAG 2, 0 to 1.
 func luminance(c color.Color) float64 {
@@ -30,8 +33,8 @@ func luminance(c color.Color) float64 {
 	return 0.2126*part(r) + 0.7152*part(g) + 0.0722*part(b)
 }
 
-// contrast is the ratio of WCAG 2, 1 to 21.
-func contrast(a, b color.Color) float64 {
+// Contrast is the ratio of WCAG 2, 1 to 21.
+func Contrast(a, b color.Color) float64 {
 	la, lb := luminance(a), luminance(b)
 	return (max(la, lb) + 0.05) / (min(la, lb) + 0.05)
 }
@@ -79,10 +82,10 @@ const texts = `(() => {
 	return found;
 })()`
 
-// measure returns the least contrast of any text on the page: its computed colour against what the
+// Measure returns the least contrast of any text on the page: its computed colour against what the
 // screen shows behind it.
-func (t *tab) measure() (float64, string, error) {
-	found, err := evaluate[[]text](t, texts)
+func (t *Tab) Measure() (float64, string, error) {
+	found, err := Evaluate[[]text](t, texts)
 	if err != nil {
 		return 0, "", err
 	}
@@ -92,7 +95,7 @@ func (t *tab) measure() (float64, string, error) {
 	least, where := math.Inf(1), ""
 	beyond := true
 	for _, piece := range found {
-		shot, err := chromedp.Call(t.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
+		shot, err := chromedp.Call(t.Ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
 			CaptureBeyondViewport: &beyond,
 			Clip:                  &page.Viewport{X: piece.X, Y: piece.Y, Width: piece.Width, Height: piece.Height, Scale: 1},
 		})
@@ -103,16 +106,16 @@ func (t *tab) measure() (float64, string, error) {
 		if err != nil {
 			return 0, "", fmt.Errorf("read the picture of %q: %w", piece.Text, err)
 		}
-		if c := contrast(color.RGBA{piece.R, piece.G, piece.B, 255}, commonest(picture)); c < least {
+		if c := Contrast(color.RGBA{piece.R, piece.G, piece.B, 255}, commonest(picture)); c < least {
 			least, where = c, piece.Text
 		}
 	}
 	return least, where, nil
 }
 
-// brightness is the mean luminance of what the screen shows, 0 to 1.
-func (t *tab) brightness() (float64, error) {
-	shot, err := chromedp.Run(t.ctx, chromedp.CaptureScreenshot())
+// Brightness is the mean luminance of what the screen shows, 0 to 1.
+func (t *Tab) Brightness() (float64, error) {
+	shot, err := chromedp.Run(t.Ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		return 0, fmt.Errorf("take a picture: %w", err)
 	}
