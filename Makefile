@@ -162,7 +162,7 @@ bare: ## Run `make demo` and `make test` as README says, in a bare Debian with G
 	@hack/bare
 
 .PHONY: proofs
-proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=tests,kernel,build,modules,operators,fleet; hours; as e2e-kernel)
+proofs: ## Run what takes too long for .ci/run, one after another, and go on after a red one (ONLY=dra,web or GROUP=tests,kernel,build,modules,operators,web,fleet; hours; as e2e-kernel)
 	@go run ./hack/proofs
 
 .PHONY: chart
@@ -226,6 +226,16 @@ e2e-preflight: ## Ask whether Modules are ready for kernels that no node runs: r
 e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Deployment starts it: one boolean for each property (SHOTS=docs/images renews the pictures; apt-get)
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji fonts-dejavu-core; } >&2
 	@go test -C test/web . >&2 && go run -C test/web .
+
+# The generator's packages are unpacked where no other check looks for pages.
+.PHONY: docs-site
+docs-site: ## Build the pages into a static site, .cache/site/dist, check its links and that each field, flag, reason and metric is in it, and look at it (SHOTS=folder; npm, chromium)
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji fonts-dejavu-core; } >&2
+	@command -v npm >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm; } >&2
+	@mkdir -p .cache/site-tool && cp -R tools/site/. .cache/site-tool/
+	@cmp -s tools/site/package-lock.json .cache/site-tool/node_modules/installed || { npm --prefix .cache/site-tool ci --ignore-scripts --no-audit --no-fund && \
+		cp tools/site/package-lock.json .cache/site-tool/node_modules/installed; } >&2
+	@go test -C test/web ./site/... >&2 && go run -C test/web ./site
 
 # As e2e: .ci/run needs no step for it.
 .PHONY: e2e-operators

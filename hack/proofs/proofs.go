@@ -50,6 +50,10 @@ var all = []proof{
 		{"e2e-web BREAK=follow", `"follows":false`},
 		{"e2e-web BREAK=label", `"screenReader":false`},
 	}},
+	{group: "web", name: "site", command: "docs-site", limit: time.Hour, counter: []counterproof{
+		{"docs-site BREAK=link", `"brokenLinks":1,`},
+		{"docs-site BREAK=field", "undocumented: module spec."},
+	}},
 	{group: "fleet", name: "groups", command: "e2e", limit: time.Hour},
 	{group: "fleet", name: "integration-1.31", command: "integration KUBERNETES=1.31", limit: time.Hour},
 	{group: "fleet", name: "integration-1.33", command: "integration KUBERNETES=1.33", limit: time.Hour},
