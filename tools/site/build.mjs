@@ -5,7 +5,7 @@
 // rendered (.vitepress/config.mjs). BREAK=link and BREAK=field spoil the copy: the test of the site
 // must notice.
 import { execFileSync } from 'node:child_process'
-import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { build } from 'vitepress'
 import { pages, repository, work } from './pages.mjs'
@@ -35,5 +35,7 @@ for (const file of [...pages(), ...images]) {
   mkdirSync(dirname(copy), { recursive: true })
   cpSync(join(repository, file), copy)
 }
+// The pages import Vue, which is looked for from where they are.
+symlinkSync(join(import.meta.dirname, 'node_modules'), join(work, 'node_modules'))
 spoil(process.env.BREAK)
 await build(import.meta.dirname)
