@@ -33,6 +33,7 @@ export default defineConfig({
   title: 'Drover',
   description: 'Loads the right out-of-tree kernel module on each node of a Kubernetes cluster',
   lang: 'en',
+  head: [['link', { rel: 'icon', href: 'data:,' }]], // without it, browsers ask for a file that there is not
   srcDir: join(work, 'src'),
   outDir: join(work, 'dist'),
   cacheDir: join(work, 'cache'),

@@ -123,7 +123,8 @@ func (p *Page) take(node *html.Node) {
 }
 
 // Broken returns the links and assets of all pages that lead nowhere, and how many links there are.
-// Links to other machines are read, not followed; an asset must not come from one.
+// Links to other machines are read, not followed; an asset must not come from one, but may be in the
+// page itself.
 func (s *Site) Broken() (links int, broken []string) {
 	anchors := map[string]map[string]bool{}
 	for _, p := range s.Pages {
@@ -131,7 +132,11 @@ func (s *Site) Broken() (links int, broken []string) {
 	}
 	for _, p := range s.Pages {
 		for _, asset := range p.Assets {
-			if to, err := url.Parse(asset); err != nil || to.Host != "" || !s.Files[resolve(p.Path, to.Path)] {
+			to, err := url.Parse(asset)
+			if err == nil && to.Scheme == "data" {
+				continue
+			}
+			if err != nil || to.Host != "" || !s.Files[resolve(p.Path, to.Path)] {
 				broken = append(broken, fmt.Sprintf("%s loads %s", p.Path, asset))
 			}
 		}
