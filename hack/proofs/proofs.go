@@ -23,6 +23,8 @@ type counterproof struct{ command, says string }
 var all = []proof{
 	// With a C compiler, the race detector watches all of them.
 	{group: "tests", name: "test", command: "test", limit: 2 * time.Hour},
+	{group: "tests", name: "fuzz", command: "fuzz FUZZTIME=10s", limit: 2 * time.Hour},
+	{group: "tests", name: "chart-install", command: "chart-install", limit: time.Hour},
 	{group: "kernel", name: "node", command: "e2e-kernel GROUP=node", limit: time.Hour},
 	{group: "kernel", name: "disk", command: "e2e-kernel GROUP=disk", limit: time.Hour},
 	{group: "kernel", name: "versions", command: "e2e-kernel GROUP=versions", limit: 2 * time.Hour, counter: []counterproof{

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/cavaliergopher/cpio"
-	"github.com/cavaliergopher/rpm"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
@@ -52,9 +51,6 @@ func read(file string, visit func(entry, io.Reader) error) (arch string, err err
 	case bytes.HasPrefix(magic, []byte("!<arch>\n")):
 		arch, err = readDeb(opened, file, visit)
 	case bytes.HasPrefix(magic, []byte("\xed\xab\xee\xdb")):
-		if _, err := opened.Seek(0, io.SeekStart); err != nil {
-			return "", fmt.Errorf("read the package %s: %w", file, err)
-		}
 		arch, err = readRPM(opened, visit)
 	default:
 		err = errors.New("it is neither a .deb nor an .rpm")
@@ -87,17 +83,10 @@ func readDeb(file *os.File, name string, visit func(entry, io.Reader) error) (ar
 	}
 }
 
-// parseRPM reads the part before the files. The library panics at some damaged headers.
-func parseRPM(from io.Reader) (pkg *rpm.Package, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			pkg, err = nil, fmt.Errorf("its header is damaged: %v", cause)
-		}
-	}()
-	return rpm.Read(from)
-}
-
-func readRPM(file io.Reader, visit func(entry, io.Reader) error) (arch string, err error) {
+func readRPM(file io.ReadSeeker, visit func(entry, io.Reader) error) (arch string, err error) {
+	if err := checkRPM(file); err != nil {
+		return "", err
+	}
 	buffered := bufio.NewReader(file)
 	pkg, err := parseRPM(buffered)
 	if err != nil {

@@ -221,8 +221,9 @@ func message(spec *v1alpha1.ModuleImageSpec, step string, ended *corev1.Containe
 	return fmt.Sprintf("step %s failed with exit code %d: %s", step, ended.ExitCode, withoutCredentials(text))
 }
 
-// credentials in an address: more people see a condition than a log, which quotes them.
-var credentials = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^/@\s]+@`)
+// credentials in an address, up to its last @, as programs read it: more people see a condition
+// than a log, which quotes them.
+var credentials = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^/\s]+@`)
 
 func withoutCredentials(text string) string { return credentials.ReplaceAllString(text, "${1}…@") }
 

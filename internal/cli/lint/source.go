@@ -90,9 +90,27 @@ func fromImage(image v1.Image, platform string) ([]variant, error) {
 
 // fromIndex takes the images of all platforms, also of nested indexes.
 func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
+	seen := 0
+	all, err := variantsOf(index, &seen, 0)
+	if err != nil {
+		return nil, err
+	}
+	return only(all, platform)
+}
+
+const (
+	deepest    = 3   // indexes in indexes
+	mostImages = 100 // images of an index, and of all indexes in it together
+)
+
+func variantsOf(index v1.ImageIndex, seen *int, depth int) ([]variant, error) {
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		return nil, fmt.Errorf("read the image's index: %w", err)
+	}
+	// A few small indexes can name a million images.
+	if *seen += len(manifest.Manifests); *seen > mostImages || depth > deepest {
+		return nil, fmt.Errorf("the image's index names more than %d images, or nests deeper than %d indexes", mostImages, deepest)
 	}
 	var all []variant
 	for _, d := range manifest.Manifests {
@@ -102,7 +120,7 @@ func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read the image's index: %w", err)
 			}
-			more, err := fromIndex(inner, "")
+			more, err := variantsOf(inner, seen, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -119,7 +137,7 @@ func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
 			all = append(all, more...)
 		}
 	}
-	return only(all, platform)
+	return all, nil
 }
 
 type otherPlatformError struct {

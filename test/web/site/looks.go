@@ -21,7 +21,8 @@ import (
 
 // sample are pages of every sort: text, pictures, code, wide tables, long paths.
 var sample = []string{
-	"/index.html", "/guide/module.html", "/guide/lolcow.html", "/reference/api/module.html", "/reference/flags.html", "/reference/reasons.html",
+	"/index.html", "/guide/module.html",
+	"/guide/lolcow.html", "/reference/api/module.html", "/reference/flags.html", "/reference/reasons.html",
 	"/design/0003-orders-and-deliveries.html", "/project/contributing.html",
 }
 

@@ -2,9 +2,9 @@
 
 // Command site builds the site of the pages (tools/site) and checks it: every link and anchor leads
 // somewhere, nothing is loaded from another machine, and every field, flag, reason and metric is
-// listed with a meaning, and nothing else. Chromium shows pages of every sort on two screens, by day
-// and by night: none is too wide or too faint, or asks another machine for anything. It prints what is wrong, and RESULT; the exit status is 1
-// when something is.
+// listed with a meaning, and nothing else. Chromium shows pages of all sorts on two screens, by day
+// and by night: none is too wide or too faint, or asks another machine for anything. It prints what
+// is wrong, and RESULT; the exit status is 1 when something is.
 //
 // SHOTS is a folder for pictures of these pages, from the repository's root.
 //

@@ -28,8 +28,8 @@ type Verdict struct {
 	Undocumented, Unlisted []string
 }
 
-// row is one of a table: its first cell's code, the words of its second and its last cell, and where
-// the last link in it leads.
+// row is one of a table: its first cell's code, the words of its second and its last cell, and
+// where the last link in it leads.
 type row struct{ name, kind, meaning, to string }
 
 // section is the tables below a heading.

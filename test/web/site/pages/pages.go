@@ -123,8 +123,8 @@ func (p *Page) take(node *html.Node) {
 }
 
 // Broken returns the links and assets of all pages that lead nowhere, and how many links there are.
-// Links to other machines are read, not followed; an asset must not come from one, but may be in the
-// page itself.
+// Links to other machines are read, not followed; an asset must not come from one, but may be in
+// the page itself.
 func (s *Site) Broken() (links int, broken []string) {
 	anchors := map[string]map[string]bool{}
 	for _, p := range s.Pages {
@@ -151,8 +151,8 @@ func (s *Site) Broken() (links int, broken []string) {
 	return links, slices.Compact(broken)
 }
 
-// Disordered are the pages whose headings are not in order: one of level 1 at first, no other of it, and
-// none that is more than a level below the one before.
+// Disordered are the pages whose headings are not in order: one of level 1 at first, no other of
+// it, and none that is more than a level below the one before.
 func (s *Site) Disordered() []string {
 	var found []string
 	for _, p := range s.Pages {
@@ -224,8 +224,8 @@ func attribute(node *html.Node, name string) string {
 	return ""
 }
 
-// words are all text in a node. What only a screen reader or a mouse sees of a heading's own link is
-// none of it.
+// words are all text in a node. What only a screen reader or a mouse sees of a heading's own link
+// is none of it.
 func words(node *html.Node) string {
 	var b strings.Builder
 	var walk func(n *html.Node)
