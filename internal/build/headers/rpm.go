@@ -69,5 +69,9 @@ func parseRPM(from io.Reader) (pkg *rpm.Package, err error) {
 			pkg, err = nil, fmt.Errorf("its header is damaged: %v", cause)
 		}
 	}()
-	return rpm.Read(from)
+	pkg, err = rpm.Read(from)
+	if err != nil {
+		return nil, fmt.Errorf("read its header: %w", err)
+	}
+	return pkg, nil
 }
