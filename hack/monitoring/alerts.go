@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Severity says how soon somebody has to act.
+// Severity says how soon an administrator has to act.
 type Severity string
 
 const (

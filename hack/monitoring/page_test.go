@@ -12,8 +12,8 @@ import (
 
 const intro = `# Alerts
 
-The component ` + "`config/monitoring`" + ` ([how to turn it on](../guide/watch.md)) has these alerts. Each is a class of faults that somebody
-acts on. Labels: ` + "`severity`" + `, ` + "`component=\"drover\"`" + `, and the Module's ` + "`namespace` and `name`" + `; the value is the number of nodes.
+The component ` + "`config/monitoring`" + ` ([how to turn it on](../guide/watch.md)) has these alerts. Each is a class of faults that need an
+administrator. Labels: ` + "`severity`" + `, ` + "`component=\"drover\"`" + `, and the Module's ` + "`namespace` and `name`" + `; the value is the number of nodes.
 This page, the rules and the dashboard are made of the rows in ` + "`hack/monitoring`" + `: a test compares them, and that every reason which
 [needs attention](reasons.md#needs-attention) is in exactly one class.
 

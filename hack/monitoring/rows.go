@@ -99,7 +99,7 @@ var ofLoads = []Alert{
 		Name: "DroverConflict", Severity: SeverityWarning, For: usual,
 		Reasons: []string{v1beta1.ReasonModuleConflict, v1beta1.ReasonFirmwareConflict, v1beta1.ReasonAlreadyLoadedForeign},
 		Summary: "Another owner has the kernel module or its firmware on nodes",
-		Text:    "Another Module, or somebody's own load, has what this Module asks for",
+		Text:    "Another Module, or a load by hand, has what this Module asks for",
 	},
 	{
 		Name: "DroverUnsupported", Severity: SeverityWarning, For: usual,
@@ -177,7 +177,7 @@ var ofChanges = []Alert{
 		Expr: "drover_module_nodes{state=\"waiting\"} > 0\n" +
 			"unless on (namespace, name) changes(drover_module_nodes{state=\"ready\"}[10m]) > 0",
 		Summary:  "Nodes of a Module are away, paused, or wait for their turn",
-		Text:     "Nothing has changed for half an hour: the nodes or their agents are away, or somebody paused them",
+		Text:     "Nothing has changed for half an hour: the nodes or their agents are away, or the Module is paused",
 		Unproved: "it takes longer than a proof may",
 	},
 }
@@ -214,7 +214,7 @@ var ofDrover = []Alert{
 
 // Silent are reasons without an alert, and why.
 var Silent = map[string]string{
-	v1beta1.ReasonPaused:              "somebody asked for it",
+	v1beta1.ReasonPaused:              "an administrator asked for it",
 	v1beta1.ReasonWrongKernel:         "it passes: the operator renews the order after a reboot",
 	v1beta1.ReasonUnclaimed:           "it passes: the operator claims what it finds, or an administrator left it there",
 	v1beta1.ReasonAbandoned:           "it is an event of a Module that is gone",
@@ -222,7 +222,7 @@ var Silent = map[string]string{
 	v1beta1.ReasonPeerActive:          "no metric counts it: the Module's conditions and an event say it",
 	v1beta1.ReasonCRDIncompatible:     "no metric counts it: the Module's conditions and an event say it",
 	v1beta1.ReasonMassDeselection:     "no metric counts it: the nodes keep the module, and the Module's conditions say it",
-	v1beta1.ReasonPreflightFailed:     "it answers a question that somebody asked and waits for",
+	v1beta1.ReasonPreflightFailed:     "it answers a question whose asker waits for it",
 	v1beta1.ReasonDeviceClassConflict: "no metric counts it: the Module's conditions and an event say it",
 	v1beta1.ReasonUnsupportedNode:     "no node counts that cannot run an agent",
 }

@@ -156,7 +156,7 @@ func (c *command) take(line string) error {
 		return nil
 	}
 	if len(c.Flags) == 0 || !strings.HasPrefix(line, "    ") {
-		return fmt.Errorf("a line that is no flag: %q", line)
+		return fmt.Errorf("a line that is not a flag: %q", line)
 	}
 	last := &c.Flags[len(c.Flags)-1]
 	last.Meaning = strings.TrimSpace(last.Meaning + " " + strings.TrimSpace(line))

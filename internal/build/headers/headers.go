@@ -112,7 +112,7 @@ func (t *tree) fill(packages []string) (*Headers, error) {
 	for made.Kernel, root = range t.roots {
 	}
 	if !version.MatchString(made.Kernel) {
-		return nil, fmt.Errorf("the packages are of kernel %.80q, which is no kernel's version", made.Kernel)
+		return nil, fmt.Errorf("the packages are of kernel %.80q, which is not a valid kernel version", made.Kernel)
 	}
 	if err := t.complete(); err != nil {
 		return nil, err
