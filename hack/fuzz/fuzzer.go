@@ -92,8 +92,9 @@ func (f *fuzzer) all(ctx context.Context, t targets) []outcome {
 func (f *fuzzer) one(ctx context.Context, program, dir, name string, o *outcome) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.length.limit, fmt.Errorf("not done after %s", f.length.limit))
 	defer cancel()
+	// Without a bound, an input that reaches new code is made shorter for up to a minute.
 	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.fuzz=^"+name+"$", "-test.fuzztime="+f.length.text,
-		"-test.fuzzcachedir="+filepath.Join(f.cache, filepath.FromSlash(dir)))
+		"-test.fuzzminimizetime=100x", "-test.fuzzcachedir="+filepath.Join(f.cache, filepath.FromSlash(dir)))
 	cmd.Dir = filepath.Join(f.root, filepath.FromSlash(dir))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
