@@ -262,6 +262,11 @@ chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a f
 chaos: ## Upgrade a Module on NODES hollow nodes under operator kills, reboots and API server restarts (of one SEED), and audit every unload from outside
 	@go run ./test/chaos --nodes $(NODES) --seed $(SEED)
 
+.PHONY: alerts
+alerts: ## Have a real Prometheus watch the operator: each class of faults fires its alert, and QUIET=5m of upgrades and reboots none (BREAK=rule must fail; apt-get)
+	@command -v promtool >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } >&2
+	@go run ./test/alerts
+
 .PHONY: graph
 graph: ## Compare what is loaded for each module of Debian's amd64 and arm64 kernels with modprobe (linux/amd64 with apt-get)
 	@go run ./test/vm/graph

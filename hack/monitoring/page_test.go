@@ -17,6 +17,9 @@ administrator. Labels: ` + "`severity`" + `, ` + "`component=\"drover\"`" + `, a
 This page, the rules and the dashboard are made of the rows in ` + "`hack/monitoring`" + `: a test compares them, and that every reason which
 [needs attention](reasons.md#needs-attention) is in exactly one class.
 
+` + "`make alerts`" + ` makes each fault on a fleet of hollow nodes under a real Prometheus, and takes the time until the alert fires: at most a
+minute. Then it undoes the fault, and the alert must end. Nothing may fire while a fleet that is well is upgraded and rebooted.
+
 `
 
 // page is docs/reference/alerts.md.
@@ -35,7 +38,7 @@ func page(t *testing.T) string {
 			fmt.Fprintf(&b, "Next step: %s.\n\n", a.Next)
 		}
 		if a.Unproved != "" {
-			fmt.Fprintf(&b, "Not proved on a fleet: %s.\n\n", a.Unproved)
+			fmt.Fprintf(&b, "`make alerts` does not prove it: %s.\n\n", a.Unproved)
 		}
 		fmt.Fprintf(&b, "```promql\n%s\n```\n", a.Expression())
 		if a.OfModule() {

@@ -67,6 +67,9 @@ var all = []proof{
 	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour},
 	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
+	{group: "fleet", name: "alerts", command: "alerts", limit: time.Hour, counter: []counterproof{
+		{"alerts QUIET=1m BREAK=rule", "RED DroverImageMissing"},
+	}},
 }
 
 // choose keeps the proofs whose name is in only and whose group is in groups. An empty list is all
