@@ -134,8 +134,8 @@ func selector(metric map[string]string) string {
 	return metric["__name__"] + "{" + strings.Join(labels, ",") + "}"
 }
 
-// units tests each rule about reasons by itself: for each of them it fires when its time is over, not
-// before, and ends.
+// units tests each rule about reasons by itself: for each of them it fires when its time is over,
+// not before, and ends.
 func (s *scene) units(ctx context.Context) error {
 	var tests []object
 	for _, a := range monitoring.Rows() {
