@@ -38,8 +38,8 @@ type corner struct {
 type fault struct {
 	// given is what is well before; breaks is when time begins.
 	given, breaks func(context.Context, *corner) error
-	// mend is done before the Module is deleted, beside what is done for all.
-	mend func(context.Context, *corner) error
+	// mend is done before the Module is deleted, beside what is done for all; leave is done after.
+	mend, leave func(context.Context, *corner) error
 }
 
 type change = func(*v1beta1.Module)
@@ -242,8 +242,14 @@ func loadFaults() map[string]fault {
 func changeFaults() map[string]fault {
 	onReboot := func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.UnloadPolicy = v1beta1.UnloadOnReboot }
 	return map[string]fault{
-		"DroverOldBuildStays":  {given: both(live(), withModule("hold")), breaks: next, mend: withModule("unhold")},
-		"DroverRebootRequired": {given: live(onReboot), breaks: next, mend: verb("reboot")},
+		"DroverOldBuildStays": {given: both(live(), withModule("hold")), breaks: next, mend: withModule("unhold")},
+		// To unload it takes a reboot, too.
+		"DroverRebootRequired": {given: live(onReboot), breaks: next, mend: verb("reboot"), leave: func(ctx context.Context, c *corner) error {
+			if err := c.says(ctx, v1beta1.ConditionLoaded, v1beta1.ReasonRebootRequired); err != nil {
+				return err
+			}
+			return c.does(ctx, "reboot")
+		}},
 		"DroverRolledBack": {given: live(), breaks: func(ctx context.Context, c *corner) error {
 			err := c.does(ctx, "fault", "fault", "load-enodev", "module", c.kernelModule, "times", "1", "log", "alerts: no card of yours")
 			if err != nil {

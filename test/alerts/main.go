@@ -24,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/drover-project/drover/config/monitoring"
+	"github.com/drover-project/drover/hack/monitoring"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 

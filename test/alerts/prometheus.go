@@ -161,8 +161,11 @@ func (p *prometheus) until(ctx context.Context, name, namespace, want string, pa
 	var state string
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
-		state, last = p.state(ctx, name, namespace)
-		return last == nil && state == want, nil
+		now, err := p.state(ctx, name, namespace)
+		if last = err; err == nil {
+			state = now
+		}
+		return err == nil && state == want, nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s of %q is %q, and not %q, after %s: %w", name, namespace, state, want, patience, errors.Join(err, last))

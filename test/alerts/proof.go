@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/drover-project/drover/config/monitoring"
+	"github.com/drover-project/drover/hack/monitoring"
 )
 
 // noticing is how long an alert is waited for: longer than it may take, so that a slow one is told
@@ -134,7 +134,11 @@ func (c *corner) undo(ctx context.Context, f fault) error {
 		errs = append(errs, f.mend(ctx, c))
 	}
 	m := c.module(moduleName)
-	errs = append(errs, client.IgnoreNotFound(c.fleet.Admin.Delete(ctx, m)), c.prom.until(ctx, c.alert, c.namespace, "", noticing))
+	errs = append(errs, client.IgnoreNotFound(c.fleet.Admin.Delete(ctx, m)))
+	if f.leave != nil {
+		errs = append(errs, f.leave(ctx, c))
+	}
+	errs = append(errs, c.prom.until(ctx, c.alert, c.namespace, "", noticing))
 	return errors.Join(errs...)
 }
 

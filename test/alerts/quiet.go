@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/drover-project/drover/config/monitoring"
+	"github.com/drover-project/drover/hack/monitoring"
 )
 
 const (
@@ -116,7 +116,8 @@ func (s *scene) replay(ctx context.Context, begin time.Time) error {
 		asks = append(asks, object{"expr": `count by (alertname) (ALERTS{alertstate="firing"})`, "eval_time": fmt.Sprintf("%dm", minute)})
 	}
 	s.ReplayedMinutes = replayed
-	if out, err := s.promtool(ctx, "replay", []object{{"interval": step.String(), "input_series": input, "promql_expr_test": asks}}); err != nil {
+	replay := object{"interval": step.String(), "input_series": input, "promql_expr_test": asks}
+	if out, err := s.promtool(ctx, "replay", []object{replay}); err != nil {
 		s.FalseAlarms++
 		s.say("RED the replayed hour: %v\n%.3000s", err, out)
 	}
