@@ -135,6 +135,11 @@ func (c *corner) says(ctx context.Context, kind, reason string) error {
 	return nil
 }
 
+// loaded waits until the node says so of what it has to load.
+func loaded(ctx context.Context, c *corner) error {
+	return c.says(ctx, v1beta1.ConditionLoaded, v1beta1.ReasonLoaded)
+}
+
 // next is the next version of the image.
 func next(ctx context.Context, c *corner) error { return c.change(ctx, "2") }
 
@@ -244,7 +249,7 @@ func changeFaults() map[string]fault {
 	return map[string]fault{
 		"DroverOldBuildStays": {given: both(live(), withModule("hold")), breaks: next, mend: withModule("unhold")},
 		// To unload it takes a reboot, too.
-		"DroverRebootRequired": {given: live(onReboot), breaks: next, mend: verb("reboot"), leave: func(ctx context.Context, c *corner) error {
+		"DroverRebootRequired": {given: live(onReboot), breaks: next, mend: both(verb("reboot"), loaded), leave: func(ctx context.Context, c *corner) error {
 			if err := c.says(ctx, v1beta1.ConditionLoaded, v1beta1.ReasonRebootRequired); err != nil {
 				return err
 			}

@@ -120,7 +120,7 @@ func (p *prometheus) get(ctx context.Context, path string, query url.Values, dat
 		return fmt.Errorf("read Prometheus's answer: %w", err)
 	}
 	if answer.Status != "success" {
-		return fmt.Errorf("Prometheus refuses %s %v: %s", path, query, answer.Error)
+		return fmt.Errorf("query Prometheus: it refuses %s %v: %s", path, query, answer.Error)
 	}
 	return nil
 }

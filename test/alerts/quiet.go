@@ -109,7 +109,7 @@ func (s *scene) replay(ctx context.Context, begin time.Time) error {
 		input = append(input, object{"series": selector(r.Metric), "values": strings.TrimSpace(strings.Repeat(whole+" ", times))})
 	}
 	if len(input) == 0 {
-		return fmt.Errorf("Prometheus recorded nothing for %s", recorded)
+		return fmt.Errorf("nothing is recorded for %s", recorded)
 	}
 	var asks []object
 	for minute := 1; minute <= replayed; minute++ {
