@@ -249,12 +249,15 @@ func changeFaults() map[string]fault {
 	return map[string]fault{
 		"DroverOldBuildStays": {given: both(live(), withModule("hold")), breaks: next, mend: withModule("unhold")},
 		// To unload it takes a reboot, too.
-		"DroverRebootRequired": {given: live(onReboot), breaks: next, mend: both(verb("reboot"), loaded), leave: func(ctx context.Context, c *corner) error {
-			if err := c.says(ctx, v1beta1.ConditionLoaded, v1beta1.ReasonRebootRequired); err != nil {
-				return err
-			}
-			return c.does(ctx, "reboot")
-		}},
+		"DroverRebootRequired": {
+			given: live(onReboot), breaks: next, mend: both(verb("reboot"), loaded),
+			leave: func(ctx context.Context, c *corner) error {
+				if err := c.says(ctx, v1beta1.ConditionLoaded, v1beta1.ReasonRebootRequired); err != nil {
+					return err
+				}
+				return c.does(ctx, "reboot")
+			},
+		},
 		"DroverRolledBack": {given: live(), breaks: func(ctx context.Context, c *corner) error {
 			err := c.does(ctx, "fault", "fault", "load-enodev", "module", c.kernelModule, "times", "1", "log", "alerts: no card of yours")
 			if err != nil {
