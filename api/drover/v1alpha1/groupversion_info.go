@@ -22,7 +22,7 @@ var SchemeGroupVersion = GroupVersion
 
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &ModuleImage{}, &ModuleImageList{})
+	s.AddKnownTypes(GroupVersion, &ModuleImage{}, &ModuleImageList{}, &ModulePolicy{}, &ModulePolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

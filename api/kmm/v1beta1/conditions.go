@@ -96,6 +96,7 @@ const (
 	ReasonCheckFailed            = "CheckFailed"
 	ReasonBuildInputMissing      = "BuildInputMissing"
 	ReasonImageConflict          = "ImageConflict"
+	ReasonPolicyDenied           = "PolicyDenied"
 	ReasonUnsupportedNode        = "UnsupportedNode"
 	ReasonUnsupported            = "Unsupported"
 )

@@ -55,10 +55,20 @@ func (s *subject) allowed() Step {
 		text := fmt.Sprintf("the node's label %s%s.%s does not name version %s", v1beta1.VersionModulePrefix, m.Namespace, m.Name,
 			m.Spec.ModuleLoader.Container.Version)
 		return Waiting.step(reasons.StepAllowed, text).because(v1beta1.ReasonVersionLabel)
+	case s.denied() != nil:
+		return Failed.step(reasons.StepAllowed, s.denied().Message).because(v1beta1.ReasonPolicyDenied)
 	case wishes.SkipChecks:
 		return OK.step(reasons.StepAllowed, "not paused; the agent skips its checks ("+v1beta1.SkipChecksAnnotation+")")
 	}
 	return OK.step(reasons.StepAllowed, "not paused, and the build is not quarantined")
+}
+
+// denied is why a ModulePolicy keeps the order from the node, or nil.
+func (s *subject) denied() *reasons.Problem {
+	if p := s.scene.Deliveries(s.node.Name); p != nil && p.Reason == v1beta1.ReasonPolicyDenied {
+		return p
+	}
+	return nil
 }
 
 func (s *subject) nodeReady() Step {
@@ -98,6 +108,8 @@ func (s *subject) delivered() Step {
 		}
 	}
 	switch c, p := s.view.Carrier(s.scene.Module, s.node.Name), s.scene.Deliveries(s.node.Name); {
+	case s.denied() != nil:
+		return Waiting.step(reasons.StepDelivered, "")
 	case p != nil:
 		// Even if the node has a worse problem.
 		return Failed.step(reasons.StepDelivered, p.Message).because(p.Reason)

@@ -192,6 +192,13 @@ func TestOneNode(t *testing.T) {
 			w.refused("hollow-0")
 			w.refused(v1beta1.OtherNodes)
 		},
+		"policy-denied": func(w *world) {
+			w.node("hollow-1")
+			w.m.Status.Problems = append(w.m.Status.Problems, v1beta1.ModuleProblem{
+				Part: v1beta1.ProblemDeliveries, Node: "hollow-1", Reason: v1beta1.ReasonPolicyDenied,
+				Message: "spec.moduleLoader.container.modprobe: ModulePolicy drivers does not allow the kernel module \"nic\"",
+			})
+		},
 		"carrier-fails-behind-a-failure": func(w *world) {
 			c := w.node("hollow-1")
 			w.order(c)

@@ -11,6 +11,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/drain"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
@@ -40,6 +41,8 @@ type Aim struct {
 	Unload string
 	// Keep what the node has, and change nothing but whether the order is paused.
 	Keep bool
+	// Denied is why a ModulePolicy does not allow the order, or nil. A node keeps what it has then.
+	Denied *reasons.Problem
 	// Wishes of annotations.
 	Wishes placement.Wishes
 	// Unwanted is since when the node is in its grace, to be remembered; zero: it is not.
@@ -97,14 +100,53 @@ func (p *Pass) load(n *Node, a Aim) Aim {
 	case state == nil:
 		return p.grace(n, a, ReasonMappingLost)
 	default:
-		if wants.Missing(n.Holds) != nil { // its ModuleImage says why
+		order := p.order(n, state, a.Wishes)
+		if a.Denied = p.denied(n, order, &wants); a.Denied == nil && wants.Missing(n.Holds) != nil { // its ModuleImage says why
 			a.Keep = true
 			return a
 		}
-		a.Order, a.Image = p.order(n, state, a.Wishes), state.Pull
-		a.Keep = p.quarantined(n, a.Order)
+		a.Order, a.Image = order, state.Pull
+		a.Keep = a.Denied != nil || p.quarantined(n, a.Order)
 	}
 	return a
+}
+
+// denied is why a ModulePolicy does not allow an order, or nil. What was ordered before, or is
+// live, goes on, also through a reboot: only what is new is denied.
+func (p *Pass) denied(n *Node, order *v1beta1.NodeModuleSpec, wants *desired.Answer) *reasons.Problem {
+	if p.Policies.Empty() || n.stands(order) {
+		return nil
+	}
+	return p.Policies.Denied(wish(order, wants), p.place(n))
+}
+
+// Audited is why a ModulePolicy that is only tried would not allow what is aimed at, or nil.
+func (p *Pass) Audited(n *Node, a *Aim) *reasons.Problem {
+	if p.Policies.Empty() || a.Order == nil || n.stands(a.Order) {
+		return nil
+	}
+	wants := p.Wants.On(&n.Node.Status.NodeInfo)
+	return p.Policies.Audited(wish(a.Order, &wants), p.place(n))
+}
+
+func wish(order *v1beta1.NodeModuleSpec, wants *desired.Answer) *modulepolicy.Wish {
+	w := &modulepolicy.Wish{Config: &order.Config}
+	w.Builds, w.Unsigned = wants.Made()
+	return w
+}
+
+func (p *Pass) place(n *Node) *modulepolicy.Place {
+	return &modulepolicy.Place{Name: p.Key.Namespace, Namespace: p.Namespace, Node: n.Node.Labels}
+}
+
+// stands reports whether the node has been told to load the same already, or has it live.
+func (n *Node) stands(order *v1beta1.NodeModuleSpec) bool {
+	if o := n.Order; o != nil {
+		// What another operator ordered names no delivery.
+		same := o.Delivery == nil || o.Delivery.ID == order.Delivery.ID
+		return same && equality.Semantic.DeepEqual(&o.Config, &order.Config) && (!n.unloads() || n.observed())
+	}
+	return n.observed() && n.Holds(order.Delivery.ID) && equality.Semantic.DeepEqual(n.Live.Config, &order.Config)
 }
 
 // survives reports whether a kernel module stays although its Module is gone: no order names it, or

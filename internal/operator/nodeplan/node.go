@@ -25,6 +25,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/strikes"
@@ -42,6 +43,9 @@ type Pass struct {
 	// Wants is nil without a moduleLoader.
 	Wants   *desired.Fleet
 	Verdict strikes.Verdict
+	// Policies are the cluster's ModulePolicies, and Namespace the labels of the Module's namespace.
+	Policies  modulepolicy.Set
+	Namespace map[string]string
 	// Defined is since when the cluster has the CRD: earlier Modules went by nobody's wish.
 	Defined metav1.Time
 	Devices Devices

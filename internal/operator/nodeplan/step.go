@@ -91,7 +91,7 @@ func (pl *Plan) AllHolds() []Hold {
 
 // Tell is what to report of the node, or nil: what came last.
 func (pl *Plan) Tell() *reasons.Problem {
-	tell := cmp.Or(pl.Delivery.Tell, pl.Turn.Tell)
+	tell := cmp.Or(pl.Aim.Denied, pl.Delivery.Tell, pl.Turn.Tell)
 	for _, h := range pl.AllHolds() {
 		if h.Problem != nil && (h.By == Claims || h.By == Pods) {
 			tell = h.Problem

@@ -208,6 +208,17 @@ func (f *Fleet) made(a Answer, node *corev1.NodeSystemInfo) Answer {
 	return a
 }
 
+// Made says how the image is made in the cluster: whether it is built, and what is signed for it.
+func (a *Answer) Made() (builds bool, unsigned string) {
+	if a.declared == nil {
+		return false, ""
+	}
+	if a.declared.Sign != nil {
+		unsigned = a.declared.Sign.UnsignedImage
+	}
+	return a.declared.Build != nil, unsigned
+}
+
 // Missing is why the image that a node needs is not made; nil: it is, or the node holds it.
 func (a *Answer) Missing(holds func(delivery string) bool) *reasons.Problem {
 	if a.Image == nil || a.Image.Problem == nil || a.State == nil || holds(a.State.Delivery) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -79,7 +80,7 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Usable:       entry.Usable(node),
 		Available:    entry.Current(node, a.State),
 		Attempt:      entry.Attempt,
-		Delivery:     cmp.Or(a.Missing(entry.Holds), s.Deliveries(node.Name)),
+		Delivery:     cmp.Or(s.denied(node.Name, &a, entry), a.Missing(entry.Holds), s.Deliveries(node.Name)),
 		Image:        a.Image,
 		Content:      contentOf(node, a.State, entry),
 		PluginReady:  s.Plugins[node.Name],
@@ -173,12 +174,33 @@ func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 	entry, a := s.Entry(node.Name), s.Wants(node)
 	return desired.Part(s.Module, &a, rollout.Facts{
 		Node: node, Entry: entry.Entry,
-		// A build that is held does not wait for a turn.
-		Paused: placement.WishesFor(s.Module, node).Paused || s.Held.On(a.State, entry) != nil,
+		// A build that is held, or denied, does not wait for a turn.
+		Paused: placement.WishesFor(s.Module, node).Paused || s.Held.On(a.State, entry) != nil || s.denied(node.Name, &a, entry) != nil,
 		Begun:  drain.Marked(node, types.NamespacedName{Namespace: s.Module.Namespace, Name: s.Module.Name}),
 		Late:   s.Deliveries(node.Name) != nil,
 		Later:  rollout.Grace(s.Module) > 0,
 	})
+}
+
+// denied is why a ModulePolicy keeps an order from a node, as the controller of orders says, or
+// nil. What it says of nodes that are not named is true of those that do not have the order.
+func (s *Scene) denied(node string, a *desired.Answer, entry status.Entry) *reasons.Problem {
+	if p := s.Deliveries(node); p != nil {
+		if p.Reason == v1beta1.ReasonPolicyDenied {
+			return p
+		}
+		return nil
+	}
+	if o := entry.Order; a.State == nil || o != nil && equality.Semantic.DeepEqual(&o.Config, &a.State.Config) {
+		return nil
+	}
+	for i := range s.Module.Status.Problems {
+		p := &s.Module.Status.Problems[i]
+		if p.Part == v1beta1.ProblemDeliveries && p.Node == v1beta1.OtherNodes && p.Reason == v1beta1.ReasonPolicyDenied {
+			return &reasons.Problem{Reason: p.Reason, Message: p.Message}
+		}
+	}
+	return nil
 }
 
 func (s *Scene) unlabelled(node *corev1.Node) bool {

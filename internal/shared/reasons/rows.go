@@ -375,6 +375,11 @@ var attention = []Reason{
 			"1.34, and a restart of the operator after the upgrade",
 	},
 	{
+		Name: v1beta1.ReasonPolicyDenied, Class: ClassFinal, Step: StepAllowed,
+		Meaning: "a `ModulePolicy` does not allow what the Module would load on the node; what the node has stays",
+		Next:    "change the Module's field that the message names, or have whoever administers the cluster change the ModulePolicy",
+	},
+	{
 		Name: v1beta1.ReasonUnsupportedNode, Class: ClassFinal, Step: StepSelected,
 		Meaning: "no selected node can run Drover's agent: another operating system or processor, or no kernel of its own",
 		Next:    "select Linux nodes; the message says what each node is",

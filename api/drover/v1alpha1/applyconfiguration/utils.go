@@ -28,6 +28,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &droverv1alpha1.ModuleImageSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ModuleImageStatus"):
 		return &droverv1alpha1.ModuleImageStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicy"):
+		return &droverv1alpha1.ModulePolicyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicyParameters"):
+		return &droverv1alpha1.ModulePolicyParametersApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicyRequirement"):
+		return &droverv1alpha1.ModulePolicyRequirementApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicySelector"):
+		return &droverv1alpha1.ModulePolicySelectorApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicySpec"):
+		return &droverv1alpha1.ModulePolicySpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Signer"):
 		return &droverv1alpha1.SignerApplyConfiguration{}
 

@@ -2,10 +2,11 @@
 
 // Package module turns Modules into orders for nodes.
 //
-// Reads: Module, Node, NodeModulesConfig, carrier pods, the admission policies that deliveries and
-// reports rely on, and whether the CRDs are being deleted. Writes: this Module's orders, carrier
-// pods, the Module's finalizer, its deliveries' problems in the Module's status, and one event for
-// a Module that goes before all nodes have answered. Never a condition.
+// Reads: Module, Node, NodeModulesConfig, carrier pods, ModulePolicies and the labels of namespaces
+// that they choose by, the admission policies that deliveries and reports rely on, and whether the
+// CRDs are being deleted. Writes: this Module's orders, carrier pods, the Module's finalizer, its
+// deliveries' problems in the Module's status, and one event for a Module that goes before all
+// nodes have answered, or that a ModulePolicy would deny. Never a condition.
 //
 // A pass is observe, plan, act. Package nodeplan plans; what is already right is not written. The
 // client waits until its cache has seen its own writes, so that no pass repeats the one before.
@@ -26,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -116,6 +118,8 @@ type Controller struct {
 	drains   recollection[string, nodeplan.Wait]
 	// seen is since when nodes have what is rolled out.
 	seen rollout.Sightings
+	// audited is what was last told, by Module, of policies that are only tried.
+	audited sync.Map
 	// reports is when the policy was seen that keeps agents to their own node.
 	reports atomic.Pointer[time.Time]
 }
@@ -150,6 +154,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	p := c.plan(snap)
+	c.audit(p)
 	if snap.leaving() {
 		if departed, err := c.departed(ctx, snap); err != nil || !departed {
 			return reconcile.Result{RequeueAfter: staleDelay}, err

@@ -58,6 +58,8 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, watch.Changes(podEvent)).
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
+		Watches(&v1alpha1.ModulePolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
+		WatchesMetadata(anyNamespace(), watch.Changes(c.namespaceEvent)).
 		Watches(anyDefinition(), handler.EnqueueRequestsFromMapFunc(c.modulesOfDefinition)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -101,7 +103,7 @@ func (c *Controller) nodeUpdated(ctx context.Context, q watch.Queue, before, now
 		c.enqueueOrdered(ctx, q, now.Name)
 	}
 	switch {
-	case watch.NodeChanged(before, now):
+	case watch.NodeChanged(before, now), !maps.Equal(before.Labels, now.Labels) && c.reselected(ctx, before, now):
 		c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool {
 			return m.DeletionTimestamp != nil || placement.Selects(m, before) || placement.Selects(m, now)
 		})
@@ -183,7 +185,7 @@ func podEvent(_ context.Context, q watch.Queue, before, now *corev1.Pod) {
 	}
 }
 
-// everyModule is for what concerns all: the policy that seals carriers.
+// everyModule is for what concerns all: the policy that seals carriers, and ModulePolicies.
 func (c *Controller) everyModule(ctx context.Context, _ client.Object) []reconcile.Request {
 	return watch.Requests[*v1beta1.Module](ctx, c.client, &v1beta1.ModuleList{}, nil)
 }

@@ -219,6 +219,99 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: signer
       type:
         namedType: com.github.drover-project.drover.api.drover.v1alpha1.Signer
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicy
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicySpec
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyMode
+  scalar: string
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyParameters
+  map:
+    fields:
+    - name: only
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyRequirement
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: operator
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorOperator
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicySelector
+  map:
+    fields:
+    - name: matchExpressions
+      type:
+        list:
+          elementType:
+            namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyRequirement
+          elementRelationship: atomic
+    - name: matchLabels
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicySpec
+  map:
+    fields:
+    - name: build
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.Permission
+    - name: images
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: load
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.Permission
+    - name: mode
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyMode
+    - name: modprobeArgs
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.Permission
+    - name: modules
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: namespaceSelector
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicySelector
+    - name: nodeSelector
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicySelector
+    - name: parameters
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyParameters
+- name: com.github.drover-project.drover.api.drover.v1alpha1.Permission
+  scalar: string
 - name: com.github.drover-project.drover.api.drover.v1alpha1.Signer
   map:
     fields:
@@ -364,6 +457,8 @@ var schemaYAML = typed.YAMLObject(`types:
         elementType:
           namedType: __untyped_deduced_
         elementRelationship: separable
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorOperator
+  scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry
   map:
     fields:

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/watch"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
+)
+
+// actionPolicy is what an event says was being done when a policy that is only tried was asked.
+const actionPolicy = "Audit"
+
+// +kubebuilder:rbac:groups=drover.dev,resources=modulepolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+
+// policies reads the ModulePolicies and, if there are any, the labels of a Module's namespace.
+func (c *Controller) policies(ctx context.Context, namespace string) (modulepolicy.Set, map[string]string, error) {
+	var list v1alpha1.ModulePolicyList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return modulepolicy.Set{}, nil, fmt.Errorf("list ModulePolicies: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return modulepolicy.Set{}, nil, nil
+	}
+	found := anyNamespace()
+	switch err := c.client.Get(ctx, client.ObjectKey{Name: namespace}, found); {
+	case apierrors.IsNotFound(err):
+		// It is gone, and its Modules with it: what is left is to unload, which no policy concerns.
+		return modulepolicy.Of(list.Items), nil, nil
+	case err != nil:
+		return modulepolicy.Set{}, nil, fmt.Errorf("get the namespace: %w", err)
+	}
+	return modulepolicy.Of(list.Items), found.Labels, nil
+}
+
+// anyNamespace is an empty namespace of which only the metadata is read.
+func anyNamespace() *metav1.PartialObjectMetadata {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return namespace
+}
+
+// namespaceEvent queues the Modules of a namespace whose labels change: policies choose by them.
+func (c *Controller) namespaceEvent(ctx context.Context, q watch.Queue, before, now *metav1.PartialObjectMetadata) {
+	if before == nil || now == nil || maps.Equal(before.Labels, now.Labels) {
+		return
+	}
+	c.enqueueModules(ctx, q, func(m *v1beta1.Module) bool { return m.Namespace == now.Name })
+}
+
+// reselected reports whether a ModulePolicy chooses a node by its labels now and did not before, or
+// the other way round.
+func (c *Controller) reselected(ctx context.Context, before, now *corev1.Node) bool {
+	var list v1alpha1.ModulePolicyList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return true
+	}
+	return slices.ContainsFunc(list.Items, func(p v1alpha1.ModulePolicy) bool {
+		chooses := func(n *corev1.Node) bool { return modulepolicy.Selects(p.Spec.NodeSelector, n.Labels) }
+		return chooses(before) != chooses(now)
+	})
+}
+
+// audit tells, once per text, what policies that are only tried would not allow.
+func (c *Controller) audit(p *plan) {
+	if p.leaving() {
+		c.audited.Delete(p.Key)
+		return
+	}
+	text := ""
+	for i := range p.plans {
+		pl := &p.plans[i]
+		if found := p.Audited(pl.Node, &pl.Aim); found != nil {
+			text = found.Message
+			break
+		}
+	}
+	if text == "" {
+		c.audited.Delete(p.Key)
+		return
+	}
+	if told, _ := c.audited.Swap(p.Key, text); told != text {
+		c.options.Recorder.Warn(p.Module, v1beta1.ReasonPolicyDenied, actionPolicy, "would be denied: "+text)
+	}
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package modulepolicy decides whether ModulePolicies allow what a Module would load. It is pure.
+// The admission policy drover-module-policies decides the same of what a Module alone tells.
+package modulepolicy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/reasons"
+)
+
+// Place is where a Module would be loaded.
+type Place struct {
+	// Name of the Module's namespace.
+	Name string
+	// Namespace and Node are the labels of both.
+	Namespace, Node map[string]string
+}
+
+// Wish is what a Module would load on a kernel.
+type Wish struct {
+	Config *v1beta1.ModuleConfig
+	// Builds: the image is built in the cluster.
+	Builds bool
+	// Unsigned is the image that is signed in the cluster; empty: none is.
+	Unsigned string
+}
+
+// Set holds the ModulePolicies of a cluster, by name. The zero value allows everything.
+type Set struct{ policies []v1alpha1.ModulePolicy }
+
+// Of makes a set. It keeps the policies' content.
+func Of(policies []v1alpha1.ModulePolicy) Set {
+	sorted := slices.Clone(policies)
+	slices.SortFunc(sorted, func(a, b v1alpha1.ModulePolicy) int { return cmp.Compare(a.Name, b.Name) })
+	return Set{sorted}
+}
+
+// Empty reports whether there is no policy.
+func (s Set) Empty() bool { return len(s.policies) == 0 }
+
+// Denied is why the first policy that is enforced there, by name, does not allow the wish, or nil.
+func (s Set) Denied(w *Wish, at *Place) *reasons.Problem {
+	return s.first(v1alpha1.PolicyEnforce, w, at)
+}
+
+// Audited is why the first policy that is only tried there would not allow the wish, or nil.
+func (s Set) Audited(w *Wish, at *Place) *reasons.Problem {
+	return s.first(v1alpha1.PolicyAudit, w, at)
+}
+
+func (s Set) first(mode v1alpha1.ModulePolicyMode, w *Wish, at *Place) *reasons.Problem {
+	for i := range s.policies {
+		p := &s.policies[i]
+		if p.Spec.Mode != mode || !Selects(p.Spec.NamespaceSelector, at.Namespace) || !Selects(p.Spec.NodeSelector, at.Node) {
+			continue
+		}
+		if message := deny(p, w, at); message != "" {
+			return &reasons.Problem{Reason: v1beta1.ReasonPolicyDenied, Message: message}
+		}
+	}
+	return nil
+}
+
+// Selects reports whether all that a selector says of labels is true.
+func Selects(s *v1alpha1.ModulePolicySelector, labels map[string]string) bool {
+	if s == nil {
+		return true
+	}
+	for key, value := range s.MatchLabels {
+		if have, ok := labels[key]; !ok || have != value {
+			return false
+		}
+	}
+	for i := range s.MatchExpressions {
+		if !holds(&s.MatchExpressions[i], labels) {
+			return false
+		}
+	}
+	return true
+}
+
+func holds(r *v1alpha1.ModulePolicyRequirement, labels map[string]string) bool {
+	value, has := labels[r.Key]
+	switch r.Operator {
+	case "In":
+		return has && slices.Contains(r.Values, value)
+	case "NotIn":
+		return !has || !slices.Contains(r.Values, value)
+	case "Exists":
+		return has
+	default: // DoesNotExist: the definition has no other
+		return !has
+	}
+}
+
+// Fields of a Module that messages name.
+const (
+	fieldLoader     = "spec.moduleLoader"
+	fieldContainer  = fieldLoader + ".container"
+	fieldImage      = fieldContainer + ".kernelMappings"
+	fieldModprobe   = fieldContainer + ".modprobe"
+	fieldParameters = fieldModprobe + ".parameters"
+)
+
+// deny is why a policy does not allow the wish; empty: it does.
+func deny(p *v1alpha1.ModulePolicy, w *Wish, at *Place) string {
+	modprobe := &w.Config.Modprobe
+	says := func(field, format string, args ...any) string {
+		return fmt.Sprintf("%s: ModulePolicy %s %s", field, p.Name, fmt.Sprintf(format, args...))
+	}
+	if p.Spec.Load == v1alpha1.Deny {
+		return says(fieldLoader, "lets no Module of namespace %s load anything here", at.Name)
+	}
+	if w.Builds && p.Spec.Build == v1alpha1.Deny {
+		return says(fieldContainer+".build", "allows no image that is built in the cluster")
+	}
+	if DeniesArgs(&p.Spec) && (given(modprobe.Args) || given(modprobe.RawArgs)) {
+		return says(fieldModprobe, "allows no args and no rawArgs")
+	}
+	if name, ok := stranger(p.Spec.Modules, named(w.Config), plain); !ok {
+		return says(fieldModprobe, "does not allow the kernel module %q", name)
+	}
+	if only := p.Spec.Parameters; only != nil {
+		if text, ok := stranger(nonNil(only.Only), modprobe.Parameters, nil); !ok {
+			return says(fieldParameters, "does not allow the parameter %q", text)
+		}
+	}
+	if image, ok := stranger(p.Spec.Images, images(w), nil); !ok {
+		return says(fieldImage, "does not allow the image %s", image)
+	}
+	return ""
+}
+
+// DeniesArgs reports whether a policy denies modprobe's arguments, which can name any kernel module
+// and any parameter.
+func DeniesArgs(s *v1alpha1.ModulePolicySpec) bool {
+	switch s.ModprobeArgs {
+	case v1alpha1.Deny:
+		return true
+	case v1alpha1.Allow:
+		return false
+	}
+	return s.Modules != nil || s.Parameters != nil
+}
+
+func given(args *v1beta1.ModprobeArgs) bool {
+	return args != nil && len(args.Load)+len(args.Unload) > 0
+}
+
+// named are the kernel modules that a node is told to load, or to remove first.
+func named(c *v1beta1.ModuleConfig) []string {
+	all := slices.Concat([]string{c.Modprobe.ModuleName}, c.Modprobe.ModulesLoadingOrder,
+		c.InTreeModulesToRemove, []string{c.InTreeModuleToRemove})
+	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
+}
+
+func images(w *Wish) []string {
+	all := []string{w.Config.ContainerImage, w.Unsigned}
+	return slices.DeleteFunc(all, func(image string) bool { return image == "" })
+}
+
+// plain is a kernel module's name as the kernel compares it.
+func plain(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// stranger is the first text that no pattern allows; true: there is none, or patterns are nil.
+func stranger(patterns, texts []string, normal func(string) string) (string, bool) {
+	if patterns == nil {
+		return "", true
+	}
+	if normal == nil {
+		normal = func(text string) string { return text }
+	}
+	for _, text := range texts {
+		if !slices.ContainsFunc(patterns, func(p string) bool { return Matches(normal(p), normal(text)) }) {
+			return text, false
+		}
+	}
+	return "", true
+}
+
+// Matches reports whether a pattern is the text or, if it ends with *, its beginning.
+func Matches(pattern, text string) bool {
+	if beginning, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(text, beginning)
+	}
+	return pattern == text
+}
+
+func nonNil(patterns []string) []string {
+	if patterns == nil {
+		return []string{}
+	}
+	return patterns
+}
