@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reference writes the pages docs/reference/api, a page for each version of each kind, and
-// docs/reference/flags.md. They are made of the CustomResourceDefinitions in config and of what the
-// programs in cmd say about their flags. It fails if something has no description.
+// Command reference writes the pages docs/reference/api, a page for each version of each kind,
+// docs/reference/flags.md and docs/reference/security.md. They are made of the
+// CustomResourceDefinitions in config, of what the programs in cmd say about their flags, and of
+// roles, bindings and pods. It fails if something has no description.
 //
 // With -list, it writes nothing, and prints what exists as JSON instead: the paths of all fields,
 // all flags, reasons and metrics. The test of the site compares that with what the pages list.
@@ -21,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/drover-project/drover/hack/reference/security"
 )
 
 func main() {
@@ -57,7 +60,11 @@ func run(ctx context.Context, root, programs string, list bool) error {
 		return err
 	}
 	flags, more := flagsPage(commands)
-	if err := write(filepath.Join(root, "docs", "reference"), pages, flags); err != nil {
+	rights, err := security.Page(root)
+	if err != nil {
+		return err
+	}
+	if err := write(filepath.Join(root, "docs", "reference"), pages, map[string]string{"flags.md": flags, "security.md": rights}); err != nil {
 		return err
 	}
 	if undocumented = append(undocumented, more...); len(undocumented) > 0 {
@@ -67,7 +74,7 @@ func run(ctx context.Context, root, programs string, list bool) error {
 }
 
 // write replaces the generated pages.
-func write(dir string, pages map[string]string, flags string) error {
+func write(dir string, pages, single map[string]string) error {
 	api := filepath.Join(dir, "api")
 	if err := errors.Join(os.RemoveAll(api), os.MkdirAll(api, 0o755)); err != nil {
 		return fmt.Errorf("make the folder of the kinds' pages: %w", err)
@@ -77,8 +84,10 @@ func write(dir string, pages map[string]string, flags string) error {
 			return fmt.Errorf("write a page: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "flags.md"), []byte(flags), 0o644); err != nil {
-		return fmt.Errorf("write the page of flags: %w", err)
+	for _, name := range slices.Sorted(maps.Keys(single)) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(single[name]), 0o644); err != nil {
+			return fmt.Errorf("write a page: %w", err)
+		}
 	}
 	return nil
 }
