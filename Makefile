@@ -93,11 +93,12 @@ manifests: bin/controller-gen ## Generate CRDs and roles, and from them and the 
 	bin/controller-gen crd $(call but,ooto hub $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
 	bin/controller-gen crd paths=./api/hub/... output:crd:artifacts:config=config/hub
 	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
-	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims,internal/operator/controller) output:rbac:artifacts:config=config/rbac
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims condition,internal/operator/controller) output:rbac:artifacts:config=config/rbac
 	bin/controller-gen rbac:roleName=drover-hub,fileName=hub_role.yaml paths=./internal/hub/... paths=./internal/operator/controller/hub/... paths=./internal/operator/controller/moduleimage/... output:rbac:artifacts:config=config/hub
-	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims moduleimage preflight,internal/operator/controller) output:rbac:artifacts:config=config/spoke
+	bin/controller-gen rbac:roleName=drover-operator,fileName=operator_role.yaml $(call but,ooto hub claims condition moduleimage preflight,internal/operator/controller) output:rbac:artifacts:config=config/spoke
 	bin/controller-gen rbac:roleName=drover-claims,fileName=claims_role.yaml paths=./internal/operator/controller/claims/... output:rbac:artifacts:config=config/spoke
 	bin/controller-gen rbac:roleName=drover-operator-ooto,fileName=operator_role.yaml paths=./internal/operator/controller/ooto/... output:rbac:artifacts:config=config/ooto
+	bin/controller-gen rbac:roleName=drover-operator-node-condition,fileName=operator_role.yaml paths=./internal/operator/controller/condition/... output:rbac:artifacts:config=config/node-condition
 	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
 	for o in $(notdir $(wildcard $(addprefix api/,$(OPERATORS)))); do \
 		bin/controller-gen crd paths=./api/$$o/... output:crd:artifacts:config=config/operators/$$o/crd; done

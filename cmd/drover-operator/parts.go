@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/internal/hub/ocm"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller/claims"
+	"github.com/drover-project/drover/internal/operator/controller/condition"
 	"github.com/drover-project/drover/internal/operator/controller/guard"
 	hubcontroller "github.com/drover-project/drover/internal/operator/controller/hub"
 	"github.com/drover-project/drover/internal/operator/controller/module"
@@ -71,6 +72,9 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		"guard":   guards,
 		"startup": startup.New(c, closed),
 		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
+	}
+	if options.NodeCondition {
+		all["condition"] = condition.New(c, closed, nil)
 	}
 	if options.Mode == operator.ModeSpoke {
 		all["claims"] = claims.New(c, live, options.Namespace)

@@ -49,6 +49,25 @@ func TestEachModeRunsItsControllers(t *testing.T) {
 	}
 }
 
+// TestTheConditionIsAskedFor: without the flag, nothing wants the right to write the status of nodes.
+func TestTheConditionIsAskedFor(t *testing.T) {
+	e := env.Get(t)
+	options, err := operator.ParseFlags([]string{
+		"--node-condition", "--agent-image=a:1", "--metrics-bind-address=0", "--health-probe-bind-address=0",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := &gate.Gate{}
+	if all := controllers(mgr, options, guard.New(mgr.GetClient(), closed, nil), closed, metrics.NewBoard()); all["condition"] == nil {
+		t.Errorf("controllers %v", slices.Sorted(maps.Keys(all)))
+	}
+}
+
 // TestASpokesRoleMakesNothing: it has no right to what images are made by.
 func TestASpokesRoleMakesNothing(t *testing.T) {
 	resources := func(file string) map[string]bool {

@@ -33,6 +33,10 @@ var layers = []layer{
 	{name: "cluster", on: ".Values.cluster.enabled", resources: []string{"default"}},
 	{name: "spoke", on: ".Values.spoke.enabled", resources: []string{"spoke"}, over: "cluster"},
 	{name: "ooto", on: ".Values.ooto.enabled", resources: []string{"default"}, components: []string{"ooto"}, over: "cluster"},
+	{
+		name: "node-condition", on: ".Values.nodeCondition.enabled", resources: []string{"default"}, components: []string{"node-condition"},
+		over: "cluster",
+	},
 	{name: "openshift", on: ".Values.openshift.enabled", resources: []string{"openshift"}, over: "cluster"},
 	{name: "hub", on: ".Values.hub.enabled", resources: []string{"hub"}},
 	{name: "deviceconfig", on: ".Values.operators.deviceconfig.enabled", resources: []string{"operators/deviceconfig/default"}},

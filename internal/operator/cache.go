@@ -149,11 +149,14 @@ func slimNode(object any) (any, error) {
 		return key != v1beta1.CordonedAnnotation && !slices.Contains(placement.WishAnnotations, key)
 	})
 	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
+		switch condition.Type {
+		case corev1.NodeReady:
 			// The heartbeat in it changes all the time, the rest does not.
-			kept.Status.Conditions = []corev1.NodeCondition{{
+			kept.Status.Conditions = append(kept.Status.Conditions, corev1.NodeCondition{
 				Type: condition.Type, Status: condition.Status, LastTransitionTime: condition.LastTransitionTime,
-			}}
+			})
+		case v1beta1.NodeConditionKernelModules:
+			kept.Status.Conditions = append(kept.Status.Conditions, condition)
 		}
 	}
 	return kept, nil

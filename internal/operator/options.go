@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/operator/controller/module"
@@ -70,6 +71,8 @@ type Options struct {
 	// Controllers lists the controllers to run: "*" is all but the optional ones, a leading "-" takes
 	// one out.
 	Controllers []string
+	// NodeCondition keeps a condition of Nodes.
+	NodeCondition bool
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
@@ -112,6 +115,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.IntVar(&o.Orders.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+
 		"; -name leaves one out")
+	set.BoolVar(&o.NodeCondition, "node-condition", false, "keep the condition "+v1beta1.NodeConditionKernelModules+" of nodes; needs the "+
+		"rights of config/node-condition")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")

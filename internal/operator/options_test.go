@@ -77,6 +77,7 @@ func TestTheCacheKeepsLittleOfANode(t *testing.T) {
 			Images:   []corev1.ContainerImage{{Names: []string{"large"}}},
 			Conditions: []corev1.NodeCondition{
 				{Type: corev1.NodeMemoryPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+				{Type: v1beta1.NodeConditionKernelModules, Reason: "AllReady"},
 			},
 		},
 	}
@@ -90,8 +91,10 @@ func TestTheCacheKeepsLittleOfANode(t *testing.T) {
 		},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "x"}}},
 		Status: corev1.NodeStatus{
-			NodeInfo:   corev1.NodeSystemInfo{KernelVersion: "6"},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			NodeInfo: corev1.NodeSystemInfo{KernelVersion: "6"},
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: v1beta1.NodeConditionKernelModules, Reason: "AllReady"},
+			},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

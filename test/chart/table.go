@@ -65,6 +65,10 @@ func switches() []setting {
 		{value: "hub.enabled", given: "true", values: `{}`, object: hubObject, want: "true"},
 		{value: "build.enabled", given: "true", values: `{}`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:dev"`},
 		{value: "ooto.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--controllers=*,ooto"`},
+		{
+			value: "nodeCondition.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*",
+			want: `"--node-condition"`,
+		},
 		{value: "openshift.enabled", given: "true", values: `{}`, object: "SecurityContextConstraints drover-agent", want: "true"},
 		{
 			value: "noPtrace.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/securityContext/capabilities/add",

@@ -51,6 +51,10 @@ const (
 	// nodes than maxUnavailable may lose the kernel module at once because of a deselection.
 	ConfirmDeselectionAnnotation = "drover.dev/confirm-deselection"
 
+	// NodeConditionKernelModules is a condition of Nodes: every kernel module that belongs there is
+	// ready. Only an operator with --node-condition keeps it.
+	NodeConditionKernelModules = "drover.dev/KernelModulesReady"
+
 	labelPrefix     = "kmm.node.kubernetes.io/"
 	betaLabelPrefix = "beta." + labelPrefix
 )

@@ -31,13 +31,11 @@ func Page(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w := &writer{root: root, config: config, words: map[string]string{}, used: map[string]bool{}, layers: map[string][]*unstructured.Unstructured{}}
-	for _, m := range meanings {
-		if w.words[m.key()] != "" {
-			return "", fmt.Errorf("two meanings of %s", m.key())
-		}
-		w.words[m.key()] = m.says
+	words, err := readMeanings(meanings)
+	if err != nil {
+		return "", err
 	}
+	w := &writer{root: root, config: config, words: words, used: map[string]bool{}, layers: map[string][]*unstructured.Unstructured{}}
 	page, err := template.New("security.md").Funcs(template.FuncMap{
 		"identities": w.identities, "people": w.people, "pods": w.pods, "rendered": w.rendered, "policies": w.policies, "same": w.same,
 	}).Parse(prose)
@@ -64,12 +62,6 @@ type writer struct {
 	speechless []string
 }
 
-func (m meaning) key() string { return key(m.role, m.on, m.writes) }
-
-func key(role, on string, writes bool) string {
-	return fmt.Sprintf("%s %s %s", role, map[bool]string{true: "writes", false: "reads"}[writes], on)
-}
-
 // say looks for words on a row: its role's own, or anybody's.
 func (w *writer) say(r *row) string {
 	role := r.role
@@ -78,7 +70,7 @@ func (w *writer) say(r *row) string {
 			role = rest
 		}
 	}
-	for _, k := range []string{key(role, r.on, r.writes), key("", r.on, r.writes)} {
+	for _, k := range []string{key(role, r.on, r.writes), key(anyRole, r.on, r.writes)} {
 		if says := w.words[k]; says != "" {
 			w.used[k] = true
 			return says
@@ -92,11 +84,11 @@ func (w *writer) say(r *row) string {
 func (w *writer) complaints() error {
 	var errs []error
 	for _, k := range w.speechless {
-		errs = append(errs, fmt.Errorf("hack/reference/security/meanings.go does not say what this means: %s", k))
+		errs = append(errs, fmt.Errorf("hack/reference/security/meanings.tsv does not say what this means: %s", k))
 	}
 	for _, k := range slices.Sorted(maps.Keys(w.words)) {
 		if !w.used[k] {
-			errs = append(errs, fmt.Errorf("hack/reference/security/meanings.go has words for what nobody has: %s", k))
+			errs = append(errs, fmt.Errorf("hack/reference/security/meanings.tsv has words for what nobody has: %s", k))
 		}
 	}
 	return errors.Join(errs...)

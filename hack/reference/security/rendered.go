@@ -121,7 +121,9 @@ func builds() []named {
 			Module: "m", Image: "r/m:1", Architecture: "amd64", Build: b.build, Sign: b.sign,
 			RepoSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
 		}}
-		job := pipeline.Job(image, 1, "New", &pipeline.Options{SignerImage: "s", HostModules: b.host, MountImages: true, User: ptr.To[int64](65532)})
+		job := pipeline.Job(image, 1, "New", &pipeline.Options{
+			SignerImage: "s", HostModules: b.host, MountImages: true, User: ptr.To[int64](65532),
+		})
 		pods = append(pods, named{b.name, &job.Spec.Template.Spec})
 	}
 	return pods

@@ -169,7 +169,8 @@ func rowsOf(rights map[right]bool) []row {
 	var rows []row
 	for r, all := range verbs {
 		slices.Sort(all)
-		rows = append(rows, row{right: r, verbs: all, writes: slices.ContainsFunc(all, func(v string) bool { return !slices.Contains(reads, v) })})
+		writes := slices.ContainsFunc(all, func(v string) bool { return !slices.Contains(reads, v) })
+		rows = append(rows, row{right: r, verbs: all, writes: writes})
 	}
 	slices.SortFunc(rows, func(a, b row) int {
 		if a.writes != b.writes {
@@ -178,7 +179,7 @@ func rowsOf(rights map[right]bool) []row {
 			}
 			return 1
 		}
-		return strings.Compare(strings.Join([]string{a.on, a.names, a.where, a.role}, " "), strings.Join([]string{b.on, b.names, b.where, b.role}, " "))
+		return slices.Compare([]string{a.on, a.names, a.where, a.role}, []string{b.on, b.names, b.where, b.role})
 	})
 	return rows
 }

@@ -50,11 +50,13 @@ const bound = `
 {kind: ClusterRole, metadata: {name: r}, rules: [{apiGroups: [""], resources: [pods, pods/exec], verbs: [create, get]},
  {apiGroups: [x.io], resources: [things/status], resourceNames: [b, a], verbs: [list]}, {nonResourceURLs: [/m], verbs: [get]}]}
 ---
-{kind: ClusterRoleBinding, metadata: {name: rb}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: ServiceAccount, name: a, namespace: space}]}
+{kind: ClusterRoleBinding, metadata: {name: rb}, roleRef: {kind: ClusterRole, name: r},
+ subjects: [{kind: ServiceAccount, name: a, namespace: space}]}
 ---
 {kind: Role, metadata: {name: r, namespace: space}, rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]}
 ---
-{kind: RoleBinding, metadata: {name: rb, namespace: space}, roleRef: {kind: Role, name: r}, subjects: [{kind: ServiceAccount, name: a, namespace: space}]}
+{kind: RoleBinding, metadata: {name: rb, namespace: space}, roleRef: {kind: Role, name: r},
+ subjects: [{kind: ServiceAccount, name: a, namespace: space}]}
 ---
 {kind: ClusterRole, metadata: {name: people, labels: {rbac.authorization.k8s.io/aggregate-to-view: "true"}},
  rules: [{apiGroups: [x.io], resources: [things], verbs: ["*"]}]}
@@ -70,7 +72,8 @@ func TestRights(t *testing.T) {
 	for _, r := range rowsOf(g.identities["space/a"]) {
 		got = append(got, strings.Join([]string{r.on, r.names, r.where, strings.Join(r.verbs, ",")}, "|"))
 	}
-	if diff := cmp.Diff([]string{"pods|||create,get", "pods/exec|||create,get", "/m|||get", "secrets||space|get", "things.x.io/status|a, b||list"}, got); diff != "" {
+	want := []string{"pods|||create,get", "pods/exec|||create,get", "/m|||get", "secrets||space|get", "things.x.io/status|a, b||list"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if rows := rowsOf(g.unbound["people"]); len(g.unbound) != 1 || len(rows) != 1 || !rows[0].writes || g.aggregated["people"] != "view" {
@@ -96,7 +99,7 @@ func TestStrangersAreRefused(t *testing.T) {
 
 // TestNothingIsGrantedUnnoticed: a right without words, and words without a right, are errors.
 func TestNothingIsGrantedUnnoticed(t *testing.T) {
-	w := &writer{words: map[string]string{key("r", "pods", true): "a", key("", "pods", false): "b"}, used: map[string]bool{}}
+	w := &writer{words: map[string]string{key("r", "pods", true): "a", key(anyRole, "pods", false): "b"}, used: map[string]bool{}}
 	for _, given := range []row{
 		{right: right{role: "r", on: "pods"}, writes: true}, {right: right{role: "other", on: "pods"}},
 	} {
@@ -108,11 +111,21 @@ func TestNothingIsGrantedUnnoticed(t *testing.T) {
 		t.Error(err)
 	}
 	w.say(&row{right: right{role: "other", on: "pods"}, writes: true})
-	w.words[key("", "secrets", false)] = "c"
+	w.words[key(anyRole, "secrets", false)] = "c"
 	err := w.complaints()
-	for _, says := range []string{"does not say what this means: other writes pods", "words for what nobody has:  reads secrets"} {
+	for _, says := range []string{"does not say what this means: other writes pods", "words for what nobody has: * reads secrets"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("error %v, want %q", err, says)
+		}
+	}
+}
+
+func TestReadMeanings(t *testing.T) {
+	for name, given := range map[string]string{
+		"a cell is missing": "r\treads\tpods\n", "neither": "r\tlooks\tpods\ta\n", "twice": "r\treads\tpods\ta\nr\treads\tpods\tb\n",
+	} {
+		if words, err := readMeanings(given); err == nil {
+			t.Errorf("%s: no error, but %v", name, words)
 		}
 	}
 }
@@ -128,19 +141,22 @@ func TestFacts(t *testing.T) {
 	}{
 		"nothing is said": {
 			given: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}},
-			want: []string{"the image's user", "the runtime's capabilities", "can gain privileges", "writable root", "seccomp as the kubelet's default",
-				"a token of its ServiceAccount"},
+			want: []string{"the image's user", "the runtime's capabilities", "can gain privileges", "writable root",
+				"seccomp as the kubelet's default", "a token of its ServiceAccount"},
 		},
 		"privileged on the host's network, which writes to the host": {
 			given: corev1.PodSpec{HostNetwork: true, AutomountServiceAccountToken: no, Volumes: []corev1.Volume{{Name: "v", VolumeSource: host}},
-				Containers: []corev1.Container{{Name: "c", SecurityContext: &corev1.SecurityContext{Privileged: yes}, VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}},
+				Containers: []corev1.Container{{
+					Name: "c", SecurityContext: &corev1.SecurityContext{Privileged: yes}, VolumeMounts: []corev1.VolumeMount{{Name: "v"}},
+				}}},
 			want: []string{"the host's network", "**privileged**: everything on the node", "**host `/dev`, writable**", "no token"},
 		},
 		"three containers, one of which is root": {
 			given: corev1.PodSpec{
 				SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 				InitContainers: []corev1.Container{{Name: "a", SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0),
-					AllowPrivilegeEscalation: no, ReadOnlyRootFilesystem: yes, Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}}},
+					AllowPrivilegeEscalation: no, ReadOnlyRootFilesystem: yes,
+					Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}}},
 				Volumes: []corev1.Volume{{Name: "v", VolumeSource: host},
 					{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}},
 				Containers: []corev1.Container{{Name: "b", SecurityContext: closed, VolumeMounts: []corev1.VolumeMount{{Name: "v", ReadOnly: true}}},

@@ -25,6 +25,7 @@ const (
 	OwnerDrain     = client.FieldOwner("drover-drain")     // cordons and uncordons Nodes
 	OwnerTaint     = client.FieldOwner("drover-taint")     // makes DeviceTaintRules
 	OwnerNode      = client.FieldOwner("drover-node")      // writes labels of Nodes
+	OwnerCondition = client.FieldOwner("drover-condition") // writes a condition of Nodes
 	OwnerStatus    = client.FieldOwner("drover-status")    // writes Module.status
 	OwnerOoto      = client.FieldOwner("drover-ooto")      // translates Modules of ooto.sigs.k8s.io
 	OwnerPlugin    = client.FieldOwner("drover-plugin")    // runs device plugins
