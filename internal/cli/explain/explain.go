@@ -6,7 +6,9 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -29,6 +31,8 @@ type options struct {
 	format output.Format
 	module string
 	node   string
+	// timeline: when each phase ended is shown, too.
+	timeline bool
 }
 
 // NewCommand makes the command.
@@ -42,6 +46,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"Exit codes: 0 all is as the Module asks, 1 it is not, 2 the command failed.",
 		Example: "  drover explain my-driver -n drivers           # all nodes, by cause\n" +
 			"  drover explain my-driver node-7 -n drivers    # one node, every step\n" +
+			"  drover explain my-driver node-7 --timeline    # and how long each phase took\n" +
 			"  drover explain my-driver node-7 -o yaml       # for programs",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: complete.ModuleThenNode(flags),
@@ -50,11 +55,32 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			if len(args) > 1 {
 				o.node = args[1]
 			}
+			if o.timeline && o.node == "" {
+				return errors.New("--timeline needs a NODE")
+			}
 			return o.run(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&o.timeline, "timeline", false, "also show when the Module was ordered, delivered, loaded and ready on NODE")
 	o.format.AddFlag(cmd, false)
 	return cmd
+}
+
+// Text is what is said about a Module on all nodes.
+func Text(ctx context.Context, c *cluster.Client, now time.Time, namespace, name string) (string, error) {
+	m, err := c.Module(ctx, namespace, name)
+	if err != nil {
+		return "", err
+	}
+	view, err := c.View(ctx, now, "", namespace, name)
+	if err != nil {
+		return "", err
+	}
+	f := blind(m, view.Missing)
+	if view.Whole() {
+		f = fleet(view, m)
+	}
+	return f.render(paint.Painter{}, m), nil
 }
 
 // run reads, decides and prints.
@@ -91,5 +117,8 @@ func (o *options) run(ctx context.Context) (err error) {
 		}
 	}
 	t := s.trace()
+	if o.timeline {
+		t.Timeline = s.timeline()
+	}
 	return o.format.Answer(o.Out, t, t.render(p, view.Missing), t.State.settled())
 }

@@ -35,6 +35,9 @@ func (t *Trace) render(p paint.Painter, missing []cluster.Missing) string {
 		}
 		b.WriteString(strings.TrimRight(fmt.Sprintf("  %s  %-10s  %s", mark(p, s.State), s.Name, indent(text, 23)), " ") + "\n")
 	}
+	if t.Timeline != nil {
+		b.WriteString(t.Timeline.render(p))
+	}
 	return b.String() + cluster.Tell(missing)
 }
 

@@ -62,6 +62,8 @@ type Trace struct {
 	Node   string `json:"node"`
 	verdict
 	Steps []Step `json:"steps"`
+	// Timeline is there when it was asked for.
+	Timeline *Timeline `json:"timeline,omitempty"`
 }
 
 type verdict struct {

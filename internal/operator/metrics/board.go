@@ -6,6 +6,7 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -118,6 +119,7 @@ func (b *Board) Describe(out chan<- *prometheus.Desc) {
 	}
 	b.spans.load.Describe(out)
 	b.spans.unload.Describe(out)
+	b.spans.phases.Describe(out)
 }
 
 // Collect implements prometheus.Collector.
@@ -151,6 +153,7 @@ func (b *Board) Collect(out chan<- prometheus.Metric) {
 	gauge(upstreamPreflights, b.preflights)
 	b.spans.load.Collect(out)
 	b.spans.unload.Collect(out)
+	b.spans.phases.Collect(out)
 }
 
 func number(is bool) int {
@@ -163,6 +166,8 @@ func number(is bool) int {
 // spans are orders on their way, since when, and how long finished ones took.
 type spans struct {
 	load, unload prometheus.Histogram
+	// phases of load, which they sum to.
+	phases *prometheus.HistogramVec
 
 	mu sync.Mutex
 	// open orders by node and Module.
@@ -172,7 +177,15 @@ type spans struct {
 type span struct {
 	goal  goal
 	since time.Time
+	// held is since when the node reports that it holds what was delivered; zero: it does not yet.
+	held time.Time
 }
+
+// Phases of a load.
+const (
+	phaseDelivered = "delivered"
+	phaseLoaded    = "loaded"
+)
 
 // goal is what an order wants that is not so yet; zero: all is as ordered.
 type goal struct {
@@ -193,6 +206,10 @@ func newSpans() *spans {
 			Name: "drover_unload_duration_seconds", Buckets: buckets,
 			Help: "Time from a node's order to unload a Module to its being out of the kernel.",
 		}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "drover_module_node_phase_seconds", Buckets: buckets,
+			Help: "Parts of drover_load_duration_seconds: until the node holds what was delivered, and from then until it is live.",
+		}, []string{"phase"}),
 		open: map[string]map[types.NamespacedName]span{},
 	}
 }
@@ -212,9 +229,9 @@ func (b *Board) Saw(before, now *v1beta1.NodeModulesConfig, at time.Time) {
 		case next == (goal{}):
 			s.done(was, at)
 		case was.goal == next:
-			open[key] = was
+			open[key] = was.seen(now, order, at)
 		case !sameOrder(status.EntryOf(before, key.Namespace, key.Name).Order, order):
-			open[key] = span{goal: next, since: at}
+			open[key] = span{goal: next, since: at}.seen(now, order, at)
 		}
 	}
 	if len(open) == 0 {
@@ -237,8 +254,23 @@ func (s *spans) done(was span, at time.Time) {
 	case was.goal.state == v1beta1.NodeModuleAbsent:
 		s.unload.Observe(at.Sub(was.since).Seconds())
 	default:
+		held := was.held
+		if held.IsZero() {
+			held = at // one report told of both
+		}
 		s.load.Observe(at.Sub(was.since).Seconds())
+		s.phases.WithLabelValues(phaseDelivered).Observe(held.Sub(was.since).Seconds())
+		s.phases.WithLabelValues(phaseLoaded).Observe(at.Sub(held).Seconds())
 	}
+}
+
+// seen notes when the node holds what an order needs.
+func (s span) seen(c *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec, at time.Time) span {
+	if s.held.IsZero() && order.Delivery != nil &&
+		slices.ContainsFunc(c.Status.Artifacts, func(a v1beta1.NodeArtifact) bool { return a.ID == order.Delivery.ID }) {
+		s.held = at
+	}
+	return s
 }
 
 func goalOf(c *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) goal {

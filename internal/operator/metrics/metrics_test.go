@@ -3,13 +3,16 @@
 package metrics_test
 
 import (
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/expfmt"
@@ -176,6 +179,82 @@ func TestOrdersAreTimed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPhasesSumToTheLoad: the time until the node holds the delivery, and the rest.
+func TestPhasesSumToTheLoad(t *testing.T) {
+	const ordered, held, live = 1, 2, 4
+	both := func(delivered, loaded float64) map[string]float64 {
+		return map[string]float64{"delivered": delivered, "loaded": loaded}
+	}
+	for name, tc := range map[string]struct {
+		// seen are the seconds at which reports come, and what they say.
+		seen map[int][]int
+		want map[string]float64
+	}{
+		"one after the other": {
+			seen: map[int][]int{0: {ordered}, 3: {ordered, held}, 5: {ordered, held}, 7: {ordered, held, live}},
+			want: both(3, 4),
+		},
+		"the node held it":        {seen: map[int][]int{0: {ordered, held}, 2: {ordered, held, live}}, want: both(0, 2)},
+		"both in one report":      {seen: map[int][]int{0: {ordered}, 6: {ordered, held, live}}, want: both(6, 0)},
+		"not live yet":            {seen: map[int][]int{0: {ordered}, 3: {ordered, held}}},
+		"it holds something else": {seen: map[int][]int{0: {ordered}, 8: {ordered, live}}, want: both(8, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := metrics.NewBoard()
+			var before *v1beta1.NodeModulesConfig
+			for _, second := range slices.Sorted(maps.Keys(tc.seen)) {
+				now := reported(slices.Contains(tc.seen[second], held), slices.Contains(tc.seen[second], live))
+				b.Saw(before, now, time.Unix(int64(second), 0))
+				before = now
+			}
+			got, sum := phasesOf(t, b)
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if load := sumOf(t, b, "drover_load_duration_seconds"); len(load) == 1 && load[0] != sum {
+				t.Errorf("the phases sum to %f, the load took %f", sum, load[0])
+			}
+		})
+	}
+}
+
+// reported is a node with an order for nic, which holds its delivery, or has it in the kernel.
+func reported(held, live bool) *v1beta1.NodeModulesConfig {
+	item, load := v1beta1.ModuleItem{Namespace: "team", Name: "nic"}, v1beta1.ModuleConfig{ContainerImage: "nic:1"}
+	c := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	c.Spec.Modules = []v1beta1.NodeModuleSpec{{ModuleItem: item, Config: load, Delivery: &v1beta1.Delivery{ID: "d1"}}}
+	c.Status.Artifacts = []v1beta1.NodeArtifact{{ID: "d0"}}
+	if held {
+		c.Status.Artifacts = append(c.Status.Artifacts, v1beta1.NodeArtifact{ID: "d1"})
+	}
+	if live {
+		c.Status.Modules = []v1beta1.NodeModuleStatus{{ModuleItem: item, Config: &load}}
+	}
+	return c
+}
+
+// phasesOf are the sums of each phase, and of all.
+func phasesOf(t *testing.T, b *metrics.Board) (phases map[string]float64, sum float64) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(b)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	phases = map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != "drover_module_node_phase_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			phases[m.GetLabel()[0].GetValue()] = m.GetHistogram().GetSampleSum()
+			sum += m.GetHistogram().GetSampleSum()
+		}
+	}
+	return phases, sum
 }
 
 // sumOf is a histogram's only observation, or nothing.
