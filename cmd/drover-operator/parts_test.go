@@ -49,7 +49,7 @@ func TestEachModeRunsItsControllers(t *testing.T) {
 	}
 }
 
-// TestTheConditionIsAskedFor: without the flag, nothing wants the right to write the status of nodes.
+// TestTheConditionIsAskedFor: without the flag, nothing wants to write the status of nodes.
 func TestTheConditionIsAskedFor(t *testing.T) {
 	e := env.Get(t)
 	options, err := operator.ParseFlags([]string{

@@ -168,7 +168,7 @@ func (w *writer) identities(resources, components, over string) (string, error) 
 			w.table(&b, more, "where")
 		}
 		if len(less) > 0 {
-			b.WriteString("It lacks, of what it may above: " + listed(less) + ".\n\n")
+			b.WriteString("It lacks, of what it may above:\n\n" + listed(less) + "\n")
 		}
 	}
 	return strings.TrimSuffix(b.String(), "\n"), nil
@@ -199,11 +199,11 @@ func only(names string) string {
 }
 
 func listed(rows []row) string {
-	var all []string
+	var all string
 	for _, r := range rows {
-		all = append(all, fmt.Sprintf("%s `%s`", strings.Join(r.verbs, ", "), r.on))
+		all += fmt.Sprintf("- %s `%s`\n", strings.Join(r.verbs, ", "), r.on)
 	}
-	return strings.Join(all, "; ")
+	return all
 }
 
 // people lists the roles that are bound to nobody, of several installations.

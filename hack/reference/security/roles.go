@@ -158,7 +158,8 @@ type row struct {
 	writes bool
 }
 
-// rowsOf puts rights together that differ by the verb alone. Those that change something come first.
+// rowsOf puts rights together that differ by the verb alone. Those that change something come
+// first.
 func rowsOf(rights map[right]bool) []row {
 	verbs := map[right][]string{}
 	for r := range rights {
