@@ -157,7 +157,8 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestNamesOfOthers: what the operator calls its orders and its init container is what is looked for.
+// TestNamesOfOthers: what the operator calls its orders and its init container is what is looked
+// for.
 func TestNamesOfOthers(t *testing.T) {
 	if diff := cmp.Diff(string(kube.ModuleOwner("drivers", "nic")), orderOwner+"drivers/nic"); diff != "" {
 		t.Error(diff)

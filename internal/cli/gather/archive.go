@@ -32,8 +32,8 @@ func (b *bundle) note(format string, args ...any) {
 	b.notes = append(b.notes, fmt.Sprintf(format, args...))
 }
 
-// write writes the archive, below one folder. Each text goes through clean first; no more than limit
-// bytes, before they are packed.
+// write writes the archive, below one folder. Each text goes through clean first; no more than
+// limit bytes, before they are packed.
 func (b *bundle) write(out io.Writer, folder string, at time.Time, limit int, clean func(string) string) (written int, err error) {
 	packed := gzip.NewWriter(out)
 	archive := tar.NewWriter(packed)

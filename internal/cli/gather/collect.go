@@ -46,8 +46,8 @@ type query struct {
 	keep func(*unstructured.Unstructured) bool
 }
 
-// queries are what is gathered besides our own kinds, the most telling first. Secrets, ServiceAccounts
-// and other people's ConfigMaps are never asked for.
+// queries are what is gathered besides our own kinds, the most telling first. Secrets,
+// ServiceAccounts and other people's ConfigMaps are never asked for.
 var queries = []query{
 	{resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
 	{resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, labels: partOf},
