@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/reasons"
@@ -89,15 +91,16 @@ func Selects(s *v1alpha1.ModulePolicySelector, labels map[string]string) bool {
 func holds(r *v1alpha1.ModulePolicyRequirement, labels map[string]string) bool {
 	value, has := labels[r.Key]
 	switch r.Operator {
-	case "In":
+	case metav1.LabelSelectorOpIn:
 		return has && slices.Contains(r.Values, value)
-	case "NotIn":
+	case metav1.LabelSelectorOpNotIn:
 		return !has || !slices.Contains(r.Values, value)
-	case "Exists":
+	case metav1.LabelSelectorOpExists:
 		return has
-	default: // DoesNotExist: the definition has no other
+	case metav1.LabelSelectorOpDoesNotExist:
 		return !has
 	}
+	return true // the definition has no other: who limits by what is unknown limits
 }
 
 // Fields of a Module that messages name.
