@@ -14,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/place"
@@ -25,6 +27,7 @@ import (
 type Outcome struct {
 	Loaded   *journal.Load
 	Live     bool            // Loaded is complete and in the kernel, or built in
+	Unproved string          // the module of that name in the kernel, which nobody has compared with the order yet
 	Unusable bool            // live, and a check of readyWhen fails
 	Attempt  *orders.Attempt // what is said of the order; nil: nothing
 }
@@ -34,7 +37,21 @@ func Of(f observe.Facts, a *orders.Attempt) Outcome {
 	if a == nil {
 		a = f.Unusable
 	}
-	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unusable: f.Unusable != nil, Attempt: a}
+	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unproved: unproved(f), Unusable: f.Unusable != nil, Attempt: a}
+}
+
+// unproved is the module that an order names, while it is in the kernel, nothing is known to have
+// loaded it, and nothing speaks against its being what is ordered. A look at the delivery tells.
+func unproved(f observe.Facts) string {
+	if f.Loaded != nil || !orders.Present(f.Order) {
+		return ""
+	}
+	name := f.Main()
+	m, ok := f.Live[name]
+	if !ok || m.State != host.StateLive || f.Plan != nil && (f.Plan.MainStep().BuildID == "" || !f.Plan.MainStep().Is(m)) {
+		return ""
+	}
+	return name
 }
 
 // Status computes the whole status. Times come from the journal, or from last if nothing changed.
@@ -47,6 +64,8 @@ func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string
 				ModuleItem: o.Loaded.Item, Config: new(o.Loaded.Config), BootID: bootID,
 				LastTransitionTime: o.Loaded.Since, Observed: o.observed(),
 			})
+		} else if told := reported(last, k, bootID, o.Unproved); told != nil {
+			s.Modules = append(s.Modules, *told)
 		}
 		if o.Attempt != nil {
 			s.Attempts = append(s.Attempts, attemptOf(k, *o.Attempt, last, now))
@@ -58,6 +77,21 @@ func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string
 	sortStatus(s)
 	bound(s)
 	return s
+}
+
+// reported is what another operator has reported of an order in this boot, if it is about the
+// module of that name. What it loaded is in use: labels and device plugins hang on its report, so
+// that it stays until this agent can say the same, or something else, of its own knowledge.
+func reported(last *v1beta1.NodeModulesConfigStatus, k orders.Key, bootID, module string) *v1beta1.NodeModuleStatus {
+	i := slices.IndexFunc(last.Modules, func(m v1beta1.NodeModuleStatus) bool { return m.Namespace == k.Namespace && m.Name == k.Name })
+	if module == "" || i < 0 {
+		return nil
+	}
+	m := last.Modules[i]
+	if m.Observed != nil || m.BootID != bootID || m.Config == nil || modprobe.Main(&m.Config.Modprobe) != module {
+		return nil
+	}
+	return &m
 }
 
 // observed is what was seen at the load, what brought it, and whether it can be used now.
