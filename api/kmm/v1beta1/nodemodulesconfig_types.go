@@ -156,8 +156,9 @@ type ModuleConfig struct {
 	// +kubebuilder:validation:MaxLength=4096
 	ContainerImage string `json:"containerImage"`
 	// imagePullPolicy of the image.
+	// +optional
 	// +kubebuilder:default=IfNotPresent
-	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy"`
 	// insecurePull is kept for compatibility; the kubelet pulls.
 	InsecurePull bool `json:"insecurePull"`
 	// inTreeModulesToRemove are unloaded first.

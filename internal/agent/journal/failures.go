@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -34,7 +33,7 @@ func (w *Worked) Order(now *v1beta1.NodeModuleSpec) *v1beta1.NodeModuleSpec {
 
 // LoadedBy tells whether l is a load of that order.
 func (w *Worked) LoadedBy(l *Load) bool {
-	return l != nil && l.DeliveryID == w.DeliveryID && apiequality.Semantic.DeepEqual(l.Config, w.Config)
+	return l != nil && l.DeliveryID == w.DeliveryID && orders.SameConfig(l.Config, w.Config)
 }
 
 // NoteWorked notes that an order is carried out.

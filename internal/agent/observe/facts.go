@@ -126,7 +126,7 @@ func (f Facts) MayFallBack() bool {
 	if f.Previous || w == nil || !f.PreviousHeld || !orders.Present(f.Order) || f.Order.Paused {
 		return false
 	}
-	if w.DeliveryID == orders.DeliveryID(f.Order) && apiequality.Semantic.DeepEqual(w.Config, f.Order.Config) {
+	if w.DeliveryID == orders.DeliveryID(f.Order) && orders.SameConfig(w.Config, f.Order.Config) {
 		return false
 	}
 	return orders.SameKernel(w.Config.KernelVersion, f.Release) && (len(f.OursLive()) == 0 || w.LoadedBy(f.Loaded))

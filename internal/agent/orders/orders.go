@@ -12,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
@@ -53,7 +56,7 @@ func Present(o *v1beta1.NodeModuleSpec) bool { return o != nil && o.State != v1b
 
 // Hash identifies what was ordered: the same hash, the same expected outcome.
 func Hash(o *v1beta1.NodeModuleSpec) string {
-	return Digest(o.State, o.Config, DeliveryID(o))
+	return Digest(o.State, kernel.Canonical(o.Config), DeliveryID(o))
 }
 
 // CarrierHash identifies the order and the carrier that delivers for it: a new one may do better.
@@ -88,6 +91,12 @@ func InTree(c v1beta1.ModuleConfig) []string {
 		}
 	}
 	return names
+}
+
+// SameConfig tells whether two configs mean the same. One can be of an earlier version of the
+// operator, or of another operator, and differ in its form.
+func SameConfig(a, b v1beta1.ModuleConfig) bool {
+	return apiequality.Semantic.DeepEqual(kernel.Canonical(a), kernel.Canonical(b))
 }
 
 // SameKernel compares releases as upstream does: a trailing "+" does not count.

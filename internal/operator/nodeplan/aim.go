@@ -5,8 +5,6 @@ package nodeplan
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
@@ -186,7 +184,7 @@ func (p *Pass) quarantined(n *Node, order *v1beta1.NodeModuleSpec) bool {
 	if o := n.Order; o != nil {
 		return deliveryOf(o) != order.Delivery.ID || n.unloads() && !n.observed()
 	}
-	return !n.observed() || !n.Holds(order.Delivery.ID) || !equality.Semantic.DeepEqual(n.Live.Config, &order.Config)
+	return !n.observed() || !n.Holds(order.Delivery.ID) || n.Live.Config == nil || !rollout.SameBuild(*n.Live.Config, order.Config)
 }
 
 // Turn is whether a node may change now. The zero value is that it may.

@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/drain"
 	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // order is the one to load what is wanted, without a carrier.
@@ -178,7 +179,7 @@ func disturbs(before, order *v1beta1.NodeModuleSpec) bool {
 	case before.State == v1beta1.NodeModuleAbsent:
 		return false
 	}
-	return !equality.Semantic.DeepEqual(before.Config, order.Config) || deliveryOf(before) != deliveryOf(order)
+	return !rollout.SameBuild(before.Config, order.Config) || deliveryOf(before) != deliveryOf(order)
 }
 
 // deliveryOf is the identity of an order's delivery; empty: it has none.

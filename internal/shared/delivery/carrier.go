@@ -219,7 +219,7 @@ func copyContainer(r *Request) corev1.Container {
 	return corev1.Container{
 		Name:            copyName,
 		Image:           cmp.Or(r.Image, r.Config.ContainerImage),
-		ImagePullPolicy: r.Config.ImagePullPolicy,
+		ImagePullPolicy: pullPolicy(r),
 		Command:         []string{"/bin/sh", "-c"},
 		Args:            args,
 		Resources:       resources(),
@@ -234,8 +234,13 @@ func imageSource(r *Request) corev1.VolumeSource {
 	}
 	return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
 		Reference:  cmp.Or(r.Image, r.Config.ContainerImage),
-		PullPolicy: r.Config.ImagePullPolicy,
+		PullPolicy: pullPolicy(r),
 	}}
+}
+
+// pullPolicy of the image: what an order calls none. Kubernetes' own default goes by the tag.
+func pullPolicy(r *Request) corev1.PullPolicy {
+	return cmp.Or(r.Config.ImagePullPolicy, corev1.PullIfNotPresent)
 }
 
 func emptyDir() corev1.VolumeSource {

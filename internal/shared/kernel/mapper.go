@@ -133,7 +133,8 @@ func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
 	return Resolved{Config: m.config(index, version, image), Release: kernelVersion, Mapping: index}, true, nil
 }
 
-// config merges a mapping over the container's settings.
+// config merges a mapping over the container's settings. It is, field for field, what KMM writes: a
+// KMM that comes back compares whole configs, and unloads what differs in any way.
 func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 	mapping := &m.container.KernelMappings[index]
 	tls := m.container.RegistryTLS
@@ -143,16 +144,15 @@ func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 	config := v1beta1.ModuleConfig{
 		KernelVersion:   version,
 		ContainerImage:  image,
-		ImagePullPolicy: cmp.Or(m.container.ImagePullPolicy, corev1.PullIfNotPresent),
+		ImagePullPolicy: m.container.ImagePullPolicy,
 		InsecurePull:    tls.Insecure || tls.InsecureSkipTLSVerify,
 		Modprobe:        *m.container.Modprobe.DeepCopy(),
 	}
 	config.Modprobe.DirName = cmp.Or(config.Modprobe.DirName, defaultDirName)
 	// A mapping with either of the two fields for in-tree modules overrides the container.
-	inTree := mapping.InTreeModulesToRemove
-	config.InTreeModuleToRemove = mapping.InTreeModuleToRemove
-	if len(inTree) == 0 && config.InTreeModuleToRemove == "" {
-		inTree, config.InTreeModuleToRemove = m.container.InTreeModulesToRemove, m.container.InTreeModuleToRemove
+	inTree := inTreeModules(mapping.InTreeModulesToRemove, mapping.InTreeModuleToRemove)
+	if len(inTree) == 0 {
+		inTree = inTreeModules(m.container.InTreeModulesToRemove, m.container.InTreeModuleToRemove)
 	}
 	if len(inTree) > 0 {
 		config.InTreeModulesToRemove = slices.Clone(inTree)
@@ -162,8 +162,20 @@ func (m *Mapper) config(index int, version, image string) v1beta1.ModuleConfig {
 
 // InTreeModules are the modules to remove before a load: the list, or the deprecated field.
 func InTreeModules(config *v1beta1.ModuleConfig) []string {
-	if len(config.InTreeModulesToRemove) == 0 && config.InTreeModuleToRemove != "" {
-		return []string{config.InTreeModuleToRemove}
+	return inTreeModules(config.InTreeModulesToRemove, config.InTreeModuleToRemove)
+}
+
+func inTreeModules(list []string, deprecated string) []string {
+	if len(list) == 0 && deprecated != "" {
+		return []string{deprecated}
 	}
-	return config.InTreeModulesToRemove
+	return list
+}
+
+// Canonical is a config in the one form that all configs with its meaning share: with the pull
+// policy that none stands for, and without the deprecated field.
+func Canonical(config v1beta1.ModuleConfig) v1beta1.ModuleConfig {
+	config.ImagePullPolicy = cmp.Or(config.ImagePullPolicy, corev1.PullIfNotPresent)
+	config.InTreeModulesToRemove, config.InTreeModuleToRemove = InTreeModules(&config), ""
+	return config
 }

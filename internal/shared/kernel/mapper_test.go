@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -122,16 +123,20 @@ func TestMapperConfig(t *testing.T) {
 				c.KernelMappings[0].InTreeModulesToRemove = []string{}
 			},
 		},
-		"the deprecated field keeps its place": {
+		"the pull policy": {
+			given: func(c *v1beta1.ModuleLoaderContainerSpec) { c.ImagePullPolicy = corev1.PullAlways },
+			want:  func(c *v1beta1.ModuleConfig) { c.ImagePullPolicy = corev1.PullAlways },
+		},
+		"the deprecated field becomes a list, as with KMM": {
 			given: func(c *v1beta1.ModuleLoaderContainerSpec) { c.InTreeModuleToRemove = "old" },
-			want:  func(c *v1beta1.ModuleConfig) { c.InTreeModuleToRemove = "old" },
+			want:  func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove = []string{"old"} },
 		},
 		"the mapping's deprecated field overrides": {
 			given: func(c *v1beta1.ModuleLoaderContainerSpec) {
 				c.InTreeModuleToRemove = "old"
 				c.KernelMappings[0].InTreeModuleToRemove = "older"
 			},
-			want: func(c *v1beta1.ModuleConfig) { c.InTreeModuleToRemove = "older" },
+			want: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove = []string{"older"} },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,10 +154,9 @@ func TestMapperConfig(t *testing.T) {
 				t.Fatalf("found %v, error %v", ok, err)
 			}
 			want := v1beta1.ModuleConfig{
-				KernelVersion:   "6.1.0-18-amd64",
-				ContainerImage:  "registry.example/ns/mod:6.1.0-18-amd64",
-				ImagePullPolicy: corev1.PullIfNotPresent,
-				Modprobe:        v1beta1.ModprobeSpec{ModuleName: "kmod_a", Parameters: []string{"a=1"}, DirName: "/opt"},
+				KernelVersion:  "6.1.0-18-amd64",
+				ContainerImage: "registry.example/ns/mod:6.1.0-18-amd64",
+				Modprobe:       v1beta1.ModprobeSpec{ModuleName: "kmod_a", Parameters: []string{"a=1"}, DirName: "/opt"},
 			}
 			if test.want != nil {
 				test.want(&want)
@@ -161,6 +165,60 @@ func TestMapperConfig(t *testing.T) {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestConfigsAreWhatKMMWrites: a KMM that comes back compares what stands with what it would write,
+// and unloads everything that differs. What stands is JSON: an empty pull policy is one, for a
+// field that is left out gets the schema's default.
+func TestConfigsAreWhatKMMWrites(t *testing.T) {
+	for name, test := range map[string]struct {
+		given func(*v1beta1.ModuleLoaderContainerSpec)
+		want  string
+	}{
+		"nothing said": {
+			given: func(*v1beta1.ModuleLoaderContainerSpec) {},
+			want:  `"imagePullPolicy":"","insecurePull":false`,
+		},
+		"everything said": {
+			given: func(c *v1beta1.ModuleLoaderContainerSpec) {
+				c.ImagePullPolicy, c.InTreeModuleToRemove, c.RegistryTLS.InsecureSkipTLSVerify = corev1.PullNever, "old", true
+			},
+			want: `"imagePullPolicy":"Never","insecurePull":true,"inTreeModulesToRemove":["old"]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mapper, err := NewMapper(loader(test.given), "ns", "mod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := mapper.For("6.1.0-18-amd64", "amd64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(got.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := `{"kernelVersion":"6.1.0-18-amd64","containerImage":"registry.example/ns/mod:6.1.0-18-amd64",` + test.want +
+				`,"modprobe":{"moduleName":"kmod_a","parameters":["a=1"],"dirName":"/opt"}}`
+			if diff := cmp.Diff(want, string(text)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	want := v1beta1.ModuleConfig{ImagePullPolicy: corev1.PullIfNotPresent, InTreeModulesToRemove: []string{"a"}}
+	for name, given := range map[string]v1beta1.ModuleConfig{
+		"the same":             want,
+		"the deprecated field": {ImagePullPolicy: corev1.PullIfNotPresent, InTreeModuleToRemove: "a"},
+		"no policy":            {InTreeModulesToRemove: []string{"a"}},
+	} {
+		if diff := cmp.Diff(want, Canonical(given)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
@@ -170,6 +171,7 @@ func (f *Facts) refused() bool { return f.serving() && f.failed() != "" && f.Ord
 
 // SameBuild compares what a reload would change; how an image is pulled is not part of it.
 func SameBuild(a, b v1beta1.ModuleConfig) bool {
+	a, b = kernel.Canonical(a), kernel.Canonical(b)
 	a.ImagePullPolicy, b.ImagePullPolicy = "", ""
 	a.InsecurePull, b.InsecurePull = false, false
 	return equality.Semantic.DeepEqual(a, b)

@@ -8,8 +8,32 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
+
+// TestSameBuild: what means the same loads nothing again, whoever wrote it, and however.
+func TestSameBuild(t *testing.T) {
+	build := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "a:1", InTreeModulesToRemove: []string{"old"}}
+	cases := map[string]struct {
+		change func(*v1beta1.ModuleConfig)
+		same   bool
+	}{
+		"another pull policy":  {change: func(c *v1beta1.ModuleConfig) { c.ImagePullPolicy = "Always" }, same: true},
+		"the deprecated field": {change: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove, c.InTreeModuleToRemove = nil, "old" }, same: true},
+		"another module goes":  {change: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove = []string{"older"} }},
+		"another image":        {change: func(c *v1beta1.ModuleConfig) { c.ContainerImage = "a:2" }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			other := *build.DeepCopy()
+			tc.change(&other)
+			if got := rollout.SameBuild(build, other); got != tc.same {
+				t.Errorf("the same: %v", got)
+			}
+		})
+	}
+}
 
 // TestSoakIsNoShorterThanAsked: a time in the API is cut to the second, so that a node may be live
 // for up to a second less than it says.

@@ -51,7 +51,7 @@ func TestAModuleBecomesACarrierAndAnOrder(t *testing.T) {
 		ModuleItem: v1beta1.ModuleItem{Namespace: w.namespace, Name: "nic", ServiceAccountName: "default"},
 		Config: v1beta1.ModuleConfig{
 			KernelVersion: kernelVersion, ContainerImage: "registry.example/nic:" + kernelVersion,
-			ImagePullPolicy: corev1.PullIfNotPresent, Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt"},
+			Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "/opt"},
 		},
 		Delivery: &v1beta1.Delivery{ID: carriers[0].Annotations[v1beta1.DeliveryAnnotation], CarrierUID: carriers[0].UID},
 	}
