@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -50,7 +51,7 @@ func (e *Env) install(ctx context.Context, root string) error {
 			}
 		}
 	}
-	return awaitPolicies(ctx, admin)
+	return e.awaitPolicies(ctx, admin)
 }
 
 // Install adds a folder of config/ that not every cluster gets, such as "ooto". What is there
@@ -114,7 +115,7 @@ func manifests(pattern string) ([]*unstructured.Unstructured, error) {
 
 // awaitPolicies tries, dry run, what the policies refuse, until they do: the API server takes up a
 // new policy within about a second.
-func awaitPolicies(ctx context.Context, admin client.Client) error {
+func (e *Env) awaitPolicies(ctx context.Context, admin client.Client) error {
 	name := "policy-probe"
 	pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/i:1"}}}
 	probes := map[string]func() client.Object{
@@ -150,18 +151,24 @@ func awaitPolicies(ctx context.Context, admin client.Client) error {
 			return err
 		}
 	}
-	return awaitObjectPolicies(ctx, admin)
+	return e.awaitObjectPolicies(ctx, admin)
 }
 
 // awaitObjectPolicies does the same for the policies that are about an object that must exist.
-func awaitObjectPolicies(ctx context.Context, admin client.Client) error {
+func (e *Env) awaitObjectPolicies(ctx context.Context, admin client.Client) error {
+	config := rest.CopyConfig(e.AdminConfig())
+	config.Impersonate.UserName = "system:serviceaccount:" + OperatorNamespace + ":" + Agent
+	agent, err := client.New(config, client.Options{Scheme: e.scheme})
+	if err != nil {
+		return fmt.Errorf("make an agent's client: %w", err)
+	}
 	nmc := &kmmv1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: "policy-probe"}}
 	if err := admin.Create(ctx, nmc); err != nil {
 		return fmt.Errorf("create a probe: %w", err)
 	}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"artifacts":[{"id":"a","digest":"b"}]}}`))
-	err := awaitRefusal(ctx, "drover-agent-status", func(ctx context.Context) error {
-		return admin.Status().Patch(ctx, nmc.DeepCopy(), patch, &client.SubResourcePatchOptions{
+	err = awaitRefusal(ctx, "drover-agent-status", func(ctx context.Context) error {
+		return agent.Status().Patch(ctx, nmc.DeepCopy(), patch, &client.SubResourcePatchOptions{
 			PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}},
 		})
 	})

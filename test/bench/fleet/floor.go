@@ -76,7 +76,7 @@ func (b *bench) floor(ctx context.Context) error {
 	return nil
 }
 
-// openForFloor takes away the policy that lets only agents write a status.
+// openForFloor takes away the policy about who writes a status.
 func (b *bench) openForFloor(ctx context.Context, c client.Client) error {
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "drover-agent-status"}}
 	if err := c.Delete(ctx, binding); err != nil {
