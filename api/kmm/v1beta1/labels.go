@@ -6,6 +6,10 @@ const (
 	// ModuleFinalizer keeps a Module until it is out of every kernel. Same name as upstream.
 	ModuleFinalizer = "kmm.node.kubernetes.io/module-finalizer"
 
+	// PluginPodFinalizer is KMM's on the pods of its device plugins and DRA drivers. Drover adds none,
+	// and takes it off pods that are being deleted.
+	PluginPodFinalizer = "kmm.node.kubernetes.io/node-labeler"
+
 	// ModuleNameLabel is put on every object made for a Module.
 	ModuleNameLabel = "kmm.node.kubernetes.io/module.name"
 
@@ -78,6 +82,10 @@ func ReadyLabel(namespace, name string) string {
 func DevicePluginReadyLabel(namespace, name string) string {
 	return labelPrefix + namespace + "." + name + ".device-plugin-ready"
 }
+
+// DevicePluginTargetSuffix ends the node labels by which KMM's device plugins choose nodes. Drover
+// puts none on nodes, and takes off what KMM has left.
+const DevicePluginTargetSuffix = ".device-plugin-target"
 
 // DRAReadyLabel is on a node where this Module's DRA driver pod is ready.
 func DRAReadyLabel(namespace, name string) string {

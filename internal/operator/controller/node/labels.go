@@ -34,7 +34,7 @@ import (
 const labelDomain = "kmm.node.kubernetes.io/"
 
 // keptSuffixes end the names of the labels that this controller keeps.
-var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready"}
+var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready", v1beta1.DevicePluginTargetSuffix}
 
 // wantedLabels are the labels that a node should have: what the agent verified in this boot and is
 // still ordered, and the device plugins and DRA drivers whose pod is ready. nmc is nil when there
@@ -197,13 +197,23 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	patch, err := labelPatch(node.Labels, wantedLabels(node, nmc, plugins, busy))
-	if err != nil || patch == nil {
+	targets, err := chosen(ctx, l.client, node.Labels)
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	want := wantedLabels(node, nmc, plugins, busy)
+	maps.Copy(want, targets)
+	result := reconcile.Result{}
+	if len(targets) > 0 {
+		result.RequeueAfter = gate.Pause
+	}
+	patch, err := labelPatch(node.Labels, want)
+	if err != nil || patch == nil {
+		return result, err
 	}
 	log.FromContext(ctx).V(2).Info("Patching labels", "patch", string(patch))
 	if err := l.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), kube.OwnerNode); err != nil {
 		return reconcile.Result{}, kube.UnlessGone("patch the labels of a Node", err)
 	}
-	return reconcile.Result{}, nil
+	return result, nil
 }

@@ -5,7 +5,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,4 +114,33 @@ func (l *labeler) nodesOfDaemonSet(ctx context.Context, object client.Object) []
 		requests = append(requests, nodeOfPlugin(ctx, pod)...)
 	}, client.InNamespace(object.GetNamespace()), client.MatchingLabels(object.GetLabels()))
 	return requests
+}
+
+// chosen are the labels by which KMM's device plugins choose nodes, of those on a node, while a
+// DaemonSet still goes by them or its controller may not have seen that it no longer does: without
+// them the pods would leave.
+func chosen(ctx context.Context, c client.Reader, labels map[string]string) (map[string]string, error) {
+	kept := maps.Clone(labels)
+	maps.DeleteFunc(kept, func(label, _ string) bool {
+		return !strings.HasPrefix(label, labelDomain) || !strings.HasSuffix(label, v1beta1.DevicePluginTargetSuffix) || drives(label)
+	})
+	if len(kept) == 0 {
+		return nil, nil
+	}
+	var all appsv1.DaemonSetList
+	if err := c.List(ctx, &all, client.HasLabels{v1beta1.RoleLabel}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list DaemonSets of plugins: %w", err)
+	}
+	needed := map[string]bool{}
+	for i := range all.Items {
+		ds := &all.Items[i]
+		for label := range ds.Spec.Template.Spec.NodeSelector {
+			needed[label] = true
+		}
+		if ds.Status.ObservedGeneration < ds.Generation {
+			needed[labelDomain+ds.Namespace+"."+ds.Labels[v1beta1.ModuleNameLabel]+v1beta1.DevicePluginTargetSuffix] = true
+		}
+	}
+	maps.DeleteFunc(kept, func(label, _ string) bool { return !needed[label] })
+	return kept, nil
 }

@@ -48,11 +48,14 @@ func classLabels(module *v1beta1.Module) map[string]string {
 	}
 }
 
-// ownsClass is true for a DeviceClass that was made here for the Module. Labels alone do not show
-// it: KMM uses the same.
+// kmmOwner is the name by which KMM's program writes.
+const kmmOwner = client.FieldOwner("manager")
+
+// ownsClass is true for a DeviceClass that was made for the Module, here or by KMM, whose classes
+// are taken over. Labels alone do not show it.
 func ownsClass(module *v1beta1.Module, class *resourcev1.DeviceClass) bool {
 	return class.Labels[v1beta1.ModuleNameLabel] == module.Name && class.Labels[v1beta1.ModuleNamespaceLabel] == module.Namespace &&
-		kube.WrittenBy(class, kube.OwnerPlugin)
+		(kube.WrittenBy(class, kube.OwnerPlugin) || kube.WrittenBy(class, kmmOwner))
 }
 
 func (c *Controller) classes(ctx context.Context, module *v1beta1.Module) ([]*resourcev1.DeviceClass, error) {

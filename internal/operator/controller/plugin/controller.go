@@ -83,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // serve makes what the Module asks for. Others' DeviceClasses keep back only themselves.
 func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	account := ServiceAccount(module)
-	daemonSet, err := DaemonSet(module, c.options.AgentImage)
+	daemonSet, err := wish(module, c.options.AgentImage, now.daemonSets)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -130,6 +130,10 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		}
 	} else if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
 		return err
+	} else if _, ours := current.Annotations[kube.HashAnnotation]; !ours {
+		if err := c.own(ctx, current); err != nil {
+			return err
+		}
 	}
 	config, err := kube.Convert[appsapply.DaemonSetApplyConfiguration](daemonSet)
 	if err != nil {
@@ -153,7 +157,7 @@ func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonS
 	if image == "" || image == c.options.AgentImage {
 		return false, nil
 	}
-	older, err := DaemonSet(module, image)
+	older, err := wish(module, image, []*appsv1.DaemonSet{current})
 	if err != nil {
 		return false, err
 	}
