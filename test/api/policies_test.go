@@ -173,7 +173,7 @@ func TestCarriersAreSealed(t *testing.T) {
 		for what, p := range map[string]client.Patch{"image": image, "label": label} {
 			if err := c.Patch(t.Context(), sealed.DeepCopy(), p); err == nil {
 				t.Errorf("%s could patch the %s", who, what)
-			} else if who != "operator" { // who has not even the right to patch pods
+			} else if who != "operator" { // whom another policy may refuse first
 				check(t, err, "carriers are sealed")
 			}
 		}

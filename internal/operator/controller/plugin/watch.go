@@ -55,7 +55,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	return &Controller{client: c, live: live, options: o}
 }
 
-// SetupWithManager registers the controller, the restarter and their watches.
+// SetupWithManager registers the controller, what restarts and releases pods, and their watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	own := watch.If(specChanged)
 	b := ctrl.NewControllerManagedBy(mgr).
@@ -71,7 +71,10 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("set up the plugin controller: %w", err)
 	}
 	r := &restarter{client: c.client, gate: c.options.Gate, done: map[string]map[types.NamespacedName]metav1.Time{}}
-	return r.setup(mgr)
+	if err := r.setup(mgr); err != nil {
+		return err
+	}
+	return (&releaser{client: c.client, gate: c.options.Gate}).setup(mgr)
 }
 
 func moduleOfClass(_ context.Context, class client.Object) []reconcile.Request {
