@@ -20,6 +20,10 @@ import (
 // lists must be maps by namespace and name: in an atomic one, one Module's entry would replace all.
 var lists = []string{"spec.modules", "status.modules", "status.attempts"}
 
+// Unconverted is the merge patch that takes a conversion webhook off a definition. Applying ours
+// does not: the API server keeps what another field manager has written, and then refuses the whole.
+const Unconverted = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
+
 // Kind of a CustomResourceDefinition.
 var Kind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
@@ -37,6 +41,10 @@ func Problem(faults ...string) string {
 
 // Misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
 func Misfit(crd *unstructured.Unstructured) string {
+	if by := converter(crd); by != "" {
+		return "its versions are converted by " + by + ", which is of Kernel Module Management, and no object can be read once it is gone: " +
+			"run kubectl patch crd " + crd.GetName() + ` --type merge -p '` + Unconverted + `'`
+	}
 	plural, _, _ := strings.Cut(crd.GetName(), ".")
 	version := versionOf(plural)
 	root := served(crd, version)
@@ -58,6 +66,25 @@ func Misfit(crd *unstructured.Unstructured) string {
 		return "the field " + missing[0] + " is missing"
 	}
 	return fmt.Sprintf("%d fields are missing, such as %s", len(missing), missing[0])
+}
+
+// converter names the webhook that converts between a definition's versions; empty: none does.
+func converter(crd *unstructured.Unstructured) string {
+	conversion, _, err := unstructured.NestedMap(crd.Object, "spec", "conversion")
+	if err != nil || conversion["strategy"] != "Webhook" {
+		return ""
+	}
+	of := func(field string) string {
+		value, _, err := unstructured.NestedString(conversion, "webhook", "clientConfig", "service", field)
+		if err != nil {
+			return ""
+		}
+		return value
+	}
+	if name := of("name"); name != "" {
+		return "the webhook of Service " + of("namespace") + "/" + name
+	}
+	return "a webhook"
 }
 
 func versionOf(plural string) string {

@@ -53,3 +53,41 @@ func list(schema map[string]any, prefix string, visit func(path string) (further
 		}
 	}
 }
+
+// TestAConversionWebhookIsNamed: KMM's definitions have one, which an apply of ours may leave.
+func TestAConversionWebhookIsNamed(t *testing.T) {
+	content, err := os.ReadFile("../../../config/crd/bases/kmm.sigs.x-k8s.io_preflightvalidations.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		given map[string]any
+		want  string
+	}{
+		"ours": {given: map[string]any{"strategy": "None"}},
+		"KMM's": {
+			given: map[string]any{"strategy": "Webhook", "webhook": map[string]any{"clientConfig": map[string]any{
+				"service": map[string]any{"namespace": "kmm", "name": "kmm-webhook", "port": int64(443)},
+			}}},
+			want: "by the webhook of Service kmm/kmm-webhook,",
+		},
+		"by an address": {
+			given: map[string]any{"strategy": "Webhook", "webhook": map[string]any{"clientConfig": map[string]any{"url": "https://a"}}},
+			want:  "by a webhook,",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crd := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal(content, &crd.Object); err != nil {
+				t.Fatal(err)
+			}
+			if err := unstructured.SetNestedMap(crd.Object, test.given, "spec", "conversion"); err != nil {
+				t.Fatal(err)
+			}
+			got := Misfit(crd)
+			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("misfit %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
