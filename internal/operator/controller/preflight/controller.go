@@ -35,7 +35,6 @@ import (
 	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
-	kmmac "github.com/drover-project/drover/api/kmm/v1beta2/applyconfiguration/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/watch"
@@ -256,15 +255,14 @@ func (c *Controller) report(ctx context.Context, p *v1beta2.PreflightValidation,
 	if equality.Semantic.DeepEqual(&p.Status, status) {
 		return nil
 	}
-	config, err := kube.Convert[kmmac.PreflightValidationStatusApplyConfiguration](status)
-	if err != nil {
-		return err
-	}
-	apply := kmmac.PreflightValidation(p.Name).WithUID(p.UID).WithStatus(config)
-	if err := kube.ApplyStatus(ctx, c.client, kube.OwnerStatus, apply); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone
+	// Not an apply, which leaves what another operator has written: about Modules that are gone, too.
+	now := p.DeepCopy()
+	now.Status = *status
+	patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Status().Patch(ctx, now, patch, kube.OwnerStatus); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the status of PreflightValidation %s: %w", p.Name, err)
 	} else if err != nil {
-		return fmt.Errorf("apply status of PreflightValidation %s: %w", p.Name, err)
+		return nil
 	}
 	c.options.Recorder.Changed(p, p.Status.Conditions, status.Conditions)
 	return nil

@@ -228,3 +228,25 @@ func TestPreflightWithoutImages(t *testing.T) {
 	w.control = preflight.New(operator, operator, preflight.Options{Gate: shut, Makes: true})
 	w.quiet()
 }
+
+// TestAStatusOfKMMGoesOn: what KMM has written about a Module that is gone goes, and the rest is
+// written once.
+func TestAStatusOfKMMGoesOn(t *testing.T) {
+	w := newWorld(t)
+	w.module("nic", nil)
+	p := w.ask("kmm", false)
+	foreign := v1beta2.CRStatus{VerificationStatus: v1beta2.VerificationInProgress, VerificationStage: v1beta2.StageImage,
+		LastTransitionTime: metav1.Now()}
+	p.Status.Modules = []v1beta2.PreflightValidationModuleStatus{{CRStatus: foreign, Namespace: w.namespace, Name: "gone"}}
+	p.Status.CRStatuses = map[string]v1beta2.CRStatus{"gone": foreign}
+	w.must(w.admin.Status().Update(t.Context(), p, client.FieldOwner("manager")))
+	w.pass()
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+	if len(p.Status.Modules) != 1 || p.Status.Modules[0].Name != "nic" {
+		t.Errorf("modules: %+v", p.Status.Modules)
+	}
+	if _, stays := p.Status.CRStatuses["gone"]; stays || len(p.Status.CRStatuses) != 2 {
+		t.Errorf("crStatuses: %+v", p.Status.CRStatuses)
+	}
+	w.quiet()
+}
