@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/hub/ocm"
@@ -80,9 +81,9 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		all["claims"] = claims.New(c, live, options.Namespace)
 		return all
 	}
-	all["preflight"] = preflight.New(c, live, preflight.Options{
+	all["preflight"] = operator.Optional(preflight.New(c, live, preflight.Options{
 		BuildahImage: options.Build.BuildahImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
-	})
+	}), &v1beta2.PreflightValidationList{})
 	if options.Makes() {
 		all["image"] = moduleimage.New(c, live, options.Images(closed))
 	}
