@@ -221,6 +221,7 @@ var Silent = map[string]string{
 	v1beta1.ReasonMixedContent:        "the module is live everywhere, and no metric counts it",
 	v1beta1.ReasonPeerActive:          "no metric counts it: the Module's conditions and an event say it",
 	v1beta1.ReasonCRDIncompatible:     "no metric counts it: the Module's conditions and an event say it",
+	v1beta1.ReasonWriteRefused:        "no metric counts it: the Module's conditions and an event say it",
 	v1beta1.ReasonMassDeselection:     "no metric counts it: the nodes keep the module, and the Module's conditions say it",
 	v1beta1.ReasonPreflightFailed:     "it answers a question whose asker waits for it",
 	v1beta1.ReasonDeviceClassConflict: "no metric counts it: the Module's conditions and an event say it",

@@ -79,6 +79,7 @@ const (
 	ReasonRecordForeign          = "RecordForeign"
 	ReasonPeerActive             = "PeerActive"
 	ReasonCRDIncompatible        = "CRDIncompatible"
+	ReasonWriteRefused           = "WriteRefused"
 	ReasonMixedContent           = "MixedContent"
 	ReasonAbandoned              = "Abandoned"
 	ReasonUnclaimed              = "Unclaimed"

@@ -129,6 +129,7 @@ func Of(module *v1beta1.Module) status.Module {
 		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
 		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
 		PluginProblem:  Problem(module, v1beta1.ProblemPlugin),
+		ReadOnly:       refused(module),
 		Others:         pick(Problems(module, v1beta1.ProblemDeliveries), v1beta1.OtherNodes),
 	}
 }

@@ -34,6 +34,14 @@ func Problem(m *v1beta1.Module, part v1beta1.ProblemPart) *reasons.Problem {
 	return pick(Problems(m, part), v1beta1.AllNodes)
 }
 
+// refused is why the API server lets nobody change the Module; nil: it does.
+func refused(m *v1beta1.Module) *reasons.Problem {
+	if p := Problem(m, v1beta1.ProblemDeliveries); p != nil && p.Reason == v1beta1.ReasonWriteRefused {
+		return p
+	}
+	return nil
+}
+
 // Deliveries tells what keeps the image from a node, given the problems of carrier pods by node.
 // What the operator says is newer than a pod that is about to go.
 func Deliveries(m *v1beta1.Module, carriers map[string]reasons.Problem) func(node string) *reasons.Problem {

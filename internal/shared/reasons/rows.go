@@ -289,6 +289,11 @@ var attention = []Reason{
 		Next:    "apply `config/crd` again; the message says what is missing",
 	},
 	{
+		Name: v1beta1.ReasonWriteRefused, Class: ClassAttention, Step: StepAllowed,
+		Meaning: "an admission webhook without a server keeps the API server from changing the Module; what needs no change of it goes on",
+		Next:    "start the server that the message names, or delete the webhook's configuration if its operator is gone",
+	},
+	{
 		Name: v1beta1.ReasonAbandoned, Class: ClassAttention,
 		Meaning: "only in an event: the Module went while nodes still had it: they are dead, or `spec.deletionTimeout` is over",
 		Next:    "none for nodes that come back: the order to unload stays. For the others, see the reason that the event gives each",

@@ -47,6 +47,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
@@ -150,7 +151,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if !snap.leaving() {
 		if err := kube.AddFinalizer(ctx, c.client, snap.Module, v1beta1.ModuleFinalizer); err != nil {
-			return ended(err, reconcile.Result{})
+			return ended(c.refused(ctx, snap.Module, err), reconcile.Result{})
 		}
 	}
 	p := c.plan(snap)
@@ -192,20 +193,23 @@ func (c *Controller) carryOut(ctx context.Context, p *plan) error {
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(p.plans), "steps", len(steps), "remaining", remaining)
 	// What refuses a taint stops nothing: the claims are read once more before the order.
 	err := errors.Join(tainted, c.act(ctx, steps))
-	told := c.report(ctx, p)
 	if err == nil && remaining == len(left) && p.made == 0 {
 		err = c.release(ctx, p.Module, left...)
 	}
-	return errors.Join(err, told)
+	return errors.Join(err, c.report(ctx, p, c.refusal(ctx, err)))
 }
 
-// report tells what keeps the Module's image, and orders, from nodes that are still there.
-func (c *Controller) report(ctx context.Context, p *plan) error {
+// report tells what keeps the Module's image, and orders, from nodes that are still there, and what
+// keeps the Module itself from being written (refused; nil: nothing does).
+func (c *Controller) report(ctx context.Context, p *plan, refused *reasons.Problem) error {
 	if p.Module == nil {
 		return nil
 	}
 	found := c.ledger.problems(p.Key)
 	maps.Copy(found, p.problems())
+	if refused != nil {
+		found[v1beta1.AllNodes] = *refused
+	}
 	return problems.Report(ctx, c.client, p.Module, v1beta1.ProblemDeliveries, found)
 }
 

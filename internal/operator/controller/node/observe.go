@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -45,7 +46,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	if about.MakesNone = !r.Makes && pipeline.Makes(module); r.Makes {
 		about.Makes, about.ImageProblem = pipeline.Makes(module), facts.Problem(module, v1beta1.ProblemImages)
 	}
-	about.ReadOnly = r.Gate.Closed()
+	about.ReadOnly = cmp.Or(r.Gate.Closed(), about.ReadOnly)
 	scene := &facts.Scene{
 		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.Makes, Made: images, Problem: about.ImageProblem}),
 		Held: facts.Judge(module, nodes.Items, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/problems"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/reasons"
+)
+
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,verbs=list
+
+// refusal is what keeps a Module from being written, if that is an admission webhook that nobody
+// answers for, such as one that KMM has left; nil: it is not. What it says is the same at each try.
+func (c *Controller) refusal(ctx context.Context, err error) *reasons.Problem {
+	name := kube.FailedWebhook(err)
+	if name == "" {
+		return nil
+	}
+	kind, configuration, err := c.configured(ctx, name)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Cannot find out whose webhook it is", "webhook", name)
+	}
+	if configuration == "" {
+		return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf(
+			"the admission webhook %s does not answer, so the API server refuses to change this Module: start its server, or delete its "+
+				"configuration if it belongs to an operator that is gone", name)}
+	}
+	return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf(
+		"the webhook %s of %s %s does not answer, so the API server refuses to change this Module: start its server, or, if it belongs to an "+
+			"operator that is gone, run kubectl delete %[2]s %[3]s", name, kind, configuration)}
+}
+
+// configured finds the configuration that has a webhook.
+func (c *Controller) configured(ctx context.Context, webhook string) (kind, name string, err error) {
+	var validating admissionv1.ValidatingWebhookConfigurationList
+	if err := c.live.List(ctx, &validating); err != nil {
+		return "", "", fmt.Errorf("list ValidatingWebhookConfigurations: %w", err)
+	}
+	for i := range validating.Items {
+		for j := range validating.Items[i].Webhooks {
+			if validating.Items[i].Webhooks[j].Name == webhook {
+				return "validatingwebhookconfiguration", validating.Items[i].Name, nil
+			}
+		}
+	}
+	var mutating admissionv1.MutatingWebhookConfigurationList
+	if err := c.live.List(ctx, &mutating); err != nil {
+		return "", "", fmt.Errorf("list MutatingWebhookConfigurations: %w", err)
+	}
+	for i := range mutating.Items {
+		for j := range mutating.Items[i].Webhooks {
+			if mutating.Items[i].Webhooks[j].Name == webhook {
+				return "mutatingwebhookconfiguration", mutating.Items[i].Name, nil
+			}
+		}
+	}
+	return "", "", nil
+}
+
+// refused tells of a refusal of a Module's finalizer, and returns the error for another try.
+func (c *Controller) refused(ctx context.Context, m *v1beta1.Module, err error) error {
+	p := c.refusal(ctx, err)
+	if p == nil {
+		return err
+	}
+	return errors.Join(err, problems.Report(ctx, c.client, m, v1beta1.ProblemDeliveries, problems.Whole(p)))
+}
