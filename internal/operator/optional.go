@@ -20,8 +20,8 @@ const again = 10 * time.Second
 
 // Optional is a controller of a kind that the cluster may lack. A manager ends the process when the
 // cache of any of its kinds does not fill: without one definition, no controller would work. This
-// one waits until objects of its kind can be listed, for which all is an empty list, and begins anew
-// when it has failed. A definition that goes later ends nothing: its watch is taken up again.
+// one waits until objects of its kind can be listed, for which all is an empty list, and begins
+// anew when it has failed. A definition that goes later ends nothing: its watch is taken up again.
 func Optional(c Controller, all client.ObjectList) Controller { return supervised{c, all} }
 
 type supervised struct {

@@ -24,8 +24,8 @@ const gear = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefi
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],
 			"clientConfig":{"service":{"namespace":"kmm","name":"webhook","path":"/convert"}}}}}}`
 
-// TestConversionWebhooksDoNotStay: an apply of our definitions never leaves KMM's conversion webhook
-// without a word. It is refused until the patch that the operator names has been made.
+// TestConversionWebhooksDoNotStay: an apply of our definitions never leaves KMM's conversion
+// webhook without a word. It is refused until the patch that the operator names has been made.
 func TestConversionWebhooksDoNotStay(t *testing.T) {
 	files, err := tree.Read("../..")
 	if err != nil {

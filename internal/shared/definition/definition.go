@@ -21,7 +21,7 @@ import (
 var lists = []string{"spec.modules", "status.modules", "status.attempts"}
 
 // Unconverted is the merge patch that takes a conversion webhook off a definition. Applying ours
-// does not: the API server keeps what another field manager has written, and then refuses the whole.
+// does not: the API server keeps what another field manager has written, and then refuses all.
 const Unconverted = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
 
 // Kind of a CustomResourceDefinition.

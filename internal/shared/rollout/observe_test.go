@@ -19,10 +19,11 @@ func TestSameBuild(t *testing.T) {
 		change func(*v1beta1.ModuleConfig)
 		same   bool
 	}{
-		"another pull policy":  {change: func(c *v1beta1.ModuleConfig) { c.ImagePullPolicy = "Always" }, same: true},
-		"the deprecated field": {change: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove, c.InTreeModuleToRemove = nil, "old" }, same: true},
-		"another module goes":  {change: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove = []string{"older"} }},
-		"another image":        {change: func(c *v1beta1.ModuleConfig) { c.ContainerImage = "a:2" }},
+		"another pull policy": {change: func(c *v1beta1.ModuleConfig) { c.ImagePullPolicy = "Always" }, same: true},
+		"the deprecated field": {change: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove, c.InTreeModuleToRemove = nil, "old" },
+			same: true},
+		"another module goes": {change: func(c *v1beta1.ModuleConfig) { c.InTreeModulesToRemove = []string{"older"} }},
+		"another image":       {change: func(c *v1beta1.ModuleConfig) { c.ContainerImage = "a:2" }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestAWebhookWithoutAServerIsNamed: KMM leaves one. What can be done without a change of the Module
-// is done, the rest is told, and it goes on by itself when the webhook is gone.
+// TestAWebhookWithoutAServerIsNamed: KMM leaves one. What needs no change of the Module is done, the
+// rest is told, and it goes on by itself when the webhook is gone.
 func TestAWebhookWithoutAServerIsNamed(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
@@ -34,7 +34,9 @@ func TestAWebhookWithoutAServerIsNamed(t *testing.T) {
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{"kmm.sigs.x-k8s.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"modules"}},
+				Rule: admissionv1.Rule{
+					APIGroups: []string{"kmm.sigs.x-k8s.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"modules"},
+				},
 			}},
 		}},
 	}
@@ -75,7 +77,8 @@ func TestAWebhookWithoutAServerIsNamed(t *testing.T) {
 // until polls until done, for at most a minute.
 func (w *world) until(what string, done func(ctx context.Context) bool) {
 	w.Helper()
-	err := wait.PollUntilContextTimeout(w.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) { return done(ctx), nil })
+	condition := func(ctx context.Context) (bool, error) { return done(ctx), nil }
+	err := wait.PollUntilContextTimeout(w.Context(), 50*time.Millisecond, time.Minute, true, condition)
 	if err != nil {
 		w.Fatalf("wait until %s: %v", what, err)
 	}

@@ -164,7 +164,8 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 			waits = true
 		}
 		now.daemonSets = slices.DeleteFunc(now.daemonSets, func(d *appsv1.DaemonSet) bool { return d == daemonSet })
-		now.accounts = slices.DeleteFunc(now.accounts, func(a *corev1.ServiceAccount) bool { return a.Name == daemonSet.Spec.Template.Spec.ServiceAccountName })
+		account := daemonSet.Spec.Template.Spec.ServiceAccountName
+		now.accounts = slices.DeleteFunc(now.accounts, func(a *corev1.ServiceAccount) bool { return a.Name == account })
 	}
 	return waits, nil
 }

@@ -109,8 +109,9 @@ func worksOf(pod *corev1.PodSpec) []work {
 	return all
 }
 
-// own makes all fields of a DaemonSet that others have written this controller's. An apply takes out
-// only what its own manager has applied: KMM's finalizer for pods and its choice of nodes would stay.
+// own makes all fields of a DaemonSet that others have written this controller's. An apply takes
+// out only what its own manager has applied: KMM's finalizer for pods, and its choice of nodes,
+// would stay.
 func (c *Controller) own(ctx context.Context, daemonSet *appsv1.DaemonSet) error {
 	now := &appsv1.DaemonSet{}
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(daemonSet), now); err != nil {
