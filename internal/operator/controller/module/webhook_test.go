@@ -19,8 +19,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// TestAWebhookWithoutAServerIsNamed: KMM leaves one. What needs no change of the Module is done, the
-// rest is told, and it goes on by itself when the webhook is gone.
+// TestAWebhookWithoutAServerIsNamed: KMM leaves one. What needs no change of the Module is done,
+// the rest is told, and it goes on by itself when the webhook is gone.
 func TestAWebhookWithoutAServerIsNamed(t *testing.T) {
 	w := newWorld(t)
 	node, m := w.node("a"), w.module("nic")
