@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// manifest of a release as Helm writes it, with a definition of Drover's, one that Helm keeps
+// anyhow, and things of no interest.
+const manifest = `---
+# Source: kmm/templates/serviceaccount.yaml
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: kmm-operator-controller
+---
+# Source: kmm/templates/preflightvalidations-crd.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: preflightvalidations.kmm.sigs.x-k8s.io
+  annotations: {cert-manager.io/inject-ca-from: kmm/cert}
+spec: {group: kmm.sigs.x-k8s.io}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: modules.kmm.sigs.x-k8s.io
+  annotations: {helm.sh/resource-policy: keep}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: moduleimagesconfigs.kmm.sigs.x-k8s.io
+`
+
+func packed(t testing.TB, release map[string]any) []byte {
+	t.Helper()
+	data, err := pack(release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestHelmKeepsDefinitions(t *testing.T) {
+	given := packed(t, map[string]any{"name": "kmm", "version": 7, "manifest": manifest, "config": map[string]any{"big": 12345678901234567}})
+	changed, names, err := keepDefinitions(given)
+	if err != nil || !slices.Equal(names, []string{"preflightvalidations.kmm.sigs.x-k8s.io"}) {
+		t.Fatalf("%v, %v", names, err)
+	}
+	release, err := unpack(changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := release["manifest"].(string) //nolint:errcheck // the comparison tells
+	documents, before := strings.Split(text, "\n---"), strings.Split(manifest, "\n---")
+	if len(documents) != len(before) {
+		t.Fatalf("%d documents became %d:\n%s", len(before), len(documents), text)
+	}
+	for i := range documents {
+		if i == 1 {
+			if !strings.Contains(documents[i], "helm.sh/resource-policy: keep") || !strings.Contains(documents[i], "inject-ca-from: kmm/cert") ||
+				!strings.Contains(documents[i], "group: kmm.sigs.x-k8s.io") {
+				t.Errorf("the definition is now:\n%s", documents[i])
+			}
+		} else if documents[i] != before[i] {
+			t.Errorf("document %d became:\n%s", i, documents[i])
+		}
+	}
+	if again, _ := pack(release); !strings.Contains(string(mustUnpackText(t, again)), "12345678901234567") {
+		t.Error("a number was rounded")
+	}
+	same, names, err := keepDefinitions(changed)
+	if err != nil || len(names) > 0 || string(same) != string(changed) {
+		t.Errorf("a second time: %v, %v", names, err)
+	}
+}
+
+func mustUnpackText(t *testing.T, data []byte) string {
+	t.Helper()
+	release, err := unpack(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, _ := release["config"].(map[string]any)           //nolint:errcheck // the comparison tells
+	number, _ := config["big"].(interface{ String() string }) //nolint:errcheck // the comparison tells
+	if number == nil {
+		t.Fatalf("config: %v", config)
+	}
+	return number.String()
+}
+
+func TestRecordsThatAreNone(t *testing.T) {
+	for name, given := range map[string][]byte{
+		"nothing": nil, "no base64": []byte("%"), "no gzip": []byte("aGVsbG8="), "no manifest": packed(t, map[string]any{"name": "x"}),
+		"no object": packed(t, nil),
+	} {
+		if _, _, err := keepDefinitions(given); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// FuzzKeepDefinitions: a record is what Helm, or anybody with the right to write Secrets, has written.
+func FuzzKeepDefinitions(f *testing.F) {
+	f.Add(manifest)
+	f.Add("kind: CustomResourceDefinition\nmetadata: {name: modules.kmm.sigs.x-k8s.io, annotations: [1]}")
+	f.Add("\n---\n---\n")
+	f.Fuzz(func(t *testing.T, manifest string) {
+		changed, names, err := keepDefinitions(packed(t, map[string]any{"manifest": manifest}))
+		if err != nil {
+			t.Fatalf("a record that we made: %v", err)
+		}
+		if _, left, err := keepDefinitions(changed); err != nil || len(left) > 0 {
+			t.Errorf("%v were kept, and then %v were not: %v", names, left, err)
+		}
+	})
+}
