@@ -132,8 +132,8 @@ deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current 
 	(set -x; $(KUBECTL) apply --server-side -k "$$copy/$(TREE)/default")
 
 .PHONY: undeploy
-undeploy: $(filter bin/kubectl,$(KUBECTL)) ## Remove everything that deploy installed
-	$(KUBECTL) delete --ignore-not-found -k $(TREE)/default
+undeploy: $(filter bin/kubectl,$(KUBECTL)) ## Remove what deploy installed; definitions that hold objects stay (OPERATOR=NAME: with all objects)
+	$(if $(OPERATOR),$(KUBECTL) delete --ignore-not-found -k $(TREE)/default,hack/undeploy $(KUBECTL))
 
 .PHONY: run
 run: bin/$(PROGRAM) ## Run the operator on this machine against the current cluster (ARGS: more of its flags)
