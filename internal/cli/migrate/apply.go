@@ -62,7 +62,7 @@ func (o *options) awaitWorkers(ctx context.Context, _ *Found) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return o.refuse(words.Count(len(left), "pod")+" of KMM still load or unload: "+names(left),
+	return o.refuse("KMM still loads or unloads, in "+words.Count(len(left), "pod")+": "+names(left),
 		"mend what they wait for, or delete their Module; then repeat")
 }
 

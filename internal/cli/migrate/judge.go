@@ -137,13 +137,13 @@ func (f *Found) workers() []Item {
 	var items []Item
 	if len(f.Working) > 0 {
 		items = append(items, Item{
-			Kind: "workers", State: Apply, Says: words.Count(len(f.Working), "pod") + " of KMM load or unload now: " + names(f.Working),
+			Kind: "workers", State: Apply, Says: "KMM loads or unloads now, in " + words.Count(len(f.Working), "pod") + ": " + names(f.Working),
 			Next: "--apply waits until they have ended",
 		})
 	}
 	if len(f.Ended) > 0 {
 		items = append(items, Item{
-			Kind: "workers", State: Apply, Says: words.Count(len(f.Ended), "pod") + " of KMM have ended, and wait for KMM: " + names(f.Ended),
+			Kind: "workers", State: Apply, Says: "KMM has not collected " + words.Count(len(f.Ended), "pod") + ", which ended: " + names(f.Ended),
 			Next: "--apply removes them once KMM has stopped",
 		})
 	}

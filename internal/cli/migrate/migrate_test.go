@@ -317,7 +317,7 @@ func TestWorkers(t *testing.T) {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "worker", Image: "w:1"}}, TerminationGracePeriodSeconds: ptr.To[int64](0)},
 	}
 	w.make(pod)
-	w.says(exit.NotReady, []string{"--apply"}, "Refused: 1 pod of KMM still load or unload: "+w.namespace+"/"+pod.Name)
+	w.says(exit.NotReady, []string{"--apply"}, "Refused: KMM still loads or unloads, in 1 pod: "+w.namespace+"/"+pod.Name)
 	if n, _ := w.replicas("kmm-operator-controller"); n != 2 {
 		t.Errorf("while a pod loads, the operator has %d replicas", n)
 	}
