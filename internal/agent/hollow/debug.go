@@ -124,7 +124,8 @@ func (f *fleet) verbs(ctx context.Context, mux *http.ServeMux) {
 	f.verb(ctx, mux, "mend", func(n *node, r *http.Request) error { n.mend(r.FormValue("module")); return nil })
 	f.verb(ctx, mux, "secure", func(n *node, r *http.Request) error { return n.secure(ctx, r.Form) })
 	f.verb(ctx, mux, "disable-modules", func(n *node, _ *http.Request) error { n.kernel.DisableModules(); return nil })
-	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error { return f.insmod(n, r.FormValue("module")) })
+	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error { return f.insmod(n, r.FormValue("module"), r.FormValue("image")) })
+	f.verb(ctx, mux, "agent", func(n *node, _ *http.Request) error { return n.switchOn(ctx) })
 	f.verb(ctx, mux, "put", func(n *node, r *http.Request) error { return n.put(r.FormValue("path"), r.FormValue("value")) })
 	f.verb(ctx, mux, "take", func(n *node, r *http.Request) error { n.kernel.Take(r.FormValue("path")); return nil })
 	f.verb(ctx, mux, "unready", func(n *node, r *http.Request) error {

@@ -3,6 +3,7 @@
 package hollow
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -83,9 +84,21 @@ func (n *node) secure(ctx context.Context, form url.Values) error {
 	return n.reboot(ctx, "")
 }
 
-// insmod is a person who loads a build of their own by hand.
-func (f *fleet) insmod(n *node, module string) error {
-	return n.kernel.Insmod(f.carriers.images.module("the host's own", recipe{}, n.kernel.Release(), module, nil))
+// insmod is a person, or another operator, who loads a build past the agent: one of an image, or
+// without one a build of their own.
+func (f *fleet) insmod(n *node, module, image string) error {
+	return n.kernel.Insmod(f.carriers.images.module(cmp.Or(image, "the host's own"), recipe{}, n.kernel.Release(), module, nil))
+}
+
+// switchOn ends the fault agent-off, as an installation of the agent does.
+func (n *node) switchOn(ctx context.Context) error {
+	n.life.Lock()
+	defer n.life.Unlock()
+	if !n.off || n.vanished() {
+		return nil
+	}
+	n.off = false
+	return n.startAgent(ctx)
 }
 
 // breaks makes the kubelet call its node not ready for that cause, and an empty one ends it.
