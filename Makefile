@@ -223,6 +223,10 @@ e2e: ## Run groups of tests on one fleet of hollow nodes, with one line each (GR
 e2e-preflight: ## Ask whether Modules are ready for kernels that no node runs: real Jobs' steps, a real registry, one line for each promise
 	@GROUP=preflight go run ./hack/e2e
 
+.PHONY: e2e-migrate
+e2e-migrate: bin/helm ## Take hollow nodes over from KMM's leftovers, and give them back: no load, no unload, no plugin restarts (BREAK=report must fail)
+	@go test -tags migrate ./test/migrate -run '^TestMigrate' -count=1 -timeout 40m -v | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
+
 .PHONY: e2e-web
 e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Deployment starts it: one boolean for each property (SHOTS=docs/images renews the pictures; apt-get)
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji fonts-dejavu-core; } >&2

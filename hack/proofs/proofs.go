@@ -45,6 +45,9 @@ var all = []proof{
 	}},
 	{group: "modules", name: "resolve", command: "bench-resolve", limit: time.Hour},
 	{group: "operators", name: "operators", command: "e2e-operators", limit: time.Hour},
+	{group: "operators", name: "migrate", command: "e2e-migrate", limit: time.Hour, counter: []counterproof{
+		{"e2e-migrate BREAK=report", `"leftovers":1,`},
+	}},
 	{group: "operators", name: "web", command: "e2e-web", limit: time.Hour, counter: []counterproof{
 		{"e2e-web BREAK=escape", `"exact":false`},
 		{"e2e-web BREAK=scroll", `"narrow":false`},

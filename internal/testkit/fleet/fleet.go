@@ -65,6 +65,8 @@ type Options struct {
 	WithoutPolicies bool
 	// Bare leaves Drover out, its CRDs included, and starts the control plane alone.
 	Bare bool
+	// Later leaves Drover out, too, but has hollow nodes, without agents: see Install.
+	Later bool
 	// Ooto has Drover serve Modules of the older group ooto.sigs.k8s.io, too.
 	Ooto bool
 	// Spoke has the operator work for a hub, with the smaller role.
@@ -123,6 +125,9 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 	}
 	if err := f.connect(); err != nil || o.Bare {
 		return f, err
+	}
+	if o.Later {
+		return f, f.startNodes(ctx)
 	}
 	if err := f.install(ctx); err != nil {
 		return f, err

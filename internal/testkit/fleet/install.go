@@ -75,6 +75,32 @@ func (f *Fleet) install(ctx context.Context) error {
 	return f.installHollow(ctx)
 }
 
+// startNodes starts hollow nodes where nobody has installed Drover.
+func (f *Fleet) startNodes(ctx context.Context) error {
+	if err := f.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
+		return err
+	}
+	if err := f.installHollow(ctx); err != nil {
+		return err
+	}
+	f.o.Faults = append(f.o.Faults, "agent-off")
+	return f.StartHollow(ctx)
+}
+
+// Install installs Drover where Later left it out, as an administrator does, and starts the
+// operator and the nodes' agents.
+func (f *Fleet) Install(ctx context.Context) error {
+	if err := f.install(ctx); err != nil {
+		return err
+	}
+	for i := range f.o.Nodes {
+		if err := f.Debug(ctx, fmt.Sprintf("/agent?node=hollow-%d", i)); err != nil {
+			return err
+		}
+	}
+	return f.StartOperator(ctx)
+}
+
 // installHollow gives the hollow nodes an identity of their own: what a cluster's kubelets may do,
 // and node-bound agent tokens.
 func (f *Fleet) installHollow(ctx context.Context) error {
