@@ -71,8 +71,8 @@ func foreign(entry metav1.ManagedFieldsEntry) bool {
 }
 
 // free changes a definition so that anybody can apply Drover's over it, no webhook is asked, and
-// Helm keeps it. It reports whether it had to. Conversion is replaced as a whole: an apply that says
-// strategy None would leave the webhook in place, which the API server refuses.
+// Helm keeps it. It reports whether it had to. Conversion is replaced as a whole: an apply that
+// says strategy None would leave the webhook in place, which the API server refuses.
 func free(crd *unstructured.Unstructured) (changed bool, err error) {
 	d := describe(crd)
 	if d.Converts {
@@ -161,7 +161,7 @@ func (a *api) lookModules(ctx context.Context, f *Found) error {
 	return err
 }
 
-// makes reports whether a Module has images built or signed, and the ConfigMaps with its Dockerfiles.
+// makes reports whether a Module has images built or signed, and where its Dockerfiles are.
 func makes(m *v1beta1.Module) (builds bool, maps []string) {
 	if m.Spec.ModuleLoader == nil {
 		return false, nil

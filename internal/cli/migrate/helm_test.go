@@ -105,7 +105,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 }
 
-// FuzzKeepDefinitions: a record is what Helm, or anybody with the right to write Secrets, has written.
+// FuzzKeepDefinitions: a record is what Helm, or anybody who may write Secrets, has written.
 func FuzzKeepDefinitions(f *testing.F) {
 	f.Add(manifest)
 	f.Add("kind: CustomResourceDefinition\nmetadata: {name: modules.kmm.sigs.x-k8s.io, annotations: [1]}")

@@ -20,11 +20,14 @@ func TestWhatIsInTheWay(t *testing.T) {
 	ending.Pods = 1
 	bundled := running
 	bundled.Release = "gpu/amd"
-	ours := func(change func(*Definition)) Definition {
+	ours := func(change func(*Definition)) Found {
 		d := Definition{Name: "modules.kmm.sigs.x-k8s.io", Ours: true, Served: []string{"v1beta1"}, Stored: []string{"v1beta1"}}
 		change(&d)
-		return d
+		return Found{Definitions: []Definition{d}}
 	}
+	runs := func(d Deployment) Found { return Found{Deployments: []Deployment{d}} }
+	release := func(r Release) Found { return Found{Releases: []Release{r}} }
+	hook := func(served bool) Found { return Found{Webhooks: []Webhook{{"V", "w", "kmm/s", served}}} }
 	cases := map[string]struct {
 		given Found
 		clear bool
@@ -32,29 +35,29 @@ func TestWhatIsInTheWay(t *testing.T) {
 		then  string // is part of the answer, the next step, or what is said of the first thing
 	}{
 		"nothing":                   {Found{}, true, "", "There is nothing of KMM"},
-		"a stopped operator":        {Found{Deployments: []Deployment{operator}}, true, Fine, "stopped"},
-		"a running operator":        {Found{Deployments: []Deployment{running}}, false, Apply, "wants 1 pod, of which there are 1"},
-		"an operator that ends":     {Found{Deployments: []Deployment{ending}}, false, Apply, "wants 0 pods, of which there are 1"},
-		"an operator that is part":  {Found{Deployments: []Deployment{bundled}}, false, Apply, "`helm upgrade` of the release starts it again"},
-		"OLM":                       {Found{OLM: []Managed{{"subscriptions", "kmm", "kmm"}}}, false, You, "kubectl delete subscriptions kmm -n kmm"},
+		"a stopped operator":        {runs(operator), true, Fine, "stopped"},
+		"a running operator":        {runs(running), false, Apply, "wants 1 pod, of which there are 1"},
+		"an operator that ends":     {runs(ending), false, Apply, "wants 0 pods, of which there are 1"},
+		"an operator that is part":  {runs(bundled), false, Apply, "`helm upgrade` of the release starts it again"},
+		"OLM":                       {Found{OLM: []Managed{{"subscriptions", "a", "b"}}}, false, You, "kubectl delete subscriptions b -n a"},
 		"a Lease of nobody":         {Found{Leases: []Lease{{"kmm", ""}}}, true, Fine, "no pod holds it"},
 		"a Lease of a stranger":     {Found{Leases: []Lease{{"kmm", "p"}}}, false, You, "kubectl delete pod p -n kmm"},
 		"a pod at work":             {Found{Working: []string{"a/b"}}, false, Apply, "KMM loads or unloads now, in 1 pod: a/b"},
 		"a pod that was at work":    {Found{Ended: []string{"a/b"}}, false, Apply, "KMM has not collected 1 pod, which ended: a/b"},
-		"a dead webhook":            {Found{Webhooks: []Webhook{{"V", "w", "kmm/s", false}}}, false, Apply, "every write of a Module fails"},
-		"a webhook":                 {Found{Webhooks: []Webhook{{"V", "w", "kmm/s", true}}}, false, Apply, "judges Modules by KMM's rules"},
-		"a definition as Drover's":  {Found{Definitions: []Definition{ours(func(*Definition) {})}}, true, Fine, "has stored v1beta1"},
-		"a conversion":              {Found{Definitions: []Definition{ours(func(d *Definition) { d.Converts = true })}}, false, Apply, "conversion to None"},
-		"a definition with owners":  {Found{Definitions: []Definition{ours(func(d *Definition) { d.Owners = []string{"helm", "olm"} })}}, false, Apply, "belong to helm, olm"},
-		"Helm may delete one":       {Found{Definitions: []Definition{ours(func(d *Definition) { d.Release = "a/b" })}}, false, Apply, "has Helm keep it"},
-		"Helm keeps it":             {Found{Definitions: []Definition{ours(func(d *Definition) { d.Release, d.Kept = "a/b", true })}}, true, Fine, ""},
-		"a definition of KMM alone": {Found{Definitions: []Definition{{Name: "x", Converts: true, Release: "a/b"}}}, true, Later, "Drover does not use it"},
-		"an uninstall deletes":      {Found{Releases: []Release{{Namespace: "a", Name: "b", Deletes: []string{"x"}}}}, false, Apply, "would delete x"},
-		"an uninstall keeps":        {Found{Releases: []Release{{Namespace: "a", Name: "b"}}}, true, Fine, "keeps the definitions"},
-		"a record of who knows":     {Found{Releases: []Release{{Name: "b", Record: "s", Problem: "bad"}}}, false, You, "never run `helm uninstall b`"},
-		"no record":                 {Found{Releases: []Release{{Name: "b", Problem: "none"}}}, true, Later, "never run `helm uninstall b`"},
+		"a dead webhook":            {hook(false), false, Apply, "every write of a Module fails"},
+		"a webhook":                 {hook(true), false, Apply, "judges Modules by KMM's rules"},
+		"a definition as Drover's":  {ours(func(*Definition) {}), true, Fine, "has stored v1beta1"},
+		"a conversion":              {ours(func(d *Definition) { d.Converts = true }), false, Apply, "conversion to None"},
+		"a definition with owners":  {ours(func(d *Definition) { d.Owners = []string{"helm", "olm"} }), false, Apply, "belong to helm, olm"},
+		"Helm may delete one":       {ours(func(d *Definition) { d.Release = "a/b" }), false, Apply, "has Helm keep it"},
+		"Helm keeps it":             {ours(func(d *Definition) { d.Release, d.Kept = "a/b", true }), true, Fine, ""},
+		"a definition of KMM alone": {Found{Definitions: []Definition{{Name: "x", Converts: true}}}, true, Later, "Drover does not use it"},
+		"an uninstall deletes":      {release(Release{Namespace: "a", Name: "b", Deletes: []string{"x"}}), false, Apply, "would delete x"},
+		"an uninstall keeps":        {release(Release{Namespace: "a", Name: "b"}), true, Fine, "keeps the definitions"},
+		"a record of who knows":     {release(Release{Name: "b", Record: "s", Problem: "bad"}), false, You, "never run `helm uninstall b`"},
+		"no record":                 {release(Release{Name: "b", Problem: "none"}), true, Later, "never run `helm uninstall b`"},
 		"a Driver Toolkit":          {Found{Toolkit: []string{"a/b"}}, true, Later, "DTK_AUTO"},
-		"what the operator does":    {Found{Finalized: 2, Targets: 1, Classes: 1, DaemonSets: 1}, true, Later, "Drover's operator takes them over"},
+		"what the operator does":    {Found{DaemonSets: 1, Classes: 1}, true, Later, "Drover's operator takes them over"},
 		"preflights are unreadable": {Found{Unread: []string{"v1beta1"}}, false, Apply, "cannot be read: v1beta1"},
 	}
 	for name, tc := range cases {

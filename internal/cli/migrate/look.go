@@ -309,8 +309,8 @@ type hooks struct {
 	} `json:"webhooks"`
 }
 
-// server is the Service of KMM's webhooks; nil: these are not KMM's. The names of webhooks and paths
-// are in its programs; others, too, may have rules for Modules.
+// server is the Service of KMM's webhooks; nil: these are not KMM's. The names of its webhooks, and
+// their paths, are in its programs; others may have rules for Modules, too.
 func (h *hooks) server() *admissionv1.ServiceReference {
 	for _, w := range h.Webhooks {
 		service := w.ClientConfig.Service
@@ -361,7 +361,7 @@ func (a *api) lookNodes(ctx context.Context, f *Found) error {
 	return err
 }
 
-// lookPreflights reads both versions: with a conversion webhook that nobody serves, one fails.
+// lookPreflights reads both versions: where nobody serves the conversion webhook, one fails.
 func (a *api) lookPreflights(ctx context.Context, f *Found) error {
 	all, err := a.list(ctx, preflights, metav1.ListOptions{})
 	f.Preflights = len(all)

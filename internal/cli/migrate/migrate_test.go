@@ -49,7 +49,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
 	w := &world{T: t, Client: e.Admin(t), env: e, namespace: e.Namespace(t)}
-	w.operator = w.deployment("kmm-operator-controller", corev1.Container{Env: []corev1.EnvVar{{Name: "RELATED_IMAGE_WORKER", Value: "w:1"}}}, 2)
+	environment := []corev1.EnvVar{{Name: "RELATED_IMAGE_WORKER", Value: "w:1"}}
+	w.operator = w.deployment("kmm-operator-controller", corev1.Container{Env: environment}, 2)
 	w.deployment("kmm-operator-webhook", corev1.Container{Args: []string{"--config=x", "--enable-module"}}, 1)
 	return w
 }
@@ -74,7 +75,9 @@ func (w *world) deployment(name string, container corev1.Container, replicas int
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}},
+			},
 		},
 	}
 	w.make(d)
@@ -110,7 +113,9 @@ func (w *world) deadWebhook() {
 			}},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{"kmm.sigs.x-k8s.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"modules"}},
+				Rule: admissionv1.Rule{
+					APIGroups: []string{"kmm.sigs.x-k8s.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"modules"},
+				},
 			}},
 		}},
 	})
@@ -130,8 +135,8 @@ func (w *world) ours() *unstructured.Unstructured {
 	return crd
 }
 
-// helmDefinition makes the definition KMM's: it lacks a field of ours, has a conversion webhook, and
-// Helm owns it.
+// helmDefinition makes the definition KMM's: it lacks a field of ours, has a conversion webhook,
+// and Helm owns it.
 func (w *world) helmDefinition() {
 	w.Helper()
 	crd := w.ours()
@@ -220,11 +225,16 @@ func TestThereAndBack(t *testing.T) {
 	w.helmDefinition()
 	w.deadWebhook()
 	pod := w.leads()
-	w.make(&v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "next"}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0-44-amd64"}})
+	w.make(&v1beta2.PreflightValidation{
+		ObjectMeta: metav1.ObjectMeta{Name: "next"}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: "6.1.0-44-amd64"},
+	})
 
-	w.says(exit.NotReady, nil, "In Drover's way", "kmm-operator-controller: wants 2 pods, of which there are 1", "every write of a Module fails",
-		"KMM's webhook converts", "its fields belong to helm", "cannot be read: v1beta1", "Next step: drover migrate kmm --apply")
-	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "m"}, Spec: v1beta1.ModuleSpec{Selector: map[string]string{}}}
+	w.says(exit.NotReady, nil, "In Drover's way", "kmm-operator-controller: wants 2 pods, of which there are 1",
+		"every write of a Module fails", "KMM's webhook converts", "its fields belong to helm", "cannot be read: v1beta1",
+		"Next step: drover migrate kmm --apply")
+	module := &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "m"}, Spec: v1beta1.ModuleSpec{Selector: map[string]string{}},
+	}
 	if err := w.Create(w.Context(), module.DeepCopy()); err == nil || !strings.Contains(err.Error(), "vmodule.kb.io") {
 		t.Errorf("given a webhook that nobody serves, a Module is created: %v", err)
 	}
