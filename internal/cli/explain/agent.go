@@ -21,7 +21,7 @@ func (s *subject) answered(step Step) Step {
 	if !s.view.AgentsSeen {
 		return step
 	}
-	text, works := agentState(s.view.Agents, s.view.Now)
+	text, works := AgentState(s.view.Agents, s.view.Now)
 	step.Text += "; " + text
 	if !works {
 		step.State, step.Reason = Failed, v1beta1.ReasonAgentMissing
@@ -29,8 +29,8 @@ func (s *subject) answered(step Step) Step {
 	return step
 }
 
-// agentState describes a node's agent. It works when nothing is known to keep it from answering.
-func agentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
+// AgentState describes a node's agent. It works when nothing is known to keep it from answering.
+func AgentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
 	if len(pods) == 0 {
 		return "no drover-agent pod is on the node: its DaemonSet is missing, or does not select the node " +
 			"(kubectl get daemonsets -A -l app.kubernetes.io/name=drover-agent)", false

@@ -72,7 +72,7 @@ func TestWhyTheAgentIsMissing(t *testing.T) {
 				}
 				pods = append(pods, pod)
 			}
-			text, works := agentState(pods, noon)
+			text, works := AgentState(pods, noon)
 			if diff := cmp.Diff(tc.then, text); diff != "" || works != tc.works {
 				t.Errorf("works %t (-want +got):\n%s", works, diff)
 			}
