@@ -25,6 +25,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/explain"
 	"github.com/drover-project/drover/internal/cli/gather"
 	"github.com/drover-project/drover/internal/cli/headersimage"
+	"github.com/drover-project/drover/internal/cli/images"
 	"github.com/drover-project/drover/internal/cli/lint"
 	"github.com/drover-project/drover/internal/cli/migrate"
 	"github.com/drover-project/drover/internal/cli/newoperator"
@@ -75,7 +76,8 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 		plan.NewCommand(flags, streams, time), lint.NewCommand(flags, streams, time), headersimage.NewCommand(flags, streams, time),
 		preflight.NewCommand(flags, streams, time), retry.NewCommand(flags, streams, time), newoperator.NewCommand(flags, streams, time),
 		gather.NewCommand(flags, streams, time), migrate.NewCommand(flags, streams, time), doctor.NewCommand(flags, streams, time),
-		versioncmd.NewCommand(flags, streams, time),
+		doctor.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
+		images.NewCommand(flags, streams, time),
 	)
 	return root
 }

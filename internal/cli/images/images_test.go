@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	builds "github.com/drover-project/drover/images"
+)
+
+const root = "../../.."
+
+func names() []string {
+	var all []string
+	for _, image := range All {
+		all = append(all, image.Repository)
+	}
+	return slices.Sorted(slices.Values(all))
+}
+
+// named is an image of Drover's in a manifest that is installed.
+var named = regexp.MustCompile(`(?m)^\s*(?:- )?(?:image|newName|agent|signer|value): "?(drover/[a-z-]+)`)
+
+// TestAllThatConfigNames: manifests but samples name these images and no other of Drover's.
+func TestAllThatConfigNames(t *testing.T) {
+	found := map[string]bool{}
+	err := filepath.WalkDir(root+"/config", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && entry.Name() == "samples" {
+			return skip(err)
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range named.FindAllSubmatch(content, -1) {
+			found[string(m[1])] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(found)), names()); diff != "" {
+		t.Errorf("images of config (-) and of the command (+):\n%s", diff)
+	}
+}
+
+func skip(err error) error {
+	if err == nil {
+		return filepath.SkipDir
+	}
+	return err
+}
+
+// TestAllThatTheChartNames: its values name these images, and one that has no default.
+func TestAllThatTheChartNames(t *testing.T) {
+	content, err := os.ReadFile(root + "/charts/drover/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Images map[string]any `json:"images"`
+	}
+	if err := yaml.Unmarshal(content, &values); err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for name, value := range values.Images {
+		image, ok := value.(map[string]any)
+		if !ok || name == "buildah" {
+			continue
+		}
+		repository, _ := image["repository"].(string)
+		have = append(have, repository)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(have)), names()); diff != "" {
+		t.Errorf("images of the chart (-) and of the command (+):\n%s", diff)
+	}
+}
+
+// TestAllAreBuilt by make docker-build, under these names.
+func TestAllAreBuilt(t *testing.T) {
+	for _, name := range names() {
+		if _, err := builds.Find(strings.TrimPrefix(name, "drover/")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWhatIsPrinted by flags.
+func TestWhatIsPrinted(t *testing.T) {
+	all := "drover/drover-operator:dev\ndrover/drover-agent:dev\ndrover/drover-signer:dev\ndrover/deviceconfig-operator:dev\n" +
+		"drover/ptemplate-operator:dev\ndrover/lolcow-operator:dev\n"
+	for name, tc := range map[string]struct {
+		given []string
+		then  string
+		fails string
+	}{
+		"all":      {then: all},
+		"registry": {given: []string{"--registry=r.example/m/", "--only=operators.lolcow"}, then: "r.example/m/drover/lolcow-operator:dev\n"},
+		"some": {given: []string{"--tag=v1", "--only=cluster,build"},
+			then: "drover/drover-operator:v1\ndrover/drover-agent:v1\ndrover/drover-signer:v1\n"},
+		"with buildah": {given: []string{"--only=build", "--buildah=q.example/b@sha256:12"},
+			then: "drover/drover-signer:dev\nq.example/b@sha256:12\n"},
+		"no builds":    {given: []string{"--only=operators.lolcow", "--buildah=q.example/b@sha256:12"}, then: "drover/lolcow-operator:dev\n"},
+		"unknown part": {given: []string{"--only=all"}, fails: `unknown part "all"`},
+		"json": {given: []string{"--only=operators.lolcow", "-o=json"}, then: "[\n  {\n    \"image\": \"drover/lolcow-operator:dev\",\n" +
+			"    \"repository\": \"drover/lolcow-operator\",\n    \"parts\": [\n      \"operators.lolcow\"\n    ],\n" +
+			"    \"purpose\": \"the LolCow operator\"\n  }\n]\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			streams, _, out, _ := genericiooptions.NewTestIOStreams()
+			cmd := NewCommand(genericclioptions.NewConfigFlags(false), streams, clock.RealClock{})
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			cmd.SetArgs(tc.given)
+			err := cmd.ExecuteContext(t.Context())
+			if (err != nil) != (tc.fails != "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
+				t.Fatalf("it fails with %v, want %q", err, tc.fails)
+			}
+			if diff := cmp.Diff(tc.then, out.String()); err == nil && diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestTagOfThisProgram: images of a release have its version.
+func TestTagOfThisProgram(t *testing.T) {
+	for given, then := range map[string]string{
+		"v1.2.0": "v1.2.0", "1.2.0-rc.1": "1.2.0-rc.1", "dev": "dev", "v1.2.0-3-gabcdef0": "dev", "v1.2.0-dirty": "dev", "abcdef0": "dev",
+	} {
+		if got := release(given); got != then {
+			t.Errorf("%s: %s, want %s", given, got, then)
+		}
+	}
+}
