@@ -63,6 +63,10 @@ docker-build: ## Build the container images into dist/ (no Docker daemon needed)
 docker-push: ## Build the container images and push them to the registry of IMAGE_TAG_BASE
 	$(IMAGES) --push $(dir $(IMAGE_TAG_BASE))
 
+.PHONY: krew
+krew: ## Make archives of the command line tool and the manifest by which krew installs it, in dist/krew (VERSION=v1.2.0)
+	go run ./hack/krew --version $(VERSION) --out $(DIST)/krew
+
 .PHONY: vendor
 vendor: ## Make vendor/ and tools/vendor/ for offline builds (not committed)
 	go mod vendor
@@ -143,6 +147,11 @@ run: bin/$(PROGRAM) ## Run the operator on this machine against the current clus
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
+
+# Not in tools/: nothing else needs its dependencies.
+.PHONY: workflows
+workflows: ## Check the workflows of .github with actionlint, which is fetched
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 .PHONY: verify
 verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
