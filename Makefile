@@ -138,6 +138,8 @@ deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current 
 .PHONY: undeploy
 undeploy: $(filter bin/kubectl,$(KUBECTL)) ## Remove what deploy installed; definitions that hold objects stay (OPERATOR=NAME: with all objects)
 	$(if $(OPERATOR),$(KUBECTL) delete --ignore-not-found -k $(TREE)/default,hack/undeploy $(KUBECTL))
+undeploy: $(filter bin/kubectl,$(KUBECTL)) $(if $(OPERATOR),,bin/drover-operator) ## Remove what deploy installed, but no CRD that holds objects; nothing is unloaded
+	@KUBECTL=$(KUBECTL) hack/undeploy $(TREE)/default $(if $(OPERATOR),,bin/drover-operator release)
 
 .PHONY: run
 run: bin/$(PROGRAM) ## Run the operator on this machine against the current cluster (ARGS: more of its flags)
@@ -180,8 +182,8 @@ chart: bin/helm ## Compare the Helm chart with kustomize for each way of install
 	@go run ./test/chart
 
 .PHONY: chart-install
-chart-install: bin/helm ## Install, upgrade and uninstall the Helm chart on a real API server, by the commands of docs/guide/install.md
-	@go test -tags helm -count=1 -run '^TestInstallUpgradeUninstall$$' ./test/chart
+chart-install: bin/helm ## Install, upgrade and uninstall the Helm chart on a real API server, by the commands of docs/guide/install.md; then undeploy
+	@go test -tags helm -count=1 -timeout 30m -run '^(TestInstallUpgradeUninstall|TestUndeploy)$$' ./test/chart
 
 .PHONY: rows
 rows: ## Say which requirements are proved, from the results of the last `make test`

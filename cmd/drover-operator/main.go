@@ -16,6 +16,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == releaseCommand {
+		return releaseAll(ctx, args[1:])
+	}
 	options, err := operator.ParseFlags(args)
 	if err != nil {
 		return err

@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -155,9 +157,20 @@ func older(t *testing.T) string {
 	return dir
 }
 
+// moduleOf is a Module as an operator leaves it.
+func moduleOf(name string) *v1beta1.Module {
+	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Finalizers: []string{v1beta1.ModuleFinalizer}}}
+	module.Spec.Selector = map[string]string{"kernel": "mine"}
+	module.Spec.ModuleLoader = &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+		Modprobe:       v1beta1.ModprobeSpec{ModuleName: "mine"},
+		KernelMappings: []v1beta1.KernelMapping{{Regexp: ".+", ContainerImage: "registry.example.com/mine:1"}},
+	}}
+	return module
+}
+
 // TestInstallUpgradeUninstall: what docs/guide/install.md says of Helm. An upgrade upgrades the
-// definitions, an uninstall keeps them, the Modules and the namespace, and a second install takes
-// them over.
+// definitions, an uninstall keeps them, the Modules without Drover's finalizer, and the namespace,
+// and a second install takes them over.
 func TestInstallUpgradeUninstall(t *testing.T) {
 	w := newWorld(t)
 	if len(w.commands) != 3 {
@@ -173,13 +186,12 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if w.column(t, "Loaded") || !w.column(t, "Filled") {
 		t.Error("the older definitions are not there")
 	}
-	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept", Finalizers: []string{v1beta1.ModuleFinalizer}}}
-	module.Spec.Selector = map[string]string{"kernel": "mine"}
-	module.Spec.ModuleLoader = &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-		Modprobe:       v1beta1.ModprobeSpec{ModuleName: "mine"},
-		KernelMappings: []v1beta1.KernelMapping{{Regexp: ".+", ContainerImage: "registry.example.com/mine:1"}},
-	}}
+	module, leaving := moduleOf("kept"), moduleOf("leaving")
 	w.create(t, module)
+	w.create(t, leaving)
+	if err := w.Delete(t.Context(), leaving); err != nil { // nobody is there to unload it
+		t.Fatal(err)
+	}
 
 	w.run(t.Context(), t, root, upgrade)
 	if !w.column(t, "Loaded") || w.column(t, "Filled") {
@@ -196,7 +208,18 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		t.Error("the LolCow operator is not there")
 	}
 
+	w.stays(t, module, v1beta1.ModuleFinalizer)
+	released := w.playKubelet(t)
 	w.run(t.Context(), t, root, uninstall)
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	if w.there(t, leaving, leaving.Namespace, leaving.Name) {
+		t.Errorf("a deleted Module waits for an operator: %v", leaving.Finalizers)
+	}
+	if w.there(t, &batchv1.Job{}, "drover-system", releaser) || w.there(t, &rbacv1.ClusterRole{}, "", releaser) {
+		t.Error("what took the finalizers off is still there")
+	}
 	if w.there(t, &appsv1.DaemonSet{}, "drover-system", "drover-agent") || w.there(t, &rbacv1.ClusterRole{}, "", "drover-operator") {
 		t.Error("agents or roles are still there")
 	}
@@ -209,10 +232,11 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 }
 
 // stays says whether the Module, its definition and the namespace were left alone.
-func (w *world) stays(t *testing.T, module *v1beta1.Module) {
+func (w *world) stays(t *testing.T, module *v1beta1.Module, finalizers ...string) {
 	t.Helper()
 	now, definition, namespace := &v1beta1.Module{}, &apiextensionsv1.CustomResourceDefinition{}, &corev1.Namespace{}
-	if !w.there(t, now, module.Namespace, module.Name) || now.UID != module.UID || now.DeletionTimestamp != nil || len(now.Finalizers) != 1 {
+	if !w.there(t, now, module.Namespace, module.Name) || now.UID != module.UID || now.DeletionTimestamp != nil ||
+		!slices.Equal(now.Finalizers, finalizers) {
 		t.Errorf("the Module was not left alone: %+v", now.ObjectMeta)
 	}
 	if !w.there(t, definition, "", "modules.kmm.sigs.x-k8s.io") || definition.DeletionTimestamp != nil {

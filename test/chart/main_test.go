@@ -36,6 +36,7 @@ func TestDifferencesAreTold(t *testing.T) {
 		kept  = `{kind: ClusterRole, metadata: {name: a, annotations: {helm.sh/resource-policy: keep}}, rules: [1]}`
 		crd   = `{kind: CustomResourceDefinition, metadata: {name: c, annotations: {x: z}}}`
 		goes  = crd
+		hooks = `{kind: Job, metadata: {name: d, annotations: {helm.sh/hook: post-delete}}}`
 		stays = `{kind: CustomResourceDefinition, metadata: {name: c, annotations: {x: z, helm.sh/resource-policy: keep}}}`
 	)
 	for _, tc := range []struct {
@@ -47,6 +48,7 @@ func TestDifferencesAreTold(t *testing.T) {
 		{"a field", []string{role}, []string{other}, []string{"ClusterRole a (-kustomize +chart)"}},
 		{"missing", []string{role, more}, []string{role}, []string{"ClusterRole b: the chart has no such object"}},
 		{"too many", []string{role}, []string{role, more}, []string{"ClusterRole b: kustomize has no such object"}},
+		{"a hook", []string{role}, []string{role, hooks}, nil},
 		{"a definition goes", []string{crd}, []string{goes}, []string{"CustomResourceDefinition c: is kept by an uninstall: false"}},
 		{"a role stays", []string{role}, []string{kept}, []string{"ClusterRole a: is kept by an uninstall: true"}},
 	} {

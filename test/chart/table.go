@@ -64,6 +64,7 @@ func switches() []setting {
 		{value: "spoke.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--mode=spoke"`},
 		{value: "hub.enabled", given: "true", values: `{}`, object: hubObject, want: "true"},
 		{value: "build.enabled", given: "true", values: `{}`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:dev"`},
+		{value: "release.enabled", given: "false", object: "Job drover-system/drover-release", want: "false"},
 		{value: "ooto.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--controllers=*,ooto"`},
 		{
 			value: "nodeCondition.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*",

@@ -110,7 +110,10 @@ func (w way) kustomize(config *tree.Tree) (objects, error) {
 	return all, nil
 }
 
-const policy = "helm.sh/resource-policy"
+const (
+	policy = "helm.sh/resource-policy"
+	hook   = "helm.sh/hook"
+)
 
 // kept reports whether an uninstall must leave an object.
 func kept(o *unstructured.Unstructured) bool {
@@ -144,7 +147,7 @@ func compare(want, got objects) []string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
-		if want[name] == nil {
+		if want[name] == nil && got[name].GetAnnotations()[hook] == "" { // Helm alone has hooks
 			problems = append(problems, name+": kustomize has no such object")
 		}
 	}

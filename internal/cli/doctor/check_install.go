@@ -249,6 +249,6 @@ func leftovers(s *Snapshot) []Finding {
 	if len(kept) == 0 {
 		return nil
 	}
-	return warn("install Drover to unload them, or take the finalizer "+v1beta1.ModuleFinalizer+" off, which leaves them loaded",
+	return warn("install Drover to unload them, or run `drover-operator release`, which takes the finalizer off and leaves them loaded",
 		"no operator runs, and these Modules cannot be deleted: %s", words.List(kept, 3))
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/release"
+	"github.com/drover-project/drover/internal/shared/kube/process"
+)
+
+// releaseCommand is for uninstalls: `drover-operator release`.
+const releaseCommand = "release"
+
+// releaseAll takes Drover's finalizers off what an uninstall leaves, and ends.
+func releaseAll(ctx context.Context, args []string) error {
+	set := flag.NewFlagSet(operator.Name+" "+releaseCommand, flag.ContinueOnError)
+	log, err := process.Parse(set, args)
+	if err != nil {
+		return err
+	}
+	config, err := process.Cluster(log)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(process.Clients(config, operator.Name), client.Options{Scheme: runtime.NewScheme()})
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	released, err := release.All(ctx, c)
+	log.Info("took finalizers off", "objects", released)
+	return err
+}

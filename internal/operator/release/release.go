@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package release takes Drover's finalizers off all objects, after an uninstall: only a running
+// operator would, and nothing could be deleted any more. Nothing else changes. Orders stay as they
+// are, and so do the kernel modules on the nodes.
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/controller/hub"
+	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/kube"
+)
+
+// held is a kind whose objects have a finalizer of ours.
+type held struct {
+	kind      schema.GroupVersionKind
+	finalizer string
+}
+
+// Modules come first: what they are is asked for by their names in NodeModulesConfigs.
+var all = []held{
+	{hubv1beta1.GroupVersion.WithKind("ManagedClusterModule"), hub.Finalizer},
+	{v1beta1.GroupVersion.WithKind("Module"), v1beta1.ModuleFinalizer},
+	{v1beta1.GroupVersion.WithKind("NodeModulesConfig"), nodeplan.OrdersFinalizer},
+}
+
+// page is how many objects are asked for at once, and parallel how many are written.
+const (
+	page     = 500
+	parallel = 10
+)
+
+// All takes the finalizers off, and returns from how many objects of each kind. A kind that the
+// cluster does not serve has none. The operator must not run, nor have its role: it would put them
+// on again.
+func All(ctx context.Context, c client.Client) (map[string]int, error) {
+	released := map[string]int{}
+	var errs []error
+	for _, h := range all {
+		n, err := h.release(ctx, c)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if n > 0 {
+			released[h.kind.Kind] = n
+		}
+	}
+	return released, errors.Join(errs...)
+}
+
+func (h held) release(ctx context.Context, c client.Client) (int, error) {
+	var holding []metav1.PartialObjectMetadata
+	for next := ""; ; {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(h.kind.GroupVersion().WithKind(h.kind.Kind + "List"))
+		err := c.List(ctx, list, client.Limit(page), client.Continue(next))
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("list %ss: %w", h.kind.Kind, err)
+		}
+		for _, o := range list.Items {
+			if slices.Contains(o.Finalizers, h.finalizer) {
+				holding = append(holding, o)
+			}
+		}
+		if next = list.Continue; next == "" {
+			break
+		}
+	}
+	return len(holding), kube.Each(ctx, parallel, holding, func(ctx context.Context, o metav1.PartialObjectMetadata) error {
+		return h.one(ctx, c, &o)
+	})
+}
+
+// one takes the finalizer off an object. What has changed since is read again.
+func (h held) one(ctx context.Context, c client.Client, o *metav1.PartialObjectMetadata) error {
+	o.SetGroupVersionKind(h.kind)
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { //nolint:wrapcheck // the errors say what was tried
+		err := kube.RemoveFinalizer(ctx, c, o, h.finalizer)
+		if apierrors.IsConflict(err) {
+			if read := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(o), o)); read != nil {
+				return fmt.Errorf("get %s %s: %w", h.kind.Kind, client.ObjectKeyFromObject(o), read)
+			}
+		}
+		return err
+	})
+}
