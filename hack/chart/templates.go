@@ -42,6 +42,20 @@ var layers = []layer{
 	{name: "deviceconfig", on: ".Values.operators.deviceconfig.enabled", resources: []string{"operators/deviceconfig/default"}},
 	{name: "ptemplate", on: ".Values.operators.ptemplate.enabled", resources: []string{"operators/ptemplate/default"}},
 	{name: "lolcow", on: ".Values.operators.lolcow.enabled", resources: []string{"operators/lolcow/default"}},
+	{
+		name: "monitoring", on: monitoring("serviceMonitor"),
+		resources: []string{"monitoring/service.yaml", "monitoring/service_monitor.yaml"},
+	},
+	{name: "monitoring", on: monitoring("rules"), resources: []string{"monitoring/rules.yaml"}},
+	// What is left of the component is the dashboard.
+	{
+		name: "monitoring", on: monitoring("dashboard"), resources: []string{"default"}, components: []string{"monitoring"}, over: "cluster",
+	},
+}
+
+// monitoring is a switch for something that watches the operator, and needs one.
+func monitoring(part string) string {
+	return "(and .Values.cluster.enabled .Values.monitoring." + part + ".enabled)"
 }
 
 // variant is what one or several layers make of an object.
@@ -60,8 +74,10 @@ type object struct {
 // byHand reports whether the chart has a template of its own for an object: it has settings.
 func byHand(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
-	case "Deployment", "DaemonSet", "ConfigMap":
+	case "Deployment", "DaemonSet":
 		return true
+	case "ConfigMap":
+		return o.GetName() != "drover-dashboard"
 	default:
 		return o.GetKind() == "Namespace" && o.GetName() == "drover-system"
 	}
@@ -150,6 +166,7 @@ func (l layer) file(kind string) string {
 	sort, known := map[string]string{
 		"CustomResourceDefinition": "crds", "ValidatingAdmissionPolicy": "policies", "ValidatingAdmissionPolicyBinding": "policies",
 		"SecurityContextConstraints": "constraints", "Namespace": "namespace",
+		"Service": "services", "ServiceMonitor": "services", "PrometheusRule": "rules", "ConfigMap": "dashboard",
 	}[kind]
 	if !known {
 		sort = "roles"

@@ -64,6 +64,12 @@ func switches() []setting {
 		{value: "spoke.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--mode=spoke"`},
 		{value: "hub.enabled", given: "true", values: `{}`, object: hubObject, want: "true"},
 		{value: "build.enabled", given: "true", values: `{}`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:dev"`},
+		{
+			value: "monitoring.serviceMonitor.enabled", given: "true", values: `{}`, object: "ServiceMonitor drover-system/drover-operator",
+			want: "true",
+		},
+		{value: "monitoring.rules.enabled", given: "true", values: `{}`, object: "PrometheusRule drover-system/drover", want: "true"},
+		{value: "monitoring.dashboard.enabled", given: "true", values: `{}`, object: "ConfigMap drover-system/drover-dashboard", want: "true"},
 		{value: "release.enabled", given: "false", object: "Job drover-system/drover-release", want: "false"},
 		{value: "ooto.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--controllers=*,ooto"`},
 		{

@@ -69,6 +69,11 @@ var ways = []way{
 	{name: "deviceconfig", values: `{operators: {deviceconfig: {enabled: true}}}`, parts: []part{resources("default"), deviceconfig}},
 	{name: "ptemplate", values: `{operators: {ptemplate: {enabled: true}}}`, parts: []part{resources("default"), ptemplate}},
 	{
+		name:   "monitoring",
+		values: `{monitoring: {serviceMonitor: {enabled: true}, rules: {enabled: true}, dashboard: {enabled: true}}}`,
+		parts:  []part{with("monitoring")},
+	},
+	{
 		name: "lolcow alone", values: `{cluster: {enabled: false}, operators: {lolcow: {enabled: true}}}`,
 		parts: []part{lolcow},
 	},

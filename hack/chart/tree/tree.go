@@ -25,7 +25,7 @@ func Read(root string) (*Tree, error) {
 	t := &Tree{files: filesys.MakeFsInMemory()}
 	config := filepath.Join(root, "config")
 	err := filepath.WalkDir(config, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".json" {
 			return err
 		}
 		content, err := os.ReadFile(path)
