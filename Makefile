@@ -136,8 +136,6 @@ deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current 
 	(set -x; $(KUBECTL) apply --server-side -k "$$copy/$(TREE)/default")
 
 .PHONY: undeploy
-undeploy: $(filter bin/kubectl,$(KUBECTL)) ## Remove what deploy installed; definitions that hold objects stay (OPERATOR=NAME: with all objects)
-	$(if $(OPERATOR),$(KUBECTL) delete --ignore-not-found -k $(TREE)/default,hack/undeploy $(KUBECTL))
 undeploy: $(filter bin/kubectl,$(KUBECTL)) $(if $(OPERATOR),,bin/drover-operator) ## Remove what deploy installed, but no CRD that holds objects; nothing is unloaded
 	@KUBECTL=$(KUBECTL) hack/undeploy $(TREE)/default $(if $(OPERATOR),,bin/drover-operator release)
 

@@ -142,9 +142,9 @@ func (n *Node) stands(order *v1beta1.NodeModuleSpec) bool {
 	if o := n.Order; o != nil {
 		// What another operator ordered names no delivery.
 		same := o.Delivery == nil || o.Delivery.ID == order.Delivery.ID
-		return same && equality.Semantic.DeepEqual(&o.Config, &order.Config) && (!n.unloads() || n.observed())
+		return same && rollout.SameBuild(o.Config, order.Config) && (!n.unloads() || n.observed())
 	}
-	return n.observed() && n.Holds(order.Delivery.ID) && equality.Semantic.DeepEqual(n.Live.Config, &order.Config)
+	return n.observed() && n.Holds(order.Delivery.ID) && n.Live.Config != nil && rollout.SameBuild(*n.Live.Config, order.Config)
 }
 
 // survives reports whether a kernel module stays although its Module is gone: no order names it, or

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -192,7 +191,7 @@ func (s *Scene) denied(node string, a *desired.Answer, entry status.Entry) *reas
 		}
 		return nil
 	}
-	if o := entry.Order; a.State == nil || o != nil && equality.Semantic.DeepEqual(&o.Config, &a.State.Config) {
+	if o := entry.Order; a.State == nil || o != nil && rollout.SameBuild(o.Config, a.State.Config) {
 		return nil
 	}
 	for i := range s.Module.Status.Problems {
