@@ -142,7 +142,7 @@ func TestModulePolicies(t *testing.T) {
 	admin := e.Admin(t)
 	cases := policiesOfNames()
 	maps.Copy(cases, policiesOfTexts())
-	// All of them before the first is looked at: the API server takes them up a while after they are made.
+	// All of them before the first is looked at: the API server takes them up a while later.
 	policies := map[string]*v1alpha1.ModulePolicy{}
 	for name := range cases {
 		policies[name] = policed(t, admin, e.Namespace(t), cases[name].policy)

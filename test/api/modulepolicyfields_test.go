@@ -57,7 +57,8 @@ func TestModulePolicyFields(t *testing.T) {
 	}
 }
 
-// TestTriedAndEnforcedSayTheSame: the two admission policies differ in the mode, and in what follows.
+// TestTriedAndEnforcedSayTheSame: the two admission policies differ in the mode, and in what
+// follows.
 func TestTriedAndEnforcedSayTheSame(t *testing.T) {
 	content, err := os.ReadFile("../../config/policies/module-policies.yaml")
 	if err != nil {

@@ -72,8 +72,8 @@ type ModulePolicySpec struct {
 	// build Deny lets no Module load an image that it builds in the cluster. Default Allow.
 	Build Permission `json:"build,omitempty"`
 
-	// modprobeArgs Deny lets no Module set modprobe.args or modprobe.rawArgs. These can name any kernel
-	// module and parameter. Default: Deny with modules or parameters, Allow without.
+	// modprobeArgs Deny lets no Module set modprobe.args or modprobe.rawArgs. These can name any
+	// kernel module and parameter. Default: Deny with modules or parameters, Allow without.
 	ModprobeArgs Permission `json:"modprobeArgs,omitempty"`
 }
 

@@ -31,8 +31,8 @@ type ModulePolicySpecApplyConfiguration struct {
 	Parameters *ModulePolicyParametersApplyConfiguration `json:"parameters,omitempty"`
 	// build Deny lets no Module load an image that it builds in the cluster. Default Allow.
 	Build *droverv1alpha1.Permission `json:"build,omitempty"`
-	// modprobeArgs Deny lets no Module set modprobe.args or modprobe.rawArgs. These can name any kernel
-	// module and parameter. Default: Deny with modules or parameters, Allow without.
+	// modprobeArgs Deny lets no Module set modprobe.args or modprobe.rawArgs. These can name any
+	// kernel module and parameter. Default: Deny with modules or parameters, Allow without.
 	ModprobeArgs *droverv1alpha1.Permission `json:"modprobeArgs,omitempty"`
 }
 
