@@ -168,6 +168,12 @@ func (w *world) asKMM() client.Client {
 	return c
 }
 
+// made creates what KMM's program, which is called manager, has created.
+func (w *world) made(object client.Object) {
+	w.Helper()
+	w.must(w.Create(w.Context(), object, client.FieldOwner("manager")))
+}
+
 // workloads are the DaemonSets of device plugins and DRA drivers, whose pods run, and the classes.
 func (w *world) workloads() {
 	w.Helper()
@@ -180,7 +186,7 @@ func (w *world) workloads() {
 			continue
 		}
 		template := Plugin(m, role)
-		w.make(&appsv1.DaemonSet{
+		w.made(&appsv1.DaemonSet{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: drivers, Name: m.Name + "-" + role + "-7xk2p", Labels: template.Labels,
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Module"))},
@@ -188,7 +194,7 @@ func (w *world) workloads() {
 			Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
 		})
 		if m.Spec.DRA != nil {
-			w.make(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: m.Spec.DRA.DeviceClasses[0].Name, Labels: map[string]string{
+			w.made(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: m.Spec.DRA.DeviceClasses[0].Name, Labels: map[string]string{
 				v1beta1.ModuleNameLabel: m.Name, v1beta1.ModuleNamespaceLabel: m.Namespace,
 			}}})
 		}

@@ -106,9 +106,25 @@ func (w *world) forward(r *result) {
 	}
 }
 
-// adopted waits until every Module is Ready.
+// adopted waits until every node's agent has looked at every module, and every Module is Ready.
 func (w *world) adopted(r *result) {
 	w.Helper()
+	w.level("agents have looked at all that KMM reported", func(ctx context.Context) (string, error) {
+		var list v1beta1.NodeModulesConfigList
+		err := w.List(ctx, &list)
+		seen := 0
+		for i := range list.Items {
+			for j := range list.Items[i].Status.Modules {
+				if list.Items[i].Status.Modules[j].Observed != nil {
+					seen++
+				}
+			}
+		}
+		if seen != nodes*len(w.modules) {
+			return fmt.Sprintf("at %d of %d", seen, nodes*len(w.modules)), err
+		}
+		return "", err
+	})
 	w.level("every Module is Ready", func(ctx context.Context) (string, error) {
 		var list v1beta1.ModuleList
 		if err := w.List(ctx, &list, client.InNamespace(drivers)); err != nil {
