@@ -146,10 +146,25 @@ func Plugin(m *v1beta1.Module, role string) corev1.PodTemplateSpec {
 	} else {
 		container.Name, container.Image = "dra", m.Spec.DRA.Container.Image
 		t.Spec.HostNetwork = true
+		container.Env = driverEnv()
 		mount("plugins", "/var/lib/kubelet/plugins/")
 		mount("plugins-registry", "/var/lib/kubelet/plugins_registry/")
 		mount("cdi", "/var/run/cdi")
 	}
 	t.Spec.Containers = []corev1.Container{container}
 	return t
+}
+
+// driverEnv is what KMM tells a DRA driver (internal/controllers/dra_reconciler.go).
+func driverEnv() []corev1.EnvVar {
+	field := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	}
+	return []corev1.EnvVar{
+		field("NODE_NAME", "spec.nodeName"), field("POD_UID", "metadata.uid"),
+		{Name: "CDI_ROOT", Value: "/var/run/cdi"},
+		{Name: "KUBELET_REGISTRAR_DIRECTORY_PATH", Value: "/var/lib/kubelet/plugins_registry/"},
+		{Name: "KUBELET_PLUGINS_DIRECTORY_PATH", Value: "/var/lib/kubelet/plugins/"},
+		{Name: "HEALTHCHECK_PORT", Value: "51515"},
+	}
 }
