@@ -41,13 +41,16 @@ func key(role, on string, writes bool) string {
 
 // policies says what each admission policy is for.
 var policies = map[string]string{
-	"drover-agent-status": "An agent writes the status of its own node's NodeModulesConfig, and nobody else writes any.",
+	"drover-agent-status": "An agent writes the status of its own node's NodeModulesConfig, and of no other.",
 	"drover-carriers": "Only the operator makes carriers, it makes no other pods by itself, and nobody changes them, " +
 		"runs anything in them or connects to them.",
 	"drover-carrier-image": "A carrier's program is the agent's image, and no other.",
 	"drover-modules": "A Module that makes no sense is refused: unknown variables, files outside of its folder, " +
 		"volumes that are ours, host paths beyond five folders.",
-	"drover-module-annotations": "Times in annotations are times.",
-	"drover-namespaces":         "A namespace that holds Modules is not deleted.",
-	"drover-ooto":               "Warns of fields that have no meaning here.",
+	"drover-module-annotations":    "Times in annotations are times.",
+	"drover-module-policies":       "A Module that a ModulePolicy does not allow is refused, as far as the Module alone tells.",
+	"drover-module-policies-audit": "The same as a warning, for ModulePolicies that are only tried.",
+	"drover-operator-pods":         "The operator takes KMM's finalizer off pods that are being deleted, and changes nothing else of pods.",
+	"drover-namespaces":            "A namespace that holds Modules is not deleted.",
+	"drover-ooto":                  "Warns of fields that have no meaning here.",
 }

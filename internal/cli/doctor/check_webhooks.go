@@ -157,8 +157,8 @@ func trial(s *Snapshot) []Finding {
 }
 
 // bound are the admission policies that Drover brings.
-var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carriers", "drover-module-annotations", "drover-modules",
-	"drover-namespaces"}
+var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carriers", "drover-module-annotations",
+	"drover-module-policies", "drover-module-policies-audit", "drover-modules", "drover-namespaces", "drover-operator-pods"}
 
 func policies(s *Snapshot) []Finding {
 	if !s.Installed() {
