@@ -205,7 +205,7 @@ func (w *world) laterChange() bool {
 	})
 }
 
-// deadWebhook deletes a Module while nobody serves a webhook: a Module must name the webhook, and go
+// deadWebhook deletes a Module while nobody serves a webhook: a Module must name it, and go
 // once that has gone. A PreflightValidation must not speak of the Module any more.
 func (w *world) deadWebhook() bool {
 	w.Helper()
@@ -285,7 +285,8 @@ func (w *world) definitionGoes() bool {
 		w.Error(err)
 		return false
 	}
-	again := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: kernels[0]}}
+	again := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "again"}}
+	again.Spec.KernelVersion = kernels[0]
 	return w.within(soon, "the return of the definition is seen", func(ctx context.Context) (string, error) {
 		if err := w.Create(ctx, again.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
 			return "", err

@@ -34,7 +34,8 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `,
-	"templates/account.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: kmm-operator-controller, namespace: {{ .Release.Namespace }}}\n",
+	"templates/account.yaml": "apiVersion: v1\nkind: ServiceAccount\n" +
+		"metadata: {name: kmm-operator-controller, namespace: {{ .Release.Namespace }}}\n",
 }
 
 // TestMigrateHelm: what Helm itself does to a definition with `helm uninstall`, before and after
@@ -68,7 +69,8 @@ func TestMigrateHelm(t *testing.T) {
 	}
 	run := func(program string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "HELM_DATA_HOME="+folder, "HELM_CONFIG_HOME="+folder, "HELM_CACHE_HOME="+folder)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig,
+			"HELM_DATA_HOME="+folder, "HELM_CONFIG_HOME="+folder, "HELM_CACHE_HOME="+folder)
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
 		return string(out), err

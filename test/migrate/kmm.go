@@ -84,8 +84,8 @@ func TargetLabel(m *v1beta1.Module) string {
 	return Prefix + m.Namespace + "." + m.Name + ".device-plugin-target"
 }
 
-// Differences are the fields of KMM's in which an entry differs from what it would write. Fields that
-// KMM does not know are no difference: its types drop them.
+// Differences are the fields of KMM's in which an entry differs from what it would write. Fields
+// that KMM does not know are no difference: its types drop them.
 func Differences(want, got map[string]any, path string) []string {
 	var found []string
 	for key, value := range want {
@@ -97,7 +97,8 @@ func Differences(want, got map[string]any, path string) []string {
 		}
 	}
 	// What KMM would leave out.
-	for _, key := range []string{"inTreeModulesToRemove", "inTreeModuleToRemove", "version", "tolerations", "imageRepoSecret", "args", "rawArgs",
+	for _, key := range []string{"inTreeModulesToRemove", "inTreeModuleToRemove", "version", "tolerations", "imageRepoSecret",
+		"args", "rawArgs",
 		"parameters", "firmwarePath", "modulesLoadingOrder"} {
 		if _, wanted := want[key]; !wanted && got[key] != nil {
 			found = append(found, path+key)

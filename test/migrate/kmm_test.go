@@ -27,12 +27,15 @@ func TestWhatDiffersFromKMM(t *testing.T) {
 		given func(entry, config map[string]any)
 		then  []string
 	}{
-		"equal":              {func(_, _ map[string]any) {}, nil},
-		"a field of ours":    {func(e, _ map[string]any) { e["delivery"] = map[string]any{"id": "a"} }, nil},
-		"another pull":       {func(_, c map[string]any) { c["imagePullPolicy"] = "IfNotPresent" }, []string{"config.imagePullPolicy"}},
-		"no pull":            {func(_, c map[string]any) { delete(c, "imagePullPolicy") }, []string{"config.imagePullPolicy"}},
-		"the single field":   {func(_, c map[string]any) { c["inTreeModuleToRemove"] = "old" }, []string{"config.inTreeModuleToRemove"}},
-		"another list":       {func(_, c map[string]any) { c["inTreeModulesToRemove"] = []any{"a", "b"} }, []string{"config.inTreeModulesToRemove"}},
+		"equal":            {func(_, _ map[string]any) {}, nil},
+		"a field of ours":  {func(e, _ map[string]any) { e["delivery"] = map[string]any{"id": "a"} }, nil},
+		"another pull":     {func(_, c map[string]any) { c["imagePullPolicy"] = "IfNotPresent" }, []string{"config.imagePullPolicy"}},
+		"no pull":          {func(_, c map[string]any) { delete(c, "imagePullPolicy") }, []string{"config.imagePullPolicy"}},
+		"the single field": {func(_, c map[string]any) { c["inTreeModuleToRemove"] = "old" }, []string{"config.inTreeModuleToRemove"}},
+		"another list": {
+			func(_, c map[string]any) { c["inTreeModulesToRemove"] = []any{"a", "b"} },
+			[]string{"config.inTreeModulesToRemove"},
+		},
 		"no list":            {func(_, c map[string]any) { delete(c, "inTreeModulesToRemove") }, []string{"config.inTreeModulesToRemove"}},
 		"another account":    {func(e, _ map[string]any) { e["serviceAccountName"] = "x" }, []string{"serviceAccountName"}},
 		"parameters":         {func(_, c map[string]any) { c["modprobe"].(map[string]any)["parameters"] = []any{"a=1"} }, []string{"config.modprobe.parameters"}}, //nolint:errcheck,forcetypeassert // Entry made it

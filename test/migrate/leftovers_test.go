@@ -69,8 +69,9 @@ func (w *world) operator() {
 	w.make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: peer, Name: peerAccount}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: peerAccount}, Rules: rules},
 		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: peerAccount}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: peerAccount},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: peer, Name: peerAccount}},
+			ObjectMeta: metav1.ObjectMeta{Name: peerAccount},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: peerAccount},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: peer, Name: peerAccount}},
 		})
 	for name, container := range map[string]corev1.Container{
 		peerAccount: {Env: []corev1.EnvVar{{Name: "OPERATOR_NAMESPACE", Value: peer}, {Name: "RELATED_IMAGE_WORKER", Value: "kmm-worker:1"}}},
@@ -219,7 +220,8 @@ func (w *world) workloads() {
 // preflight is one that KMM has answered.
 func (w *world) preflight() {
 	w.Helper()
-	p := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "newer"}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: kernels[0]}}
+	p := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "newer"}}
+	p.Spec.KernelVersion = kernels[0]
 	w.make(p)
 	for _, m := range w.modules {
 		p.Status.Modules = append(p.Status.Modules, v1beta2.PreflightValidationModuleStatus{
@@ -260,7 +262,8 @@ func (w *world) hooks(name string) {
 	w.level("the API server asks the webhook", func(ctx context.Context) (string, error) {
 		m := w.modules[0].DeepCopy()
 		m.Labels = map[string]string{"asked": "true"}
-		if err := w.Patch(ctx, m, client.MergeFrom(w.modules[0]), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "vmodule.kb.io") {
+		err := w.Patch(ctx, m, client.MergeFrom(w.modules[0]), client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "vmodule.kb.io") {
 			return fmt.Sprintf("a write of a Module: %v", err), nil
 		}
 		return "", nil

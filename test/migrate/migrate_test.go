@@ -44,8 +44,8 @@ type result struct {
 	Break          string  `json:"break,omitempty"`
 }
 
-// TestMigrate takes a cluster over from KMM, and gives it back. BREAK=report leaves a webhook of KMM
-// behind, which must be counted.
+// TestMigrate takes a cluster over from KMM, and gives it back. BREAK=report leaves a webhook of
+// KMM behind, which must be counted.
 func TestMigrate(t *testing.T) {
 	began, r := time.Now(), &result{Break: os.Getenv("BREAK")}
 	w := start(t)

@@ -264,7 +264,9 @@ func (w *world) release(crd *unstructured.Unstructured) {
 	w.make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: peer}})
 	text, err := yaml.Marshal(crd.Object)
 	w.must(err)
-	record, err := json.Marshal(map[string]any{"name": "kmm", "namespace": peer, "version": 1, "manifest": "---\n# Source: x\n" + string(text)})
+	record, err := json.Marshal(map[string]any{
+		"name": "kmm", "namespace": peer, "version": 1, "manifest": "---\n# Source: x\n" + string(text),
+	})
 	w.must(err)
 	var packed bytes.Buffer
 	writer := gzip.NewWriter(&packed)
