@@ -62,8 +62,8 @@ func account(m *v1beta1.Module) string {
 
 // Image is the one that a Module has on a kernel.
 func Image(m *v1beta1.Module, kernel string) string {
-	config, _ := Entry(m, kernel)["config"].(map[string]any) //nolint:errcheck // Entry made it
-	reference, _ := config["containerImage"].(string)        //nolint:errcheck // Entry made it
+	config, _ := Entry(m, kernel)["config"].(map[string]any)
+	reference, _ := config["containerImage"].(string)
 	return reference
 }
 
@@ -80,6 +80,7 @@ func NodeLabels(m *v1beta1.Module) map[string]string {
 	return labels
 }
 
+// TargetLabel is on nodes where the pods of a Module's device plugin belong.
 func TargetLabel(m *v1beta1.Module) string {
 	return Prefix + m.Namespace + "." + m.Name + ".device-plugin-target"
 }
@@ -90,7 +91,7 @@ func Differences(want, got map[string]any, path string) []string {
 	var found []string
 	for key, value := range want {
 		if nested, ok := value.(map[string]any); ok {
-			other, _ := got[key].(map[string]any) //nolint:errcheck // a field that is missing differs
+			other, _ := got[key].(map[string]any)
 			found = append(found, Differences(nested, other, path+key+".")...)
 		} else if !equal(value, got[key]) {
 			found = append(found, path+key)

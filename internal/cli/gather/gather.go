@@ -131,6 +131,7 @@ func newCollector(client dynamic.Interface, logs func(context.Context, string, s
 
 type nopCloser struct{ io.Writer }
 
+// Close does nothing.
 func (nopCloser) Close() error { return nil }
 
 // open makes the file. A file that is there is not overwritten, and others may not read it.

@@ -36,9 +36,9 @@ func describe(crd *unstructured.Unstructured) Definition {
 		Kept: crd.GetAnnotations()[keepAnnotation] == keep,
 	}
 	// Errors: the API server has checked the shape.
-	d.Stored, _, _ = unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")   //nolint:errcheck // see above
-	strategy, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "strategy") //nolint:errcheck // see above
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")                //nolint:errcheck // see above
+	d.Stored, _, _ = unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
+	strategy, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "strategy")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	d.Converts = strategy == "Webhook"
 	for _, each := range versions {
 		if version, ok := each.(map[string]any); ok && version["served"] == true {
@@ -67,7 +67,7 @@ func owners(crd *unstructured.Unstructured) []string {
 
 func foreign(entry metav1.ManagedFieldsEntry) bool {
 	mine := entry.Manager == manager || entry.Manager == "kubectl" && entry.Operation == metav1.ManagedFieldsOperationApply
-	return !mine && entry.Subresource == "" && entry.FieldsV1 != nil && strings.Contains(string(entry.FieldsV1.Raw), `"f:spec"`)
+	return !mine && entry.Subresource == "" && entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:spec"`)
 }
 
 // free changes a definition so that anybody can apply Drover's over it, no webhook is asked, and
@@ -155,7 +155,7 @@ func (a *api) lookModules(ctx context.Context, f *Found) error {
 	configs, err := a.list(ctx, nodeModules, metav1.ListOptions{})
 	f.Configs = len(configs)
 	for i := range configs {
-		loaded, _, _ := unstructured.NestedSlice(configs[i].Object, "status", "modules") //nolint:errcheck // a list in every version
+		loaded, _, _ := unstructured.NestedSlice(configs[i].Object, "status", "modules")
 		f.Loaded += len(loaded)
 	}
 	return err
