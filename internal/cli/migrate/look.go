@@ -110,7 +110,7 @@ func (a *api) lookOLM(ctx context.Context, f *Found) error {
 	}
 	for _, s := range subscribed {
 		// Errors: what is no string is not KMM's name.
-		if name, _, _ := unstructured.NestedString(s.Object, "spec", "name"); strings.HasPrefix(name, olmName) { //nolint:errcheck // see above
+		if name, _, _ := unstructured.NestedString(s.Object, "spec", "name"); strings.HasPrefix(name, olmName) {
 			f.OLM = append(f.OLM, Managed{Kind: "subscriptions.operators.coreos.com", Namespace: s.GetNamespace(), Name: s.GetName()})
 		}
 	}
