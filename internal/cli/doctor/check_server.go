@@ -137,6 +137,9 @@ func definitions(s *Snapshot) []Finding {
 			faults = append(faults, name+" is missing")
 			continue
 		}
+		if _, by := conversion(d); by {
+			continue // that is told by itself
+		}
 		if lacks := definition.Misfit(d); lacks != "" {
 			faults = append(faults, fmt.Sprintf("%s (written by %s): %s", name, managers(d), lacks))
 		}
@@ -180,7 +183,8 @@ func conversion(d *unstructured.Unstructured) (service string, by bool) {
 	return namespace + "/" + name, true
 }
 
-// conversions by webhook are of others: Drover's definitions have none.
+// conversions by webhook are of others: Drover's definitions have none, and Drover stays read-only
+// while one is left.
 func conversions(s *Snapshot) []Finding {
 	var found []Finding
 	for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
@@ -188,13 +192,17 @@ func conversions(s *Snapshot) []Finding {
 		if !by {
 			continue
 		}
-		const next = "apply Drover's definition, which has conversion.strategy None: kubectl apply --server-side --force-conflicts -k config/crd"
-		if service != "" && !s.Endpoints[service] && s.Unseen[partServices] == "" {
+		next := "drover migrate kmm --apply, or kubectl patch crd " + name + " --type merge -p '" + definition.Unconverted + "'"
+		switch {
+		case service != "" && !s.Endpoints[service] && s.Unseen[partServices] == "":
 			found = append(found, fail(next, "%s is converted by a webhook without a server (service %s): objects cannot be read", name, service)...)
-			continue
+		case s.Installed():
+			found = append(found, fail(next, "%s is converted by a webhook (service %s): Drover changes nothing until that is taken off", name,
+				cmp.Or(service, "given by an URL"))...)
+		default:
+			found = append(found, warn(next, "%s is converted by a webhook (service %s): nothing can be read once that goes", name,
+				cmp.Or(service, "given by an URL"))...)
 		}
-		found = append(found, warn(next, "%s is converted by a webhook (service %s): nothing can be read once that goes", name,
-			cmp.Or(service, "given by an URL"))...)
 	}
 	return found
 }

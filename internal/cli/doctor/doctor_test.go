@@ -112,7 +112,7 @@ func TestTheCluster(t *testing.T) {
 		}, []string{"WARN definitions: definitions of another origin are there: modules.kmm.sigs.x-k8s.io (written by helm)"}},
 		"conversion": {
 			func(s *Snapshot) { conversion(s); s.Endpoints["kmm/hook"] = true },
-			[]string{"WARN conversion: modules.kmm.sigs.x-k8s.io is converted by a webhook (service kmm/hook)"},
+			[]string{"FAIL conversion: modules.kmm.sigs.x-k8s.io is converted by a webhook (service kmm/hook)"},
 		},
 		"conversion without a server": {
 			conversion,
