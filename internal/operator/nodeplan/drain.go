@@ -65,7 +65,7 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 		r.Options = *p.Module.Spec.Rollout.DrainOptions
 	}
 	ready := bounded && placement.Ready(n.Node)
-	if ready && policy == v1beta1.DrainNode && d.Order != nil && n.inKernel() && disturbs(n.Order, d.Order) &&
+	if ready && policy == v1beta1.DrainNode && d.Order != nil && n.inKernel() && n.disturbs(d.Order) &&
 		d.Order.UnloadPolicy != v1beta1.UnloadOnReboot {
 		r.Empty = true
 		return r
@@ -112,7 +112,7 @@ func (p *Pass) underway(n *Node, a *Aim, t *Turn, d *Delivery) bool {
 // nothing anyway.
 func (p *Pass) devices(n *Node, d *Delivery, r Drain) Drain {
 	if p.Devices.Driver == "" || d.Order == nil || !n.inKernel() || !placement.Ready(n.Node) ||
-		!disturbs(n.Order, d.Order) || p.patience() <= 0 {
+		!n.disturbs(d.Order) || p.patience() <= 0 {
 		return r
 	}
 	r.Taint = true

@@ -115,6 +115,42 @@ func TestAKernelModuleGoesAfterItsDRADriver(t *testing.T) {
 	}
 }
 
+// TestATakenOverOrderKeepsItsDRADriver: what another operator has loaded of the same build, the agent
+// adopts or does not touch. Nothing leaves for that, and pods keep their devices.
+func TestATakenOverOrderKeepsItsDRADriver(t *testing.T) {
+	seen := func(delivery string) func(*scene) {
+		return func(s *scene) { s.node.Config.Status.Modules[0].Observed = &v1beta1.ObservedModule{Delivery: delivery} }
+	}
+	same := aimed(t).Delivery.ID
+	cases := map[string]struct {
+		given []func(*scene)
+		then  outcome
+	}{
+		"the same build":                          {nil, outcome{Writes: true, Creates: true}},
+		"the same build, a claim there":           {[]func(*scene){claimedThere}, outcome{Writes: true, Creates: true}},
+		"another build":                           {[]func(*scene){changed(t)}, outcome{Writes: true, Taints: true, State: v1beta1.NodeModuleDraining}},
+		"another build, a claim there":            {[]func(*scene){changed(t), claimedThere}, outcome{Taints: true, Told: v1beta1.ReasonInUse}},
+		"our agent has loaded it":                 {[]func(*scene){seen(same), claimedThere}, outcome{Writes: true, Creates: true}},
+		"our agent has loaded an earlier one":     {[]func(*scene){seen("earlier")}, outcome{Writes: true, Taints: true, State: v1beta1.NodeModuleDraining}},
+		"our agent has loaded it before it could": {[]func(*scene){seen("")}, outcome{Writes: true, Creates: true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := driven(t)
+			s.node.Config.Spec.Modules[0].Delivery = nil
+			s.node.Config.Status.Modules[0].Observed, s.node.Config.Status.Artifacts = nil, nil
+			for _, change := range tc.given {
+				change(s)
+			}
+			out := s.play(t)
+			got := outcome{Writes: out.Writes, Creates: out.Creates, Taints: out.Taints, State: out.State, Told: out.Told}
+			if diff := cmp.Diff(tc.then, got); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func deletedLongAgo(s *scene) {
 	s.module.DeletionTimestamp = &metav1.Time{Time: noon.Add(-placement.Patience(s.module))}
 }

@@ -171,15 +171,23 @@ func labelled(config *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) 
 	return true
 }
 
-// disturbs reports whether the agent unloads for an order that follows another, which may be nil.
-func disturbs(before, order *v1beta1.NodeModuleSpec) bool {
+// disturbs reports whether the agent unloads for an order. What another operator has loaded, whose
+// orders name no delivery, it adopts or does not touch: then what it has seen itself counts.
+func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
+	before := n.Order
 	switch {
 	case before == nil || order.State == v1beta1.NodeModuleAbsent:
 		return order.State == v1beta1.NodeModuleAbsent && (before == nil || before.State != v1beta1.NodeModuleAbsent)
 	case before.State == v1beta1.NodeModuleAbsent:
 		return false
+	case !rollout.SameBuild(before.Config, order.Config):
+		return true
 	}
-	return !rollout.SameBuild(before.Config, order.Config) || deliveryOf(before) != deliveryOf(order)
+	by := deliveryOf(before)
+	if by == "" && n.observed() {
+		by = n.Live.Observed.Delivery
+	}
+	return by != "" && by != deliveryOf(order)
 }
 
 // deliveryOf is the identity of an order's delivery; empty: it has none.

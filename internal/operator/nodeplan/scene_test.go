@@ -81,6 +81,8 @@ type outcome struct {
 	// Paused and Asked (for a retry) are what is written beside.
 	Paused, Asked, Excused bool
 	Patience               time.Duration
+	// Taints the node's devices.
+	Taints bool
 	// Told is what is said of the node.
 	Told string
 }
@@ -138,7 +140,7 @@ func (s *scene) play(t *testing.T) outcome {
 	step := pl.Step()
 	out := outcome{
 		Creates: step.Create != nil, Discards: len(step.Discard) > 0, Removes: step.Remove, Failed: step.Failed != nil,
-		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works,
+		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works, Taints: pl.Drain.Taint,
 	}
 	if s.module != nil && step.Remains() {
 		out.Remaining = 1
