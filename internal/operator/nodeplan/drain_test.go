@@ -115,24 +115,25 @@ func TestAKernelModuleGoesAfterItsDRADriver(t *testing.T) {
 	}
 }
 
-// TestATakenOverOrderKeepsItsDRADriver: what another operator has loaded of the same build, the agent
-// adopts or does not touch. Nothing leaves for that, and pods keep their devices.
+// TestATakenOverOrderKeepsItsDRADriver: what another operator has loaded of the same build, the
+// agent adopts or does not touch. Nothing leaves for that, and pods keep their devices.
 func TestATakenOverOrderKeepsItsDRADriver(t *testing.T) {
 	seen := func(delivery string) func(*scene) {
 		return func(s *scene) { s.node.Config.Status.Modules[0].Observed = &v1beta1.ObservedModule{Delivery: delivery} }
 	}
-	same := aimed(t).Delivery.ID
+	adopts := outcome{Writes: true, Creates: true}
+	drains := outcome{Writes: true, Taints: true, State: v1beta1.NodeModuleDraining}
 	cases := map[string]struct {
 		given []func(*scene)
 		then  outcome
 	}{
-		"the same build":                          {nil, outcome{Writes: true, Creates: true}},
-		"the same build, a claim there":           {[]func(*scene){claimedThere}, outcome{Writes: true, Creates: true}},
-		"another build":                           {[]func(*scene){changed(t)}, outcome{Writes: true, Taints: true, State: v1beta1.NodeModuleDraining}},
-		"another build, a claim there":            {[]func(*scene){changed(t), claimedThere}, outcome{Taints: true, Told: v1beta1.ReasonInUse}},
-		"our agent has loaded it":                 {[]func(*scene){seen(same), claimedThere}, outcome{Writes: true, Creates: true}},
-		"our agent has loaded an earlier one":     {[]func(*scene){seen("earlier")}, outcome{Writes: true, Taints: true, State: v1beta1.NodeModuleDraining}},
-		"our agent has loaded it before it could": {[]func(*scene){seen("")}, outcome{Writes: true, Creates: true}},
+		"the same build":                      {nil, adopts},
+		"the same build, a claim there":       {[]func(*scene){claimedThere}, adopts},
+		"another build":                       {[]func(*scene){changed(t)}, drains},
+		"another build, a claim there":        {[]func(*scene){changed(t), claimedThere}, outcome{Taints: true, Told: v1beta1.ReasonInUse}},
+		"our agent has loaded it":             {[]func(*scene){seen(aimed(t).Delivery.ID), claimedThere}, adopts},
+		"our agent has loaded an earlier one": {[]func(*scene){seen("earlier")}, drains},
+		"our agent has seen it, built in":     {[]func(*scene){seen("")}, adopts},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
