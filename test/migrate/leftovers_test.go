@@ -269,3 +269,14 @@ func (w *world) hooks(name string) {
 		return "", nil
 	})
 }
+
+// unhook takes a webhook configuration away: until then, nobody can write Modules.
+func (w *world) unhook(name string) {
+	w.Helper()
+	w.must(w.Delete(w.Context(), &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	w.level("the API server no longer asks the webhook", func(ctx context.Context) (string, error) {
+		m := w.modules[0].DeepCopy()
+		m.Labels = map[string]string{"asked": "true"}
+		return "", w.Patch(ctx, m, client.MergeFrom(w.modules[0]), client.DryRunAll)
+	})
+}

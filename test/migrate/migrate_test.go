@@ -23,6 +23,9 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
+// leftBehind is the webhook configuration that BREAK=report leaves, until it has been counted.
+const leftBehind = "kmm-left-behind"
+
 // result is what became of the take-over.
 type result struct {
 	Adopted        int     `json:"adopted"` // Modules that are Ready
@@ -54,9 +57,12 @@ func TestMigrate(t *testing.T) {
 	w.forward(r)
 	w.adopted(r)
 	if r.Break == "report" {
-		w.hooks("kmm-left-behind")
+		w.hooks(leftBehind)
 	}
 	w.count(r)
+	if r.Break == "report" {
+		w.unhook(leftBehind)
+	}
 	w.within(soon, "no webhook converts", w.conversions)
 	r.T2 = w.readable()
 	r.T1 = w.pluginEnds()
@@ -180,7 +186,7 @@ func (w *world) count(r *result) {
 		left, err := w.leftovers(ctx)
 		r.Leftovers = len(left)
 		if r.Break != "" { // it would wait for what never goes
-			return "", err
+			left = slices.DeleteFunc(left, func(what string) bool { return what == "webhook "+leftBehind })
 		}
 		return strings.Join(left, "; "), err
 	})
