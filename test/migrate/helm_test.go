@@ -100,7 +100,7 @@ func TestMigrateHelm(t *testing.T) {
 	if !there() {
 		t.Error("after --apply, `helm uninstall` has deleted the definition")
 	}
-	if out, _ := run(kubectl, "get", "serviceaccounts", "-n", peer, "-o", "name"); strings.Contains(out, "kmm-operator") { //nolint:errcheck // it is in the log
+	if out, _ := run(kubectl, "get", "serviceaccounts", "-n", peer, "-o", "name"); strings.Contains(out, "kmm-operator") { // it is in the log
 		t.Error("`helm uninstall` has deleted nothing")
 	}
 	// A chart that leaves KMM out, as AMD's with kmm.enabled=false.

@@ -233,7 +233,7 @@ func (w *world) backEntries(r *result) {
 }
 
 func entryOf(nmc *unstructured.Unstructured, part, module string) map[string]any {
-	entries, _, _ := unstructured.NestedSlice(nmc.Object, part, "modules") //nolint:errcheck // what is missing differs
+	entries, _, _ := unstructured.NestedSlice(nmc.Object, part, "modules") // what is missing differs
 	for _, e := range entries {
 		if entry, ok := e.(map[string]any); ok && entry["name"] == module {
 			return entry
