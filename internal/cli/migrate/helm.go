@@ -28,61 +28,66 @@ import (
 // Release is one of Helm, of which definitions of KMM are part.
 type Release struct {
 	Namespace, Name string
-	// Record is the Secret with what Helm last installed; empty: there is none.
-	Record string
-	// Deletes are the definitions that an uninstall would delete.
+	// Records are the Secrets with what Helm has installed, one per revision; none: Helm has no record.
+	Records []string
+	// Deletes are the definitions that an uninstall would delete, now or after a rollback.
 	Deletes []string
 	// Problem: why that cannot be told.
 	Problem string
 }
 
-// record is a release with its Secret.
+// record is a release with those of its Secrets that are to be changed, as they shall be.
 type record struct {
 	Release
-	secret *unstructured.Unstructured
-	data   []byte
+	marked []*unstructured.Unstructured
 }
 
 // mostManifest bounds what a record may unpack to, in bytes. A packed one fits into a Secret.
 const mostManifest = 64 << 20
 
-// release finds the record of what Helm last installed.
+// release reads each revision that Helm has recorded: `helm uninstall` goes by the highest, whatever
+// became of it, and `helm rollback` makes a new one of any.
 func (a *api) release(ctx context.Context, namespace, name string) (*record, error) {
 	r := &record{Release: Release{Namespace: namespace, Name: name}}
-	found, err := a.listIn(ctx, secrets, namespace, metav1.ListOptions{LabelSelector: "owner=helm,status=deployed,name=" + name})
+	found, err := a.listIn(ctx, secrets, namespace, metav1.ListOptions{LabelSelector: "owner=helm,name=" + name})
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
 		r.Problem = "there is no record of the release in namespace " + namespace
-		return r, nil
 	}
-	newest := slices.MaxFunc(found, func(a, b unstructured.Unstructured) int {
-		return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
-	})
-	secret, err := as[corev1.Secret](&newest)
-	if err != nil {
-		return nil, err
+	for i := range found {
+		secret, err := as[corev1.Secret](&found[i])
+		if err != nil {
+			return nil, err
+		}
+		r.Records = append(r.Records, secret.Name)
+		data, names, err := keepDefinitions(secret.Data["release"])
+		if err != nil {
+			r.Problem = "Secret " + secret.Name + ": " + err.Error()
+		}
+		if err != nil || len(names) == 0 {
+			continue
+		}
+		err = unstructured.SetNestedField(found[i].Object, base64.StdEncoding.EncodeToString(data), "data", "release")
+		if err != nil {
+			return nil, fmt.Errorf("change Secret %s: %w", secret.Name, err)
+		}
+		r.Deletes, r.marked = append(r.Deletes, names...), append(r.marked, &found[i])
 	}
-	r.secret, r.data, r.Record = &newest, secret.Data["release"], secret.Name
-	_, r.Deletes, err = keepDefinitions(r.data)
-	if err != nil {
-		r.Problem = err.Error()
-	}
+	slices.Sort(r.Deletes)
+	r.Deletes = slices.Compact(r.Deletes)
 	return r, nil
 }
 
 // keepInRecord has Helm keep the definitions at an uninstall.
 func (a *api) keepInRecord(ctx context.Context, r *record) error {
-	data, _, err := keepDefinitions(r.data)
-	if err != nil {
-		return err
+	for _, secret := range r.marked {
+		if err := a.update(ctx, secrets, secret); err != nil {
+			return err
+		}
 	}
-	err = unstructured.SetNestedField(r.secret.Object, base64.StdEncoding.EncodeToString(data), "data", "release")
-	if err != nil {
-		return fmt.Errorf("change Secret %s: %w", r.Record, err)
-	}
-	return a.update(ctx, secrets, r.secret)
+	return nil
 }
 
 // keepDefinitions annotates Drover's definitions in the manifest of a release, of which the record

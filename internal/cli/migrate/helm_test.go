@@ -4,8 +4,15 @@ package migrate
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // manifest of a release as Helm writes it, with a definition of Drover's, one that Helm keeps
@@ -92,6 +99,74 @@ func mustUnpackText(t *testing.T, data []byte) string {
 		t.Fatalf("config: %v", config)
 	}
 	return number.String()
+}
+
+// TestEachRevisionCounts: `helm uninstall` goes by the highest revision, whatever became of it, and
+// `helm rollback` makes a new one of any.
+func TestEachRevisionCounts(t *testing.T) {
+	const preflight, module = "preflightvalidations.kmm.sigs.x-k8s.io", "modules.kmm.sigs.x-k8s.io"
+	with := func(names ...string) string {
+		text := "---\nkind: ServiceAccount\nmetadata: {name: kmm}\n"
+		for _, name := range names {
+			text += "---\nkind: CustomResourceDefinition\nmetadata: {name: " + name + "}\n"
+		}
+		return text
+	}
+	type revision struct{ status, manifest string }
+	for name, tc := range map[string]struct {
+		given   []revision
+		deletes []string
+		problem string
+	}{
+		"no record":                   {nil, nil, "there is no record"},
+		"it is deployed":              {[]revision{{"deployed", with(preflight)}}, []string{preflight}, ""},
+		"an upgrade failed":           {[]revision{{"deployed", with(preflight)}, {"failed", with(preflight)}}, []string{preflight}, ""},
+		"the failed one has more":     {[]revision{{"deployed", with()}, {"failed", with(preflight)}}, []string{preflight}, ""},
+		"the first one failed":        {[]revision{{"failed", with(preflight)}}, []string{preflight}, ""},
+		"the first one is pending":    {[]revision{{"pending-install", with(preflight)}}, []string{preflight}, ""},
+		"an upgrade is pending":       {[]revision{{"deployed", with()}, {"pending-upgrade", with(preflight)}}, []string{preflight}, ""},
+		"a rollback would bring it":   {[]revision{{"superseded", with(preflight)}, {"deployed", with()}}, []string{preflight}, ""},
+		"the history was kept":        {[]revision{{"uninstalled", with(preflight)}}, []string{preflight}, ""},
+		"each has another":            {[]revision{{"deployed", with(preflight)}, {"failed", with(module)}}, []string{module, preflight}, ""},
+		"none has one":                {[]revision{{"superseded", with()}, {"deployed", with()}}, nil, ""},
+		"KMM's alone":                 {[]revision{{"failed", with("modulebuildsignconfigs.kmm.sigs.x-k8s.io")}}, nil, ""},
+		"one cannot be read":          {[]revision{{"deployed", with(preflight)}, {"failed", ""}}, []string{preflight}, "sh.helm.release.v1.kmm.v2: "},
+		"an older one cannot be read": {[]revision{{"superseded", ""}, {"deployed", with()}}, nil, "sh.helm.release.v1.kmm.v1: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stored []runtime.Object
+			for i, r := range tc.given {
+				version := strconv.Itoa(i + 1)
+				data := map[string]any{"name": "kmm", "version": i + 1}
+				if r.manifest != "" {
+					data["manifest"] = r.manifest
+				}
+				stored = append(stored, &corev1.Secret{
+					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+					ObjectMeta: metav1.ObjectMeta{Namespace: "kmm", Name: "sh.helm.release.v1.kmm.v" + version, Labels: map[string]string{
+						"owner": "helm", "name": "kmm", "status": r.status, "version": version,
+					}},
+					Data: map[string][]byte{"release": packed(t, data)},
+				})
+			}
+			a := &api{client: fake.NewSimpleDynamicClient(scheme.Scheme, stored...)}
+			given, err := a.release(t.Context(), "kmm", "kmm")
+			if err != nil || !slices.Equal(given.Deletes, tc.deletes) || !strings.Contains(given.Problem, tc.problem) ||
+				(given.Problem == "") != (tc.problem == "") {
+				t.Fatalf("%+v, %v", given, err)
+			}
+			blocks := len(tc.deletes) > 0 || tc.problem != "" && tc.given != nil
+			if report := judge(&Found{Releases: []Release{given.Release}}); report.Clear == blocks {
+				t.Errorf("the report is clear: %t", report.Clear)
+			}
+			if err := a.keepInRecord(t.Context(), given); err != nil {
+				t.Fatal(err)
+			}
+			if then, err := a.release(t.Context(), "kmm", "kmm"); err != nil || len(then.Deletes) > 0 || then.Problem != given.Problem {
+				t.Errorf("marked, it is %+v, %v", then, err)
+			}
+		})
+	}
 }
 
 func TestRecordsThatAreNone(t *testing.T) {

@@ -203,12 +203,13 @@ func (f *Found) releases() []Item {
 		case r.Problem != "":
 			item.State, item.Says = You, "what Helm would delete cannot be read: "+r.Problem
 			item.Next = "never run `helm uninstall " + r.Name + "` while its definitions hold objects: it would delete them all"
-			if r.Record == "" { // there is no release any more, or Helm keeps it elsewhere
+			if len(r.Records) == 0 { // there is no release any more, or Helm keeps it elsewhere
 				item.State = Later
 			}
 		case len(r.Deletes) > 0:
-			item.State, item.Says = Apply, "`helm uninstall` would delete "+strings.Join(r.Deletes, ", ")+" with all objects"
-			item.Next = "--apply marks them in the release's record as to be kept"
+			item.State = Apply
+			item.Says = "`helm uninstall` would delete " + strings.Join(r.Deletes, ", ") + " with all objects, now or after `helm rollback`"
+			item.Next = "--apply marks them as to be kept, in the record of each of the release's revisions"
 		}
 		items = append(items, item)
 	}

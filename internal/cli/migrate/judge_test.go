@@ -54,7 +54,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"a definition of KMM alone": {Found{Definitions: []Definition{{Name: "x", Converts: true}}}, true, Later, "Drover does not use it"},
 		"an uninstall deletes":      {release(Release{Namespace: "a", Name: "b", Deletes: []string{"x"}}), false, Apply, "would delete x"},
 		"an uninstall keeps":        {release(Release{Namespace: "a", Name: "b"}), true, Fine, "keeps the definitions"},
-		"a record of who knows":     {release(Release{Name: "b", Record: "s", Problem: "bad"}), false, You, "never run `helm uninstall b`"},
+		"a record of who knows":     {release(Release{Name: "b", Records: []string{"s"}, Problem: "bad"}), false, You, "never run `helm uninstall b`"},
 		"no record":                 {release(Release{Name: "b", Problem: "none"}), true, Later, "never run `helm uninstall b`"},
 		"a Driver Toolkit":          {Found{Toolkit: []string{"a/b"}}, true, Later, "DTK_AUTO"},
 		"what the operator does":    {Found{DaemonSets: 1, Classes: 1}, true, Later, "Drover's operator takes them over"},
