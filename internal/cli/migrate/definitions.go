@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/definition"
 )
@@ -18,7 +19,15 @@ import (
 // Helm keeps what has this annotation.
 const keepAnnotation, keep = "helm.sh/resource-policy", "keep"
 
-// Definition is a CustomResourceDefinition of KMM's group.
+var (
+	// used are the definitions that Drover has, too: with one of them go all its objects. The hub's
+	// is of a group whose name ends as that of KMM.
+	used = append(slices.Clone(definition.Names), "managedclustermodules."+hubv1beta1.GroupVersion.Group)
+	// kmmAlone are those whose objects are of use to nobody but KMM.
+	kmmAlone = []string{"moduleimagesconfigs." + v1beta1.GroupVersion.Group, "modulebuildsignconfigs." + v1beta1.GroupVersion.Group}
+)
+
+// Definition is a CustomResourceDefinition of KMM's groups.
 type Definition struct {
 	Name           string
 	Ours           bool // Drover has one of that name, too
@@ -32,7 +41,7 @@ type Definition struct {
 // describe says of a definition what matters here.
 func describe(crd *unstructured.Unstructured) Definition {
 	d := Definition{
-		Name: crd.GetName(), Ours: slices.Contains(definition.Names, crd.GetName()), Release: releaseOf(crd),
+		Name: crd.GetName(), Ours: slices.Contains(used, crd.GetName()), Release: releaseOf(crd),
 		Kept: crd.GetAnnotations()[keepAnnotation] == keep,
 	}
 	// Errors: the API server has checked the shape.
@@ -120,7 +129,7 @@ func (a *api) lookDefinitions(ctx context.Context, f *Found) error {
 	return nil
 }
 
-// kmmDefinitions reads the definitions of KMM's group.
+// kmmDefinitions reads the definitions of KMM's groups, with the hub's.
 func (a *api) kmmDefinitions(ctx context.Context) ([]unstructured.Unstructured, error) {
 	all, err := a.list(ctx, definitions, metav1.ListOptions{})
 	return slices.DeleteFunc(all, func(crd unstructured.Unstructured) bool {

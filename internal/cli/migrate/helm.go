@@ -28,7 +28,7 @@ import (
 // Release is one of Helm, of which definitions of KMM are part.
 type Release struct {
 	Namespace, Name string
-	// Records are the Secrets with what Helm has installed, one per revision; none: Helm has no record.
+	// Records are the Secrets of what Helm installed, one per revision; none: there is no record.
 	Records []string
 	// Deletes are the definitions that an uninstall would delete, now or after a rollback.
 	Deletes []string
@@ -45,8 +45,8 @@ type record struct {
 // mostManifest bounds what a record may unpack to, in bytes. A packed one fits into a Secret.
 const mostManifest = 64 << 20
 
-// release reads each revision that Helm has recorded: `helm uninstall` goes by the highest, whatever
-// became of it, and `helm rollback` makes a new one of any.
+// release reads each revision that Helm has recorded: `helm uninstall` goes by the highest,
+// whatever became of it, and `helm rollback` makes a new one of any.
 func (a *api) release(ctx context.Context, namespace, name string) (*record, error) {
 	r := &record{Release: Release{Namespace: namespace, Name: name}}
 	found, err := a.listIn(ctx, secrets, namespace, metav1.ListOptions{LabelSelector: "owner=helm,name=" + name})
@@ -106,7 +106,7 @@ func keepDefinitions(data []byte) (changed []byte, names []string, err error) {
 		object := &unstructured.Unstructured{}
 		// What Helm cannot read, it does not delete. Definitions are whole objects.
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil || object.GetKind() != definition.Kind.Kind ||
-			!slices.Contains(definition.Names, object.GetName()) || object.GetAnnotations()[keepAnnotation] == keep {
+			!slices.Contains(used, object.GetName()) || object.GetAnnotations()[keepAnnotation] == keep {
 			continue
 		}
 		annotations := object.GetAnnotations()

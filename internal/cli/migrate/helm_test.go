@@ -105,6 +105,7 @@ func mustUnpackText(t *testing.T, data []byte) string {
 // `helm rollback` makes a new one of any.
 func TestEachRevisionCounts(t *testing.T) {
 	const preflight, module = "preflightvalidations.kmm.sigs.x-k8s.io", "modules.kmm.sigs.x-k8s.io"
+	const managed = "managedclustermodules.hub.kmm.sigs.x-k8s.io"
 	with := func(names ...string) string {
 		text := "---\nkind: ServiceAccount\nmetadata: {name: kmm}\n"
 		for _, name := range names {
@@ -118,20 +119,21 @@ func TestEachRevisionCounts(t *testing.T) {
 		deletes []string
 		problem string
 	}{
-		"no record":                   {nil, nil, "there is no record"},
-		"it is deployed":              {[]revision{{"deployed", with(preflight)}}, []string{preflight}, ""},
-		"an upgrade failed":           {[]revision{{"deployed", with(preflight)}, {"failed", with(preflight)}}, []string{preflight}, ""},
-		"the failed one has more":     {[]revision{{"deployed", with()}, {"failed", with(preflight)}}, []string{preflight}, ""},
-		"the first one failed":        {[]revision{{"failed", with(preflight)}}, []string{preflight}, ""},
-		"the first one is pending":    {[]revision{{"pending-install", with(preflight)}}, []string{preflight}, ""},
-		"an upgrade is pending":       {[]revision{{"deployed", with()}, {"pending-upgrade", with(preflight)}}, []string{preflight}, ""},
-		"a rollback would bring it":   {[]revision{{"superseded", with(preflight)}, {"deployed", with()}}, []string{preflight}, ""},
-		"the history was kept":        {[]revision{{"uninstalled", with(preflight)}}, []string{preflight}, ""},
-		"each has another":            {[]revision{{"deployed", with(preflight)}, {"failed", with(module)}}, []string{module, preflight}, ""},
-		"none has one":                {[]revision{{"superseded", with()}, {"deployed", with()}}, nil, ""},
-		"KMM's alone":                 {[]revision{{"failed", with("modulebuildsignconfigs.kmm.sigs.x-k8s.io")}}, nil, ""},
-		"one cannot be read":          {[]revision{{"deployed", with(preflight)}, {"failed", ""}}, []string{preflight}, "sh.helm.release.v1.kmm.v2: "},
-		"an older one cannot be read": {[]revision{{"superseded", ""}, {"deployed", with()}}, nil, "sh.helm.release.v1.kmm.v1: "},
+		"no record":                 {nil, nil, "there is no record"},
+		"it is deployed":            {[]revision{{"deployed", with(preflight)}}, []string{preflight}, ""},
+		"an upgrade failed":         {[]revision{{"deployed", with(preflight)}, {"failed", with(preflight)}}, []string{preflight}, ""},
+		"the failed one has more":   {[]revision{{"deployed", with()}, {"failed", with(preflight)}}, []string{preflight}, ""},
+		"the first one failed":      {[]revision{{"failed", with(preflight)}}, []string{preflight}, ""},
+		"the first one is pending":  {[]revision{{"pending-install", with(preflight)}}, []string{preflight}, ""},
+		"an upgrade is pending":     {[]revision{{"deployed", with()}, {"pending-upgrade", with(preflight)}}, []string{preflight}, ""},
+		"a rollback would bring it": {[]revision{{"superseded", with(preflight)}, {"deployed", with()}}, []string{preflight}, ""},
+		"the history was kept":      {[]revision{{"uninstalled", with(preflight)}}, []string{preflight}, ""},
+		"each has another":          {[]revision{{"deployed", with(preflight)}, {"failed", with(module)}}, []string{module, preflight}, ""},
+		"a hub":                     {[]revision{{"failed", with(managed)}}, []string{managed}, ""},
+		"none has one":              {[]revision{{"superseded", with()}, {"deployed", with()}}, nil, ""},
+		"KMM's alone":               {[]revision{{"failed", with("modulebuildsignconfigs.kmm.sigs.x-k8s.io")}}, nil, ""},
+		"one is bad":                {[]revision{{"deployed", with(preflight)}, {"failed", ""}}, []string{preflight}, "v1.kmm.v2: "},
+		"an older one is bad":       {[]revision{{"superseded", ""}, {"deployed", with()}}, nil, "v1.kmm.v1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stored []runtime.Object

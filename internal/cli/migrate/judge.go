@@ -181,8 +181,10 @@ func (f *Found) definitions() []Item {
 			todo = append(todo, "has Helm keep it")
 		}
 		if !d.Ours {
-			says, item.State, item.Next = append(says, "Drover does not use it"), Later, "delete it when you are sure that you do not go back"
-			todo = nil
+			says, item.State, item.Next, todo = append(says, "Drover does not use it"), Later, "leave it", nil
+			if slices.Contains(kmmAlone, d.Name) {
+				item.Next = "delete it when you are sure that you do not go back"
+			}
 		}
 		if len(todo) > 0 {
 			item.State, item.Next = Apply, "--apply "+strings.Join(todo, "; ")

@@ -9,7 +9,13 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/internal/shared/definition"
 )
 
 func TestWhatIsInTheWay(t *testing.T) {
@@ -27,6 +33,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 	}
 	runs := func(d Deployment) Found { return Found{Deployments: []Deployment{d}} }
 	release := func(r Release) Found { return Found{Releases: []Release{r}} }
+	unread := Release{Name: "b", Records: []string{"s"}, Problem: "bad"}
 	hook := func(served bool) Found { return Found{Webhooks: []Webhook{{"V", "w", "kmm/s", served}}} }
 	cases := map[string]struct {
 		given Found
@@ -54,7 +61,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"a definition of KMM alone": {Found{Definitions: []Definition{{Name: "x", Converts: true}}}, true, Later, "Drover does not use it"},
 		"an uninstall deletes":      {release(Release{Namespace: "a", Name: "b", Deletes: []string{"x"}}), false, Apply, "would delete x"},
 		"an uninstall keeps":        {release(Release{Namespace: "a", Name: "b"}), true, Fine, "keeps the definitions"},
-		"a record of who knows":     {release(Release{Name: "b", Records: []string{"s"}, Problem: "bad"}), false, You, "never run `helm uninstall b`"},
+		"a record of who knows":     {release(unread), false, You, "never run `helm uninstall b`"},
 		"no record":                 {release(Release{Name: "b", Problem: "none"}), true, Later, "never run `helm uninstall b`"},
 		"a Driver Toolkit":          {Found{Toolkit: []string{"a/b"}}, true, Later, "DTK_AUTO"},
 		"what the operator does":    {Found{DaemonSets: 1, Classes: 1}, true, Later, "Drover's operator takes them over"},
@@ -83,6 +90,47 @@ func TestWhatIsInTheWay(t *testing.T) {
 	first := judge(&Found{Deployments: []Deployment{running}, Leases: []Lease{{"other", "p"}}})
 	if first.Next != "stop what runs it, such as `kubectl delete pod p -n other`" {
 		t.Errorf("next step: %s", first.Next)
+	}
+}
+
+// TestWhichDefinitionsStay: with a definition go all its objects, so only what is of use to nobody
+// but KMM may be deleted.
+func TestWhichDefinitionsStay(t *testing.T) {
+	const deletes, keeps = "delete it when you are sure", "has Helm keep it"
+	for name, tc := range map[string]struct {
+		state State
+		next  string // is part of it
+		kept  bool   // by Helm, after --apply
+	}{
+		"modules.kmm.sigs.x-k8s.io":                   {Apply, keeps, true},
+		"nodemodulesconfigs.kmm.sigs.x-k8s.io":        {Apply, keeps, true},
+		"preflightvalidations.kmm.sigs.x-k8s.io":      {Apply, keeps, true},
+		"managedclustermodules.hub.kmm.sigs.x-k8s.io": {Apply, keeps, true},
+		"moduleimagesconfigs.kmm.sigs.x-k8s.io":       {Later, deletes, false},
+		"modulebuildsignconfigs.kmm.sigs.x-k8s.io":    {Later, deletes, false},
+		"preflightvalidationsocp.kmm.sigs.x-k8s.io":   {Later, "leave it", false},
+		"others.hub.kmm.sigs.x-k8s.io":                {Later, "leave it", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crd := &unstructured.Unstructured{Object: map[string]any{}}
+			crd.SetGroupVersionKind(definition.Kind)
+			crd.SetName(name)
+			crd.SetAnnotations(map[string]string{releaseAnnotation: "kmm", releaseNamespaceAnnotation: "kmm"})
+			a := &api{client: fake.NewSimpleDynamicClient(scheme.Scheme, crd)}
+			o := &options{api: a, IOStreams: genericiooptions.NewTestIOStreamsDiscard()}
+			found := &Found{Definitions: []Definition{describe(crd)}}
+			item := judge(found).Items[0]
+			if item.State != tc.state || !strings.Contains(item.Next, tc.next) || strings.Contains(item.Next, "delete") != (tc.next == deletes) {
+				t.Errorf("%+v", item)
+			}
+			if err := o.freeDefinitions(t.Context(), found); err != nil {
+				t.Fatal(err)
+			}
+			live, err := a.get(t.Context(), definitions, "", name)
+			if err != nil || describe(live).Kept != tc.kept {
+				t.Errorf("after --apply, Helm keeps it: %t, %v", !tc.kept, err)
+			}
+		})
 	}
 }
 
