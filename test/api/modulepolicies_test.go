@@ -120,6 +120,18 @@ func policiesOfTexts() map[string]policyCase {
 			then: `modprobe.parameters: ModulePolicy`},
 		"no parameters": {policy: func(s *v1alpha1.ModulePolicySpec) { s.Parameters = &v1alpha1.ModulePolicyParameters{} },
 			good: same, bad: parameters("debug=0"), then: `does not allow the parameter "debug=0"`},
+		"a second parameter behind quotes": {policy: onlyModes, good: parameters("mode=a b"), bad: parameters(`mode="a" debug=1`),
+			then: `does not allow the parameter`},
+		"a second parameter after a quote": {policy: onlyModes, good: parameters("mode=à"), bad: parameters(`mode=a" debug=1 x="`),
+			then: `does not allow the parameter`},
+		"a second parameter": {policy: func(s *v1alpha1.ModulePolicySpec) {
+			s.Parameters = &v1alpha1.ModulePolicyParameters{Only: []string{"mode*", `x="a b"`}}
+		}, good: parameters("mode_=1", "mode", `x="a b"`), bad: parameters("mode debug=1"), then: `"mode debug=1"`},
+		"any parameter, but one module": {policy: func(s *v1alpha1.ModulePolicySpec) {
+			onlyNics(s)
+			s.Parameters = &v1alpha1.ModulePolicyParameters{Only: []string{"*"}}
+		}, good: parameters(`mode="a" debug=1`, "x y"), bad: func(m *v1beta1.Module) { container(m).Modprobe.ModuleName = "fs" },
+			then: `the kernel module "fs"`},
 		"an image":               {policy: onlyImages, good: image("one.example.com/a:1"), bad: image("one.example.com/a:12"), then: "com/a:12"},
 		"another registry":       {policy: onlyImages, good: same, bad: image("example.com.evil.net/nic:1"), then: "example.com.evil.net"},
 		"a beginning in between": {policy: onlyImages, good: same, bad: image("evil.net/example.com/nic:1"), then: "the image evil.net"},
@@ -173,7 +185,8 @@ func TestModulePolicies(t *testing.T) {
 			if denied := modulepolicy.Of([]v1alpha1.ModulePolicy{*p}).Denied(wish, place); denied == nil {
 				t.Error("the operator would not deny it")
 			} else {
-				check(t, err, denied.Message)
+				// CEL cannot quote as Go does.
+				check(t, err, strings.ReplaceAll(denied.Message, `\"`, `"`))
 			}
 
 			allowed := in(tc.good)

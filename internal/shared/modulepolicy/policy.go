@@ -7,6 +7,7 @@ package modulepolicy
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -131,7 +132,7 @@ func deny(p *v1alpha1.ModulePolicy, w *Wish, at *Place) string {
 		return says(fieldModprobe, "does not allow the kernel module %q", name)
 	}
 	if only := p.Spec.Parameters; only != nil {
-		if text, ok := stranger(nonNil(only.Only), modprobe.Parameters, nil); !ok {
+		if text, ok := strange(only.Only, modprobe.Parameters); !ok {
 			return says(fieldParameters, "does not allow the parameter %q", text)
 		}
 	}
@@ -196,9 +197,20 @@ func Matches(pattern, text string) bool {
 	return pattern == text
 }
 
-func nonNil(patterns []string) []string {
-	if patterns == nil {
-		return []string{}
+// one is a text that the kernel takes as one parameter: it ends a parameter at a blank that is not
+// within quotes, and the agent quotes a value without quotes. Blanks are bytes there, and some are
+// in other characters. The admission policies have the same expression.
+var one = regexp.MustCompile(`^[!#-<>-~]*(=[^"]*)?$`)
+
+// strange is the first parameter that no pattern allows; true: there is none. A beginning must not
+// allow what comes behind it as another parameter. The pattern * allows all.
+func strange(patterns, parameters []string) (string, bool) {
+	for _, text := range parameters {
+		if !slices.ContainsFunc(patterns, func(p string) bool {
+			return Matches(p, text) && (p == "*" || p == text || one.MatchString(text))
+		}) {
+			return text, false
+		}
 	}
-	return patterns
+	return "", true
 }

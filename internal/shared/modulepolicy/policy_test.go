@@ -54,7 +54,9 @@ func TestWhatAPolicyDenies(t *testing.T) {
 		w.Config.Modprobe = v1beta1.ModprobeSpec{RawArgs: &v1beta1.ModprobeArgs{Load: []string{"any"}, Unload: []string{"-r", "any"}}}
 	}
 	alsoX := func(w *modulepolicy.Wish) { w.Config.InTreeModuleToRemove = "x" }
-	bare := func(w *modulepolicy.Wish) { w.Config.Modprobe.Parameters = nil }
+	gives := func(p ...string) wishes {
+		return wishes{func(w *modulepolicy.Wish) { w.Config.Modprobe.Parameters = p }}
+	}
 	signs := func(w *modulepolicy.Wish) { w.Unsigned = "evil.example.com/nic:1" }
 	cases := map[string]struct {
 		policy rules
@@ -88,9 +90,18 @@ func TestWhatAPolicyDenies(t *testing.T) {
 		"modules, and no name but in rawArgs": {policy: rules{modules("old*"), argsAllowed}, wish: wishes{raw}},
 
 		"parameters, none allowed":          {policy: rules{only()}, then: `does not allow the parameter "mode=fast"`},
-		"parameters, none allowed or given": {policy: rules{only()}, wish: wishes{bare}},
+		"parameters, none allowed or given": {policy: rules{only()}, wish: gives()},
 		"parameters, listed":                {policy: rules{only("mode=*", "debug=0")}},
 		"parameters, another value":         {policy: rules{only("mode=*", "debug=1")}, then: `"debug=0"`},
+		"parameters, one behind quotes":     {policy: rules{only("debug=*")}, wish: gives(`debug="0" x=1`), then: `does not allow`},
+		"parameters, one after a quote":     {policy: rules{only("debug=*")}, wish: gives(`debug=0" x=1 y="`), then: `does not allow`},
+		"parameters, one before it":         {policy: rules{only("debug*")}, wish: gives("debug x=1"), then: `does not allow`},
+		"parameters, one behind a tab":      {policy: rules{only("debug*")}, wish: gives("debug\tx"), then: `does not allow`},
+		"parameters, one behind à's end":    {policy: rules{only("debug*")}, wish: gives("debugàx=1"), then: `does not allow`},
+		"parameters, a blank in a value":    {policy: rules{only("debug=*")}, wish: gives("debug=a b\nc=à")},
+		"parameters, quotes as listed":      {policy: rules{only(`debug="a b"`)}, wish: gives(`debug="a b"`)},
+		"parameters, any":                   {policy: rules{only("*")}, wish: gives(`debug="0" x=1`, "y z")},
+		"parameters, not limited":           {policy: rules{images("*")}, wish: gives(`debug="0" x=1`)},
 
 		"images, whole":              {policy: rules{images("registry.example.com/drivers/nic:6.1.0")}},
 		"images, by their beginning": {policy: rules{images("other.example.com/*", "registry.example.com/drivers/*")}},
