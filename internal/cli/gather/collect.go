@@ -138,12 +138,20 @@ func (c *collector) keep(name string, objects []*unstructured.Unstructured) erro
 	return nil
 }
 
-// ours is true for pods and workloads of our own programs, and for carriers.
+// programs are the names of our own in programLabel, workloads the kinds that run them.
+var (
+	programs = []string{"drover-operator", "drover-hub", "drover-agent", "drover-boot", "drover-release",
+		"deviceconfig-operator", "lolcow-operator", "ptemplate-operator"}
+	workloads = []string{"Pod", "Deployment", "DaemonSet", "Job"}
+)
+
+// ours is true for pods and workloads of our own programs, and for carriers. Anybody's tools may set
+// the label on other objects, and on Modules.
 func ours(o *unstructured.Unstructured) bool {
 	labels := o.GetLabels()
 	_, carrier := labels[v1beta1.CarrierLabel]
 	_, ofModule := labels[v1beta1.ModuleNameLabel]
-	return carrier || labels[programLabel] != "" && !ofModule
+	return slices.Contains(workloads, o.GetKind()) && (carrier || slices.Contains(programs, labels[programLabel]) && !ofModule)
 }
 
 // kinds reads our definitions, and all objects of them.

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,7 +70,7 @@ func someCluster(t *testing.T) (e *env.Env, namespace string) {
 	t.Helper()
 	e = env.Get(t)
 	namespace = e.Namespace(t)
-	container := corev1.Container{Name: "c", Image: "example.com/i", Args: []string{"--password", inArgs}, Env: []corev1.EnvVar{
+	container := corev1.Container{Name: "c", Image: "example.com/i", Args: []string{"--license-key=" + inArgs}, Env: []corev1.EnvVar{
 		{Name: "PLAIN", Value: inEnv},
 		{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}},
@@ -85,7 +86,8 @@ func someCluster(t *testing.T) (e *env.Env, namespace string) {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "s", Labels: map[string]string{
 			"app.kubernetes.io/part-of": "drover"}}, StringData: map[string]string{"k": inSecret}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}, Data: map[string]string{"k": inSecret}},
-		&v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"}, Spec: v1beta1.ModuleSpec{
+		&v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic",
+			Labels: map[string]string{programLabel: "nic"}}, Spec: v1beta1.ModuleSpec{
 			Selector: map[string]string{"no": "node"},
 			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
 				Modprobe:       v1beta1.ModprobeSpec{ModuleName: "nic", Parameters: []string{"debug=1"}},
@@ -105,6 +107,40 @@ func someCluster(t *testing.T) (e *env.Env, namespace string) {
 		}
 	}
 	return e, namespace
+}
+
+// TestWhatIsOurs is what may keep its command line.
+func TestWhatIsOurs(t *testing.T) {
+	const carrier, ofModule = v1beta1.CarrierLabel, v1beta1.ModuleNameLabel
+	for name, tc := range map[string]struct {
+		kind   string
+		labels map[string]string
+		then   bool
+	}{
+		"an agent":                      {"Pod", map[string]string{programLabel: "drover-agent"}, true},
+		"agents":                        {"DaemonSet", map[string]string{programLabel: "drover-agent"}, true},
+		"an agent at boot":              {"Pod", map[string]string{programLabel: "drover-boot"}, true},
+		"a hub":                         {"Deployment", map[string]string{programLabel: "drover-hub"}, true},
+		"the chart's last Job":          {"Job", map[string]string{programLabel: "drover-release"}, true},
+		"a device operator":             {"Deployment", map[string]string{programLabel: "deviceconfig-operator"}, true},
+		"a carrier":                     {"Pod", map[string]string{carrier: "", ofModule: "nic"}, true},
+		"a labelled Module":             {"Module", map[string]string{programLabel: "nic"}, false},
+		"a Module that says it is ours": {"Module", map[string]string{programLabel: "drover-agent"}, false},
+		"a Module as a carrier":         {"Module", map[string]string{carrier: ""}, false},
+		"a Module for spokes":           {"ManagedClusterModule", map[string]string{programLabel: "drover-operator"}, false},
+		"a foreign pod":                 {"Pod", map[string]string{programLabel: "nic"}, false},
+		"a plugin":                      {"Pod", map[string]string{programLabel: "drover-agent", ofModule: "nic"}, false},
+		"a pod without labels":          {"Pod", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &unstructured.Unstructured{}
+			o.SetKind(tc.kind)
+			o.SetLabels(tc.labels)
+			if got := ours(o); got != tc.then {
+				t.Errorf("ours is %t", got)
+			}
+		})
+	}
 }
 
 // nothingSecret fails for what must not be in a file.
