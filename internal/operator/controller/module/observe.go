@@ -69,7 +69,7 @@ func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*sn
 	if snap.images, err = c.images(ctx, snap.Module); err != nil {
 		return nil, err
 	}
-	if snap.Policies, snap.Namespace, err = c.policies(ctx, key.Namespace); err != nil {
+	if err = c.policies(ctx, snap); err != nil {
 		return nil, err
 	}
 	if snap.made, err = c.made(ctx, snap.Module); err != nil {

@@ -26,23 +26,31 @@ const actionPolicy = "Audit"
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
 // policies reads the ModulePolicies and, if there are any, the labels of a Module's namespace.
-func (c *Controller) policies(ctx context.Context, namespace string) (modulepolicy.Set, map[string]string, error) {
+func (c *Controller) policies(ctx context.Context, snap *snapshot) error {
 	var list v1alpha1.ModulePolicyList
 	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return modulepolicy.Set{}, nil, fmt.Errorf("list ModulePolicies: %w", err)
+		return fmt.Errorf("list ModulePolicies: %w", err)
 	}
 	if len(list.Items) == 0 {
-		return modulepolicy.Set{}, nil, nil
+		return nil
 	}
-	found := anyNamespace()
-	switch err := c.client.Get(ctx, client.ObjectKey{Name: namespace}, found); {
+	snap.Policies = modulepolicy.Of(list.Items)
+	key, found := client.ObjectKey{Name: snap.Key.Namespace}, anyNamespace()
+	err := c.client.Get(ctx, key, found)
+	if apierrors.IsNotFound(err) && !snap.leaving() {
+		// The cache may lack a namespace that was made a moment ago, and policies choose by its labels.
+		found = anyNamespace()
+		err = c.live.Get(ctx, key, found)
+	}
+	switch {
 	case apierrors.IsNotFound(err):
 		// It is gone, and its Modules with it: what is left is to unload, which no policy concerns.
-		return modulepolicy.Of(list.Items), nil, nil
+		return nil
 	case err != nil:
-		return modulepolicy.Set{}, nil, fmt.Errorf("get the namespace: %w", err)
+		return fmt.Errorf("get the namespace: %w", err)
 	}
-	return modulepolicy.Of(list.Items), found.Labels, nil
+	snap.Namespace = found.Labels
+	return nil
 }
 
 // anyNamespace is an empty namespace of which only the metadata is read.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -118,5 +119,34 @@ func TestAPolicyThatIsTriedTellsOnce(t *testing.T) {
 	}
 	if text := <-w.events.Events; !strings.Contains(text, "PolicyDenied would be denied: spec.moduleLoader.container.kernelMappings") {
 		t.Errorf("event %q", text)
+	}
+}
+
+// late is a client whose cache has not seen the namespaces.
+type late struct{ client.Client }
+
+func (l late) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	if o.GetObjectKind().GroupVersionKind().Kind == "Namespace" {
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), key.Name)
+	}
+	return l.Client.Get(ctx, key, o, options...)
+}
+
+// TestAPolicyForANewNamespace: the cache may show a Module before its namespace.
+func TestAPolicyForANewNamespace(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	w.policy(v1alpha1.PolicyEnforce)
+	behind := late{w.operator}
+	w.useBoth(behind, w.operator)
+	w.pass(m)
+	if told := w.problems(m)[node.Name]; told.Reason != v1beta1.ReasonPolicyDenied || w.config(node) != nil {
+		t.Errorf("told %+v", told)
+	}
+	// Where the API server does not have it either, no label is there to choose by.
+	w.useBoth(behind, behind)
+	w.pass(m)
+	if w.entry(node, m) == nil && len(w.carriers(m)) == 0 {
+		t.Error("nothing is delivered")
 	}
 }

@@ -58,8 +58,11 @@ func newWorld(t *testing.T) *world {
 }
 
 // use makes a new controller, as a restart does, on a client that may be made to fail.
-func (w *world) use(c client.Client) {
-	w.control = module.New(c, c, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock,
+func (w *world) use(c client.Client) { w.useBoth(c, c) }
+
+// useBoth makes a controller whose cache may be behind the API server.
+func (w *world) useBoth(c client.Client, live client.Reader) {
+	w.control = module.New(c, live, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock,
 		Recorder: kube.NewRecorder(w.events), Gate: &w.gate})
 }
 
