@@ -145,8 +145,8 @@ var (
 	workloads = []string{"Pod", "Deployment", "DaemonSet", "Job"}
 )
 
-// ours is true for pods and workloads of our own programs, and for carriers. Anybody's tools may set
-// the label on other objects, and on Modules.
+// ours is true for pods and workloads of our own programs, and for carriers. Others may set the
+// labels on their objects, and on Modules.
 func ours(o *unstructured.Unstructured) bool {
 	labels := o.GetLabels()
 	_, carrier := labels[v1beta1.CarrierLabel]
