@@ -7,7 +7,7 @@ import (
 	"flag"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/internal/operator"
@@ -29,11 +29,18 @@ func releaseAll(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.New(process.Clients(config, operator.Name), client.Options{Scheme: runtime.NewScheme()})
+	scheme, err := process.Scheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(process.Clients(config, operator.Name), client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	released, err := release.All(ctx, c)
+	released, kept, err := release.All(ctx, c, clock.RealClock{})
+	if kept != "" {
+		log.Info("Modules keep their finalizer, which is KMM's as well: once KMM has stopped, run this again", "reason", kept)
+	}
 	log.Info("took finalizers off", "objects", released)
 	return err
 }

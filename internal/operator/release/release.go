@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
@@ -45,12 +46,21 @@ const (
 )
 
 // All takes the finalizers off, and returns from how many objects of each kind. A kind that the
-// cluster does not serve has none. The operator must not run, nor have its role: it would put them
-// on again.
-func All(ctx context.Context, c client.Client) (map[string]int, error) {
-	released := map[string]int{}
+// cluster does not serve has none. While Drover's operator leads, that is an error: it would put them
+// on again. While KMM's does, Modules keep theirs, which is KMM's as well; kept says why.
+func All(ctx context.Context, c client.Client, clock clock.Clock) (released map[string]int, kept string, err error) {
+	if err := ended(ctx, c, clock); err != nil {
+		return nil, "", err
+	}
+	if kept, err = peer(ctx, c, clock); err != nil {
+		return nil, "", err
+	}
+	released = map[string]int{}
 	var errs []error
 	for _, h := range all {
+		if kept != "" && h.finalizer == v1beta1.ModuleFinalizer {
+			continue
+		}
 		n, err := h.release(ctx, c)
 		if err != nil {
 			errs = append(errs, err)
@@ -59,7 +69,7 @@ func All(ctx context.Context, c client.Client) (map[string]int, error) {
 			released[h.kind.Kind] = n
 		}
 	}
-	return released, errors.Join(errs...)
+	return released, kept, errors.Join(errs...)
 }
 
 func (h held) release(ctx context.Context, c client.Client) (int, error) {

@@ -41,9 +41,9 @@ func TestNothingIsHeldAfterwards(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	released, err := release.All(t.Context(), admin)
-	if err != nil {
-		t.Fatal(err)
+	released, why, err := release.All(t.Context(), admin, newClock(nil))
+	if err != nil || why != "" {
+		t.Fatal(why, err)
 	}
 	if diff := cmp.Diff(map[string]int{"Module": 2, "NodeModulesConfig": 1}, released); diff != "" {
 		t.Errorf("released (-want +got):\n%s", diff)
@@ -63,7 +63,7 @@ func TestNothingIsHeldAfterwards(t *testing.T) {
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(gone), gone); !apierrors.IsNotFound(err) {
 		t.Errorf("the deleted Module is still there: %v", err)
 	}
-	if released, err := release.All(t.Context(), admin); err != nil || len(released) != 0 {
+	if released, _, err := release.All(t.Context(), admin, newClock(nil)); err != nil || len(released) != 0 {
 		t.Errorf("the second run releases %v: %v", released, err)
 	}
 }

@@ -80,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 
 // Check sets the gate and says when to look again. Call it once before any controller starts.
 func (c *Controller) Check(ctx context.Context) (time.Duration, error) {
-	problem, again, err := c.peer(ctx)
+	problem, again, err := c.Peer(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -39,9 +39,9 @@ type sight struct {
 	at   time.Time
 }
 
-// peer says whether KMM's operator is running, and when to look again. A Lease's times are its
+// Peer says whether KMM's operator is running, and when to look again. A Lease's times are its
 // holder's: the holder lives while the Lease changes within its duration by our own clock.
-func (c *Controller) peer(ctx context.Context) (*reasons.Problem, time.Duration, error) {
+func (c *Controller) Peer(ctx context.Context) (*reasons.Problem, time.Duration, error) {
 	var leases coordinationv1.LeaseList
 	if err := c.live.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: PeerLease}); err != nil {
 		return nil, 0, fmt.Errorf("list Leases of KMM: %w", err)
