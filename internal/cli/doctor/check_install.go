@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
@@ -235,20 +236,31 @@ func lockdown(s *Snapshot) []Finding {
 	return warn(reasons.Next(v1beta1.ReasonLockedDown), "kernels in lockdown refused a module: %s", words.List(names, 3))
 }
 
-// leftovers: without an operator, nobody takes the finalizer off a Module that is deleted.
+// leftovers: without an operator, nobody takes the finalizer off a Module that is deleted. KMM's is
+// the same, and its operator takes it off.
 func leftovers(s *Snapshot) []Finding {
-	if s.Operator != nil || s.Unseen[partWorkloads] != "" {
+	if s.Operator != nil || s.Unseen[partWorkloads] != "" || s.Unseen[partPeers] != "" || s.peer() != nil {
 		return nil
 	}
 	var kept []string
+	before := false
 	for i := range s.Modules {
 		if slices.Contains(s.Modules[i].Finalizers, v1beta1.ModuleFinalizer) {
 			kept = append(kept, s.Modules[i].Namespace+"/"+s.Modules[i].Name)
+			before = before || slices.ContainsFunc(s.Modules[i].ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+				return slices.Contains(owners, f.Manager)
+			})
 		}
 	}
 	if len(kept) == 0 {
 		return nil
 	}
-	return warn("install Drover to unload them, or run `drover-operator release`, which takes the finalizer off and leaves them loaded",
-		"no operator runs, and these Modules cannot be deleted: %s", words.List(kept, 3))
+	next := "install Drover, or start KMM again"
+	if before {
+		next = "install Drover to unload them, or run `drover-operator release`, which takes the finalizer off and leaves them loaded"
+	}
+	return warn(next, "no operator runs, and these Modules cannot be deleted: %s", words.List(kept, 3))
 }
+
+// owners are the field managers by which Drover's operator writes Modules.
+var owners = []string{"drover-finalizer", "drover-status"}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -127,7 +128,7 @@ func definitions(s *Snapshot) []Finding {
 	if hidden := s.hidden(partCRDs); hidden != nil {
 		return hidden
 	}
-	if len(s.Definitions) == 0 && !s.Installed() {
+	if len(s.Definitions) == 0 && !s.maybe() {
 		return ok("there are none of Drover's kinds yet")
 	}
 	var faults []string
@@ -144,17 +145,19 @@ func definitions(s *Snapshot) []Finding {
 			faults = append(faults, fmt.Sprintf("%s (written by %s): %s", name, managers(d), lacks))
 		}
 	}
-	if s.Definitions[imageDefinition] == nil {
-		faults = append(faults, imageDefinition+" is missing")
+	for _, name := range []string{imageDefinition, ruleDefinition} {
+		if s.Definitions[name] == nil {
+			faults = append(faults, name+" is missing")
+		}
 	}
 	switch {
 	case len(faults) == 0:
 		return ok("they are those of this version")
-	case s.Installed():
+	case s.maybe():
 		return fail("apply them again: make install, or upgrade the chart", "%s", definition.Problem(faults...))
 	}
-	return warn("the installation replaces them, and their objects stay: `kubectl apply --server-side --force-conflicts -k config/crd`, "+
-		"or `helm install` with --take-ownership", "definitions of another origin are there: %s", strings.Join(faults, "; "))
+	return warn("`drover migrate kmm --apply` first, after which Helm keeps KMM's: else a later `helm uninstall` of KMM deletes them with all "+
+		"objects. Then the installation replaces them, and their objects stay", "definitions of another origin are there: %s", strings.Join(faults, "; "))
 }
 
 // managers are who wrote a definition.
@@ -196,7 +199,7 @@ func conversions(s *Snapshot) []Finding {
 		switch {
 		case service != "" && !s.Endpoints[service] && s.Unseen[partServices] == "":
 			found = append(found, fail(next, "%s is converted by a webhook without a server (service %s): objects cannot be read", name, service)...)
-		case s.Installed():
+		case s.maybe():
 			found = append(found, fail(next, "%s is converted by a webhook (service %s): Drover changes nothing until that is taken off", name,
 				cmp.Or(service, "given by an URL"))...)
 		default:
@@ -209,6 +212,24 @@ func conversions(s *Snapshot) []Finding {
 
 // peers: KMM's operator and Drover's must not order at the same time.
 func peers(s *Snapshot) []Finding {
+	if l := s.peer(); l != nil {
+		const next = "`drover migrate kmm --apply` first: it stops KMM's operator, and Helm keeps the definitions, with which a later " +
+			"`helm uninstall` of KMM deletes all objects. Drover then takes over what is loaded"
+		judge, would := warn, "would change"
+		if s.maybe() {
+			judge, would = fail, "changes"
+		}
+		return judge(next, "KMM's operator runs in namespace %s (Lease %s, held by %s): Drover %s nothing", l.Namespace, peerLease,
+			*l.Spec.HolderIdentity, would)
+	}
+	if hidden := s.hidden(partPeers); hidden != nil {
+		return hidden
+	}
+	return ok("KMM's operator is not running")
+}
+
+// peer is the Lease of a KMM that runs, or nil.
+func (s *Snapshot) peer() *coordinationv1.Lease {
 	for i := range s.Peers {
 		l := &s.Peers[i]
 		holder := ptr.Deref(l.Spec.HolderIdentity, "")
@@ -216,19 +237,9 @@ func peers(s *Snapshot) []Finding {
 			continue
 		}
 		lasts := time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second
-		if s.LeasesAt.Sub(l.Spec.RenewTime.Time) > lasts+skew {
-			continue
+		if s.LeasesAt.Sub(l.Spec.RenewTime.Time) <= lasts+skew {
+			return l
 		}
-		const next = "stop KMM's operator (kubectl scale --replicas=0): Drover then takes over what is loaded"
-		if s.Installed() {
-			return fail(next, "KMM's operator runs in namespace %s (Lease %s, held by %s): Drover changes nothing", l.Namespace,
-				peerLease, holder)
-		}
-		return warn(next, "KMM's operator runs in namespace %s (Lease %s, held by %s): Drover would change nothing", l.Namespace,
-			peerLease, holder)
 	}
-	if hidden := s.hidden(partPeers); hidden != nil {
-		return hidden
-	}
-	return ok("KMM's operator is not running")
+	return nil
 }

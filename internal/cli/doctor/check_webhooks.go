@@ -161,7 +161,7 @@ var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carr
 	"drover-module-policies", "drover-module-policies-audit", "drover-modules", "drover-namespaces", "drover-operator-pods"}
 
 func policies(s *Snapshot) []Finding {
-	if !s.Installed() {
+	if !s.maybe() {
 		return nil
 	}
 	if hidden := s.hidden(partPolicies); hidden != nil {

@@ -88,11 +88,14 @@ type Finding struct {
 
 // Report is all that was found.
 type Report struct {
+	// Installed: Drover is seen. The check install is UNSEEN where that cannot be told.
 	Installed bool      `json:"installed"`
 	Failed    int       `json:"failed"`
 	Warnings  int       `json:"warnings"`
 	Unseen    int       `json:"unseen"`
 	Checks    []Finding `json:"checks"`
+	// lacks is the right without which nobody can tell whether Drover is installed.
+	lacks string
 }
 
 // check judges a snapshot. A check that found nothing wrong says so.
@@ -112,7 +115,7 @@ var checks = []check{
 
 // Examine runs all checks.
 func Examine(s *Snapshot) *Report {
-	r := &Report{Installed: s.Installed()}
+	r := &Report{Installed: s.Installed(), lacks: s.Unseen[partWorkloads]}
 	for _, c := range checks {
 		for _, f := range c.run(s) {
 			f.Check = c.name
@@ -140,6 +143,8 @@ func (r *Report) answer() string {
 	switch {
 	case r.Failed > 0:
 		return fmt.Sprintf("%s failed%s.", words.Count(r.Failed, "check"), notes)
+	case !r.Installed && r.lacks != "":
+		return fmt.Sprintf("No check failed%s. Whether Drover is installed cannot be told: you lack %s.", notes, r.lacks)
 	case !r.Installed:
 		return fmt.Sprintf("This cluster can take Drover, which is not installed%s.", notes)
 	}

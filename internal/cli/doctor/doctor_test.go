@@ -103,6 +103,10 @@ func TestTheCluster(t *testing.T) {
 			func(s *Snapshot) { delete(s.Definitions, imageDefinition) },
 			[]string{"moduleimages.drover.dev is missing"},
 		},
+		"the definition of rules is missing": {
+			func(s *Snapshot) { delete(s.Definitions, ruleDefinition) },
+			[]string{"FAIL definitions: the cluster's CustomResourceDefinitions do not match this version of Drover (modulepolicies.drover.dev is"},
+		},
 		"others' definitions": {func(s *Snapshot) {
 			d := s.Definitions["modules.kmm.sigs.x-k8s.io"]
 			bare(s)
@@ -260,6 +264,14 @@ func TestTheInstallation(t *testing.T) {
 		}, []string{"WARN lockdown: kernels in lockdown refused a module: a"}},
 		"uninstalled": {func(s *Snapshot) { bare(s); s.Modules = []v1beta1.Module{module(false)} },
 			[]string{"WARN leftovers: no operator runs, and these Modules cannot be deleted: team/nic"}},
+		"KMM keeps its Modules": {func(s *Snapshot) {
+			bare(s)
+			s.Modules, s.Peers = []v1beta1.Module{module(false)}, []coordinationv1.Lease{lease("kmm_1", noon)}
+		}, []string{"WARN kmm: KMM's operator runs"}},
+		"whether KMM runs is not seen": {func(s *Snapshot) {
+			bare(s)
+			s.Modules, s.Unseen[partPeers] = []v1beta1.Module{module(false)}, "list on it"
+		}, []string{"UNSEEN kmm"}},
 		"nothing is seen": {func(s *Snapshot) {
 			bare(s)
 			for _, part := range []string{partNodes, partSpaces, partWorkloads, partPolicies, partHooks, partCRDs, partPeers} {
@@ -267,7 +279,7 @@ func TestTheInstallation(t *testing.T) {
 			}
 			s.Nodes, s.NodeLeases = nil, nil
 		}, []string{"UNSEEN clocks: nodes are not seen: you lack list on it", "UNSEEN definitions", "UNSEEN kmm", "UNSEEN webhooks",
-			"UNSEEN pod-security", "UNSEEN install", "UNSEEN nodes"}},
+			"UNSEEN pod-security", "UNSEEN install", "UNSEEN policies", "UNSEEN nodes"}},
 	})
 }
 

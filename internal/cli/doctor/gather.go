@@ -162,14 +162,18 @@ func (g *gatherer) namespaces(ctx context.Context) error {
 		}))
 }
 
-// imageDefinition is of the kind that builds need.
-const imageDefinition = "moduleimages.drover.dev"
+// imageDefinition is of the kind that builds need, and ruleDefinition of that which says who may load
+// what.
+const (
+	imageDefinition = "moduleimages.drover.dev"
+	ruleDefinition  = rulesResource + "." + rulesGroup
+)
 
 // definitions of ours. Each is read alone: some roles show single ones.
 func (g *gatherer) definitions(ctx context.Context) error {
 	g.Definitions = map[string]*unstructured.Unstructured{}
 	kind := definition.Kind.GroupVersion().WithResource("customresourcedefinitions")
-	for _, name := range append([]string{imageDefinition}, definition.Names...) {
+	for _, name := range append([]string{imageDefinition, ruleDefinition}, definition.Names...) {
 		found, err := g.dynamic.Resource(kind).Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
 			g.Definitions[name] = found

@@ -103,6 +103,10 @@ const (
 // Installed reports whether Drover loads kernel modules in this cluster.
 func (s *Snapshot) Installed() bool { return s.Operator != nil || s.Agents != nil }
 
+// maybe reports whether Drover is installed, or that cannot be seen: what may be there is judged as
+// what is.
+func (s *Snapshot) maybe() bool { return s.Installed() || s.Unseen[partWorkloads] != "" }
+
 // serves reports whether a kind is served in any of the versions; without one, in whatever version.
 func (s *Snapshot) serves(group, resource string, versions ...string) bool {
 	for r := range s.Resources {
