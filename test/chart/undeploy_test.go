@@ -15,8 +15,8 @@ import (
 )
 
 // TestUndeploy: what `make undeploy` does to a cluster with a Module keeps the Module and its
-// definition and namespace, and lets it be deleted. A second run deletes the definition, which holds
-// nothing.
+// definition and namespace, and lets it be deleted. A second run deletes the definition, which
+// holds nothing.
 func TestUndeploy(t *testing.T) {
 	w := newWorld(t)
 	program := compile(t)

@@ -24,7 +24,8 @@ const (
 	look     = time.Second
 )
 
-// system is Drover's namespace, and program begins the names of its pods, and so its Leases' holders.
+// system is Drover's namespace, and program begins the names of its pods, and so its Leases'
+// holders.
 const system, program = "drover-system", "drover-"
 
 // names of the Leases by which Drover's operators lead. That of KMM can be ours, by KMM's settings.
@@ -61,8 +62,8 @@ type leading struct {
 	at   time.Time
 }
 
-// now is the Lease's holder; empty: nobody leads. A Lease's times are its holder's: it is held while
-// it changes within its duration by our own clock.
+// now is the Lease's holder; empty: nobody leads. A Lease's times are its holder's: it is held
+// while it changes within its duration by our own clock.
 func (l *leading) now(ctx context.Context, c client.Client, at time.Time) (string, error) {
 	lease := &coordinationv1.Lease{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: system, Name: l.name}, lease); err != nil {

@@ -85,15 +85,21 @@ func TestWhoLivesKeepsTheFinalizers(t *testing.T) {
 		ours                     bool // the Lease is in Drover's namespace
 		fails, module, nodeOrder bool // the finalizers are left
 	}{
-		"KMM leads":                           {lease: peer, holder: pod, then: renews, module: true},
-		"KMM stops":                           {lease: peer, holder: pod, then: ends},
-		"KMM's node is gone":                  {lease: peer, holder: pod, then: stays},
-		"KMM's pod is gone":                   {lease: peer, holder: "another", then: renews},
-		"Drover leads":                        {lease: own, holder: own + "-1", then: renews, ours: true, fails: true, module: true, nodeOrder: true},
-		"Drover leads from a desk":            {lease: own, holder: "desk", then: renews, ours: true, fails: true, module: true, nodeOrder: true},
-		"Drover stops":                        {lease: own, holder: own + "-1", then: ends, ours: true},
-		"Drover was killed":                   {lease: own, holder: own + "-1", then: stays, ours: true},
-		"Drover leads by a Lease like KMM's":  {lease: peer, holder: own + "-1", then: renews, ours: true, fails: true, module: true, nodeOrder: true},
+		"KMM leads":          {lease: peer, holder: pod, then: renews, module: true},
+		"KMM stops":          {lease: peer, holder: pod, then: ends},
+		"KMM's node is gone": {lease: peer, holder: pod, then: stays},
+		"KMM's pod is gone":  {lease: peer, holder: "another", then: renews},
+		"Drover leads": {
+			lease: own, holder: own + "-1", then: renews, ours: true, fails: true, module: true, nodeOrder: true,
+		},
+		"Drover leads from a desk": {
+			lease: own, holder: "desk", then: renews, ours: true, fails: true, module: true, nodeOrder: true,
+		},
+		"Drover stops":      {lease: own, holder: own + "-1", then: ends, ours: true},
+		"Drover was killed": {lease: own, holder: own + "-1", then: stays, ours: true},
+		"Drover leads by a Lease like KMM's": {
+			lease: peer, holder: own + "-1", then: renews, ours: true, fails: true, module: true, nodeOrder: true,
+		},
 		"somebody else has a Lease like ours": {lease: own, holder: own + "-1", then: renews},
 	}
 	for name, tc := range cases {

@@ -46,8 +46,8 @@ const (
 )
 
 // All takes the finalizers off, and returns from how many objects of each kind. A kind that the
-// cluster does not serve has none. While Drover's operator leads, that is an error: it would put them
-// on again. While KMM's does, Modules keep theirs, which is KMM's as well; kept says why.
+// cluster does not serve has none. While Drover's operator leads, that is an error: it would put
+// them on again. While KMM's does, Modules keep theirs, which is KMM's as well; kept says why.
 func All(ctx context.Context, c client.Client, clock clock.Clock) (released map[string]int, kept string, err error) {
 	if err := ended(ctx, c, clock); err != nil {
 		return nil, "", err
