@@ -26,6 +26,7 @@ func others(s *Snapshot) {
 // TestAdvice: what to do next.
 func TestAdvice(t *testing.T) {
 	const migrate, release = "drover migrate kmm --apply", "drover-operator release"
+	const uninstalled = "install Drover to unload them, or run `"
 	left := func(by string) func(*Snapshot) {
 		return func(s *Snapshot) {
 			bare(s)
@@ -42,8 +43,8 @@ func TestAdvice(t *testing.T) {
 		"others' definitions":         {others, "definitions", "`" + migrate + "` first", release},
 		"KMM runs":                    {kmm, "kmm", "`" + migrate + "` first", "scale"},
 		"KMM runs, before":            {func(s *Snapshot) { bare(s); kmm(s) }, "kmm", "`" + migrate + "` first", "scale"},
-		"left by Drover":              {left(string(kube.OwnerStatus)), "leftovers", "install Drover to unload them, or run `" + release, migrate},
-		"finalizers are Drover's":     {left(string(kube.OwnerFinalizer)), "leftovers", "install Drover to unload them, or run `" + release, migrate},
+		"left by Drover":              {left(string(kube.OwnerStatus)), "leftovers", uninstalled + release, migrate},
+		"finalizers are Drover's":     {left(string(kube.OwnerFinalizer)), "leftovers", uninstalled + release, migrate},
 		"left by KMM, before Drover":  {left("kmm-operator"), "leftovers", "install Drover, or start KMM", release},
 		"left by KMM, by what is set": {left("manager"), "leftovers", "install Drover, or start KMM", release},
 	} {
@@ -64,7 +65,8 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestInstalledIsNotSeen: what may be there is judged as what is, and the first line does not deny it.
+// TestInstalledIsNotSeen: what may be there is judged as what is, and the first line does not
+// deny it.
 func TestInstalledIsNotSeen(t *testing.T) {
 	hide := func(s *Snapshot) {
 		s.Operator, s.Agents, s.AgentPods, s.Trial = nil, nil, nil, nil

@@ -156,8 +156,9 @@ func definitions(s *Snapshot) []Finding {
 	case s.maybe():
 		return fail("apply them again: make install, or upgrade the chart", "%s", definition.Problem(faults...))
 	}
-	return warn("`drover migrate kmm --apply` first, after which Helm keeps KMM's: else a later `helm uninstall` of KMM deletes them with all "+
-		"objects. Then the installation replaces them, and their objects stay", "definitions of another origin are there: %s", strings.Join(faults, "; "))
+	return warn("`drover migrate kmm --apply` first, after which Helm keeps KMM's: else a later `helm uninstall` of KMM deletes them "+
+		"with all objects. Then the installation replaces them, and their objects stay",
+		"definitions of another origin are there: %s", strings.Join(faults, "; "))
 }
 
 // managers are who wrote a definition.

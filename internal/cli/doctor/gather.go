@@ -162,8 +162,8 @@ func (g *gatherer) namespaces(ctx context.Context) error {
 		}))
 }
 
-// imageDefinition is of the kind that builds need, and ruleDefinition of that which says who may load
-// what.
+// imageDefinition is of the kind that builds need, and ruleDefinition of that which says who may
+// load what.
 const (
 	imageDefinition = "moduleimages.drover.dev"
 	ruleDefinition  = rulesResource + "." + rulesGroup

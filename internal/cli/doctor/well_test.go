@@ -88,7 +88,8 @@ func well(t *testing.T) *Snapshot {
 	} {
 		s.Resources[r] = true
 	}
-	for _, file := range []string{"drover.dev_moduleimages", "drover.dev_modulepolicies", "kmm.sigs.x-k8s.io_modules", "kmm.sigs.x-k8s.io_nodemodulesconfigs",
+	for _, file := range []string{"drover.dev_moduleimages", "drover.dev_modulepolicies", "kmm.sigs.x-k8s.io_modules",
+		"kmm.sigs.x-k8s.io_nodemodulesconfigs",
 		"kmm.sigs.x-k8s.io_preflightvalidations"} {
 		d := crd(t, file)
 		s.Definitions[d.GetName()] = d

@@ -24,11 +24,10 @@ const (
 	look     = time.Second
 )
 
-// system is Drover's namespace, and program begins the names of its pods, and so its Leases'
-// holders.
+// system is Drover's namespace, and program begins its pods' names, so its Leases' holders.
 const system, program = "drover-system", "drover-"
 
-// names of the Leases by which Drover's operators lead. That of KMM can be ours, by KMM's settings.
+// names of the Leases by which Drover's operators lead. KMM's can be ours, by its settings.
 var names = []string{"drover-operator", "drover-hub", guard.PeerLease}
 
 // ended waits until Drover's own operators lead no more: what has just been deleted still stops.
@@ -63,7 +62,7 @@ type leading struct {
 }
 
 // now is the Lease's holder; empty: nobody leads. A Lease's times are its holder's: it is held
-// while it changes within its duration by our own clock.
+// while it changes within its duration by our clock.
 func (l *leading) now(ctx context.Context, c client.Client, at time.Time) (string, error) {
 	lease := &coordinationv1.Lease{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: system, Name: l.name}, lease); err != nil {
@@ -97,7 +96,7 @@ func peer(ctx context.Context, c client.Client, clock clock.Clock) (string, erro
 		problem, _, err = g.Peer(ctx)
 	}
 	if err != nil || problem == nil {
-		return "", err //nolint:wrapcheck // the errors say what was tried
+		return "", err
 	}
 	return problem.Message, nil
 }

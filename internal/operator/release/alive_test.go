@@ -81,25 +81,19 @@ func TestWhoLivesKeepsTheFinalizers(t *testing.T) {
 	const peer, own, pod = "kmm.sigs.x-k8s.io", "drover-operator", "kmm-operator-controller-0"
 	const renews, stays, ends = "renews", "stays", "is given back"
 	cases := map[string]struct {
-		lease, holder, then      string
-		ours                     bool // the Lease is in Drover's namespace
-		fails, module, nodeOrder bool // the finalizers are left
+		lease, holder, then string
+		ours                bool // the Lease is in Drover's namespace
+		fails, module       bool // the finalizers are left: all, or the Module's
 	}{
-		"KMM leads":          {lease: peer, holder: pod, then: renews, module: true},
-		"KMM stops":          {lease: peer, holder: pod, then: ends},
-		"KMM's node is gone": {lease: peer, holder: pod, then: stays},
-		"KMM's pod is gone":  {lease: peer, holder: "another", then: renews},
-		"Drover leads": {
-			lease: own, holder: own + "-1", then: renews, ours: true, fails: true, module: true, nodeOrder: true,
-		},
-		"Drover leads from a desk": {
-			lease: own, holder: "desk", then: renews, ours: true, fails: true, module: true, nodeOrder: true,
-		},
-		"Drover stops":      {lease: own, holder: own + "-1", then: ends, ours: true},
-		"Drover was killed": {lease: own, holder: own + "-1", then: stays, ours: true},
-		"Drover leads by a Lease like KMM's": {
-			lease: peer, holder: own + "-1", then: renews, ours: true, fails: true, module: true, nodeOrder: true,
-		},
+		"KMM leads":                           {lease: peer, holder: pod, then: renews, module: true},
+		"KMM stops":                           {lease: peer, holder: pod, then: ends},
+		"KMM's node is gone":                  {lease: peer, holder: pod, then: stays},
+		"KMM's pod is gone":                   {lease: peer, holder: "another", then: renews},
+		"Drover leads":                        {lease: own, holder: own + "-1", then: renews, ours: true, fails: true},
+		"Drover leads from a desk":            {lease: own, holder: "desk", then: renews, ours: true, fails: true},
+		"Drover stops":                        {lease: own, holder: own + "-1", then: ends, ours: true},
+		"Drover was killed":                   {lease: own, holder: own + "-1", then: stays, ours: true},
+		"Drover leads by a Lease like KMM's":  {lease: peer, holder: own + "-1", then: renews, ours: true, fails: true},
 		"somebody else has a Lease like ours": {lease: own, holder: own + "-1", then: renews},
 	}
 	for name, tc := range cases {
@@ -112,7 +106,8 @@ func TestWhoLivesKeepsTheFinalizers(t *testing.T) {
 			if tc.ours {
 				lease.Namespace = env.OperatorNamespace
 			}
-			module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", Finalizers: []string{v1beta1.ModuleFinalizer}}}
+			module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m"}}
+			module.Finalizers = []string{v1beta1.ModuleFinalizer}
 			module.Spec.Selector = map[string]string{"none": "yes"}
 			order := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: namespace, Finalizers: []string{nodeplan.OrdersFinalizer}}}
 			create(t, admin, append(kmm(namespace, pod), lease, module, order)...)
@@ -131,14 +126,14 @@ func TestWhoLivesKeepsTheFinalizers(t *testing.T) {
 			if (err != nil) != tc.fails || err != nil && !strings.Contains(err.Error(), tc.lease) {
 				t.Errorf("it ends with %v", err)
 			}
-			if says := tc.module && !tc.fails; (kept != "") != says || says && !strings.Contains(kept, namespace) {
+			if says := tc.module; (kept != "") != says || says && !strings.Contains(kept, namespace) {
 				t.Errorf("it says %q", kept)
 			}
 			for _, o := range []struct {
 				client.Object
 				finalizer string
 				held      bool
-			}{{module, v1beta1.ModuleFinalizer, tc.module}, {order, nodeplan.OrdersFinalizer, tc.nodeOrder}} {
+			}{{module, v1beta1.ModuleFinalizer, tc.module || tc.fails}, {order, nodeplan.OrdersFinalizer, tc.fails}} {
 				if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o.Object); err != nil {
 					t.Fatal(err)
 				}
