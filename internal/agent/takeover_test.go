@@ -91,3 +91,52 @@ func TestAnotherOperatorsModuleIsAdopted(t *testing.T) {
 	}
 	same(t, "calls", []string{"insmod gadget"}, r.calls())
 }
+
+// TestAnotherOperatorsBuildsStay: a name in inTreeModulesToRemove does not unload what is the build
+// that the order would load, of the main module or of one that it needs.
+func TestAnotherOperatorsBuildsStay(t *testing.T) {
+	core, driver := synth.Module{Name: "bus_core"}, synth.Module{Name: "gadget", Depends: []string{"bus_core"}}
+	for name, test := range map[string]struct {
+		live  synth.Module
+		calls []string
+	}{
+		"the builds of the order": {core, []string{"insmod bus_core", "insmod gadget"}},
+		"another build of what it needs": {
+			synth.Module{Name: "bus_core", Version: "other"},
+			[]string{"insmod bus_core", "insmod gadget", "delete_module bus_core EAGAIN"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			same(t, "insmod", nil, r.host.Insmod(ko(test.live)))
+			same(t, "insmod", nil, r.host.Insmod(ko(driver)))
+			boot, err := r.host.BootID()
+			same(t, "boot ID", nil, err)
+			o := order("gadget", r.deliver("d1", driver, core), func(s *v1beta1.NodeModuleSpec) {
+				s.Config.InTreeModulesToRemove = []string{"gadget", "bus_core"}
+			})
+			r.last.Modules = []v1beta1.NodeModuleStatus{{ModuleItem: o.ModuleItem, Config: o.Config.DeepCopy(), BootID: boot}}
+			s := r.pass(o)
+			same(t, "calls", test.calls, r.calls())
+			same(t, "image", o.Config.ContainerImage, loadedImage(s, "gadget"))
+		})
+	}
+}
+
+// TestAnotherOperatorsReportStaysUnderATryThatFails: firmware that cannot be placed changes nothing
+// in the kernel, and so nothing in what another operator has reported of it.
+func TestAnotherOperatorsReportStaysUnderATryThatFails(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	r.stage()
+	first, o := r.blob("alpha", "d1", "one"), r.blob("beta", "d2", "two")
+	r.pass(first)
+	same(t, "insmod", nil, r.host.Insmod(ko(synth.Module{Name: "beta"})))
+	boot, err := r.host.BootID()
+	same(t, "boot ID", nil, err)
+	r.last.Modules = append(r.last.Modules, v1beta1.NodeModuleStatus{ModuleItem: o.ModuleItem, Config: o.Config.DeepCopy(), BootID: boot})
+	for _, look := range []string{"first", "second"} {
+		s := r.pass(first, o)
+		same(t, look+" attempt", "Failed FirmwareConflict", attempt(s, "beta"))
+		same(t, look+" report", o.Config.ContainerImage, loadedImage(s, "beta"))
+	}
+}

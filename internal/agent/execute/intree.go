@@ -41,6 +41,11 @@ func (e *Executor) makeRoom(ctx context.Context, f observe.Facts) (*orders.Attem
 	return nil, nil
 }
 
+// planned reports whether a module is the build that the order would load, and so need not leave.
+func planned(f observe.Facts, m host.Module) bool {
+	return slices.ContainsFunc(f.Plan.Steps, func(s plan.Step) bool { return s.Name == m.Name && s.Is(m) })
+}
+
 // leaving are the modules that have to go for the order, users before what they use.
 func (e *Executor) leaving(f observe.Facts) ([]string, *orders.Attempt, error) {
 	if len(f.InTree()) == 0 {
@@ -55,7 +60,7 @@ func (e *Executor) leaving(f observe.Facts) ([]string, *orders.Attempt, error) {
 	visit = func(name string) (*orders.Attempt, error) {
 		live, err := e.Kernel.See(name)
 		m, ok := live[name]
-		if err != nil || !ok || slices.Contains(names, name) || name == f.Plan.Main && f.Plan.MainStep().Is(m) {
+		if err != nil || !ok || slices.Contains(names, name) || planned(f, m) {
 			return nil, err
 		}
 		if e.Journal.OursByOther(f.Key, name) {

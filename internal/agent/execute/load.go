@@ -115,7 +115,7 @@ func (e *Executor) intent(f observe.Facts) *journal.Load {
 	for _, s := range f.Plan.Steps {
 		before, _ := f.Loaded.Module(s.Name)
 		m, live := f.Live[s.Name]
-		live = live && !slices.Contains(f.InTree(), s.Name) // that one leaves before the load
+		live = live && (!slices.Contains(f.InTree(), s.Name) || planned(f, m)) // another build leaves before the load
 		if !live && s.Name == f.Plan.Main {
 			l.Began = e.now()
 		}

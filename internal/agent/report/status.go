@@ -40,10 +40,10 @@ func Of(f observe.Facts, a *orders.Attempt) Outcome {
 	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unproved: unproved(f), Unusable: f.Unusable != nil, Attempt: a}
 }
 
-// unproved is the module that an order names, while it is in the kernel, nothing is known to have
-// loaded it, and nothing speaks against its being what is ordered. A look at the delivery tells.
+// unproved is the module that an order names, while it is in the kernel, no load of it has been
+// verified, and nothing speaks against its being what is ordered. A look at the delivery tells.
 func unproved(f observe.Facts) string {
-	if f.Loaded != nil || !orders.Present(f.Order) {
+	if f.Loaded != nil && f.Loaded.Complete || !orders.Present(f.Order) {
 		return ""
 	}
 	name := f.Main()
