@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,8 +12,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/internal/testkit/fleet"
@@ -184,37 +185,40 @@ func floorDaemonSet() *appsv1.DaemonSet {
 	}
 }
 
-// labelPlugins labels each node whose plugin pod is ready, until all are.
+// labelPlugins labels each node whose plugin pod is ready, until all are. The watch is an informer's:
+// it goes on where an API server ends it, as one does when a busy machine's client reads too slowly.
 func labelPlugins(ctx context.Context, c client.WithWatch, nodes int) error {
-	w, err := c.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{"app": "floor-plugin"})
-	if err != nil {
-		return fmt.Errorf("watch the floor's plugin pods: %w", err)
+	plugins := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{"app": "floor-plugin"}}
+	from := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			pods := &corev1.PodList{}
+			return pods, c.List(ctx, pods, append(plugins, &client.ListOptions{Raw: &options})...)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &corev1.PodList{}, append(plugins, &client.ListOptions{Raw: &options})...)
+		},
 	}
-	defer w.Stop()
-	group, ctx := errgroup.WithContext(ctx)
+	group, labelling := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
-	var done atomic.Int64
 	seen := map[string]bool{}
-	for len(seen) < nodes {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d plugin pods were ready: %w", done.Load(), nodes, ctx.Err())
-		case e, ok := <-w.ResultChan():
-			if !ok {
-				return fmt.Errorf("the watch of the floor's plugin pods ended with %d of %d", len(seen), nodes)
-			}
+	_, err := watchtools.UntilWithSync(labelling, cache.ToListWatcherWithWatchListSemantics(from, c), &corev1.Pod{}, nil,
+		func(e watch.Event) (bool, error) {
 			pod, isPod := e.Object.(*corev1.Pod)
 			if !isPod || e.Type == watch.Deleted || seen[pod.Spec.NodeName] || !ready(pod) {
-				continue
+				return false, nil
 			}
 			seen[pod.Spec.NodeName] = true
-			group.Go(func() error {
-				defer done.Add(1)
-				return label(ctx, c, strings.Clone(pod.Spec.NodeName), floorPlugin)
-			})
-		}
+			node := pod.Spec.NodeName
+			group.Go(func() error { return label(labelling, c, node, floorPlugin) })
+			return len(seen) == nodes, nil
+		})
+	if failed := group.Wait(); failed != nil {
+		return failed
 	}
-	return group.Wait()
+	if err != nil {
+		return fmt.Errorf("%d of %d plugin pods were ready: %w", len(seen), nodes, err)
+	}
+	return nil
 }
 
 func ready(pod *corev1.Pod) bool {
