@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string) error {
 // known reports a version that krew would refuse: it wants semantic ones, after a "v".
 func known(release string) error {
 	if _, err := version.ParseSemantic(release); err != nil || !strings.HasPrefix(release, "v") {
-		return fmt.Errorf("--version %q is no version such as v1.2.0", release)
+		return fmt.Errorf("--version %q is not a version such as v1.2.0", release)
 	}
 	return nil
 }

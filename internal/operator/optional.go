@@ -72,7 +72,7 @@ func (a *attempts) Start(ctx context.Context) error {
 func (a *attempts) readable(ctx context.Context) error {
 	all, ok := a.all.DeepCopyObject().(client.ObjectList)
 	if !ok {
-		return fmt.Errorf("%T is no list", a.all)
+		return fmt.Errorf("%T is not a list", a.all)
 	}
 	if err := a.manager.GetAPIReader().List(ctx, all); err != nil {
 		return fmt.Errorf("list all objects: %w", err)

@@ -230,7 +230,7 @@ func loadFaults() map[string]fault {
 			m.Spec.ModuleLoader.Container.ReadyWhen = []v1beta1.ReadyCheck{{DeviceNode: "/dev/alerts0"}}
 		})},
 		"DroverDrifted": {given: live(), breaks: func(ctx context.Context, c *corner) error {
-			for range 2 { // once is nobody's concern
+			for range 2 { // once is not told
 				err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
 					return withModule("rmmod")(ctx, c) == nil, nil
 				})

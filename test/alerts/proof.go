@@ -41,7 +41,7 @@ func (s *scene) faults(ctx context.Context) error {
 	for _, a := range s.chosen() {
 		if _, ok := made[a.Name]; !ok {
 			if a.OfModule() {
-				return fmt.Errorf("nobody knows how to make the fault of %s", a.Name)
+				return fmt.Errorf("this proof cannot make the fault of %s", a.Name)
 			}
 			continue
 		}
@@ -176,7 +176,7 @@ func (s *scene) ofDrover(ctx context.Context) error {
 		case "DroverWritesRefused":
 			err = s.writesRefused(ctx, a.Name)
 		default:
-			err = fmt.Errorf("nobody knows how to make the fault of %s", a.Name)
+			err = fmt.Errorf("this proof cannot make the fault of %s", a.Name)
 		}
 		errs = append(errs, err)
 	}

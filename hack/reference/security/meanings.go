@@ -42,7 +42,7 @@ func key(role, on string, writes bool) string {
 // policies says what each admission policy is for.
 var policies = map[string]string{
 	"drover-agent-status": "An agent writes the status of its own node's NodeModulesConfig, and of no other.",
-	"drover-carriers": "Only the operator makes carriers, it makes no other pods by itself, and nobody changes them, " +
+	"drover-carriers": "Only the operator makes carriers, it makes no other pods by itself, and no one changes them, " +
 		"runs anything in them or connects to them.",
 	"drover-carrier-image": "A carrier's program is the agent's image, and no other.",
 	"drover-modules": "A Module that makes no sense is refused: unknown variables, files outside of its folder, " +

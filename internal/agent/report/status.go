@@ -27,7 +27,7 @@ import (
 type Outcome struct {
 	Loaded   *journal.Load
 	Live     bool            // Loaded is complete and in the kernel, or built in
-	Unproved string          // the module of that name in the kernel, which nobody has compared with the order yet
+	Unproved string          // the module of that name in the kernel, which has not been compared with the order yet
 	Unusable bool            // live, and a check of readyWhen fails
 	Attempt  *orders.Attempt // what is said of the order; nil: nothing
 }

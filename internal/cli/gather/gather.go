@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gather is `drover gather`: one file with what somebody needs who is to find out what is
+// Package gather is `drover gather`: one file with what it takes to find out what is
 // wrong, without Secrets and what is like them.
 package gather
 

@@ -36,7 +36,7 @@ type Release struct {
 	Problem string
 }
 
-// record is a release with those of its Secrets that are to be changed, as they shall be.
+// record is a release with those of its Secrets that change, as they will be.
 type record struct {
 	Release
 	marked []*unstructured.Unstructured

@@ -153,7 +153,7 @@ func (f *Found) workers() []Item {
 func (f *Found) webhooks() []Item {
 	items := make([]Item, 0, len(f.Webhooks))
 	for _, w := range f.Webhooks {
-		item := Item{Kind: "webhook", Object: w.Name, State: Apply, Says: "nobody serves it at " + w.Server + ": every write of a Module fails"}
+		item := Item{Kind: "webhook", Object: w.Name, State: Apply, Says: "it has no server at " + w.Server + ": every write of a Module fails"}
 		if w.Served {
 			item.Says = w.Server + " serves it: it judges Modules by KMM's rules"
 		}

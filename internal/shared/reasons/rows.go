@@ -382,7 +382,7 @@ var attention = []Reason{
 	{
 		Name: v1beta1.ReasonPolicyDenied, Class: ClassFinal, Step: StepAllowed,
 		Meaning: "a `ModulePolicy` does not allow what the Module would load on the node; what the node has stays",
-		Next:    "change the Module's field that the message names, or have whoever administers the cluster change the ModulePolicy",
+		Next:    "change the Module's field that the message names, or ask an administrator of the cluster to change the ModulePolicy",
 	},
 	{
 		Name: v1beta1.ReasonUnsupportedNode, Class: ClassFinal, Step: StepSelected,

@@ -185,8 +185,9 @@ func floorDaemonSet() *appsv1.DaemonSet {
 	}
 }
 
-// labelPlugins labels each node whose plugin pod is ready, until all are. The watch is an informer's:
-// it goes on where an API server ends it, as one does when a busy machine's client reads too slowly.
+// labelPlugins labels each node whose plugin pod is ready, until all are. The watch is an
+// informer's: it goes on where an API server ends it, as one does on a busy machine when a client
+// reads too slowly.
 func labelPlugins(ctx context.Context, c client.WithWatch, nodes int) error {
 	plugins := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{"app": "floor-plugin"}}
 	from := &cache.ListWatch{

@@ -2,7 +2,7 @@
 
 // Package condition says in a condition of each Node whether all kernel modules that belong on it
 // are ready: for controllers that keep pods off nodes until then. It runs only with
-// --node-condition, because it needs a right that is otherwise nobody's.
+// --node-condition, because it needs a right that nothing else has.
 //
 // Reads: Node, Module, NodeModulesConfig. Writes: one condition of Node.status.
 package condition

@@ -18,8 +18,8 @@ import (
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,verbs=list
 
-// refusal is what keeps a Module from being written, if that is an admission webhook that nobody
-// answers for, such as one that KMM has left; nil: it is not. What it says is the same at each try.
+// refusal is what keeps a Module from being written, if that is an admission webhook without
+// a server, such as one that KMM has left; nil: it is not. What it says is the same at each try.
 func (c *Controller) refusal(ctx context.Context, err error) *reasons.Problem {
 	name := kube.FailedWebhook(err)
 	if name == "" {
