@@ -129,8 +129,16 @@ func TestLifecycleNamespaceIsGuarded(t *testing.T) {
 	s := given(t, "guard")
 	const busy = "hollow-0"
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}
+	// The API server learns of Modules by a watch of its own, which another scenario may have ended
+	// by taking the definition away: that a delete would be refused is awaited, without deleting.
 	refused := func(when string) {
 		t.Helper()
+		s.eventually("the namespace's delete would be refused "+when, func(ctx context.Context) error {
+			if err := shared.Admin.Delete(ctx, namespace.DeepCopy(), client.DryRunAll); !apierrors.IsForbidden(err) {
+				return fmt.Errorf("it would be answered by %v", err) //nolint:errorlint // nil, as a rule
+			}
+			return nil
+		})
 		if err := shared.Admin.Delete(t.Context(), namespace.DeepCopy()); !apierrors.IsForbidden(err) {
 			t.Fatalf("the namespace's delete %s is answered by %v", when, err)
 		}
