@@ -126,6 +126,7 @@ func (f *fleet) verbs(ctx context.Context, mux *http.ServeMux) {
 	f.verb(ctx, mux, "disable-modules", func(n *node, _ *http.Request) error { n.kernel.DisableModules(); return nil })
 	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error { return f.insmod(n, r.FormValue("module"), r.FormValue("image")) })
 	f.verb(ctx, mux, "agent", func(n *node, _ *http.Request) error { return n.switchOn(ctx) })
+	f.verb(ctx, mux, "agent-off", func(n *node, _ *http.Request) error { n.switchOff(); return nil })
 	f.verb(ctx, mux, "put", func(n *node, r *http.Request) error { return n.put(r.FormValue("path"), r.FormValue("value")) })
 	f.verb(ctx, mux, "take", func(n *node, r *http.Request) error { n.kernel.Take(r.FormValue("path")); return nil })
 	f.verb(ctx, mux, "unready", func(n *node, r *http.Request) error {

@@ -101,6 +101,14 @@ func (n *node) switchOn(ctx context.Context) error {
 	return n.startAgent(ctx)
 }
 
+// switchOff begins the fault agent-off. The kubelet goes on.
+func (n *node) switchOff() {
+	n.life.Lock()
+	defer n.life.Unlock()
+	n.off = true
+	n.stop()
+}
+
 // breaks makes the kubelet call its node not ready for that cause, and an empty one ends it.
 func (n *node) breaks(ctx context.Context, cause string) error {
 	n.mu.Lock()

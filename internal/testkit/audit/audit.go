@@ -18,10 +18,13 @@ import (
 // Request is one finished request.
 type Request struct {
 	Verb      string `json:"verb"`
+	URI       string `json:"requestURI"`
 	UserAgent string `json:"userAgent"`
 	User      struct {
 		Username string   `json:"username"`
 		Groups   []string `json:"groups"`
+		// Extra is what else the API server knows of the user, such as an agent's node.
+		Extra map[string][]string `json:"extra"`
 	} `json:"user"`
 	ObjectRef struct {
 		Resource    string `json:"resource"`

@@ -33,6 +33,11 @@ import (
 //go:embed audit-policy.yaml
 var bodiesPolicy []byte
 
+// requestsPolicy is devcluster's audit policy with what was sent to write some objects.
+//
+//go:embed requests-policy.yaml
+var requestsPolicy []byte
+
 // startPatience bounds the control plane's start: seconds, but for a machine that is busy with
 // other builds.
 const startPatience = 10 * time.Minute
@@ -73,6 +78,9 @@ type Options struct {
 	Spoke bool
 	// KeepBodies has the audit log hold what every write left of Nodes and of Drover's own kinds.
 	KeepBodies bool
+	// KeepRequests has the audit log hold what was sent to write Nodes, pods, DaemonSets and
+	// NodeModulesConfigs.
+	KeepRequests bool
 	// Say receives progress, one line each.
 	Say func(format string, args ...any)
 }
@@ -144,9 +152,9 @@ func (f *Fleet) startCluster(ctx context.Context) error {
 		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true, ReadyTimeout: startPatience,
 		ControllerQPS: f.o.ControllerQPS, ControllerBurst: 2 * f.o.ControllerQPS, APIServerPort: f.o.APIServerPort, ExtraSANs: f.o.ExtraSANs,
 	}
-	if f.o.KeepBodies {
+	if content := f.auditPolicy(); content != nil {
 		policy := filepath.Join(f.dir, "audit-policy.yaml")
-		if err := errors.Join(os.MkdirAll(f.dir, 0o755), os.WriteFile(policy, bodiesPolicy, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(f.dir, 0o755), os.WriteFile(policy, content, 0o644)); err != nil {
 			return fmt.Errorf("write the audit policy: %w", err)
 		}
 		o.Args = append(o.Args, "--apiserver-arg=--audit-policy-file="+policy)
@@ -156,6 +164,17 @@ func (f *Fleet) startCluster(ctx context.Context) error {
 		return err
 	}
 	f.o.Say("control plane ready in %.1f s", f.Cluster.Seconds)
+	return nil
+}
+
+// auditPolicy is another than devcluster's own, or nil.
+func (f *Fleet) auditPolicy() []byte {
+	switch {
+	case f.o.KeepBodies:
+		return bodiesPolicy
+	case f.o.KeepRequests:
+		return requestsPolicy
+	}
 	return nil
 }
 

@@ -71,6 +71,9 @@ func (p *Process) Running() bool {
 // Log is the path of its log file.
 func (p *Process) Log() string { return p.log }
 
+// PID is its process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // CPUSeconds that an ended process used, user and system together.
 func (p *Process) CPUSeconds() float64 {
 	s := p.cmd.ProcessState

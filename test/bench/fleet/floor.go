@@ -4,229 +4,149 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/drover-project/drover/internal/testkit/fleet"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-const (
-	floorReady  = "floor.example.com/ready"
-	floorPlugin = "floor.example.com/plugin"
-)
-
-// floor makes the same kinds and number of writes per node as Drover does, as small as they can be:
-// a pod is created, an object applied, its status applied, the node labelled, the pod deleted; a
-// DaemonSet follows the label and the node is labelled again. The operator is stopped. Nothing is
-// awaited but the DaemonSet's pods, which the same DaemonSet controller makes.
+// floor is the least that the protocol takes on this machine: the requests that Drover's components
+// sent for each node, with their bodies and under their identities, from a bare client that keeps the
+// operator's and the agents' watches and sends each request as soon as they show that it is time. The
+// kubelets, the DaemonSet controller and the scheduler are the same. Operator and agents are stopped.
 func (b *bench) floor(ctx context.Context) error {
-	config := *b.f.AdminConfig
-	config.UserAgent = "floor/1"
-	c, err := client.NewWithWatch(&config, client.Options{Scheme: b.f.Admin.Scheme()})
-	if err != nil {
-		return fmt.Errorf("connect for the floor: %w", err)
-	}
-	if err := b.openForFloor(ctx, c); err != nil {
-		return err
-	}
-	nodes, err := b.f.Truth(ctx)
-	if err != nil {
-		return err
+	send := newSender(b.f.AdminConfig)
+	p := newReplay(b.recording, send)
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	group, running := errgroup.WithContext(ctx)
+	p.agent = func(job func() error) { group.Go(job) }
+	watching, stop := context.WithCancel(running)
+	defer stop()
+	if err := b.watchFor(watching, p); err != nil {
+		return errors.Join(err, group.Wait())
 	}
 	if _, err := b.log.Next(); err != nil {
 		return err
 	}
-	begin := time.Now()
-	if err := c.Create(ctx, floorDaemonSet()); err != nil {
-		return fmt.Errorf("create the floor's DaemonSet: %w", err)
+	w := b.window()
+	if _, err := send.again(ctx, b.recording.daemonSet, b.recording.daemonSet.Body); err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return labelPlugins(ctx, c, len(nodes)) })
-	group.Go(func() error { return writeAll(ctx, c, nodes) })
+	p.begin()
+	for range concurrency {
+		group.Go(func() error { return p.work(running) })
+	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("measure the floor: %w", err)
 	}
-	b.result.FloorSeconds = seconds(begin)
+	b.result.FloorSeconds, b.result.FloorCPUSeconds = w.end()
 	b.result.RatioToFloor = b.result.Seconds / b.result.FloorSeconds
+	stop()
+	return b.countFloor()
+}
+
+func (b *bench) countFloor() error {
 	requests, err := b.log.Next()
 	if err != nil {
 		return err
 	}
-	writes := 0
+	var writes []audit.Request
 	for _, r := range requests {
-		if r.UserAgent == "floor/1" && r.IsWrite() {
-			writes++
+		if r.UserAgent == floorAgent && r.IsWrite() {
+			writes = append(writes, r)
 		}
 	}
-	b.result.FloorWritesPerNode = float64(writes) / float64(len(nodes))
-	b.say("floor: %.1f s, %.2f writes per node", b.result.FloorSeconds, b.result.FloorWritesPerNode)
+	b.result.FloorWritesPerNode = float64(len(writes)) / float64(b.nodes)
+	b.say("floor: %.1f s, %.2f writes per node %v", b.result.FloorSeconds, b.result.FloorWritesPerNode, audit.Count(writes))
 	return nil
 }
 
-// openForFloor takes away the policy about who writes a status.
-func (b *bench) openForFloor(ctx context.Context, c client.Client) error {
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "drover-agent-status"}}
-	if err := c.Delete(ctx, binding); err != nil {
-		return fmt.Errorf("take away the policy drover-agent-status: %w", err)
-	}
-	probe := fleet.NodeTruth{Name: "probe"}
-	if err := applyRaw(ctx, c, probe.Name, floorOrder(probe), ""); err != nil {
-		return err
-	}
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = applyRaw(ctx, c, probe.Name, floorStatus(probe), "status")
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("wait until the policy drover-agent-status is gone: %w: %w", err, last)
-	}
-	return nil
-}
-
-func floorOrder(n fleet.NodeTruth) string {
-	return fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"spec":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","config":{"kernelVersion":%q,"containerImage":"floor:1","insecurePull":false,"modprobe":{"moduleName":"m"}}}]}}`, n.Name, n.Kernel)
-}
-
-func floorStatus(n fleet.NodeTruth) string {
-	return fmt.Sprintf(`{"apiVersion":"kmm.sigs.x-k8s.io/v1beta1","kind":"NodeModulesConfig","metadata":{"name":"floor-%s"},"status":{"modules":[{"namespace":"floor","name":"m","serviceAccountName":"default","bootId":%q}]}}`, n.Name, n.BootID)
-}
-
-func writeAll(ctx context.Context, c client.Client, nodes []fleet.NodeTruth) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(concurrency)
-	for _, n := range nodes {
-		group.Go(func() error { return writeNode(ctx, c, n) })
-	}
-	return group.Wait()
-}
-
-func writeNode(ctx context.Context, c client.Client, n fleet.NodeTruth) error {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "floor-" + n.Name},
-		Spec:       corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "floor:1"}}},
-	}
-	if err := c.Create(ctx, pod); err != nil {
-		return fmt.Errorf("create a pod: %w", err)
-	}
-	if err := applyRaw(ctx, c, n.Name, floorOrder(n), ""); err != nil {
-		return err
-	}
-	if err := applyRaw(ctx, c, n.Name, floorStatus(n), "status"); err != nil {
-		return err
-	}
-	if err := label(ctx, c, n.Name, floorReady); err != nil {
-		return err
-	}
-	if err := c.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
-		return fmt.Errorf("delete a pod: %w", err)
-	}
-	return nil
-}
-
-func applyRaw(ctx context.Context, c client.Client, node, body, subresource string) error {
-	o := floorConfig(node)
-	patch := client.RawPatch("application/apply-patch+yaml", []byte(body))
-	var err error
-	if subresource == "" {
-		err = c.Patch(ctx, o, patch, client.FieldOwner("floor"), client.ForceOwnership)
-	} else {
-		err = c.SubResource(subresource).Patch(ctx, o, patch, client.FieldOwner("floor"), client.ForceOwnership)
-	}
-	if err != nil {
-		return fmt.Errorf("apply an object: %w", err)
-	}
-	return nil
-}
-
-func floorConfig(node string) client.Object {
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "floor-" + node}}
-	o.APIVersion, o.Kind = "kmm.sigs.x-k8s.io/v1beta1", "NodeModulesConfig"
-	return o
-}
-
-func label(ctx context.Context, c client.Client, node, key string) error {
-	patch := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:""}}}`, key)))
-	if err := c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch); err != nil {
-		return fmt.Errorf("label a node: %w", err)
-	}
-	return nil
-}
-
-func floorDaemonSet() *appsv1.DaemonSet {
-	labels := map[string]string{"app": "floor-plugin"}
-	return &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "floor-plugin"},
-		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					NodeSelector: map[string]string{floorReady: ""},
-					Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-					Containers:   []corev1.Container{{Name: "c", Image: "floor:1"}},
-				},
-			},
-		},
-	}
-}
-
-// labelPlugins labels each node whose plugin pod is ready, until all are. The watch is an
-// informer's: it goes on where an API server ends it, as one does on a busy machine when a client
-// reads too slowly.
-func labelPlugins(ctx context.Context, c client.WithWatch, nodes int) error {
-	plugins := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{"app": "floor-plugin"}}
-	from := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			pods := &corev1.PodList{}
-			return pods, c.List(ctx, pods, append(plugins, &client.ListOptions{Raw: &options})...)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return c.Watch(ctx, &corev1.PodList{}, append(plugins, &client.ListOptions{Raw: &options})...)
-		},
-	}
-	group, labelling := errgroup.WithContext(ctx)
-	group.SetLimit(concurrency)
-	seen := map[string]bool{}
-	_, err := watchtools.UntilWithSync(labelling, cache.ToListWatcherWithWatchListSemantics(from, c), &corev1.Pod{}, nil,
-		func(e watch.Event) (bool, error) {
-			pod, isPod := e.Object.(*corev1.Pod)
-			if !isPod || e.Type == watch.Deleted || seen[pod.Spec.NodeName] || !ready(pod) {
-				return false, nil
-			}
-			seen[pod.Spec.NodeName] = true
-			node := pod.Spec.NodeName
-			group.Go(func() error { return label(labelling, c, node, floorPlugin) })
-			return len(seen) == nodes, nil
+// watchFor keeps the watches that the protocol takes: one of each node's agent, of its own order,
+// and the operator's of nodes, pods and all reports.
+func (b *bench) watchFor(ctx context.Context, p *replay) error {
+	var watches errgroup.Group
+	watches.SetLimit(concurrency)
+	for node := range p.nodes {
+		own := lister(b.watcher, &v1beta1.NodeModulesConfigList{}, client.MatchingFields{"metadata.name": node})
+		watches.Go(func() error {
+			return inform(ctx, own, &v1beta1.NodeModulesConfig{}, func(o *v1beta1.NodeModulesConfig) {
+				p.saw(ctx, node, func(n *progress) { n.ordered = len(o.Spec.Modules) > 0 })
+			})
 		})
-	if failed := group.Wait(); failed != nil {
-		return failed
 	}
-	if err != nil {
-		return fmt.Errorf("%d of %d plugin pods were ready: %w", len(seen), nodes, err)
-	}
-	return nil
+	watches.Go(func() error {
+		return inform(ctx, lister(b.watcher, &v1beta1.NodeModulesConfigList{}), &v1beta1.NodeModulesConfig{}, func(o *v1beta1.NodeModulesConfig) {
+			p.saw(ctx, o.Name, func(n *progress) { n.reported = len(o.Status.Modules) > 0 })
+		})
+	})
+	watches.Go(func() error {
+		return inform(ctx, lister(b.watcher, &corev1.PodList{}), &corev1.Pod{}, func(pod *corev1.Pod) {
+			_, carrier := pod.Labels[v1beta1.CarrierLabel]
+			p.saw(ctx, pod.Spec.NodeName, func(n *progress) {
+				n.running = n.running || carrier && running(pod)
+				n.plugged = n.plugged || isPlugin(pod) && podReady(pod)
+			})
+		})
+	})
+	watches.Go(func() error {
+		return inform(ctx, lister(b.watcher, &corev1.NodeList{}), &corev1.Node{}, func(*corev1.Node) {})
+	})
+	return watches.Wait()
 }
 
-func ready(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+// clear takes back what the load made, for the floor to make it again: orders and reports, labels,
+// the device plugin. The Module stays, since carriers and DaemonSet are its own.
+func (b *bench) clear(ctx context.Context) error {
+	truth, err := b.f.Truth(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range truth {
+		if err := b.f.Debug(ctx, "/agent-off?node="+n.Name); err != nil {
+			return err
 		}
 	}
-	return false
+	if err := b.f.StopOperator(); err != nil {
+		return err
+	}
+	err = errors.Join(
+		b.f.Admin.Delete(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pluginName}}),
+		b.f.Admin.DeleteAllOf(ctx, &v1beta1.NodeModulesConfig{}))
+	if err != nil {
+		return fmt.Errorf("make room for the floor: %w", err)
+	}
+	unlabel := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:null,%q:null}}}`, readyLabel, pluginLabel)))
+	for _, n := range truth {
+		if err := b.f.Admin.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, unlabel); err != nil {
+			return fmt.Errorf("make room for the floor: %w", err)
+		}
+	}
+	return b.settle(ctx)
+}
+
+// window is a measured stretch of time.
+type window struct {
+	b     *bench
+	began time.Time
+	cpu   map[string]float64
+}
+
+func (b *bench) window() window { return window{b: b, began: time.Now(), cpu: b.cpuSeconds()} }
+
+// end is how long it was, and how many seconds of a processor each program used in it.
+func (w window) end() (float64, map[string]float64) {
+	took, used := seconds(w.began), w.b.cpuSeconds()
+	for name := range used {
+		used[name] = float64(int(100*(used[name]-w.cpu[name]))) / 100
+	}
+	return took, used
 }

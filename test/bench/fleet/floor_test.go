@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/drover-project/drover/internal/testkit/audit"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -22,12 +25,12 @@ func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
 // An API server on a busy machine ends the watch of a client that reads too slowly. The bench takes
 // a new one.
-func TestTheFloorOutlivesItsWatches(t *testing.T) {
-	// Given: plugin pods on six nodes, and watches that end after two events.
+func TestWatchesGoOn(t *testing.T) {
+	// Given: watches that end after two changes.
 	const nodes = 6
 	admin := env.Get(t).Admin(t)
 	for i := range nodes {
-		addPlugin(t, admin, fmt.Sprintf("floor-%d", i))
+		addNode(t, admin, fmt.Sprintf("watched-%d", i))
 	}
 	watches := 0
 	short := interceptor.NewClient(admin, interceptor.Funcs{
@@ -41,25 +44,43 @@ func TestTheFloorOutlivesItsWatches(t *testing.T) {
 		},
 	})
 
-	// When: the floor labels the node of each ready plugin.
+	// When: six nodes change while they are watched.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- labelPlugins(ctx, short, nodes) }()
+	ended, shown, there, seen := make(chan error, 1), make(chan struct{}), map[string]bool{}, map[string]bool{}
+	go func() {
+		ended <- follow(ctx, lister(short, metadataOf("NodeList")), &metav1.PartialObjectMetadata{},
+			func(n *metav1.PartialObjectMetadata, _ bool) bool {
+				if !there[n.Name] {
+					if there[n.Name] = true; len(there) == nodes {
+						close(shown)
+					}
+				}
+				if _, ok := n.Labels[readyLabel]; ok {
+					seen[n.Name] = true
+				}
+				return len(seen) == nodes
+			})
+	}()
+	select {
+	case <-shown:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	label := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:""}}}`, readyLabel)))
 	for i := range nodes {
-		makeReady(t, admin, fmt.Sprintf("floor-%d", i))
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("watched-%d", i)}}
+		if err := admin.Patch(t.Context(), n, label); err != nil {
+			t.Fatal(err)
+		}
 	}
 
-	// Then: all nodes are labelled, although more than one watch was needed.
+	// Then: all changes are seen.
 	if err := <-ended; err != nil {
-		t.Fatal(err)
+		t.Fatalf("%d of %d changes were seen: %v", len(seen), nodes, err)
 	}
-	labelled := &corev1.NodeList{}
-	if err := admin.List(t.Context(), labelled, client.HasLabels{floorPlugin}); err != nil {
-		t.Fatal(err)
-	}
-	if len(labelled.Items) != nodes || watches < 2 {
-		t.Fatalf("%d of %d nodes are labelled, after %d watches", len(labelled.Items), nodes, watches)
+	if watches < 2 {
+		t.Error("no watch ended")
 	}
 }
 
@@ -77,30 +98,69 @@ func cut(w watch.Interface, after int) watch.Interface {
 	})
 }
 
-// addPlugin makes a node and the floor's pod on it.
-func addPlugin(t *testing.T, admin client.Client, node string) {
+func addNode(t *testing.T, admin client.Client, name string) {
 	t.Helper()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: node, Labels: map[string]string{"app": "floor-plugin"}},
-		Spec: corev1.PodSpec{
-			NodeName:                     node,
-			Containers:                   []corev1.Container{{Name: "c", Image: "floor:1"}},
-			AutomountServiceAccountToken: new(false),
-		},
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := admin.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
 	}
-	for _, o := range []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, pod} {
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = admin.Delete(context.Background(), o, client.GracePeriodSeconds(0)) })
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), n) })
+}
+
+// sent is a request of the audit log.
+func sent(verb, resource, name, body string) audit.Request {
+	r := audit.Request{Verb: verb, Body: json.RawMessage(body)}
+	r.ObjectRef.Resource, r.ObjectRef.Subresource, _ = strings.Cut(resource, "/")
+	r.ObjectRef.Name, r.ResponseStatus.Code = name, 200
+	return r
+}
+
+func oneNode() []audit.Request {
+	return []audit.Request{
+		sent("patch", "daemonsets", pluginName, `{"kind":"DaemonSet"}`),
+		sent("create", "pods", "c", `{"spec":{"nodeName":"n"}}`),
+		sent("patch", "nodemodulesconfigs", "n", `{"spec":{"modules":[{"delivery":{"carrierUID":"u-1"}}]}}`),
+		sent("patch", "nodemodulesconfigs/status", "n", `{"status":1}`),
+		sent("patch", "nodemodulesconfigs/status", "n", `{"status":2}`),
+		sent("patch", "nodes", "n", fmt.Sprintf(`{"metadata":{"labels":{%q:""}}}`, readyLabel)),
+		sent("patch", "nodes", "n", fmt.Sprintf(`{"metadata":{"labels":{%q:""}}}`, pluginLabel)),
 	}
 }
 
-func makeReady(t *testing.T, admin client.Client, name string) {
-	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	ready := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`))
-	if err := admin.Status().Patch(t.Context(), pod, ready); err != nil {
-		t.Fatal(err)
+func TestRecord(t *testing.T) {
+	t.Run("each request once, the last of its kind", func(t *testing.T) {
+		r, err := record(oneNode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := r.nodes["n"]
+		if len(r.nodes) != 1 || string(n.report.Body) != `{"status":2}` || !strings.Contains(string(n.plugin.Body), "device-plugin") {
+			t.Errorf("recorded: %+v", n)
+		}
+	})
+	for i, missing := range oneNode() {
+		if missing.Resource() == "nodemodulesconfigs/status" {
+			continue // there are two
+		}
+		t.Run(fmt.Sprintf("without request %d, %s %s", i, missing.Verb, missing.Resource()), func(t *testing.T) {
+			all := oneNode()
+			all[i].ResponseStatus.Code = 409
+			if _, err := record(all); err == nil {
+				t.Error("the floor would be too low")
+			}
+		})
+	}
+}
+
+func TestWithCarrier(t *testing.T) {
+	for given, want := range map[string]string{
+		`{"spec":{"modules":[{"name":"m","delivery":{"id":"d","carrierUID":"u-1"}}]}}`: `{"spec":{"modules":[{"name":"m","delivery":{"id":"d","carrierUID":"u-2"}}]}}`,
+		`{"spec":{"modules":[{"name":"m"}]}}`:                                          "",
+		`{"spec":{"modules":[]}}`:                                                      "",
+	} {
+		got, err := withCarrier([]byte(given), "u-2")
+		if (err == nil) != (want != "") || string(got) != want {
+			t.Errorf("%s: %s, %v", given, got, err)
+		}
 	}
 }

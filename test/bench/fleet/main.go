@@ -2,8 +2,11 @@
 
 // Command fleet measures Drover on many hollow nodes: how long a Module with a device plugin takes
 // to be ready on all of them, how many API writes that costs, and what is written when nothing has
-// to be done. The floor is measured in the same run: a bare client makes the same kinds and number
-// of smallest writes with the same concurrency.
+// to be done.
+//
+// The floor is measured in the same run: a bare client sends the requests that Drover sent, with
+// their bodies and under the same identities, and keeps the watches that the protocol takes. Before
+// both windows nobody writes for as long, and both are told with each program's CPU seconds.
 //
 // Then each node in turn reports something new of the Module, and the operator's own metrics say
 // how many passes that costs.
@@ -34,6 +37,10 @@ const concurrency = 32
 // everything else.
 const kcmQPS = 500
 
+// maxRatio of Drover's time to the floor's. Small fleets have the larger ratios: what a Module costs
+// once counts for more.
+const maxRatio = 2.0
+
 var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
 
 // result is the line that ends the bench.
@@ -46,22 +53,25 @@ type result struct {
 	RatioToFloor       float64 `json:"ratioToFloor"`
 	// WritesPerNode are our writes of pods, Nodes and NodeModulesConfigs, ModuleWrites all others of
 	// the load.
-	WritesPerNode      float64        `json:"writesPerNode"`
-	ModuleWrites       int            `json:"moduleWrites"`
-	Carriers           int            `json:"carriers"`
-	PluginPodsReady    int            `json:"pluginPodsReady"`
-	FloorWritesPerNode float64        `json:"floorWritesPerNode"`
-	EventWrites        int            `json:"eventWrites"`
-	NoopWrites         int            `json:"noopWrites"`
-	RestartWrites      int            `json:"restartWrites"`
-	CordonWrites       int            `json:"cordonWrites"`
-	UnaskedUnloads     int            `json:"unaskedUnloads"`
-	Reports            int            `json:"reports"`
-	PassesPerReport    float64        `json:"passesPerReport"`
-	OperatorCPUSeconds float64        `json:"operatorCPUSeconds"`
-	OperatorRSSMiB     float64        `json:"operatorRSSMiB"`
-	OperatorLogLines   int            `json:"operatorLogLines"`
-	Writes             map[string]int `json:"writes"`
+	WritesPerNode      float64 `json:"writesPerNode"`
+	ModuleWrites       int     `json:"moduleWrites"`
+	Carriers           int     `json:"carriers"`
+	PluginPodsReady    int     `json:"pluginPodsReady"`
+	FloorWritesPerNode float64 `json:"floorWritesPerNode"`
+	// CPUSeconds and FloorCPUSeconds are each program's part of the two windows.
+	CPUSeconds         map[string]float64 `json:"cpuSeconds"`
+	FloorCPUSeconds    map[string]float64 `json:"floorCPUSeconds"`
+	EventWrites        int                `json:"eventWrites"`
+	NoopWrites         int                `json:"noopWrites"`
+	RestartWrites      int                `json:"restartWrites"`
+	CordonWrites       int                `json:"cordonWrites"`
+	UnaskedUnloads     int                `json:"unaskedUnloads"`
+	Reports            int                `json:"reports"`
+	PassesPerReport    float64            `json:"passesPerReport"`
+	OperatorCPUSeconds float64            `json:"operatorCPUSeconds"`
+	OperatorRSSMiB     float64            `json:"operatorRSSMiB"`
+	OperatorLogLines   int                `json:"operatorLogLines"`
+	Writes             map[string]int     `json:"writes"`
 }
 
 // wrong names every bound that the result breaks.
@@ -73,7 +83,7 @@ func (r result) wrong() error {
 		}
 	}
 	check(r.Seconds > 0 && r.FloorSeconds > 0, "not every node became ready")
-	check(r.RatioToFloor <= 4, "ratioToFloor %.2f is above 4", r.RatioToFloor)
+	check(r.RatioToFloor <= maxRatio, "ratioToFloor %.2f is above %.1f", r.RatioToFloor, maxRatio)
 	check(r.WritesPerNode <= 6, "writesPerNode %.3f is above 6", r.WritesPerNode)
 	check(r.ModuleWrites <= maxModuleWrites, "moduleWrites %d is above %d", r.ModuleWrites, maxModuleWrites)
 	check(r.Carriers == r.Nodes, "carriers %d is not the number of nodes", r.Carriers)
@@ -117,7 +127,7 @@ func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
 		return err
 	}
 	o := fleet.Options{
-		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say,
+		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true,
 		NodeLabels:   map[string]string{"drover.dev/sample-device": "true"},
 		OperatorArgs: []string{fmt.Sprintf("--parallelism=%d", concurrency), "--metrics-bind-address=" + metrics},
 	}

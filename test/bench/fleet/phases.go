@@ -5,18 +5,20 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -28,6 +30,7 @@ const (
 	namespace  = "default"
 	moduleName = "drover-sample"
 	kernelName = "drover_sample"
+	pluginName = moduleName + "-device-plugin"
 	sampleFile = "config/samples/module_sample.yaml"
 
 	// maxModuleWrites is what a Module may cost once, whatever the number of nodes: finalizer, status
@@ -51,13 +54,22 @@ type bench struct {
 	timeout time.Duration
 	// metrics is the operator's address for them.
 	metrics string
-	say     func(string, ...any)
-	result  result
+	// watcher is the bench's own client, which watches.
+	watcher client.WithWatch
+	// recording is what the load sent.
+	recording *recording
+	say       func(string, ...any)
+	result    result
 }
 
 func (b *bench) measure(ctx context.Context) (err error) {
 	if b.log, err = audit.Open(b.f.Cluster.AuditLog); err != nil {
 		return err
+	}
+	config := rest.CopyConfig(b.f.AdminConfig)
+	config.UserAgent = "bench"
+	if b.watcher, err = client.NewWithWatch(config, client.Options{Scheme: b.f.Admin.Scheme()}); err != nil {
+		return fmt.Errorf("connect the bench: %w", err)
 	}
 	for _, phase := range []func(context.Context) error{b.load, b.noop, b.cordon, b.restart, b.kernels, b.reports, b.clear, b.floor} {
 		if err := phase(ctx); err != nil {
@@ -67,37 +79,31 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// load applies the sample and measures until the last node's plugin is ready.
+// load applies the sample and measures until the last node's plugin is ready, and the Module.
 func (b *bench) load(ctx context.Context) error {
-	begin := time.Now()
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	if _, err := b.log.Next(); err != nil {
+		return err
+	}
+	w := b.window()
 	if _, err := b.f.Kubectl(ctx, "apply", "--server-side", "-f", sampleFile); err != nil {
 		return err
 	}
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, b.timeout, true, func(ctx context.Context) (bool, error) {
-		ready, plugin, err := b.labels(ctx)
-		if err != nil {
-			return false, err
-		}
-		if ready == b.nodes && b.result.ModuleReadySeconds == 0 {
-			b.result.ModuleReadySeconds = seconds(begin)
-			b.say("kernel module ready on %d nodes after %.1f s", ready, b.result.ModuleReadySeconds)
-		}
-		b.result.PluginPodsReady = plugin
-		if plugin < b.nodes {
-			return false, nil
-		}
-		return b.moduleReady(ctx)
-	})
-	if err != nil {
+	if err := b.awaitLoad(ctx, w); err != nil {
 		return fmt.Errorf("wait until %d nodes are ready: %w", b.nodes, err)
 	}
-	b.result.Seconds = seconds(begin)
+	b.result.Seconds, b.result.CPUSeconds = w.end()
 	b.say("device plugin ready on %d nodes and the Module Ready after %.1f s", b.nodes, b.result.Seconds)
 	writes, err := b.untilQuiet(ctx)
 	if err != nil {
 		return err
 	}
 	b.result.Writes = audit.Count(writes)
+	if b.recording, err = record(writes); err != nil {
+		return err
+	}
 	perNode := 0
 	for _, w := range writes {
 		switch w.ObjectRef.Resource {
@@ -108,31 +114,96 @@ func (b *bench) load(ctx context.Context) error {
 	b.result.WritesPerNode = float64(perNode) / float64(b.nodes)
 	b.result.ModuleWrites = len(writes) - perNode
 	b.result.Carriers = b.result.Writes["create pods"]
+	if b.result.PluginPodsReady, err = b.pluginPods(ctx); err != nil {
+		return err
+	}
 	b.result.EventWrites, err = b.foreignEvents(ctx)
 	return err
 }
 
-// labels counts the nodes with the ready and with the plugin label.
-func (b *bench) labels(ctx context.Context) (ready, plugin int, err error) {
-	nodes := &metav1.PartialObjectMetadataList{}
-	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := b.f.Admin.List(ctx, nodes, client.HasLabels{readyLabel}); err != nil {
-		return 0, 0, fmt.Errorf("count ready nodes: %w", err)
-	}
-	for _, n := range nodes.Items {
-		if _, ok := n.Labels[pluginLabel]; ok {
-			plugin++
-		}
-	}
-	return len(nodes.Items), plugin, nil
+// awaitLoad returns when each node has both labels and the Module is Ready. It watches, and asks
+// for nothing again and again.
+func (b *bench) awaitLoad(ctx context.Context, w window) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		ready, plugin := sets.New[string](), sets.New[string]()
+		return follow(ctx, lister(b.watcher, metadataOf("NodeList")), &metav1.PartialObjectMetadata{},
+			func(n *metav1.PartialObjectMetadata, _ bool) bool {
+				note(ready, n, readyLabel)
+				note(plugin, n, pluginLabel)
+				if ready.Len() == b.nodes && b.result.ModuleReadySeconds == 0 {
+					b.result.ModuleReadySeconds = seconds(w.began)
+					b.say("kernel module ready on %d nodes after %.1f s", ready.Len(), b.result.ModuleReadySeconds)
+				}
+				return plugin.Len() == b.nodes
+			})
+	})
+	group.Go(func() error {
+		return follow(ctx, lister(b.watcher, &v1beta1.ModuleList{}), &v1beta1.Module{}, func(m *v1beta1.Module, _ bool) bool {
+			return m.Name == moduleName && m.Status.ModuleLoader.AvailableNumber == int32(b.nodes) &&
+				meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady)
+		})
+	})
+	return group.Wait()
 }
 
-func (b *bench) moduleReady(ctx context.Context) (bool, error) {
-	module := &v1beta1.Module{}
-	if err := b.f.Admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: moduleName}, module); err != nil {
-		return false, fmt.Errorf("get the Module: %w", err)
+func note(with sets.Set[string], n client.Object, label string) {
+	if _, ok := n.GetLabels()[label]; ok {
+		with.Insert(n.GetName())
+	} else {
+		with.Delete(n.GetName())
 	}
-	return meta.IsStatusConditionTrue(module.Status.Conditions, v1beta1.ConditionReady), nil
+}
+
+func metadataOf(kind string) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return list
+}
+
+// pluginPods counts the device plugin's pods that are ready.
+func (b *bench) pluginPods(ctx context.Context) (int, error) {
+	pods := &corev1.PodList{}
+	if err := b.f.Admin.List(ctx, pods, client.InNamespace(namespace)); err != nil {
+		return 0, fmt.Errorf("count the device plugin's pods: %w", err)
+	}
+	n := 0
+	for i := range pods.Items {
+		if isPlugin(&pods.Items[i]) && podReady(&pods.Items[i]) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func isPlugin(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet" && owner.Name == pluginName
+}
+
+// settle returns when nobody has written anything for a while, but for signs of life.
+func (b *bench) settle(ctx context.Context) error {
+	log, err := audit.Open(b.f.Cluster.AuditLog)
+	if err != nil {
+		return err
+	}
+	last := time.Now()
+	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, b.timeout, false, func(context.Context) (bool, error) {
+		requests, err := log.Next()
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(requests, func(r audit.Request) bool { return r.IsWrite() && r.Resource() != "nodes/status" }) {
+			last = time.Now()
+		}
+		return time.Since(last) > quiet, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until nobody writes: %w", err)
+	}
+	return nil
 }
 
 // untilQuiet collects our writes until none has come for a while.
@@ -252,12 +323,6 @@ func (b *bench) kernels(ctx context.Context) error {
 		return fmt.Errorf("%d kernels do not hold %s although their nodes are labelled ready", missing, kernelName)
 	}
 	return nil
-}
-
-// clear makes room for the floor.
-func (b *bench) clear(ctx context.Context) error {
-	return errors.Join(b.f.StopOperator(), b.f.Admin.Delete(ctx,
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: moduleName + "-device-plugin"}}))
 }
 
 func seconds(since time.Time) float64 {
