@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,7 +36,10 @@ func (b *bench) floor(ctx context.Context) error {
 	if _, err := b.log.Next(); err != nil {
 		return err
 	}
-	w := b.window()
+	w, err := b.window()
+	if err != nil {
+		return err
+	}
 	if _, err := send.again(ctx, b.recording.daemonSet, b.recording.daemonSet.Body); err != nil {
 		return err
 	}
@@ -48,7 +50,10 @@ func (b *bench) floor(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("measure the floor: %w", err)
 	}
-	b.result.FloorSeconds, b.result.FloorCPUSeconds = w.end()
+	if b.result.Floor, err = w.end(); err != nil {
+		return err
+	}
+	b.result.FloorSeconds = b.result.Floor.Seconds
 	b.result.RatioToFloor = b.result.Seconds / b.result.FloorSeconds
 	stop()
 	return b.countFloor()
@@ -131,22 +136,4 @@ func (b *bench) clear(ctx context.Context) error {
 		}
 	}
 	return b.settle(ctx)
-}
-
-// window is a measured stretch of time.
-type window struct {
-	b     *bench
-	began time.Time
-	cpu   map[string]float64
-}
-
-func (b *bench) window() window { return window{b: b, began: time.Now(), cpu: b.cpuSeconds()} }
-
-// end is how long it was, and how many seconds of a processor each program used in it.
-func (w window) end() (float64, map[string]float64) {
-	took, used := seconds(w.began), w.b.cpuSeconds()
-	for name := range used {
-		used[name] = float64(int(100*(used[name]-w.cpu[name]))) / 100
-	}
-	return took, used
 }

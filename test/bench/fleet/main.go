@@ -53,25 +53,24 @@ type result struct {
 	RatioToFloor       float64 `json:"ratioToFloor"`
 	// WritesPerNode are our writes of pods, Nodes and NodeModulesConfigs, ModuleWrites all others of
 	// the load.
-	WritesPerNode      float64 `json:"writesPerNode"`
-	ModuleWrites       int     `json:"moduleWrites"`
-	Carriers           int     `json:"carriers"`
-	PluginPodsReady    int     `json:"pluginPodsReady"`
-	FloorWritesPerNode float64 `json:"floorWritesPerNode"`
-	// CPUSeconds and FloorCPUSeconds are each program's part of the two windows.
-	CPUSeconds         map[string]float64 `json:"cpuSeconds"`
-	FloorCPUSeconds    map[string]float64 `json:"floorCPUSeconds"`
-	EventWrites        int                `json:"eventWrites"`
-	NoopWrites         int                `json:"noopWrites"`
-	RestartWrites      int                `json:"restartWrites"`
-	CordonWrites       int                `json:"cordonWrites"`
-	UnaskedUnloads     int                `json:"unaskedUnloads"`
-	Reports            int                `json:"reports"`
-	PassesPerReport    float64            `json:"passesPerReport"`
-	OperatorCPUSeconds float64            `json:"operatorCPUSeconds"`
-	OperatorRSSMiB     float64            `json:"operatorRSSMiB"`
-	OperatorLogLines   int                `json:"operatorLogLines"`
-	Writes             map[string]int     `json:"writes"`
+	WritesPerNode      float64        `json:"writesPerNode"`
+	ModuleWrites       int            `json:"moduleWrites"`
+	Carriers           int            `json:"carriers"`
+	PluginPodsReady    int            `json:"pluginPodsReady"`
+	FloorWritesPerNode float64        `json:"floorWritesPerNode"`
+	Load               use            `json:"load"`
+	Floor              use            `json:"floor"`
+	EventWrites        int            `json:"eventWrites"`
+	NoopWrites         int            `json:"noopWrites"`
+	RestartWrites      int            `json:"restartWrites"`
+	CordonWrites       int            `json:"cordonWrites"`
+	UnaskedUnloads     int            `json:"unaskedUnloads"`
+	Reports            int            `json:"reports"`
+	PassesPerReport    float64        `json:"passesPerReport"`
+	OperatorCPUSeconds float64        `json:"operatorCPUSeconds"`
+	OperatorRSSMiB     float64        `json:"operatorRSSMiB"`
+	OperatorLogLines   int            `json:"operatorLogLines"`
+	Writes             map[string]int `json:"writes"`
 }
 
 // wrong names every bound that the result breaks.

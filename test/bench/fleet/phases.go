@@ -87,14 +87,20 @@ func (b *bench) load(ctx context.Context) error {
 	if _, err := b.log.Next(); err != nil {
 		return err
 	}
-	w := b.window()
+	w, err := b.window()
+	if err != nil {
+		return err
+	}
 	if _, err := b.f.Kubectl(ctx, "apply", "--server-side", "-f", sampleFile); err != nil {
 		return err
 	}
 	if err := b.awaitLoad(ctx, w); err != nil {
 		return fmt.Errorf("wait until %d nodes are ready: %w", b.nodes, err)
 	}
-	b.result.Seconds, b.result.CPUSeconds = w.end()
+	if b.result.Load, err = w.end(); err != nil {
+		return err
+	}
+	b.result.Seconds = b.result.Load.Seconds
 	b.say("device plugin ready on %d nodes and the Module Ready after %.1f s", b.nodes, b.result.Seconds)
 	writes, err := b.untilQuiet(ctx)
 	if err != nil {
@@ -123,7 +129,7 @@ func (b *bench) load(ctx context.Context) error {
 
 // awaitLoad returns when each node has both labels and the Module is Ready. It watches, and asks
 // for nothing again and again.
-func (b *bench) awaitLoad(ctx context.Context, w window) error {
+func (b *bench) awaitLoad(ctx context.Context, w *window) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)

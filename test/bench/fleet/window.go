@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drover-project/drover/internal/testkit/audit"
+)
+
+// window is a measured stretch of time.
+type window struct {
+	b     *bench
+	began time.Time
+	cpu   map[string]float64
+	log   *audit.Log
+}
+
+// use is what a window took.
+type use struct {
+	Seconds float64 `json:"seconds"`
+	// CPUSeconds of each program.
+	CPUSeconds map[string]float64 `json:"cpuSeconds"`
+	// Requests to the API server by everyone, as "drover-operator patch nodes".
+	Requests map[string]int `json:"requests"`
+}
+
+func (b *bench) window() (*window, error) {
+	log, err := audit.Open(b.f.Cluster.AuditLog)
+	return &window{b: b, began: time.Now(), cpu: b.cpuSeconds(), log: log}, err
+}
+
+func (w *window) end() (use, error) {
+	u := use{Seconds: seconds(w.began), CPUSeconds: w.b.cpuSeconds(), Requests: map[string]int{}}
+	for name, now := range u.CPUSeconds {
+		u.CPUSeconds[name] = math.Round(100*(now-w.cpu[name])) / 100
+	}
+	requests, err := w.log.Next()
+	for _, r := range requests {
+		program, _, _ := strings.Cut(r.UserAgent, "/")
+		u.Requests[program+" "+r.Verb+" "+r.Resource()]++
+	}
+	return u, err
+}
+
+// ticks is how many units of /proc's CPU times make a second: USER_HZ, 100 on all of Linux's
+// architectures that Go runs on.
+const ticks = 100
+
+// cpuSeconds is what each program has used until now, by name; none where there is no /proc.
+func (b *bench) cpuSeconds() map[string]float64 {
+	programs := maps.Clone(b.f.Cluster.PIDs)
+	programs["bench"], programs["hollow"] = os.Getpid(), b.f.Hollow.PID()
+	if b.f.Operator != nil {
+		programs["operator"] = b.f.Operator.PID()
+	}
+	used := map[string]float64{}
+	for name, pid := range programs {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		// The second field, the program's name in parentheses, may hold anything.
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) > 12 {
+			user, _ := strconv.ParseFloat(fields[11], 64)
+			system, _ := strconv.ParseFloat(fields[12], 64)
+			used[name] = (user + system) / ticks
+		}
+	}
+	return used
+}
