@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // fuzzer compiles a package's tests once, for all of its targets.
@@ -23,6 +22,7 @@ type fuzzer struct {
 	length    length
 	cache     string // where inputs are kept that reached new code, as by `go test -fuzz`
 	directory string // of the program
+	files     string // what the targets write
 }
 
 func newFuzzer(ctx context.Context, out io.Writer, root string, l length) (*fuzzer, error) {
@@ -42,7 +42,8 @@ func newFuzzer(ctx context.Context, out io.Writer, root string, l length) (*fuzz
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the tests: %w", err)
 	}
-	return &fuzzer{out: out, root: root, length: l, cache: filepath.Join(cache, "fuzz", filepath.FromSlash(module)), directory: dir}, nil
+	cache = filepath.Join(cache, "fuzz", filepath.FromSlash(module))
+	return &fuzzer{out: out, root: root, length: l, cache: cache, directory: dir, files: inMemory(dir)}, nil
 }
 
 // ask asks the go command.
@@ -56,17 +57,20 @@ func ask(ctx context.Context, root string, arguments ...string) (string, error) 
 	return strings.TrimSpace(string(answer)), nil
 }
 
-// inMemory is where targets put their files: in memory where Linux has a place for that, since each
-// fsync of a disk takes as long as a hundred executions.
-func inMemory() string {
-	const shared = "/dev/shm"
-	if os.Getenv("TMPDIR") == "" && unix.Access(shared, unix.W_OK|unix.X_OK) == nil {
-		return shared
+// inMemory is a folder for the files of the targets: in memory where Linux has a place for that,
+// since an fsync of a disk takes as long as a hundred executions.
+func inMemory(otherwise string) string {
+	if os.Getenv("TMPDIR") != "" {
+		return otherwise
 	}
-	return os.TempDir()
+	dir, err := os.MkdirTemp("/dev/shm", "fuzz-")
+	if err != nil {
+		return otherwise
+	}
+	return dir
 }
 
-func (f *fuzzer) close() { _ = os.RemoveAll(f.directory) }
+func (f *fuzzer) close() { _ = errors.Join(os.RemoveAll(f.directory), os.RemoveAll(f.files)) }
 
 // all runs the targets of one package. Tests that cannot be compiled fail each.
 func (f *fuzzer) all(ctx context.Context, t targets) []outcome {
@@ -108,7 +112,7 @@ func (f *fuzzer) one(ctx context.Context, program, dir, name string, o *outcome)
 	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.fuzz=^"+name+"$", "-test.fuzztime="+f.length.text,
 		"-test.fuzzminimizetime=100x", "-test.fuzzcachedir="+filepath.Join(f.cache, filepath.FromSlash(dir)))
 	cmd.Dir = filepath.Join(f.root, filepath.FromSlash(dir))
-	cmd.Env = append(cmd.Environ(), "TMPDIR="+inMemory())
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+f.files)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second

@@ -18,9 +18,10 @@ import (
 )
 
 // floor is the least that the protocol takes on this machine: the requests that Drover's components
-// sent for each node, with their bodies and under their identities, from a bare client that keeps the
-// operator's and the agents' watches and sends each request as soon as they show that it is time. The
-// kubelets, the DaemonSet controller and the scheduler are the same. Operator and agents are stopped.
+// sent for each node, with their bodies and under their identities. A bare client keeps the watches
+// of the operator and of the agents, and sends each request as soon as they show that it is time.
+// The kubelets, the DaemonSet controller and the scheduler are the same. Operator and agents are
+// stopped.
 func (b *bench) floor(ctx context.Context) error {
 	send := newSender(b.f.AdminConfig)
 	p := newReplay(b.recording, send)

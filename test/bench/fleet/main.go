@@ -37,8 +37,8 @@ const concurrency = 32
 // everything else.
 const kcmQPS = 500
 
-// maxRatio of Drover's time to the floor's. Small fleets have the larger ratios: what a Module costs
-// once counts for more.
+// maxRatio of Drover's time to the floor's. Small fleets have the larger ratios: what a Module
+// costs once counts for more.
 const maxRatio = 2.0
 
 var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}

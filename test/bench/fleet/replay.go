@@ -102,7 +102,7 @@ func contentType(verb string, body []byte) string {
 // progress is how far the floor is with one node.
 type progress struct {
 	*recorded
-	carrier types.UID
+	uid types.UID // of the carrier
 	// What the watches have shown.
 	ordered, running, reported, plugged bool
 	// What was sent for it.
@@ -160,30 +160,30 @@ func (p *replay) work(ctx context.Context) error {
 
 // order creates the carrier and gives the order, which names it.
 func (p *replay) order(ctx context.Context, n *progress) error {
-	uid, err := p.send.again(ctx, n.recorded.carrier, n.recorded.carrier.Body)
+	uid, err := p.send.again(ctx, n.carrier, n.carrier.Body)
 	if err != nil {
 		return err
 	}
-	body, err := withCarrier(n.recorded.order.Body, uid)
+	body, err := withCarrier(n.order.Body, uid)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	n.carrier = uid
+	n.uid = uid
 	p.mu.Unlock()
-	_, err = p.send.again(ctx, n.recorded.order, body)
+	_, err = p.send.again(ctx, n.order, body)
 	return err
 }
 
 // ready says that a node is ready, and removes its carrier.
 func (p *replay) ready(ctx context.Context, n *progress) error {
-	if _, err := p.send.again(ctx, n.recorded.ready, n.recorded.ready.Body); err != nil {
+	if _, err := p.send.again(ctx, n.ready, n.ready.Body); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	uid := n.carrier
+	uid := n.uid
 	p.mu.Unlock()
-	remove := n.recorded.carrier
+	remove := n.carrier
 	pods, _, _ := strings.Cut(remove.URI, "?")
 	remove.Verb, remove.URI = "delete", pods+"/"+remove.ObjectRef.Name
 	options := metav1.DeleteOptions{
@@ -199,7 +199,7 @@ func (p *replay) ready(ctx context.Context, n *progress) error {
 
 // plugin says that a node's device plugin is ready.
 func (p *replay) plugin(ctx context.Context, n *progress) error {
-	if _, err := p.send.again(ctx, n.recorded.plugin, n.recorded.plugin.Body); err != nil {
+	if _, err := p.send.again(ctx, n.plugin, n.plugin.Body); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -222,7 +222,7 @@ func (p *replay) saw(ctx context.Context, node string, note func(*progress)) {
 	if n.ordered && n.running && !n.saidReport {
 		n.saidReport = true
 		p.agent(func() error {
-			_, err := p.send.again(ctx, n.recorded.report, n.recorded.report.Body)
+			_, err := p.send.again(ctx, n.report, n.report.Body)
 			return err
 		})
 	}
