@@ -30,6 +30,7 @@ type reporter struct {
 	desired desired.Memory
 	told    told
 	seen    rollout.Sightings
+	pace    pace
 }
 
 // Reconcile makes one Module's status right, with at most one write, and tells of conditions that
@@ -38,10 +39,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	module := &v1beta1.Module{}
 	if err := r.client.Get(ctx, request.NamespacedName, module); err != nil {
 		if err = kube.UnlessGone("get Module", err); err == nil {
-			r.desired.Forget(request.NamespacedName)
-			r.told.forget(request.NamespacedName)
-			r.seen.Forget(request.NamespacedName)
-			r.Metrics.Forget(request.NamespacedName)
+			r.forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, err
 	}
@@ -60,6 +58,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	before := module.Status
 	before.Problems = nil // what others found is theirs to write
 	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.Now()))
+	r.pace.passed(request.NamespacedName, after.ModuleLoader.NodesMatchingSelectorNumber, r.Now())
 	if equality.Semantic.DeepEqual(before, after) {
 		return result, nil
 	}
@@ -72,6 +71,15 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	r.told.forget(request.NamespacedName)
 	r.Recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
 	return result, nil
+}
+
+// forget drops what is known of a Module that is gone.
+func (r *reporter) forget(module types.NamespacedName) {
+	r.desired.Forget(module)
+	r.told.forget(module)
+	r.seen.Forget(module)
+	r.pace.forget(module)
+	r.Metrics.Forget(module)
 }
 
 // unsaid is for a definition of Modules without conditions: an event says, once, what they would,

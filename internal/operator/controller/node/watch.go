@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -37,9 +38,6 @@ import (
 const (
 	// pluginNodeIndex is the index of pods of device plugins and DRA drivers by node.
 	pluginNodeIndex = "drover.dev/plugin-node"
-	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful
-	// of writes.
-	settle = time.Second
 
 	labelWorkers  = 32
 	statusWorkers = 4
@@ -117,15 +115,15 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		For(&v1beta1.Module{}, watch.If(moduleChanged)).
-		Watches(&v1beta1.NodeModulesConfig{}, watch.Changes(reported), watch.If(reportChanged)).
+		Watches(&v1beta1.NodeModulesConfig{}, watch.Changes(r.reported), watch.If(reportChanged)).
 		Watches(&v1beta1.NodeModulesConfig{}, watch.Changes(r.measured), notBefore).
 		Watches(&corev1.Node{}, watch.Changes(r.nodeEvent)).
-		Watches(&corev1.Pod{}, soon(isPart), watch.If(podChanged)).
-		Watches(&appsv1.DaemonSet{}, soon(isPart), onlyNew).
+		Watches(&corev1.Pod{}, r.soon(isPart), watch.If(podChanged)).
+		Watches(&appsv1.DaemonSet{}, r.soon(isPart), onlyNew).
 		WatchesRawSource(r.changesOfGate()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers})
 	if r.Makes {
-		reports = reports.Watches(&v1alpha1.ModuleImage{}, soon(func(client.Object) bool { return true }))
+		reports = reports.Watches(&v1alpha1.ModuleImage{}, r.soon(func(client.Object) bool { return true }))
 	}
 	if err := reports.Complete(r); err != nil {
 		return fmt.Errorf("set up the reporter: %w", err)
@@ -145,24 +143,29 @@ func (r *reporter) measured(_ context.Context, _ watch.Queue, before, now *v1bet
 	r.Metrics.Saw(before, now, r.Now())
 }
 
-// soon queues the Modules of the old and of the new object, after a pause in which more may come.
-func soon(concerned func(client.Object) bool) handler.Funcs {
+// soon queues the Modules of the old and of the new object.
+func (r *reporter) soon(concerned func(client.Object) bool) handler.Funcs {
 	return watch.Changes(func(_ context.Context, q watch.Queue, before, now client.Object) {
 		for _, object := range []client.Object{before, now} {
 			if object != nil && concerned(object) {
-				q.AddAfter(reconcile.Request{NamespacedName: watch.ModuleOf(object)}, settle)
+				r.later(q, watch.ModuleOf(object))
 			}
 		}
 	})
+}
+
+// later queues a Module after a pause in which more may come.
+func (r *reporter) later(q watch.Queue, module types.NamespacedName) {
+	q.AddAfter(reconcile.Request{NamespacedName: module}, r.pace.wait(module, r.Now()))
 }
 
 // isPart is true for a pod or DaemonSet that was made for a Module.
 func isPart(object client.Object) bool { return isPlugin(object) || delivery.IsCarrier(object) }
 
 // reported queues the Modules whose part of a NodeModulesConfig changed.
-func reported(_ context.Context, q watch.Queue, before, now *v1beta1.NodeModulesConfig) {
+func (r *reporter) reported(_ context.Context, q watch.Queue, before, now *v1beta1.NodeModulesConfig) {
 	for key := range facts.Changed(before, now) {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, settle)
+		r.later(q, key)
 	}
 }
 
@@ -179,7 +182,7 @@ func (r *reporter) nodeEvent(ctx context.Context, q watch.Queue, before, now *co
 		concerned = func(m *v1beta1.Module) bool { return labelsConcern(m, before, now) }
 	}
 	for _, request := range watch.Requests(ctx, r.client, &v1beta1.ModuleList{}, concerned) {
-		q.AddAfter(request, settle)
+		r.later(q, request.NamespacedName)
 	}
 }
 
