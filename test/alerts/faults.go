@@ -140,6 +140,20 @@ func loaded(ctx context.Context, c *corner) error {
 	return c.says(ctx, v1beta1.ConditionLoaded, v1beta1.ReasonLoaded)
 }
 
+// repairs is how often the node says that it has repaired the module.
+func (c *corner) repairs(ctx context.Context) (int32, error) {
+	config := &v1beta1.NodeModulesConfig{}
+	if err := c.fleet.Admin.Get(ctx, types.NamespacedName{Name: c.node}, config); err != nil {
+		return 0, fmt.Errorf("get the node's report: %w", err)
+	}
+	for i := range config.Status.Modules {
+		if m := &config.Status.Modules[i]; m.Namespace == c.namespace && m.Observed != nil {
+			return m.Observed.Repairs, nil
+		}
+	}
+	return 0, nil
+}
+
 // next is the next version of the image.
 func next(ctx context.Context, c *corner) error { return c.change(ctx, "2") }
 
@@ -230,13 +244,13 @@ func loadFaults() map[string]fault {
 			m.Spec.ModuleLoader.Container.ReadyWhen = []v1beta1.ReadyCheck{{DeviceNode: "/dev/alerts0"}}
 		})},
 		"DroverDrifted": {given: live(), breaks: func(ctx context.Context, c *corner) error {
-			for range 2 { // once is not told
-				err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
-					return withModule("rmmod")(ctx, c) == nil, nil
-				})
-				if err != nil {
-					return fmt.Errorf("the module never came back: %w", err)
-				}
+			err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
+				_ = withModule("rmmod")(ctx, c) // it is not there while the agent has not repaired it
+				repairs, err := c.repairs(ctx)
+				return repairs > 1, err // once is not told
+			})
+			if err != nil {
+				return fmt.Errorf("the module was not repaired twice: %w", err)
 			}
 			return nil
 		}},

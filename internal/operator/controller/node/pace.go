@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a handful
-	// of writes.
+	// settle is how long a Module's status waits for more changes: a burst on N nodes costs a
+	// handful of writes.
 	settle = time.Second
 	// settleMost bounds that for large fleets.
 	settleMost = 10 * time.Second
-	// settleNodes is how many nodes make a Module's next status wait for a second after the one before:
-	// a load takes longer on more nodes, and each status reads all of them.
+	// settleNodes is how many nodes make a Module's next status wait for a second after the one
+	// before: a load takes longer on more nodes, and each status reads all of them.
 	settleNodes = 500
 )
 
-// pace says when Modules' statuses are next. A change after a quiet time is told within settle; in a
-// burst the time between two statuses grows with the number of nodes, so that neither their number
-// nor their share of a processor does.
+// pace says when Modules' statuses are next. A change after a quiet time is told within settle; in
+// a burst the time between two statuses grows with the number of nodes, so that neither their
+// number nor their share of a processor does.
 type pace struct {
 	mu     sync.Mutex
 	passes map[types.NamespacedName]time.Time // when the next one may be
