@@ -38,6 +38,11 @@ func KmodImage(files map[string]string, arch string) (v1.Image, error) {
 	return build(files, arch, v1.Config{})
 }
 
+// LabelledImage makes an image of files alone, as KmodImage does, with labels.
+func LabelledImage(files, labels map[string]string, arch string) (v1.Image, error) {
+	return build(files, arch, v1.Config{Labels: labels})
+}
+
 // licences of the images, by whether kmod and its libraries are in them.
 const (
 	ownLicence   = "Apache-2.0"

@@ -9,7 +9,9 @@ import (
 	"log"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -241,6 +243,19 @@ func TestBuildBinaryReportsTheCompiler(t *testing.T) {
 	_, err := builder.BuildBinary(t.Context(), "images/missing", "linux", "amd64")
 	if err == nil || !strings.Contains(err.Error(), "directory not found") {
 		t.Errorf("error %v does not carry the compiler's message", err)
+	}
+}
+
+// TestProgramsSayTheirVersion, which is the one that the image's label has.
+func TestProgramsSayTheirVersion(t *testing.T) {
+	builder := Builder{Repository: "..", Output: t.TempDir(), Version: "v1.2.3-test"}
+	program, err := builder.BuildBinary(t.Context(), "cmd/drover-signer", runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), program, "version").CombinedOutput()
+	if got := strings.TrimSpace(string(said)); err != nil || got != builder.Version {
+		t.Errorf("the program says %q, want %q (%v)", got, builder.Version, err)
 	}
 }
 

@@ -173,7 +173,7 @@ func (b Builder) compile(ctx context.Context, pkg, name, goos, goarch string) (s
 	if err != nil {
 		return "", fmt.Errorf("path of the program: %w", err)
 	}
-	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%[1]s -X %[2]s/internal/version.Version=%[1]s", b.Version, modulePath)
+	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%[1]s -X %[2]s/internal/shared/version.Version=%[1]s", b.Version, modulePath)
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", output, "./"+pkg)
 	command.Dir = b.Repository
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
