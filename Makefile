@@ -67,6 +67,12 @@ docker-push: ## Build the container images and push them to the registry of IMAG
 krew: ## Make archives of the command line tool and the manifest by which krew installs it, in dist/krew (VERSION=v1.2.0)
 	go run ./hack/krew --version $(VERSION) --out $(DIST)/krew
 
+.PHONY: bundle
+bundle: ## Make and validate a bundle for the Operator Lifecycle Manager in dist/bundle, and beside it what it cannot hold (VERSION=v1.2.0; PUSH=name; BREAK=definition must fail)
+	go run ./hack/bundle --version $(VERSION) --operator-image $(IMAGE_TAG_BASE):$(IMAGE_TAG) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) \
+		--arch $(PLATFORMS) --out $(DIST)/bundle --rest $(DIST)/drover-nodes.yaml --layout $(DIST)/bundle-oci --push "$(PUSH)"
+	@go run -C tools/olm . $(abspath $(DIST))/bundle
+
 .PHONY: vendor
 vendor: ## Make vendor/ and tools/vendor/ for offline builds (not committed)
 	go mod vendor
