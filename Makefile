@@ -220,6 +220,10 @@ integration: ## Test the controllers and the device operators against the API se
 e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, disk for power cuts, versions for older kubelets, dra, or operators; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
+.PHONY: e2e-install
+e2e-install: bin/helm ## Install the Helm chart on a virtual node, load, upgrade and uninstall: the module stays in the kernel (BREAK=unload must fail; as e2e-kernel)
+	@GROUP=install go run ./test/vm/e2e
+
 .PHONY: e2e-build e2e-dkms e2e-hub
 e2e-hub: ## Have a hub build for two spokes with kernels of their own, by Open Cluster Management's own agent and by kubeconfigs (as e2e-kernel)
 	@GROUP=hub go run ./test/vm/e2e

@@ -32,6 +32,9 @@ var all = []proof{
 	}},
 	{group: "kernel", name: "dra", command: "e2e-kernel GROUP=dra", limit: time.Hour},
 	{group: "kernel", name: "operators-vm", command: "e2e-kernel GROUP=operators", limit: time.Hour},
+	{group: "kernel", name: "install", command: "e2e-install", limit: time.Hour, counter: []counterproof{
+		{"e2e-install BREAK=unload", "FAILED upgraded"},
+	}},
 	{group: "kernel", name: "agent", command: "bench-agent", limit: time.Hour},
 	{group: "kernel", name: "privileges", command: "privileges", limit: 2 * time.Hour},
 	{group: "build", name: "build", command: "e2e-build", limit: 100 * time.Minute},

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,16 +29,15 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
-	"github.com/drover-project/drover/test/docs/page"
+	"github.com/drover-project/drover/test/chart/lifecycle"
 )
 
 const root = "../.."
 
-// world is a cluster without nodes, and the commands of docs/guide/install.md.
+// world is a cluster without nodes.
 type world struct {
 	client.Client
 	kubeconfig string
-	commands   []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -65,33 +63,16 @@ func newWorld(t *testing.T) *world {
 	if w.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(root, "docs/guide/install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range page.Parse("docs/guide/install.md", string(content)).Blocks {
-		if b.Attributes["test"] == t.Name() {
-			w.commands = append(w.commands, b.Text)
-		}
-	}
 	return w
 }
 
 // run runs commands in a folder, where helm is that of bin.
 func (w *world) run(ctx context.Context, t *testing.T, dir, commands string) {
 	t.Helper()
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(ctx, "bash", "-euc", commands)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "HELM_DATA_HOME="+t.TempDir(),
-		"HELM_CONFIG_HOME="+t.TempDir(), "HELM_CACHE_HOME="+t.TempDir())
-	said, err := cmd.CombinedOutput()
+	said, err := lifecycle.Shell{Root: root, Home: t.TempDir(), Kubeconfig: w.kubeconfig}.Run(ctx, dir, commands)
 	t.Logf("%s%s", commands, said)
 	if err != nil {
-		t.Fatalf("%s: %v", commands, err)
+		t.Fatal(err)
 	}
 }
 
@@ -139,19 +120,7 @@ func (w *world) create(t *testing.T, module *v1beta1.Module) {
 func older(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, chartDir), os.DirFS(filepath.Join(root, chartDir))); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, chartDir, "templates/generated/cluster-crds.yaml")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := strings.ReplaceAll(string(content), "name: Loaded\n", "name: Filled\n")
-	if changed == string(content) {
-		t.Fatal("no definition has the column Loaded")
-	}
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+	if err := lifecycle.Older(root, dir, "0.0.0-previous"); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -173,17 +142,18 @@ func moduleOf(name string) *v1beta1.Module {
 // and a second install takes them over.
 func TestInstallUpgradeUninstall(t *testing.T) {
 	w := newWorld(t)
-	if len(w.commands) != 3 {
-		t.Fatalf("docs/guide/install.md has %d blocks of this test, want install, upgrade, uninstall", len(w.commands))
+	commands, err := lifecycle.Read(root)
+	if err != nil {
+		t.Fatal(err)
 	}
-	install, upgrade, uninstall := w.commands[0], w.commands[1], w.commands[2]
+	install, upgrade, uninstall := commands.Install, commands.Upgrade, commands.Uninstall
 
 	w.run(t.Context(), t, older(t), install)
 	namespace := &corev1.Namespace{}
 	if !w.there(t, namespace, "", "drover-system") || namespace.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
 		t.Errorf("the namespace would not let the agent in: %v", namespace.Labels)
 	}
-	if w.column(t, "Loaded") || !w.column(t, "Filled") {
+	if w.column(t, lifecycle.Column) || !w.column(t, lifecycle.OlderColumn) {
 		t.Error("the older definitions are not there")
 	}
 	module, leaving := moduleOf("kept"), moduleOf("leaving")
@@ -194,7 +164,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	}
 
 	w.run(t.Context(), t, root, upgrade)
-	if !w.column(t, "Loaded") || w.column(t, "Filled") {
+	if !w.column(t, lifecycle.Column) || w.column(t, lifecycle.OlderColumn) {
 		t.Error("the upgrade left the older definitions")
 	}
 	// As large as a release can be: its record must fit into a Secret.

@@ -10,6 +10,7 @@ import (
 	"github.com/drover-project/drover/test/vm/e2e/agent"
 	"github.com/drover-project/drover/test/vm/e2e/builds"
 	"github.com/drover-project/drover/test/vm/e2e/hub"
+	"github.com/drover-project/drover/test/vm/e2e/install"
 	"github.com/drover-project/drover/test/vm/e2e/loads"
 	"github.com/drover-project/drover/test/vm/e2e/operators"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
@@ -20,7 +21,8 @@ import (
 // before it in its lane.
 func groups(s *suite.Suite) map[string][][]suite.Step {
 	all := loads.Groups(s)
-	for _, some := range []func(*suite.Suite) map[string][][]suite.Step{builds.Groups, hub.Groups, operators.Groups, agent.Groups} {
+	for _, some := range []func(*suite.Suite) map[string][][]suite.Step{builds.Groups, hub.Groups, operators.Groups, agent.Groups,
+		install.Groups} {
 		maps.Copy(all, some(s))
 	}
 	return all

@@ -20,6 +20,7 @@
 //	dkms        the same with each of Debian's packages PKGS
 //	disk        cuts the power of a machine in the middle of loads, without a cluster
 //	release     a kubelet without image volumes: KUBERNETES=1.31 GROUP=release
+//	install     the Helm chart: installed, upgraded, uninstalled; run by make e2e-install
 //	versions    release, once for each such release of Kubernetes
 //
 // STEPS=rmmod,inUse runs only those of the group, for work on them: some stand on the ones before.
@@ -33,6 +34,7 @@
 //	                   moments, and CUTS how many
 //	privileges         item takes nothing away
 //	build              unsigned has the unsigned image pushed, too
+//	install            unload has the kernel module unloaded during the upgrade
 //	versions, release  mode asks for image volumes
 package main
 

@@ -38,6 +38,7 @@ var machines = map[string]machine{
 	"disk":      {overall: time.Hour},
 	"versions":  {overall: 2 * time.Hour},
 	"operators": {memMB: 1536},
+	"install":   {maxSeconds: 1800, overall: time.Hour},
 	"hub":       {maxSeconds: 1800, overall: time.Hour},
 	"build":     {maxSeconds: 1800, overall: time.Hour, builder: true},
 	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute, builder: true},
@@ -96,7 +97,7 @@ func prepare(ctx context.Context, groups Groups, questions [][]string) (lanes []
 	first := newSuite()
 	all, known := groups(first)[Group()]
 	if !known {
-		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, release or versions",
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, install, release or versions",
 			Group())
 	}
 	if err := first.prepare(ctx); err != nil {

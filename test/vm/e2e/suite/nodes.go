@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,28 +87,36 @@ func (s *Suite) noAgentOnBuilder(ctx context.Context) error {
 	return err
 }
 
-// PushProgram builds the image of one of Drover's programs, and pushes it.
+// PushProgram builds the image of one of Drover's programs, and pushes it as config/ names it.
 func (s *Suite) PushProgram(ctx context.Context, name string) error {
+	_, err := s.PushRelease(ctx, name, "dev")
+	return err
+}
+
+// PushRelease builds the image of one of Drover's programs as a version of it, pushes it under that
+// tag, and returns its digest.
+func (s *Suite) PushRelease(ctx context.Context, name, version string) (digest string, err error) {
 	s.building.Lock()
 	defer s.building.Unlock()
 	program, err := images.Find(name)
 	if err != nil {
-		return err
+		return "", err
 	}
-	builder := images.Builder{Repository: s.Cache.Repository(), Output: filepath.Join(s.Cache.Repository(), "bin", "images"), Version: "dev"}
+	builder := images.Builder{Repository: s.Cache.Repository(), Output: filepath.Join(s.Cache.Repository(), "bin", "images"), Version: version}
 	if program.Kmod {
 		kmod, err := s.Cache.Entry(ctx, "image-kmod", []string{"1", "amd64"}, func(ctx context.Context, dir string) error {
 			return images.FetchKmod(ctx, dir, "amd64")
 		})
 		if err != nil {
-			return err
+			return "", err
 		}
 		builder.Kmod = map[string]string{"amd64": kmod}
 	}
 	image, err := builder.Image(ctx, program, "amd64")
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, _, err = s.Registry.Push(ctx, "drover/"+name+":dev", image)
-	return err
+	_, pinned, err := s.Registry.Push(ctx, "drover/"+name+":"+version, image)
+	_, digest, _ = strings.Cut(pinned, "@")
+	return digest, err
 }

@@ -123,8 +123,8 @@ func (s *Suite) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// Start starts a control plane, a registry and the first node, and installs Drover.
-func (s *Suite) Start(ctx context.Context) (err error) {
+// Begin starts a control plane, and a registry with the nodes' sandbox image.
+func (s *Suite) Begin(ctx context.Context) (err error) {
 	names := []string{NodeName(artifacts.Linux61), NodeName(artifacts.Linux612), NodeName(Needy), BuilderName}
 	s.Cluster, err = devcluster.Start(ctx, devcluster.Options{
 		Dir: filepath.Join(s.Dir, "cluster"), AdvertiseAddress: node.Gateway, ExtraSANs: []string{node.Gateway},
@@ -139,7 +139,12 @@ func (s *Suite) Start(ctx context.Context) (err error) {
 	if s.Registry, err = registry.Start(); err != nil {
 		return err
 	}
-	if err := s.Registry.PushPause(ctx, s.Images.Pause); err != nil {
+	return s.Registry.PushPause(ctx, s.Images.Pause)
+}
+
+// Start starts a control plane, a registry and the first node, and installs Drover.
+func (s *Suite) Start(ctx context.Context) error {
+	if err := s.Begin(ctx); err != nil {
 		return err
 	}
 	for _, name := range []string{"drover-operator", "drover-agent", "sample-device-plugin", "sample-reader"} {
@@ -158,7 +163,7 @@ func (s *Suite) Start(ctx context.Context) (err error) {
 	if err := s.StartNode(ctx, artifacts.Linux61, 0); err != nil {
 		return err
 	}
-	err = s.Eventually(ctx, "operator and agent are ready", s.Deployed)
+	err := s.Eventually(ctx, "operator and agent are ready", s.Deployed)
 	s.started = err == nil
 	return err
 }
@@ -266,6 +271,9 @@ func (s *Suite) Namespace(ctx context.Context, name, podSecurity string) error {
 
 // explain collects what somebody needs who looks at a failed step.
 func (s *Suite) explain() error {
+	if s.Cluster == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
 	var facts []error
