@@ -99,7 +99,7 @@ bin/helm: tools/helm/go.mod tools/helm/go.sum
 	go build -C tools/helm -trimpath -o ../../$@ helm.sh/helm/v4/cmd/helm
 
 .PHONY: manifests
-manifests: bin/controller-gen ## Generate CRDs and roles, and from them and the programs' flags the Helm chart and pages of docs/reference
+manifests: bin/controller-gen ## Generate CRDs and roles, and from them, flags and linked modules the Helm chart and pages of docs/reference
 	bin/controller-gen crd $(call but,ooto hub $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
 	bin/controller-gen crd paths=./api/hub/... output:crd:artifacts:config=config/hub
 	bin/controller-gen crd paths=./api/ooto/... output:crd:artifacts:config=config/ooto
@@ -116,6 +116,7 @@ manifests: bin/controller-gen ## Generate CRDs and roles, and from them and the 
 		bin/controller-gen rbac:roleName=$$o-operator-manager-role,fileName=role.yaml paths=./internal/operators/$$o/... output:rbac:artifacts:config=config/operators/$$o/rbac; done
 	go run ./hack/chart
 	go run ./hack/reference
+	go run ./hack/licences
 
 ##@ A cluster of yours
 bin/kubectl: ; @go run ./hack/devcluster assets >/dev/null
