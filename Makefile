@@ -57,11 +57,11 @@ IMAGES = go run ./images/cmd/drover-images --version $(VERSION) --tag-base $(IMA
 
 .PHONY: docker-build
 docker-build: ## Build the container images into dist/ (no Docker daemon needed); load one with `docker load -i`
-	$(IMAGES) --tarball-dir $(DIST) --layout-dir $(DIST)/oci
+	$(IMAGES) --tarball-dir $(DIST) --layout-dir $(DIST)/oci --sbom-dir $(DIST)/sbom
 
 .PHONY: docker-push
-docker-push: ## Build the container images and push them to the registry of IMAGE_TAG_BASE
-	$(IMAGES) --push $(dir $(IMAGE_TAG_BASE))
+docker-push: ## Build the container images and push them, with SBOM and provenance, to the registry of IMAGE_TAG_BASE
+	$(IMAGES) --push $(dir $(IMAGE_TAG_BASE)) --sbom-dir $(DIST)/sbom
 
 .PHONY: krew
 krew: ## Make archives of the command line tool and the manifest by which krew installs it, in dist/krew (VERSION=v1.2.0)

@@ -33,7 +33,7 @@ func unpacked(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	place(program, "bin/kmod")
+	place(program, "kmod/bin/kmod")
 	output, err := exec.Command("ldd", program).Output()
 	if err != nil {
 		t.Fatalf("ldd %s: %v", program, err)
@@ -43,13 +43,13 @@ func unpacked(t *testing.T) string {
 			if !strings.HasPrefix(word, "/") {
 				continue
 			}
-			place(word, filepath.Join("lib/there", filepath.Base(word)+".1.2"))
-			if err := os.Symlink("/lib/there/"+filepath.Base(word)+".1.2", filepath.Join(dir, "lib", filepath.Base(word))); err != nil {
+			place(word, filepath.Join("libs/lib/there", filepath.Base(word)+".1.2"))
+			if err := os.Symlink("/lib/there/"+filepath.Base(word)+".1.2", filepath.Join(dir, "libs/lib", filepath.Base(word))); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	place(os.DevNull, "usr/share/doc/kmod/copyright")
+	place(os.DevNull, "kmod/usr/share/doc/kmod/copyright")
 	return dir
 }
 
@@ -87,7 +87,7 @@ func TestKmodRunsWithItsFilesAlone(t *testing.T) {
 
 func TestKmodFilesMissing(t *testing.T) {
 	dir := unpacked(t)
-	if err := os.RemoveAll(filepath.Join(dir, "lib/there")); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, "libs/lib/there")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := KmodFiles(dir); err == nil || !strings.Contains(err.Error(), "in none of its packages") {

@@ -62,7 +62,7 @@ func programImage(p Program, binaries map[string]string, arch, version string) (
 	}
 	if !p.Project {
 		about["org.opencontainers.image.licenses"] = licence
-		about["org.opencontainers.image.source"] = "https://github.com/drover-project/drover"
+		about["org.opencontainers.image.source"] = SourceURL
 	}
 	return build(binaries, arch, v1.Config{
 		User:       p.User,

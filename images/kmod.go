@@ -5,6 +5,7 @@ package images
 import (
 	"bytes"
 	"context"
+	"crypto/md5" //nolint:gosec // the format of dpkg's lists
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -16,14 +17,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/drover-project/drover/images/sbom"
 )
 
 // KmodProgram is where an image has kmod's program. The program is modprobe and depmod in one, by
 // the name it is called with.
 const KmodProgram = "/usr/bin/kmod"
 
-// copyrights are what the licences of the programs ask to come with them.
-const copyrights = "usr/share/doc/*/copyright"
+// copyrights are what the licences of the programs ask to come with them, in each package's folder.
+const copyrights = "*/usr/share/doc/*/copyright"
+
+// What FetchKmod writes beside the folder of a package, and images hold in sbom.PackageDir.
+const (
+	controlEnding = ".control"
+	listEnding    = ".md5sums"
+)
 
 // ErrNoApt says that this machine cannot fetch packages of Debian's.
 var ErrNoApt = errors.New("apt-get, apt-cache and dpkg are needed to fetch kmod, and not all are there")
@@ -38,7 +47,7 @@ Dir::Cache "%[1]s/cache";
 `
 
 // FetchKmod unpacks the distribution's kmod for arch, with the packages that it depends on, into
-// dir. Nothing of it runs.
+// dir, each into a folder of its name. Nothing of it runs.
 func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 	for _, program := range []string{"apt-get", "apt-cache", "dpkg"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -87,8 +96,70 @@ func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 		return fmt.Errorf("fetch kmod: %w", err)
 	}
 	for _, file := range packages {
-		if _, err := apt("dpkg", "-x", file, dir); err != nil {
+		if err := unpack(apt, file, dir); err != nil {
 			return err
+		}
+	}
+	return writeLists(dir)
+}
+
+// unpack puts a package's files into a folder of its name, and what the package says of itself
+// beside it.
+func unpack(run func(name string, args ...string) (string, error), file, dir string) error {
+	name, err := run("dpkg-deb", "-f", file, "Package")
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(dir, strings.TrimSpace(name))
+	control, err := run("dpkg-deb", "-f", file)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("unpack %s: %w", filepath.Base(file), err)
+	}
+	if err := os.WriteFile(folder+controlEnding, []byte(control), 0o644); err != nil {
+		return fmt.Errorf("unpack %s: %w", filepath.Base(file), err)
+	}
+	_, err = run("dpkg", "-x", file, folder)
+	return err
+}
+
+// packageOf is the package that a file in dir was unpacked from.
+func packageOf(dir, file string) (string, error) {
+	below, err := filepath.Rel(dir, file)
+	if err != nil {
+		return "", fmt.Errorf("find the package of a file: %w", err)
+	}
+	name, _, _ := strings.Cut(filepath.ToSlash(below), "/")
+	return name, nil
+}
+
+// writeLists writes for each package which files of it an image has, with their sums, as dpkg lists
+// files.
+func writeLists(dir string) error {
+	files, err := linkedFiles(dir)
+	if err != nil {
+		return err
+	}
+	lists := map[string]*strings.Builder{}
+	for _, target := range slices.Sorted(maps.Keys(files)) {
+		name, err := packageOf(dir, files[target])
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(files[target])
+		if err != nil {
+			return fmt.Errorf("list a package's files: %w", err)
+		}
+		if lists[name] == nil {
+			lists[name] = &strings.Builder{}
+		}
+		fmt.Fprintf(lists[name], "%x  %s\n", md5.Sum(content), strings.TrimPrefix(target, "/")) //nolint:gosec // the format of dpkg's lists
+	}
+	for name, list := range lists {
+		if err := os.WriteFile(filepath.Join(dir, name+listEnding), []byte(list.String()), 0o644); err != nil {
+			return fmt.Errorf("list a package's files: %w", err)
 		}
 	}
 	return nil
@@ -113,9 +184,27 @@ func depends(record string) []string {
 }
 
 // KmodFiles are the files of an image, local file by path in the image, that make kmod run in it:
-// the program, the libraries that it is linked with, their loader, and their copyright files. dir
-// is what FetchKmod has filled.
+// the program, the libraries that it is linked with, their loader, their copyright files, and which
+// packages they are from. dir is what FetchKmod has filled.
 func KmodFiles(dir string) (map[string]string, error) {
+	files, err := linkedFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := filepath.Glob(filepath.Join(dir, "*"+listEnding))
+	if err != nil {
+		return nil, fmt.Errorf("find the packages: %w", err)
+	}
+	for _, list := range lists {
+		name := strings.TrimSuffix(filepath.Base(list), listEnding)
+		files[path.Join(sbom.PackageDir, name)] = filepath.Join(dir, name+controlEnding)
+		files[path.Join(sbom.PackageDir, name+listEnding)] = list
+	}
+	return files, nil
+}
+
+// linkedFiles are those of KmodFiles that packages hold.
+func linkedFiles(dir string) (map[string]string, error) {
 	known, err := byName(dir)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,9 @@ import (
 // modulePath is the Go module that the programs belong to.
 const modulePath = "github.com/drover-project/drover"
 
+// SourceURL is where the sources of the programs are.
+const SourceURL = "https://" + modulePath
+
 // Program is a program of this repository that has an image.
 type Program struct {
 	// Name of the image.

@@ -46,6 +46,15 @@ func SaveTarball(file, reference string, image v1.Image) error {
 // SaveLayout writes an index of images as an OCI image layout, in place of an
 // earlier one in that folder.
 func SaveLayout(folder string, index v1.ImageIndex) error {
+	return SaveAttested(folder, "", index, nil)
+}
+
+// tagAnnotation names an image in a layout.
+const tagAnnotation = "org.opencontainers.image.ref.name"
+
+// SaveAttested writes an index of images as SaveLayout does, with artifacts that refer to it or its
+// images beside it. The tag tells tools which of them is meant.
+func SaveAttested(folder, tag string, index v1.ImageIndex, referrers []v1.Image) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return fmt.Errorf("remove the old layout: %w", err)
 	}
@@ -53,8 +62,17 @@ func SaveLayout(folder string, index v1.ImageIndex) error {
 	if err != nil {
 		return fmt.Errorf("write layout: %w", err)
 	}
-	if err := written.AppendIndex(index); err != nil {
+	var options []layout.Option
+	if tag != "" {
+		options = append(options, layout.WithAnnotations(map[string]string{tagAnnotation: tag}))
+	}
+	if err := written.AppendIndex(index, options...); err != nil {
 		return fmt.Errorf("write layout: %w", err)
+	}
+	for _, referrer := range referrers {
+		if err := written.AppendImage(referrer); err != nil {
+			return fmt.Errorf("write layout: %w", err)
+		}
 	}
 	return nil
 }

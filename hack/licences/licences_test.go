@@ -80,7 +80,7 @@ func TestRender(t *testing.T) {
 		{Path: "example.com/one", Version: "v1.2.0", Licence: "Apache-2.0", Programs: []string{"c"}},
 	})
 	for _, want := range []string{
-		"3 modules are linked into `a`, `b`, `c`.",
+		"3 modules are linked into these programs:",
 		"| MIT | 2 |",
 		"| `example.com/everywhere` | v1.0.0 | MIT | all |",
 		"| `example.com/most` | v1.1.0 | MIT | all but `c` |",

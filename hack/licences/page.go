@@ -15,7 +15,8 @@ import (
 const intro = `# Dependencies and their licences
 
 What is in the programs and images that people install, and under which licence. ` + "`make manifests`" + ` writes this page from the sources, and
-fails if a licence is not recognised or not allowed; ` + "`make verify`" + ` compares.
+fails if a licence is not recognised or not allowed; ` + "`make verify`" + ` compares. The same licences are in each image's
+[SBOM](../guide/air-gapped.md#what-is-in-an-image).
 
 Drover is under Apache-2.0.
 
@@ -35,7 +36,11 @@ func render(modules []*linkedModule) string {
 		}
 		counts[m.Licence]++
 	}
-	fmt.Fprintf(&out, "%d modules are linked into %s.\n\n", len(modules), codes(slices.Sorted(maps.Keys(all))))
+	fmt.Fprintf(&out, "%d modules are linked into these programs:\n\n", len(modules))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&out, "- `%s`\n", name)
+	}
+	out.WriteString("\n")
 	out.WriteString("| licence | modules |\n|---|---|\n")
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
 		fmt.Fprintf(&out, "| %s | %d |\n", id, counts[id])

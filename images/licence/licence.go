@@ -41,7 +41,7 @@ type judgement struct {
 
 // judged are such files by the SHA-256 of their text: a text that changes is judged anew.
 var judged = map[string]judgement{
-	"5c640056d513f276d56635af7a0bed81cb7eac02a31b6e56d40c416557a8d8ce": {publicDomain, "github.com/xi2/xz: all files are in the public domain"},
+	"5c640056d513f276d56635af7a0bed81cb7eac02a31b6e56d40c416557a8d8ce": {publicDomain, "github.com/xi2/xz: in the public domain"},
 	"a1d1adec3ba691ef6e377a78bbe9e9e2501f2f4a1723d08857da1ac6564e4fed": {"", "github.com/opencontainers/go-digest: of its documentation"},
 }
 
@@ -117,4 +117,12 @@ func Allowed(expression string) error {
 		}
 	}
 	return nil
+}
+
+// Text is what a licence says that SPDX has no identifier for.
+func Text(reference string) string {
+	if reference == publicDomain {
+		return "The authors have put these files into the public domain: anybody may do with them whatever they like."
+	}
+	return ""
 }

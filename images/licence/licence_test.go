@@ -48,7 +48,9 @@ func TestOf(t *testing.T) {
 		{"no file", map[string]string{"README": isc}, "", ErrNone},
 		{"sources whose name says licence", map[string]string{"license.go": "package license"}, "", ErrNone},
 		{"words that nobody knows", map[string]string{"LICENSE": "You may look at this, and do nothing else with it."}, "", ErrNone},
-		{"a known text with restrictions", map[string]string{"LICENSE": isc + strings.Repeat("You must not use it for anything useful. ", 40)}, "", ErrNone},
+		{"a known text with restrictions", map[string]string{
+			"LICENSE": isc + strings.Repeat("You must not use it for anything useful. ", 40),
+		}, "", ErrNone},
 		{"a second file that nobody knows", map[string]string{"LICENSE": isc, "LICENSE.extra": "Ask first."}, "", ErrNone},
 	} {
 		dir := t.TempDir()

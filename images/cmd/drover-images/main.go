@@ -21,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -37,6 +38,8 @@ type options struct {
 	push       string
 	tarballDir string
 	layoutDir  string
+	sbomDir    string
+	attested   bool
 	binaryDir  string
 	repository string
 	version    string
@@ -64,6 +67,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.push, "push", "", "registry and prefix to push to, for example registry.example.com/drover")
 	flags.StringVar(&o.tarballDir, "tarball-dir", "", "folder for files that docker load and ctr images import take")
 	flags.StringVar(&o.layoutDir, "layout-dir", "", "folder for OCI image layouts, one per image")
+	flags.StringVar(&o.sbomDir, "sbom-dir", "", "folder for files with what is in each image (SPDX) and how it was made (SLSA)")
+	flags.BoolVar(&o.attested, "attest", true, "attach both to pushed images and to layouts; a registry must take artifacts for that")
 	flags.StringVar(&o.binaryDir, "binary-dir", "dist/bin", "folder for the compiled programs")
 	flags.StringVar(&o.repository, "repository", ".", "root of the checkout")
 	flags.StringVar(&o.version, "version", "dev", "version of the programs, and tag of the images")
@@ -82,8 +87,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if o.push == "" && o.tarballDir == "" && o.layoutDir == "" {
-		return errors.New("say where the images go: --push, --tarball-dir or --layout-dir")
+	if o.push == "" && o.tarballDir == "" && o.layoutDir == "" && o.sbomDir == "" {
+		return errors.New("say where the images go: --push, --tarball-dir or --layout-dir; or --sbom-dir, to learn what would be in them")
 	}
 	if (o.project == "") != (o.image == "") || o.project != "" && o.only != "" {
 		return errors.New("--project and --image belong together, and go without --only")
@@ -145,23 +150,48 @@ func (o options) produce(ctx context.Context, out io.Writer, program images.Prog
 		}
 	}
 	index := images.MultiArch(byArch)
+	said := &attestation{}
+	if o.attested || o.sbomDir != "" {
+		var err error
+		if said, err = o.attest(ctx, program, byArch, index); err != nil {
+			return fmt.Errorf("image %s: %w", program.Name, err)
+		}
+	}
+	if o.sbomDir != "" {
+		if err := said.save(out, o.sbomDir); err != nil {
+			return err
+		}
+	}
+	if !o.attested {
+		said.Referrers = nil
+	}
+	return o.store(ctx, out, program, index, said.Referrers)
+}
+
+// store writes an index, with what refers to it, to a layout and a registry.
+func (o options) store(ctx context.Context, out io.Writer, program images.Program, index v1.ImageIndex, referrers []v1.Image) error {
 	if o.layoutDir != "" {
 		folder := filepath.Join(o.layoutDir, program.Name)
-		if err := images.SaveLayout(folder, index); err != nil {
+		if err := images.SaveAttested(folder, o.imageTag(), index, referrers); err != nil {
 			return fmt.Errorf("image %s: %w", program.Name, err)
 		}
 		if err := report(out, folder, index); err != nil {
 			return err
 		}
 	}
-	if o.push != "" {
-		reference := o.reference(program)
-		if err := images.Push(ctx, reference, index); err != nil {
-			return fmt.Errorf("image %s: %w", program.Name, err)
-		}
-		return report(out, reference, index)
+	if o.push == "" {
+		return nil
 	}
-	return nil
+	reference := o.reference(program)
+	if err := images.Push(ctx, reference, index); err != nil {
+		return fmt.Errorf("image %s: %w", program.Name, err)
+	}
+	for _, referrer := range referrers {
+		if err := images.Attach(ctx, reference, referrer); err != nil {
+			return fmt.Errorf("image %s (--attest=false leaves this out): %w", program.Name, err)
+		}
+	}
+	return report(out, reference, index)
 }
 
 // Values of --kmod.
@@ -215,7 +245,15 @@ func (o options) reference(program images.Program) string {
 	if o.image != "" {
 		return o.image
 	}
-	return o.name(program.Name) + ":" + cmp.Or(o.tag, images.Tag(o.version))
+	return o.name(program.Name) + ":" + o.imageTag()
+}
+
+// imageTag is the tag of every image.
+func (o options) imageTag() string {
+	if given, err := name.NewTag(o.image); err == nil {
+		return given.TagStr()
+	}
+	return cmp.Or(o.tag, images.Tag(o.version))
 }
 
 // name of an image with its registry.

@@ -29,6 +29,7 @@ func TestRunPushesForEveryProcessor(t *testing.T) {
 	err := run(t.Context(), &out, []string{
 		"--repository", "../../..", "--binary-dir", filepath.Join(dir, "bin"), "--version", "v1.0.0+test",
 		"--only", "pause", "--push", host + "/drover", "--tarball-dir", filepath.Join(dir, "tar"), "--layout-dir", filepath.Join(dir, "oci"),
+		"--sbom-dir", filepath.Join(dir, "sbom"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,12 +53,13 @@ func TestRunPushesForEveryProcessor(t *testing.T) {
 	}
 	var places []string
 	for line := range strings.Lines(out.String()) {
-		place, _, _ := strings.Cut(line, " ")
+		place, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		places = append(places, place)
 	}
 	want := []string{
 		filepath.Join(dir, "tar", "pause-amd64.tar"), filepath.Join(dir, "tar", "pause-arm64.tar"),
-		filepath.Join(dir, "oci", "pause"), tag.String(),
+		filepath.Join(dir, "sbom", "pause-amd64.spdx.json"), filepath.Join(dir, "sbom", "pause-arm64.spdx.json"),
+		filepath.Join(dir, "sbom", "pause.provenance.json"), filepath.Join(dir, "oci", "pause"), tag.String(),
 	}
 	if diff := cmp.Diff(want, places); diff != "" {
 		t.Errorf("reported places (-want +got):\n%s", diff)
@@ -87,11 +89,16 @@ func TestTagBaseNamesTheImage(t *testing.T) {
 		{"a registry", options{push: "r.example.com/team", version: "v1"}, "pause", "r.example.com/team/pause:v1"},
 		{"one image, named whole", options{only: "pause", tagBase: "r.example.com:5000/team/mine", tag: "2"}, "pause",
 			"r.example.com:5000/team/mine:2"},
+		{"a device operator's image", options{project: "card", image: "r.example.com:5000/acme/card:3", version: "v1"}, "card",
+			"r.example.com:5000/acme/card:3"},
 		{"all images: the operator is named", options{tagBase: "r.example.com/team/mine", tag: "2"}, "drover-operator",
 			"r.example.com/team/mine:2"},
 		{"all images: the others lie beside it", options{tagBase: "r.example.com/team/mine", tag: "2", push: "r.example.com/team/"},
 			"drover-agent", "r.example.com/team/drover-agent:2"},
 	} {
+		if tag := test.options.imageTag(); !strings.HasSuffix(test.want, ":"+tag) {
+			t.Errorf("%s: tag %s of %s", test.given, tag, test.want)
+		}
 		if got := test.options.reference(images.Program{Name: test.image}); got != test.want {
 			t.Errorf("%s: %s, want %s", test.given, got, test.want)
 		}
