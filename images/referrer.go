@@ -16,11 +16,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// The configuration of an artifact that needs none, as the image specification has it.
-const (
-	emptyType   types.MediaType = "application/vnd.oci.empty.v1+json"
-	emptyConfig                 = "{}"
-)
+// emptyConfig is the configuration of an artifact that needs none, as the image specification has
+// it, and emptyType its type.
+const emptyConfig = "{}"
+
+const emptyType types.MediaType = "application/vnd.oci.empty.v1+json"
 
 // Referrer makes an artifact of one file that tells something about subject, an image or an index of
 // images. Registries list it among subject's referrers.
@@ -65,9 +65,16 @@ type artifact struct {
 	layer    v1.Layer
 }
 
-func (a artifact) RawConfigFile() ([]byte, error)      { return []byte(emptyConfig), nil }
-func (a artifact) RawManifest() ([]byte, error)        { return a.manifest, nil }
+// RawConfigFile is that of an artifact that needs none.
+func (a artifact) RawConfigFile() ([]byte, error) { return []byte(emptyConfig), nil }
+
+// RawManifest is the manifest as it is pushed.
+func (a artifact) RawManifest() ([]byte, error) { return a.manifest, nil }
+
+// MediaType is that of the manifest.
 func (a artifact) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// LayerByDigest finds the artifact's only file.
 func (a artifact) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
 	digest, err := a.layer.Digest()
 	if err != nil {
