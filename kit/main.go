@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/drover-project/drover/internal/shared/kube/process"
+	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 )
 
 // NamespaceVariable is the environment variable with the namespaces in which the operator works,
@@ -60,6 +61,9 @@ type Options struct {
 	Namespaces []string
 	// Log is the process's logger.
 	Log logr.Logger
+
+	tracing otlp.Options
+	traces  *otlp.Provider
 }
 
 // Main is the main function of an operator. It returns after a signal to end, and exits with
@@ -89,6 +93,7 @@ func (p Program) ParseFlags(args []string, getenv func(string) string) (*Options
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, to those whom the API server lets get /metrics")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0: none")
 	set.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that other processes can stand by")
+	o.tracing.AddFlags(set)
 	if p.Flags != nil {
 		p.Flags(set)
 	}
@@ -128,6 +133,11 @@ func checkAddress(name, value string) error {
 
 // Run runs the operator in a cluster until ctx ends.
 func (p Program) Run(ctx context.Context, cluster *rest.Config, o *Options) error {
+	var err error
+	if o.traces, err = o.tracing.Start(ctx, p.Name); err != nil {
+		return err
+	}
+	defer o.traces.Stop()
 	mgr, err := p.NewManager(cluster, o)
 	if err != nil {
 		return err
@@ -164,7 +174,8 @@ func (p Program) NewManager(cluster *rest.Config, o *Options) (ctrl.Manager, err
 	if p.Cache != nil {
 		p.Cache(&cached)
 	}
-	return process.NewManager(process.Clients(cluster, p.Name), ctrl.Options{
+	return process.NewManager(process.Clients(o.traces.Wrap(cluster), p.Name), ctrl.Options{
+		BaseContext:            o.traces.BaseContext,
 		Scheme:                 scheme,
 		Cache:                  cached,
 		Logger:                 o.Log,

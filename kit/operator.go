@@ -28,6 +28,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 // Object is an operator's custom resource: a pointer to a type whose status has conditions.
@@ -101,7 +103,7 @@ func Add[O Object](mgr ctrl.Manager, op Operator[O]) error {
 	if op.Watch != nil {
 		b = op.Watch(mgr, b)
 	}
-	if err := b.Complete(r); err != nil {
+	if err := b.Complete(kube.Traced(op.Name, r)); err != nil {
 		return fmt.Errorf("set up %s: %w", op.Name, err)
 	}
 	return nil

@@ -33,6 +33,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if options.Traces, err = options.Tracing.Start(ctx, options.Called()); err != nil {
+		return err
+	}
+	defer options.Traces.Stop()
 	mgr, err := operator.NewManager(config, options)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ type Controller interface {
 // NewManager makes the manager that runs the controllers. It sets o.Orders.DRA: the cache asks for
 // each of its kinds at once, and ends the process for one that the API server does not serve.
 func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
-	clients := kube.Hasty(process.Clients(base, o.Called()))
+	clients := kube.Hasty(process.Clients(o.Traces.Wrap(base), o.Called()))
 	scheme, err := newScheme(o.Mode)
 	if err != nil {
 		return nil, err
@@ -57,6 +57,7 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		Scheme:                  scheme,
 		Cache:                   cached,
 		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
+		BaseContext:             o.Traces.BaseContext,
 		Logger:                  o.Log,
 		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
 		HealthProbeBindAddress:  o.ProbeAddress,

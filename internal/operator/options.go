@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/kube/process"
+	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 )
 
 // Name is the operator's name: its user agent's beginning, its Lease, its ServiceAccount.
@@ -85,6 +86,10 @@ type Options struct {
 	Notes []string
 	// LeaderElect lets several operators stand by for each other.
 	LeaderElect bool
+	// Tracing says where spans are sent.
+	Tracing otlp.Options
+	// Traces makes the spans; no flag, and nil until somebody starts it.
+	Traces *otlp.Provider
 	// Log is the process's logger.
 	Log logr.Logger
 }
@@ -124,6 +129,7 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
 	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is "+
 		"mounted; flags win")
+	o.Tracing.AddFlags(set)
 	var err error
 	if o.Log, err = process.Parse(set, args); err != nil {
 		return nil, err

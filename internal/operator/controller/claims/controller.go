@@ -77,7 +77,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 				}
 			},
 		}).
-		Complete(reconcile.Func(c.Reconcile))
+		Complete(kube.Traced("claims", reconcile.Func(c.Reconcile)))
 	if err != nil {
 		return fmt.Errorf("set up the controller of claims: %w", err)
 	}

@@ -89,7 +89,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{}, watch.If(watch.ConfigChanged)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.selected), watch.If(moduleChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(c)
+		Complete(kube.Traced("condition", c))
 	if err != nil {
 		return fmt.Errorf("set up the condition controller: %w", err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/shared/definition"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
@@ -65,7 +66,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			return []reconcile.Request{{}}
 		})).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
-		Complete(c)
+		Complete(kube.Traced("guard", c))
 	if err != nil {
 		return fmt.Errorf("set up the guard: %w", err)
 	}

@@ -27,6 +27,7 @@ import (
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 const (
@@ -57,7 +58,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
-		Complete(c)
+		Complete(kube.Traced("hub", c))
 	if err != nil {
 		return fmt.Errorf("set up the controller of ManagedClusterModules: %w", err)
 	}

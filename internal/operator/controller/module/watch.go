@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/strikes"
 )
@@ -72,7 +73,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	if c.options.Images {
 		b = b.Watches(&v1alpha1.ModuleImage{}, watch.Changes(imageEvent))
 	}
-	if err := b.Complete(c); err != nil {
+	if err := b.Complete(kube.Traced("module", c)); err != nil {
 		return fmt.Errorf("set up the module controller: %w", err)
 	}
 	return nil

@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
@@ -60,7 +61,7 @@ func (c *Controller) setupImages(mgr ctrl.Manager) error {
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfEnvironment),
 			builder.WithPredicates(predicate.NewPredicateFuncs(isEnvironment))).
 		WithOptions(options).
-		Complete(reconcile.Func(c.Image))
+		Complete(kube.Traced("moduleimage", reconcile.Func(c.Image)))
 	if err != nil {
 		return fmt.Errorf("set up the controller of images: %w", err)
 	}
@@ -77,7 +78,7 @@ func (c *Controller) setupWants(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, watch.Changes(c.nodeEvent)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfSource)).
 		WithOptions(options).
-		Complete(reconcile.Func(c.Module))
+		Complete(kube.Traced("moduleimage-wants", reconcile.Func(c.Module)))
 	if err != nil {
 		return fmt.Errorf("set up the controller of wanted images: %w", err)
 	}

@@ -102,7 +102,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPlugin), watch.If(podChanged)).
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(l.nodesOfDaemonSet), onlyNew).
 		WithOptions(controller.Options{MaxConcurrentReconciles: labelWorkers}).
-		Complete(l)
+		Complete(kube.Traced("node", l))
 	if err != nil {
 		return fmt.Errorf("set up the labeler: %w", err)
 	}
@@ -125,7 +125,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	if r.Makes {
 		reports = reports.Watches(&v1alpha1.ModuleImage{}, r.soon(func(client.Object) bool { return true }))
 	}
-	if err := reports.Complete(r); err != nil {
+	if err := reports.Complete(kube.Traced("status", r)); err != nil {
 		return fmt.Errorf("set up the reporter: %w", err)
 	}
 	return nil

@@ -157,7 +157,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1beta1.Module{}, &handler.EnqueueRequestForObject{}).
 		WatchesMetadata(&corev1.ConfigMap{}, owner).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(c)
+		Complete(kube.Traced("ooto", c))
 	if err != nil {
 		return fmt.Errorf("set up the controller of Modules of %s: %w", v1alpha1.GroupVersion.Group, err)
 	}

@@ -65,7 +65,7 @@ func (r *releaser) setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}).
 		WithEventFilter(predicate.NewPredicateFuncs(heldByKMM)).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
-		Complete(r)
+		Complete(kube.Traced("plugin-release", r))
 	if err != nil {
 		return fmt.Errorf("set up the release of plugin pods: %w", err)
 	}

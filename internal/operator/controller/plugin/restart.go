@@ -155,7 +155,7 @@ func (r *restarter) setup(mgr ctrl.Manager) error {
 		Watches(&v1beta1.NodeModulesConfig{}, later(func(o client.Object) []string { return []string{o.GetName()} }), watch.If(loaded)).
 		Watches(&corev1.Pod{}, later(waitingPodNode), watch.If(waitEnded)).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
-		Complete(r)
+		Complete(kube.Traced("plugin-restart", r))
 	if err != nil {
 		return fmt.Errorf("set up the restarter of plugins: %w", err)
 	}

@@ -67,7 +67,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	if c.options.DRA {
 		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
 	}
-	if err := b.Complete(c); err != nil {
+	if err := b.Complete(kube.Traced("plugin", c)); err != nil {
 		return fmt.Errorf("set up the plugin controller: %w", err)
 	}
 	r := &restarter{client: c.client, gate: c.options.Gate, done: map[string]map[types.NamespacedName]metav1.Time{}}

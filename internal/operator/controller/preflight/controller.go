@@ -285,7 +285,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all), watch.If(architectureChanged)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}).
-		Complete(c)
+		Complete(kube.Traced("preflight", c))
 	if err != nil {
 		return fmt.Errorf("set up the controller of preflights: %w", err)
 	}
