@@ -43,6 +43,13 @@ func pulls(object string) setting {
 	}
 }
 
+func traces(object string) setting {
+	return setting{
+		value: "tracing.endpoint", given: `"collector:4317"`, object: object, at: container + "/args/*",
+		want: `"--tracing-endpoint=collector:4317"`,
+	}
+}
+
 func general() []setting {
 	level := "/metadata/labels/pod-security.kubernetes.io~1"
 	return []setting{
@@ -88,6 +95,11 @@ func switches() []setting {
 		{
 			value: "boot.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/env/*",
 			want: `{"name": "BOOT_IMAGE", "value": "drover/drover-agent:dev"}`,
+		},
+		traces(operatorObject), traces(hubObject), traces(agentObject), traces(lolcowObject),
+		{
+			value: "tracing.samplingRatePerMillion", given: "500", values: `{tracing: {endpoint: "collector:4317"}}`, object: agentObject,
+			at: container + "/args/*", want: `"--tracing-sampling-rate-per-million=500"`,
 		},
 		{value: "operators.deviceconfig.enabled", given: "true", values: `{}`, object: device("deviceconfig"), want: "true"},
 		{value: "operators.ptemplate.enabled", given: "true", values: `{}`, object: device("ptemplate"), want: "true"},

@@ -108,6 +108,14 @@ spec:
 {{- end }}
 {{- end -}}
 
+{{/* Where a program sends its spans. */}}
+{{- define "drover.tracing" -}}
+{{- if .Values.tracing.endpoint -}}
+- {{ printf "--tracing-endpoint=%s" .Values.tracing.endpoint | quote }}
+- --tracing-sampling-rate-per-million={{ int .Values.tracing.samplingRatePerMillion }}
+{{- end }}
+{{- end -}}
+
 {{/* Who reaches a pod: those that read metrics. The kubelet's probes come from the pod's own node, which no policy stops. */}}
 {{- define "drover.network" -}}
 {{- if .root.Values.networkPolicies.enabled }}
