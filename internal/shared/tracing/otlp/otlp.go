@@ -146,8 +146,8 @@ func (p *Provider) Wrap(config *rest.Config) *rest.Config {
 	return c
 }
 
-// resourceOf is the resource in a path of the Kubernetes API, with the subresource: what is the same
-// for all objects of a kind. Of another path it is the first part.
+// resourceOf is the resource in a path of the Kubernetes API, with the subresource: what is the
+// same for all objects of a kind. Of another path it is the first part.
 func resourceOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
