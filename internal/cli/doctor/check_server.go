@@ -138,7 +138,7 @@ func definitions(s *Snapshot) []Finding {
 			faults = append(faults, name+" is missing")
 			continue
 		}
-		if _, by := conversion(d); by {
+		if _, webhook := definition.Converter(d); webhook {
 			continue // that is told by itself
 		}
 		if lacks := definition.Misfit(d); lacks != "" {
@@ -172,28 +172,13 @@ func managers(d *unstructured.Unstructured) string {
 	return cmp.Or(words.List(slices.Sorted(maps.Keys(names)), 3), "nobody known")
 }
 
-// conversion is the service that converts between a definition's versions; by says whether a
-// webhook does so at all.
-func conversion(d *unstructured.Unstructured) (service string, by bool) {
-	if strategy, _, _ := unstructured.NestedString(d.Object, "spec", "conversion", "strategy"); strategy != "Webhook" {
-		return "", false
-	}
-	at := []string{"spec", "conversion", "webhook", "clientConfig", "service"}
-	namespace, _, _ := unstructured.NestedString(d.Object, append(at, "namespace")...)
-	name, found, _ := unstructured.NestedString(d.Object, append(at, "name")...)
-	if !found {
-		return "", true
-	}
-	return namespace + "/" + name, true
-}
-
 // conversions by webhook are of others: Drover's definitions have none, and Drover stays read-only
 // while one is left.
 func conversions(s *Snapshot) []Finding {
 	var found []Finding
 	for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
-		service, by := conversion(s.Definitions[name])
-		if !by {
+		service, webhook := definition.Converter(s.Definitions[name])
+		if !webhook {
 			continue
 		}
 		next := "drover migrate kmm --apply, or kubectl patch crd " + name + " --type merge -p '" + definition.Unconverted + "'"

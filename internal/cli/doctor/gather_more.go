@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/definition"
 )
 
 // enabled is a line of the API server's metrics that tells a feature gate.
@@ -124,7 +125,7 @@ func (g *gatherer) servers(ctx context.Context) error {
 		}
 	}
 	for _, d := range g.Definitions {
-		if service, _ := conversion(d); service != "" {
+		if service, _ := definition.Converter(d); service != "" {
 			wanted[service] = true
 		}
 	}

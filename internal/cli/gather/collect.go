@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/cli/images"
 )
 
 const (
@@ -140,8 +141,7 @@ func (c *collector) keep(name string, objects []*unstructured.Unstructured) erro
 
 // programs are the names of our own in programLabel, workloads the kinds that run them.
 var (
-	programs = []string{"drover-operator", "drover-hub", "drover-agent", "drover-boot", "drover-release",
-		"deviceconfig-operator", "lolcow-operator", "ptemplate-operator"}
+	programs  = images.Workloads()
 	workloads = []string{"Pod", "Deployment", "DaemonSet", "Job"}
 )
 

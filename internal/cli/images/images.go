@@ -33,15 +33,20 @@ const (
 // All are the images of this version. A test compares them with config/ and with the chart's
 // values.
 var All = []Image{
-	{Repository: "drover/drover-operator", Parts: []string{partCluster, partHub}, Purpose: "the operator, also as a hub"},
+	{Repository: "drover/drover-operator", Parts: []string{partCluster, partHub}, Purpose: "the operator, also as a hub",
+		workloads: []string{"drover-operator", "drover-hub", "drover-release"}},
 	{
 		Repository: "drover/drover-agent", Parts: []string{partCluster},
-		Purpose: "the agent, with drover-kcall; carriers, and the init containers of device plugins, run it too",
+		Purpose:   "the agent, with drover-kcall; carriers, and the init containers of device plugins, run it too",
+		workloads: []string{"drover-agent", "drover-boot"},
 	},
 	{Repository: "drover/drover-signer", Parts: []string{partBuild, partHub}, Purpose: "the steps of Jobs that build and sign"},
-	{Repository: "drover/deviceconfig-operator", Parts: []string{partDeviceConfig}, Purpose: "the DeviceConfig operator"},
-	{Repository: "drover/ptemplate-operator", Parts: []string{partPtemplate}, Purpose: "the Ptemplate operator"},
-	{Repository: "drover/lolcow-operator", Parts: []string{partLolcow}, Purpose: "the LolCow operator"},
+	{Repository: "drover/deviceconfig-operator", Parts: []string{partDeviceConfig}, Purpose: "the DeviceConfig operator",
+		workloads: []string{"deviceconfig-operator"}},
+	{Repository: "drover/ptemplate-operator", Parts: []string{partPtemplate}, Purpose: "the Ptemplate operator",
+		workloads: []string{"ptemplate-operator"}},
+	{Repository: "drover/lolcow-operator", Parts: []string{partLolcow}, Purpose: "the LolCow operator",
+		workloads: []string{"lolcow-operator"}},
 }
 
 // Image is one of them.
@@ -51,6 +56,18 @@ type Image struct {
 	Repository string   `json:"repository"`
 	Parts      []string `json:"parts"`
 	Purpose    string   `json:"purpose"`
+	// workloads are the names of what runs it, but for pods that are made for Modules.
+	workloads []string
+}
+
+// Workloads are the names of Drover's own Deployments, DaemonSets, Jobs and static pods, which are
+// also the values of the label app.kubernetes.io/name there.
+func Workloads() []string {
+	var names []string
+	for _, image := range All {
+		names = append(names, image.workloads...)
+	}
+	return names
 }
 
 type options struct {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	builds "github.com/drover-project/drover/images"
+	"github.com/drover-project/drover/internal/agent/boot"
 )
 
 const root = "../../.."
@@ -57,6 +58,38 @@ func TestAllThatConfigNames(t *testing.T) {
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(found)), names()); diff != "" {
 		t.Errorf("images of config (-) and of the command (+):\n%s", diff)
+	}
+}
+
+// labelled is the label of a workload in a manifest or a template.
+var labelled = regexp.MustCompile(`app\.kubernetes\.io/name"?:? "?([a-z-]+)`)
+
+// TestAllThatRuns: the workloads of config/ and of the chart's hook, and the agent's static pod.
+func TestAllThatRuns(t *testing.T) {
+	found := map[string]bool{boot.Name: true}
+	look := func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && entry.Name() == "samples" {
+			return skip(err)
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range labelled.FindAllSubmatch(content, -1) {
+			found[string(m[1])] = true
+		}
+		return nil
+	}
+	for _, dir := range []string{"/config", "/charts/drover/templates"} {
+		if err := filepath.WalkDir(root+dir, look); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(found)), slices.Sorted(slices.Values(Workloads()))); diff != "" {
+		t.Errorf("workloads of config and chart (-) and of the command (+):\n%s", diff)
 	}
 }
 

@@ -7,6 +7,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
@@ -94,6 +96,24 @@ func Requests[T client.Object](
 		}
 	}, options...)
 	return requests
+}
+
+// Wanting maps a ModuleImage to those who want it, also those that are gone. prefix is what their
+// kind's entries of spec.wantedBy begin with.
+func Wanting(prefix string) handler.MapFunc {
+	return func(_ context.Context, object client.Object) []reconcile.Request {
+		image, ok := object.(*v1alpha1.ModuleImage)
+		if !ok {
+			return nil
+		}
+		var requests []reconcile.Request
+		for _, by := range image.Spec.WantedBy {
+			if name, ok := strings.CutPrefix(by, prefix); ok {
+				requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+			}
+		}
+		return requests
+	}
 }
 
 // ModuleOf is the Module that something was made for, by its label. It is in the same namespace.

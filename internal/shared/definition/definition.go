@@ -41,7 +41,11 @@ func Problem(faults ...string) string {
 
 // Misfit is what a CustomResourceDefinition of ours lacks; empty: nothing.
 func Misfit(crd *unstructured.Unstructured) string {
-	if by := converter(crd); by != "" {
+	if service, webhook := Converter(crd); webhook {
+		by := "a webhook"
+		if service != "" {
+			by = "the webhook of Service " + service
+		}
 		return "its versions are converted by " + by + ", which is of Kernel Module Management, and no object can be read once it is gone: " +
 			"run kubectl patch crd " + crd.GetName() + ` --type merge -p '` + Unconverted + `'`
 	}
@@ -68,11 +72,12 @@ func Misfit(crd *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d fields are missing, such as %s", len(missing), missing[0])
 }
 
-// converter names the webhook that converts between a definition's versions; empty: none does.
-func converter(crd *unstructured.Unstructured) string {
+// Converter is the Service, as NAMESPACE/NAME, of the webhook that converts between a definition's
+// versions; "" if the webhook has none. webhook tells whether there is one.
+func Converter(crd *unstructured.Unstructured) (service string, webhook bool) {
 	conversion, _, err := unstructured.NestedMap(crd.Object, "spec", "conversion")
 	if err != nil || conversion["strategy"] != "Webhook" {
-		return ""
+		return "", false
 	}
 	of := func(field string) string {
 		value, _, err := unstructured.NestedString(conversion, "webhook", "clientConfig", "service", field)
@@ -82,9 +87,9 @@ func converter(crd *unstructured.Unstructured) string {
 		return value
 	}
 	if name := of("name"); name != "" {
-		return "the webhook of Service " + of("namespace") + "/" + name
+		return of("namespace") + "/" + name, true
 	}
-	return "a webhook"
+	return "", true
 }
 
 func versionOf(plural string) string {

@@ -5,7 +5,7 @@ package hub
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +27,7 @@ import (
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
@@ -51,7 +52,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Named("hub").
 		For(&hubv1beta1.ManagedClusterModule{},
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(wanting)).
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(watch.Wanting(hub.WantedBy("")))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
 		WatchesRawSource(source.Channel(said, handler.Funcs{GenericFunc: c.said})).
 		WithOptions(controller.Options{
@@ -98,22 +99,7 @@ func (c *Controller) concerned(ctx context.Context, object client.Object) []reco
 	if name := object.GetName(); name != "" {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 	}
-	return c.all(ctx, func(*hubv1beta1.ManagedClusterModule) bool { return true })
-}
-
-// wanting are the ManagedClusterModules that want an image.
-func wanting(_ context.Context, object client.Object) []reconcile.Request {
-	image, ok := object.(*v1alpha1.ModuleImage)
-	if !ok {
-		return nil
-	}
-	var requests []reconcile.Request
-	for _, by := range image.Spec.WantedBy {
-		if name, ok := strings.CutPrefix(by, hub.WantedBy("")); ok {
-			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
-		}
-	}
-	return requests
+	return c.all(ctx, nil)
 }
 
 // ofSource are the ManagedClusterModules that build from a ConfigMap.
@@ -122,27 +108,10 @@ func (c *Controller) ofSource(ctx context.Context, source client.Object) []recon
 		return nil
 	}
 	return c.all(ctx, func(m *hubv1beta1.ManagedClusterModule) bool {
-		for _, name := range pipeline.Sources(hub.Whole(m)) {
-			if name == source.GetName() {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(pipeline.Sources(hub.Whole(m)), source.GetName())
 	})
 }
 
 func (c *Controller) all(ctx context.Context, chosen func(*hubv1beta1.ManagedClusterModule) bool) []reconcile.Request {
-	var list hubv1beta1.ManagedClusterModuleList
-	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		// A handler has nobody to return to. The cache fails only when the process ends.
-		log.FromContext(ctx).Error(err, "List ManagedClusterModules for an event")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		if chosen(&list.Items[i]) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return requests
+	return watch.Requests(ctx, c.client, &hubv1beta1.ManagedClusterModuleList{}, chosen)
 }

@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -279,7 +278,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("preflight").
 		For(&v1beta2.PreflightValidation{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(wanting)).
+		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(watch.Wanting(pipeline.WantedByPreflight("")))).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all), watch.If(architectureChanged)).
@@ -290,21 +289,6 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("set up the controller of preflights: %w", err)
 	}
 	return nil
-}
-
-// wanting are the preflights that an image names, also those that are gone.
-func wanting(_ context.Context, object client.Object) []reconcile.Request {
-	image, ok := object.(*v1alpha1.ModuleImage)
-	if !ok {
-		return nil
-	}
-	var requests []reconcile.Request
-	for _, by := range image.Spec.WantedBy {
-		if name, ok := strings.CutPrefix(by, pipeline.WantedByPreflight("")); ok {
-			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
-		}
-	}
-	return requests
 }
 
 func architectureChanged(before, now *corev1.Node) bool {
