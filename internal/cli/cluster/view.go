@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/status"
 )
@@ -51,7 +52,10 @@ type View struct {
 	AgentsSeen bool
 	// Images that are made in the cluster in the Modules' namespace, as far as the user may see them.
 	Images []v1alpha1.ModuleImage
-	Now    time.Time
+	// Policies of the cluster, and the labels of the Modules' namespace, after SeePolicies.
+	Policies        modulepolicy.Set
+	NamespaceLabels map[string]string
+	Now             time.Time
 	// Missing rights, in the order in which they matter.
 	Missing []Missing
 }

@@ -18,7 +18,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/facts"
 	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/status"
 )
@@ -69,6 +71,9 @@ func decide(live, next *v1beta1.Module, view *cluster.View) []Step {
 		action, why := on(scene, live, &view.Nodes[i])
 		if action == "" {
 			continue
+		}
+		if p := denied(scene, view, &view.Nodes[i]); p != nil && (action == Load || action == Reload) {
+			action, why = Blocked, p.Message
 		}
 		at := slices.IndexFunc(steps, func(s Step) bool { return s.Action == action && s.Why == why })
 		if at < 0 {
@@ -121,6 +126,23 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 		return Load, want.Config.ContainerImage + byMapping(m, want) + delivered(entry, want)
 	}
 	return change(entry, want, live == nil)
+}
+
+// denied is why a ModulePolicy would keep a node from what it has to load, or nil. As for the
+// operator, only what is new is denied, and not an order that stands.
+func denied(scene *facts.Scene, view *cluster.View, node *corev1.Node) *reasons.Problem {
+	a, order := scene.Wants(node), scene.Entry(node.Name).Order
+	if a.State == nil || view.Policies.Empty() {
+		return nil
+	}
+	if order != nil && rollout.SameBuild(order.Config, a.State.Config) && (order.Delivery == nil || order.Delivery.ID == a.State.Delivery) {
+		return nil
+	}
+	wish := modulepolicy.Wish{Config: &a.State.Config}
+	wish.Builds, wish.Unsigned = a.Made()
+	return view.Policies.Denied(&wish, &modulepolicy.Place{
+		Name: scene.Module.Namespace, Namespace: view.NamespaceLabels, Node: node.Labels,
+	})
 }
 
 func change(entry status.Entry, want *desired.State, isNew bool) (Action, string) {

@@ -4,15 +4,18 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 )
 
 const newKernel, oldKernel = "6.1.0-44-amd64", "5.10.0-32-amd64"
@@ -27,6 +30,60 @@ func module(tag string) *v1beta1.Module {
 				KernelMappings: []v1beta1.KernelMapping{{Regexp: `^6\.`, ContainerImage: "registry.example.com/nic:" + tag}},
 			}},
 		},
+	}
+}
+
+// TestPoliciesAreForetold: what is new is denied where a policy applies, and what stands is not.
+func TestPoliciesAreForetold(t *testing.T) {
+	live, next := module("1"), module("2")
+	view := &cluster.View{NodesSeen: true, ConfigsSeen: true, PodsSeen: true, Configs: map[string]*v1beta1.NodeModulesConfig{},
+		NamespaceLabels: map[string]string{"team": "net"}, Now: time.Unix(1_800_000_000, 0),
+		Policies: modulepolicy.Of([]v1alpha1.ModulePolicy{
+			{ObjectMeta: metav1.ObjectMeta{Name: "version-1"}, Spec: v1alpha1.ModulePolicySpec{
+				Mode: v1alpha1.PolicyEnforce, Images: []string{"registry.example.com/nic:1"},
+				NamespaceSelector: &v1alpha1.ModulePolicySelector{MatchLabels: map[string]string{"team": "net"}},
+				NodeSelector:      &v1alpha1.ModulePolicySelector{MatchLabels: map[string]string{"strict": "yes"}},
+			}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: v1alpha1.ModulePolicySpec{Mode: v1alpha1.PolicyAudit, Load: v1alpha1.Deny}},
+		})}
+	node := func(name, strict string, asked *v1beta1.Module, state v1beta1.NodeModuleState) {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": "yes", "strict": strict}}}
+		n.Status.NodeInfo.KernelVersion = newKernel
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		view.Nodes = append(view.Nodes, n)
+		if asked == nil {
+			return
+		}
+		a := desired.New(asked).On(newKernel, "amd64")
+		view.Configs[name] = &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.NodeModulesConfigSpec{
+			Modules: []v1beta1.NodeModuleSpec{{
+				ModuleItem: v1beta1.ModuleItem{Namespace: "drivers", Name: "nic"}, Config: a.State.Config, State: state,
+				Delivery: &v1beta1.Delivery{ID: a.State.Delivery},
+			}},
+		}}
+	}
+	node("free", "no", nil, "")
+	node("strict-has-it", "yes", next, "")
+	node("strict-has-old", "yes", live, "")
+	node("strict-new", "yes", nil, "")
+	node("strict-withdrawn", "yes", next, v1beta1.NodeModuleAbsent)
+	const message = "spec.moduleLoader.container.kernelMappings: ModulePolicy version-1 does not allow the image registry.example.com/nic:2"
+	want := []Step{
+		{Action: Blocked, Why: message, Nodes: []string{"strict-has-old", "strict-new"}},
+		{Action: Load, Why: `registry.example.com/nic:2 by kernelMappings[0] (^6\.), delivered first`, Nodes: []string{"free"}},
+		{Action: Load, Why: "the order to unload is withdrawn", Nodes: []string{"strict-withdrawn"}},
+		{Action: Unchanged, Nodes: []string{"strict-has-it"}},
+	}
+	if diff := cmp.Diff(want, decide(live, next, view)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	view.Nodes = view.Nodes[1:3] // strict-has-it and strict-has-old
+	if r := foresee(next, view); r != nil {
+		t.Errorf("denied nodes have a turn: %+v", r)
+	}
+	view.Policies = modulepolicy.Set{}
+	if r := foresee(next, view); r == nil || len(r.Steps) != 1 || r.Steps[0][0] != "strict-has-old" {
+		t.Errorf("without policies it is %+v", r)
 	}
 }
 

@@ -117,6 +117,9 @@ func (o *options) plan(ctx context.Context, m *v1beta1.Module) (p *Plan, seen bo
 	if err != nil {
 		return nil, false, err
 	}
+	if err := view.SeePolicies(ctx, o.client, m.Namespace); err != nil {
+		return nil, false, err
+	}
 	p.Missing, p.Plugin = view.Missing, plugin(live, next)
 	if view.Whole() {
 		p.Steps, p.Rollout = decide(live, next, view), foresee(next, view)

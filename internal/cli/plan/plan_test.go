@@ -3,6 +3,7 @@
 package plan_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/plan"
@@ -37,6 +39,42 @@ spec:
       kernelMappings:
       - {regexp: 'REGEXP', containerImage: "registry.example.com/nic:1"}
 `
+
+// TestAPolicyOfNodesIsForetold: admission does not know of nodes, and lets the Module in.
+func TestAPolicyOfNodesIsForetold(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	for _, o := range []client.Object{
+		&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-node", Labels: map[string]string{namespace: "yes"}},
+			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: "6.1.0-44-amd64"}},
+		},
+		&v1alpha1.ModulePolicy{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: v1alpha1.ModulePolicySpec{
+			Mode: v1alpha1.PolicyEnforce, Modules: []string{"gpu"},
+			NodeSelector: &v1alpha1.ModulePolicySelector{MatchLabels: map[string]string{namespace: "yes"}},
+		}},
+	} {
+		if err := admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = admin.Delete(context.Background(), o) })
+	}
+	file := filepath.Join(t.TempDir(), "module.yaml")
+	text := strings.NewReplacer("SELECT", namespace, "REGEXP", "^6").Replace(manifest)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code := clitest.Run(t, e.AdminConfig(), namespace, plan.NewCommand, "-f", file)
+	if code != 1 || !strings.Contains(out, "would take it") || !strings.Contains(out, "BLOCKED      1: "+namespace+"-node") ||
+		!strings.Contains(out, "ModulePolicy "+namespace+` does not allow the kernel module "nic"`) {
+		t.Errorf("it ends with %d:\n%s", code, out)
+	}
+	// Who may not see the namespace's labels is told that something is missing, and gets the rest.
+	out, _ = clitest.Run(t, clitest.Viewer(t, e, cluster.ViewerRole, ""), namespace, plan.NewCommand, "-f", file)
+	if !strings.Contains(out, "LOAD         1: "+namespace+"-node") || !strings.Contains(out, "whether a ModulePolicy denies") {
+		t.Errorf("a viewer is told:\n%s", out)
+	}
+}
 
 // TestNothingIsChanged plans against a cluster, as an administrator and as a viewer.
 func TestNothingIsChanged(t *testing.T) {

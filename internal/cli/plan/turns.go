@@ -10,6 +10,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/words"
 )
@@ -47,8 +48,27 @@ func foresee(m *v1beta1.Module, view *cluster.View) *Rollout {
 	if rollout.Labelled(m) {
 		return &Rollout{Labels: true}
 	}
-	f := view.Scene(m).Forecast(view.Nodes, view.Now)
-	if f == nil || len(f.Steps)+len(f.Left) == 0 {
+	scene := view.Scene(m)
+	refused := map[string]*reasons.Problem{}
+	for i := range view.Nodes {
+		if p := denied(scene, view, &view.Nodes[i]); p != nil {
+			refused[view.Nodes[i].Name] = p
+		}
+	}
+	told := scene.Deliveries
+	scene.Deliveries = func(node string) *reasons.Problem {
+		if p := refused[node]; p != nil {
+			return p
+		}
+		return told(node)
+	}
+	f := scene.Forecast(view.Nodes, view.Now)
+	if f == nil {
+		return nil
+	}
+	// These are told by themselves.
+	f.Left = slices.DeleteFunc(f.Left, func(l rollout.Left) bool { return refused[l.Node] != nil })
+	if len(f.Steps)+len(f.Left) == 0 {
 		return nil
 	}
 	policy := rollout.PolicyOf(m)
