@@ -47,7 +47,7 @@ func TestAPassSaysHowItEnded(t *testing.T) {
 			}
 			span, said := spans.Ended()[0], map[string]string{}
 			for _, a := range span.Attributes() {
-				said[string(a.Key)] = a.Value.Emit()
+				said[string(a.Key)] = a.Value.String()
 			}
 			if span.Name() != "reconcile cow" || said["drover.outcome"] != c.outcome || said["error.type"] != c.class ||
 				span.Status().Description != c.class || said["drover.object.name"] != "m" || said["k8s.namespace.name"] != "ns" {

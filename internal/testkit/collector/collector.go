@@ -18,8 +18,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Soon is a variable of the environment, and its value, with which a process sends spans at once.
-const Soon, SoonValue = "OTEL_BSP_SCHEDULE_DELAY", "50"
+const (
+	// Soon is a variable of the environment with which a process sends spans at once.
+	Soon = "OTEL_BSP_SCHEDULE_DELAY"
+	// SoonValue is its value, in milliseconds.
+	SoonValue = "50"
+)
 
 // patience is how long a test waits for spans.
 const patience = time.Minute
