@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bundle makes a bundle for the Operator Lifecycle Manager out of config/default, and a file
-// with the objects that a bundle cannot hold: dist/bundle, and dist/drover-nodes.yaml, which an
-// administrator applies first. Both together are the objects of config/default. The bundle's image is
-// an OCI layout, dist/bundle-oci, or goes to a registry. tools/olm validates the bundle.
+// Command bundle makes a bundle for the Operator Lifecycle Manager out of config/default, and a
+// file with the objects that a bundle cannot hold: dist/bundle, and dist/drover-nodes.yaml, which
+// an administrator applies first. Both together are the objects of config/default. The bundle's
+// image is an OCI layout, dist/bundle-oci, or goes to a registry. tools/olm validates the bundle.
 //
 // BREAK=definition leaves a definition out of the bundle: the validation must be red.
 package main

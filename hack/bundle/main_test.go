@@ -81,9 +81,9 @@ func objectsOf(t *testing.T, path string) (all []*unstructured.Unstructured) {
 	}
 }
 
-// TestNothingIsLost: what an installation by the bundle and the file beside it makes are the objects of
-// config/default, no more, no fewer, field by field. The Operator Lifecycle Manager names roles and
-// bindings itself, so that their names and labels are those of config/ here.
+// TestNothingIsLost: what an installation by the bundle and the file beside it makes are the
+// objects of config/default, no more, no fewer, field by field. The Operator Lifecycle Manager names roles
+// and bindings itself, so that their names and labels are those of config/ here.
 func TestNothingIsLost(t *testing.T) {
 	bundle, rest, _ := made(t)
 	config, err := tree.Read(root)
@@ -135,7 +135,7 @@ func installed(t *testing.T, bundle, want []*unstructured.Unstructured) (all []*
 }
 
 // strategy are the objects of a ClusterServiceVersion.
-func strategy(t *testing.T, csv *unstructured.Unstructured, named map[string]*unstructured.Unstructured) (all []*unstructured.Unstructured) {
+func strategy(t *testing.T, csv *unstructured.Unstructured, named map[string]*unstructured.Unstructured) []*unstructured.Unstructured {
 	t.Helper()
 	var spec struct {
 		Install struct {
@@ -167,8 +167,10 @@ func strategy(t *testing.T, csv *unstructured.Unstructured, named map[string]*un
 		"apiVersion": "apps/v1", "kind": "Deployment", "spec": s.Deployments[0].Spec,
 		"metadata": map[string]any{"name": s.Deployments[0].Name, "namespace": "drover-system", "labels": s.Deployments[0].Label},
 	}}
-	all = append(all, deployment)
-	for name, rules := range map[string][]any{"drover-operator": s.ClusterPermissions[0].Rules, "drover-leader-election": s.Permissions[0].Rules} {
+	all := []*unstructured.Unstructured{deployment}
+	for name, rules := range map[string][]any{
+		"drover-operator": s.ClusterPermissions[0].Rules, "drover-leader-election": s.Permissions[0].Rules,
+	} {
 		for _, o := range named {
 			switch {
 			case o.GetName() != name:
@@ -222,7 +224,8 @@ func TestChannel(t *testing.T) {
 // TestRefusals: no version, and a kind of which nobody knows whether a bundle can hold it.
 func TestRefusals(t *testing.T) {
 	for _, version := range []string{"", "1.2.0", "v1"} {
-		if err := run(t.Context(), root, []string{"--version", version, "--out", t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--version") {
+		err := run(t.Context(), root, []string{"--version", version, "--out", t.TempDir()})
+		if err == nil || !strings.Contains(err.Error(), "--version") {
 			t.Errorf("version %q: %v", version, err)
 		}
 	}

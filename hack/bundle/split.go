@@ -15,13 +15,13 @@ const operator = "drover-operator"
 
 // parts are the objects of config/default by how they get into a cluster.
 type parts struct {
-	// deployment is the operator's; roles and clusterRoles are what its ServiceAccount is bound to. They
-	// become parts of the ClusterServiceVersion, from which the Operator Lifecycle Manager makes the
-	// ServiceAccount and the bindings, too.
+	// deployment is the operator's; roles and clusterRoles are what its ServiceAccount is bound to.
+	// They become parts of the ClusterServiceVersion, from which the Operator Lifecycle Manager makes
+	// the ServiceAccount and the bindings, too.
 	deployment          *unstructured.Unstructured
 	roles, clusterRoles []*unstructured.Unstructured
-	// definitions and others are in the bundle as they are, without their namespace: it is the
-	// operator's.
+	// manifests, definitions and others, are in the bundle as they are, without their namespace: it is
+	// the operator's.
 	manifests []*unstructured.Unstructured
 	// rest are of kinds that a bundle cannot hold.
 	rest []*unstructured.Unstructured

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command olm validates a bundle for the Operator Lifecycle Manager with the library that operator-sdk
-// and catalogs use. It takes the bundle's folder, prints what the library finds, and ends with a line
-// RESULT. Warnings are told, and are no failure.
+// Command olm validates a bundle for the Operator Lifecycle Manager with the library that
+// operator-sdk and catalogs use. It takes the bundle's folder, prints what the library finds, and
+// ends with a line RESULT. Warnings are told, and are no failure.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 	interfaces "github.com/operator-framework/api/pkg/validation/interfaces"
 )
 
-// validators are all but the deprecated ones, those of package manifests, which a bundle has not, and
-// the one that pulls images.
+// validators are all but the deprecated ones, those of package manifests, which a bundle has not,
+// and the one that pulls images.
 var validators = interfaces.Validators{
 	validation.ClusterServiceVersionValidator, validation.CustomResourceDefinitionValidator, validation.BundleValidator,
 	validation.OperatorHubV2Validator, validation.StandardCategoriesValidator, validation.StandardCapabilitiesValidator,

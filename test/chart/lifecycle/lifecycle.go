@@ -49,9 +49,9 @@ func Read(root string) (Commands, error) {
 	return Commands{found[0], found[1], found[2]}, nil
 }
 
-// Older writes a chart into dir, where the commands find it. No version of Drover has been released,
-// so it is today's, of another version, whose images have that tag, and whose definitions have other
-// printer columns.
+// Older writes a chart into dir, where the commands find it. No version of Drover has been
+// released, so it is today's, of another version, whose images have that tag, and whose definitions
+// have other printer columns.
 func Older(root, dir, version string) error {
 	if err := os.CopyFS(filepath.Join(dir, Chart), os.DirFS(filepath.Join(root, Chart))); err != nil {
 		return fmt.Errorf("copy the chart: %w", err)
@@ -91,7 +91,8 @@ func (s Shell) Run(ctx context.Context, dir, commands string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-euc", commands)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "HELM_DATA_HOME="+filepath.Join(s.Home, "data"),
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"),
+		"HELM_DATA_HOME="+filepath.Join(s.Home, "data"),
 		"HELM_CONFIG_HOME="+filepath.Join(s.Home, "config"), "HELM_CACHE_HOME="+filepath.Join(s.Home, "cache"))
 	said, err := cmd.CombinedOutput()
 	if err != nil {

@@ -97,8 +97,8 @@ func prepare(ctx context.Context, groups Groups, questions [][]string) (lanes []
 	first := newSuite()
 	all, known := groups(first)[Group()]
 	if !known {
-		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, install, release or versions",
-			Group())
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, install, "+
+			"release or versions", Group())
 	}
 	if err := first.prepare(ctx); err != nil {
 		return nil, err
