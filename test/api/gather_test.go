@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
@@ -45,6 +46,7 @@ func TestMustGather(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	policy := policed(t, admin, namespace, func(spec *v1alpha1.ModulePolicySpec) { spec.Mode = v1alpha1.PolicyAudit })
 	for _, err := range []error{admin.Create(t.Context(), asks), admin.Create(t.Context(), module), admin.Create(t.Context(), job),
 		admin.Create(t.Context(), secret)} {
 		if err != nil {
@@ -65,6 +67,7 @@ func TestMustGather(t *testing.T) {
 	}
 	for file, says := range map[string]string{
 		"version.txt": "Server Version", "cluster/modules.yaml": module.Name, "cluster/crds.yaml": "moduleimages.drover.dev",
+		"cluster/modulepolicies.yaml": policy.Name,
 		"cluster/policies.yaml": "drover-modules", "cluster/preflightvalidations.yaml": asks.Name, namespace + "/workloads.yaml": "build-1",
 	} {
 		if raw, err := os.ReadFile(filepath.Join(out, file)); err != nil || !strings.Contains(string(raw), says) {
