@@ -22,8 +22,8 @@ const emptyConfig = "{}"
 
 const emptyType types.MediaType = "application/vnd.oci.empty.v1+json"
 
-// Referrer makes an artifact of one file that tells something about subject, an image or an index of
-// images. Registries list it among subject's referrers.
+// Referrer makes an artifact of one file that tells something about subject, an image or an index
+// of images. Registries list it among subject's referrers.
 func Referrer(subject partial.Describable, mediaType string, content []byte, annotations map[string]string) (v1.Image, error) {
 	about, err := partial.Descriptor(subject)
 	if err != nil {
@@ -86,8 +86,8 @@ func (a artifact) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
 	return a.layer, nil
 }
 
-// Attach pushes an artifact to the repository of a reference. Where the registry lists no referrers,
-// it is added to the tag that stands for the list.
+// Attach pushes an artifact to the repository of a reference. Where the registry lists no
+// referrers, it is added to the tag that stands for the list.
 func Attach(ctx context.Context, reference string, made v1.Image) error {
 	parsed, err := name.ParseReference(reference)
 	if err != nil {

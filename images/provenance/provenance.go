@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provenance says how an image of ours was made, as an in-toto statement with a predicate of
-// SLSA. It names sources and compiler, and nothing of the machine: the same build gives the same
+// Package provenance says how an image of ours was made, as an in-toto statement with a predicate
+// of SLSA. It names sources and compiler, and nothing of the machine: the same build gives the same
 // bytes. Nobody has signed it.
 package provenance
 

@@ -11,7 +11,8 @@ import (
 func build() Build {
 	return Build{
 		Name: "sample", SHA256: strings.Repeat("ab", 32), Version: "v1", Processors: []any{"amd64", "arm64"}, Packages: []any{"cmd/sample"},
-		Compiler: "go1.26.0", Sources: "https://example.com/sample", Commit: strings.Repeat("1", 40), Parts: []string{"pkg:deb/debian/kmod@30?arch=amd64"},
+		Compiler: "go1.26.0", Sources: "https://example.com/sample", Commit: strings.Repeat("1", 40),
+		Parts: []string{"pkg:deb/debian/kmod@30?arch=amd64"},
 	}
 }
 

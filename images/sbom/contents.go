@@ -22,8 +22,8 @@ import (
 	"github.com/drover-project/drover/images/licence"
 )
 
-// PackageDir is where an image says which packages of Debian's its files are from, as images without
-// a package manager do: a control paragraph for each, and beside it the list of its files.
+// PackageDir is where an image says which packages of Debian's its files are from, as images
+// without a package manager do: a control paragraph for each, and beside it the list of its files.
 const PackageDir = "/var/lib/dpkg/status.d"
 
 // listEnding is that of the list of a package's files.

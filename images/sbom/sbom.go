@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sbom says what is in an image of ours, in SPDX 2.3: its files with their checksums, the Go
-// modules that its programs were linked from, by the programs' own account, and packages of
+// Package sbom says what is in an image of ours, in SPDX 2.3: its files with their checksums, the
+// Go modules that its programs were linked from, by the programs' own account, and packages of
 // Debian's. The same image always gives the same bytes.
 package sbom
 

@@ -142,7 +142,8 @@ func TestEveryLinkedModuleIsListed(t *testing.T) {
 	if len(document.Packages) != len(info.Deps)+3 { // the image, the program's module, the standard library
 		t.Errorf("%d packages for %d modules", len(document.Packages), len(info.Deps))
 	}
-	if got := document.Files[0]; got.FileName != "./usr/local/bin/sample" || got.Checksums[1].Value != fmt.Sprintf("%x", sha256.Sum256([]byte(binary))) {
+	got := document.Files[0]
+	if got.FileName != "./usr/local/bin/sample" || got.Checksums[1].Value != fmt.Sprintf("%x", sha256.Sum256([]byte(binary))) {
 		t.Errorf("file %+v", got)
 	}
 }
@@ -228,7 +229,8 @@ func TestSourcesOf(t *testing.T) {
 		path, version, name string
 	}{
 		{"as it is", debug.Module{Path: "a", Version: "v1", Sum: "h1:x"}, "a", "v1", "h1:x"},
-		{"another module instead", debug.Module{Path: "a", Version: "v1", Replace: &debug.Module{Path: "b", Version: "v2", Sum: "h1:y"}}, "b", "v2", "h1:y"},
+		{"another module instead", debug.Module{Path: "a", Version: "v1", Replace: &debug.Module{Path: "b", Version: "v2", Sum: "h1:y"}},
+			"b", "v2", "h1:y"},
 		{"a folder instead", debug.Module{Path: "a", Version: "v0.0.0", Replace: &debug.Module{Path: "/home/me/a"}}, "a", "", ""},
 	} {
 		if path, version, sum := sourcesOf(&test.module); path != test.path || version != test.version || sum != test.name {

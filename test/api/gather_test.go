@@ -68,7 +68,7 @@ func TestMustGather(t *testing.T) {
 	for file, says := range map[string]string{
 		"version.txt": "Server Version", "cluster/modules.yaml": module.Name, "cluster/crds.yaml": "moduleimages.drover.dev",
 		"cluster/modulepolicies.yaml": policy.Name,
-		"cluster/policies.yaml": "drover-modules", "cluster/preflightvalidations.yaml": asks.Name, namespace + "/workloads.yaml": "build-1",
+		"cluster/policies.yaml":       "drover-modules", "cluster/preflightvalidations.yaml": asks.Name, namespace + "/workloads.yaml": "build-1",
 	} {
 		if raw, err := os.ReadFile(filepath.Join(out, file)); err != nil || !strings.Contains(string(raw), says) {
 			t.Errorf("%s does not say %s: %v", file, says, err)

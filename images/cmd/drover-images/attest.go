@@ -36,7 +36,7 @@ type attestation struct {
 }
 
 // attest says what is in the images of a program, and how they were made.
-func (o options) attest(ctx context.Context, program images.Program, byArch map[string]v1.Image, index v1.ImageIndex) (*attestation, error) {
+func (o options) attest(ctx context.Context, p images.Program, byArch map[string]v1.Image, index v1.ImageIndex) (*attestation, error) {
 	from, err := readSources(ctx, o.repository)
 	if err != nil {
 		return nil, err
@@ -50,17 +50,17 @@ func (o options) attest(ctx context.Context, program images.Program, byArch map[
 		return nil, fmt.Errorf("digest of the index: %w", err)
 	}
 	build := provenance.Build{
-		Name: program.Name, SHA256: digest.Hex, Version: o.version, Packages: []any{program.Package}, Commit: from.Commit, Changed: from.Changed,
+		Name: p.Name, SHA256: digest.Hex, Version: o.version, Packages: []any{p.Package}, Commit: from.Commit, Changed: from.Changed,
 	}
-	for _, pkg := range program.Beside {
+	for _, pkg := range p.Beside {
 		build.Packages = append(build.Packages, pkg)
 	}
-	if !program.Project {
+	if !p.Project {
 		build.Sources = images.SourceURL
 	}
 	made := &attestation{Files: map[string][]byte{}}
 	for _, arch := range slices.Sorted(maps.Keys(byArch)) {
-		text, err := sbom.Describe(byArch[arch], sbom.About{Name: program.Name, Version: o.version, Created: from.Time, Licences: licences})
+		text, err := sbom.Describe(byArch[arch], sbom.About{Name: p.Name, Version: o.version, Created: from.Time, Licences: licences})
 		if err != nil {
 			return nil, fmt.Errorf("SBOM for %s: %w", arch, err)
 		}
@@ -69,7 +69,7 @@ func (o options) attest(ctx context.Context, program images.Program, byArch map[
 			return nil, fmt.Errorf("SBOM for %s: %w", arch, err)
 		}
 		made.Referrers = append(made.Referrers, referrer)
-		made.Files[program.Name+"-"+arch+".spdx.json"] = text
+		made.Files[p.Name+"-"+arch+".spdx.json"] = text
 		if err := madeOf(&build, arch, byArch[arch]); err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func (o options) attest(ctx context.Context, program images.Program, byArch map[
 		return nil, fmt.Errorf("provenance: %w", err)
 	}
 	made.Referrers = append(made.Referrers, referrer)
-	made.Files[program.Name+".provenance.json"] = text
+	made.Files[p.Name+".provenance.json"] = text
 	return made, nil
 }
 

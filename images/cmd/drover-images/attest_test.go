@@ -240,7 +240,8 @@ func checkProvenance(t *testing.T, text string, index v1.Hash) {
 	if err != nil {
 		return // not a checkout
 	}
-	if got := how.GetBuildDefinition().GetResolvedDependencies(); len(got) != 1 || got[0].GetDigest()["gitCommit"] != strings.TrimSpace(string(commit)) {
+	got := how.GetBuildDefinition().GetResolvedDependencies()
+	if len(got) != 1 || got[0].GetDigest()["gitCommit"] != strings.TrimSpace(string(commit)) {
 		t.Errorf("made of %v, want commit %s", got, commit)
 	}
 }
