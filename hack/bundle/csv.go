@@ -47,9 +47,13 @@ func (r release) csv(root string, p parts) (*unstructured.Unstructured, error) {
 	spec["relatedImages"] = []any{
 		map[string]any{"name": "drover-operator", "image": r.operator}, map[string]any{"name": "drover-agent", "image": r.agent},
 	}
+	labels, _, err := unstructured.NestedMap(p.deployment.Object, "metadata", "labels")
+	if err != nil {
+		return nil, fmt.Errorf("read the operator's Deployment: %w", err)
+	}
 	spec["install"] = map[string]any{"strategy": "deployment", "spec": map[string]any{
 		"deployments": []any{map[string]any{
-			"name": p.deployment.GetName(), "label": p.deployment.Object["metadata"].(map[string]any)["labels"], "spec": p.deployment.Object["spec"],
+			"name": p.deployment.GetName(), "label": labels, "spec": p.deployment.Object["spec"],
 		}},
 		"clusterPermissions": permissions(p.clusterRoles), "permissions": permissions(p.roles),
 	}}

@@ -82,8 +82,8 @@ func objectsOf(t *testing.T, path string) (all []*unstructured.Unstructured) {
 }
 
 // TestNothingIsLost: what an installation by the bundle and the file beside it makes are the
-// objects of config/default, no more, no fewer, field by field. The Operator Lifecycle Manager names roles
-// and bindings itself, so that their names and labels are those of config/ here.
+// objects of config/default, no more, no fewer, field by field. The Operator Lifecycle Manager
+// names roles and bindings itself, so that their names and labels are those of config/ here.
 func TestNothingIsLost(t *testing.T) {
 	bundle, rest, _ := made(t)
 	config, err := tree.Read(root)

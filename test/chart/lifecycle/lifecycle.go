@@ -21,8 +21,10 @@ const (
 	Chart = "charts/drover"
 	// Test is the name that the commands have on the page.
 	Test = "TestInstallUpgradeUninstall"
-	// Column is a printer column of today's definitions, OlderColumn what it was in the older chart.
-	Column, OlderColumn = "Loaded", "Filled"
+	// Column is a printer column of today's definitions.
+	Column = "Loaded"
+	// OlderColumn is what it was in the older chart.
+	OlderColumn = "Filled"
 
 	guide       = "docs/guide/install.md"
 	definitions = "templates/generated/cluster-crds.yaml"

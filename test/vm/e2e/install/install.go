@@ -130,7 +130,7 @@ func (s *steps) column(ctx context.Context, want string) error {
 	names := strings.Fields(columns)
 	for _, name := range []string{lifecycle.Column, lifecycle.OlderColumn} {
 		if slices.Contains(names, name) != (name == want) {
-			return fmt.Errorf("Modules have the printer columns %s, want %s", columns, want)
+			return fmt.Errorf("the definition of Modules has the printer columns %s, want %s", columns, want)
 		}
 	}
 	return nil
