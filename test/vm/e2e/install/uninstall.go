@@ -110,7 +110,7 @@ func (s *steps) crds(ctx context.Context) ([]string, error) {
 // kubernetes are finalizers that Kubernetes' own controllers add and remove.
 var kubernetes = []string{
 	"customresourcecleanup.apiextensions.k8s.io", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents,
-	"batch.kubernetes.io/job-tracking",
+	"batch.kubernetes.io/job-tracking", "networking.k8s.io/service-cidr-finalizer",
 }
 
 // finalizers are all that objects of any kind have, but for those of Kubernetes itself.
