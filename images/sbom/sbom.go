@@ -105,6 +105,9 @@ func Describe(image v1.Image, about About) ([]byte, error) {
 	return w.finish()
 }
 
+// ofFolder is the version of a module that the go command took from a folder.
+const ofFolder = "(devel)"
+
 type writer struct {
 	about    About
 	document v2_3.Document
@@ -149,14 +152,14 @@ func (w *writer) file(f File) (common.ElementID, error) {
 // sourcesOf says which module was compiled for a module. One that was taken from a folder has no
 // version and keeps its name: the folder is of the machine.
 func sourcesOf(m *debug.Module) (path, version, sum string) {
-	switch {
-	case m.Replace == nil:
-		return m.Path, m.Version, m.Sum
-	case m.Replace.Version == "":
-		return m.Path, "", ""
-	default:
-		return m.Replace.Path, m.Replace.Version, m.Replace.Sum
+	from := m
+	if m.Replace != nil {
+		from = m.Replace
 	}
+	if from.Version == "" || from.Version == ofFolder {
+		return m.Path, "", ""
+	}
+	return from.Path, from.Version, from.Sum
 }
 
 // known lets a licence be unknown that nobody wrote down, or whose sources are not at hand.

@@ -232,6 +232,10 @@ func TestSourcesOf(t *testing.T) {
 		{"another module instead", debug.Module{Path: "a", Version: "v1", Replace: &debug.Module{Path: "b", Version: "v2", Sum: "h1:y"}},
 			"b", "v2", "h1:y"},
 		{"a folder instead", debug.Module{Path: "a", Version: "v0.0.0", Replace: &debug.Module{Path: "/home/me/a"}}, "a", "", ""},
+		{"a folder instead, as the go command says it", debug.Module{
+			Path: "a", Version: "v0.0.0", Replace: &debug.Module{Path: "../a", Version: "(devel)"},
+		}, "a", "", ""},
+		{"a folder of a workspace", debug.Module{Path: "a", Version: "(devel)"}, "a", "", ""},
 	} {
 		if path, version, sum := sourcesOf(&test.module); path != test.path || version != test.version || sum != test.name {
 			t.Errorf("%s: %q %q %q", test.given, path, version, sum)
