@@ -86,14 +86,13 @@ func (s *steps) runs(ctx context.Context, version string) error {
 			return err
 		}
 	}
-	logs, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "logs", s.pods["drover-agent"].name)
-	if err != nil {
+	return s.Eventually(ctx, "the agent's log says its version", func(ctx context.Context) error {
+		logs, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "logs", s.pods["drover-agent"].name)
+		if err == nil && !strings.Contains(logs, fmt.Sprintf("version=%q", version)) {
+			err = fmt.Errorf("it does not say %s: %s", version, logs)
+		}
 		return err
-	}
-	if !strings.Contains(logs, fmt.Sprintf("version=%q", version)) {
-		return fmt.Errorf("the agent's log does not say that it is of version %s: %s", version, logs)
-	}
-	return nil
+	})
 }
 
 // pod is the only one of a workload. It must be on our node, of an image.
