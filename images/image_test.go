@@ -93,13 +93,19 @@ func kmodFiles(t *testing.T, mode os.FileMode, changed time.Time) map[string]str
 	}
 }
 
-func TestKmodImageHoldsExactlyTheFiles(t *testing.T) {
-	files := kmodFiles(t, 0o600, time.Now())
-	files["/bin/sh"] = write(t, "shell", 0o700, time.Now())
-	image, err := KmodImage(files, "amd64")
+func kmodImage(t *testing.T, files map[string]string, arch string) v1.Image {
+	t.Helper()
+	image, err := KmodImage(files, arch)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return image
+}
+
+func TestKmodImageHoldsExactlyTheFiles(t *testing.T) {
+	files := kmodFiles(t, 0o600, time.Now())
+	files["/bin/sh"] = write(t, "shell", 0o700, time.Now())
+	image := kmodImage(t, files, "amd64")
 	want := map[string]string{
 		"drwxr-xr-x bin":                                            "",
 		"drwxr-xr-x firmware":                                       "",
@@ -119,21 +125,12 @@ func TestKmodImageHoldsExactlyTheFiles(t *testing.T) {
 }
 
 func TestSameFilesGiveTheSameDigest(t *testing.T) {
-	first, err := KmodImage(kmodFiles(t, 0o600, time.Now()), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := KmodImage(kmodFiles(t, 0o664, time.Unix(1e9, 0)), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := kmodImage(t, kmodFiles(t, 0o600, time.Now()), "amd64")
+	second := kmodImage(t, kmodFiles(t, 0o664, time.Unix(1e9, 0)), "amd64")
 	if a, b := digest(t, first), digest(t, second); a != b {
 		t.Errorf("digests %s and %s of the same content", a, b)
 	}
-	other, err := KmodImage(kmodFiles(t, 0o600, time.Now()), "arm64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := kmodImage(t, kmodFiles(t, 0o600, time.Now()), "arm64")
 	if digest(t, first) == digest(t, other) {
 		t.Error("images for two processors have one digest")
 	}
@@ -156,19 +153,16 @@ func TestImageRefuses(t *testing.T) {
 	}
 }
 
-func startRegistry(t *testing.T) (host string) {
+func startRegistry(t *testing.T, options ...registry.Option) (host string) {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
 func TestPushedImageCanBePulled(t *testing.T) {
 	reference := startRegistry(t) + "/drover/sample:1.0-" + Tag(kernel)
-	image, err := KmodImage(kmodFiles(t, 0o644, time.Now()), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := kmodImage(t, kmodFiles(t, 0o644, time.Now()), "amd64")
 	if err := Push(t.Context(), reference, image); err != nil {
 		t.Fatal(err)
 	}
@@ -192,10 +186,7 @@ func TestPushedImageCanBePulled(t *testing.T) {
 }
 
 func TestPushNamesTheReferenceThatFailed(t *testing.T) {
-	image, err := KmodImage(kmodFiles(t, 0o644, time.Now()), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := kmodImage(t, kmodFiles(t, 0o644, time.Now()), "amd64")
 	if err := Push(t.Context(), "example.com/a:1+2", image); err == nil {
 		t.Error("a tag with a plus sign was accepted")
 	}
@@ -212,13 +203,10 @@ func TestProgramImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	builders := []Builder{
-		{Repository: "..", Output: t.TempDir(), Version: "v1.2.3"},
-		{Repository: "..", Output: t.TempDir(), Version: "v1.2.3"},
-	}
 	var digests []string
 	var image v1.Image
-	for _, builder := range builders {
+	for range 2 {
+		builder := Builder{Repository: "..", Output: t.TempDir(), Version: "v1.2.3"}
 		if image, err = builder.Image(t.Context(), reader, "arm64"); err != nil {
 			t.Fatal(err)
 		}
@@ -259,11 +247,25 @@ func TestProgramsSayTheirVersion(t *testing.T) {
 	}
 }
 
-func TestSavedImagesCanBeReadBack(t *testing.T) {
-	image, err := KmodImage(kmodFiles(t, 0o644, time.Now()), "amd64")
+// savedIn opens the layout in a folder, and lists what it holds.
+func savedIn(t *testing.T, folder string) (v1.ImageIndex, []v1.Descriptor) {
+	t.Helper()
+	saved, err := layout.ImageIndexFromPath(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := validate.Index(saved); err != nil {
+		t.Errorf("not a valid layout: %v", err)
+	}
+	manifest, err := saved.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return saved, manifest.Manifests
+}
+
+func TestSavedImagesCanBeReadBack(t *testing.T) {
+	image := kmodImage(t, kmodFiles(t, 0o644, time.Now()), "amd64")
 	file := filepath.Join(t.TempDir(), "image.tar")
 	if err := SaveTarball(file, "registry.example.com/sample:1.0", image); err != nil {
 		t.Fatal(err)
@@ -287,19 +289,8 @@ func TestSavedImagesCanBeReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	saved, err := layout.ImageIndexFromPath(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate.Index(saved); err != nil {
-		t.Errorf("not a valid layout: %v", err)
-	}
-	manifest, err := saved.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(manifest.Manifests) != 1 || manifest.Manifests[0].Digest.String() != digest(t, index) {
-		t.Errorf("layout holds %v, want one index %s", manifest.Manifests, digest(t, index))
+	if _, held := savedIn(t, folder); len(held) != 1 || held[0].Digest.String() != digest(t, index) {
+		t.Errorf("layout holds %v, want one index %s", held, digest(t, index))
 	}
 }
 

@@ -4,19 +4,14 @@ package images
 
 import (
 	"io"
-	"log"
-	"net/http/httptest"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 const noteType = "application/vnd.example.note+json"
@@ -24,11 +19,7 @@ const noteType = "application/vnd.example.note+json"
 // note is an artifact about an image, and the image.
 func note(t *testing.T, text string) (v1.ImageIndex, v1.Image) {
 	t.Helper()
-	image, err := KmodImage(kmodFiles(t, 0o644, time.Now()), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := MultiArch(map[string]v1.Image{"amd64": image})
+	index := MultiArch(map[string]v1.Image{"amd64": kmodImage(t, kmodFiles(t, 0o644, time.Now()), "amd64")})
 	made, err := Referrer(index, noteType, []byte(text), map[string]string{"example.com/why": "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +31,7 @@ func note(t *testing.T, text string) (v1.ImageIndex, v1.Image) {
 // it is there once.
 func TestAttachedIsAmongTheReferrers(t *testing.T) {
 	for given, lists := range map[string]bool{"a registry that lists referrers": true, "one that does not": false} {
-		server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(lists)))
-		t.Cleanup(server.Close)
-		reference := strings.TrimPrefix(server.URL, "http://") + "/drover/sample:1.0"
+		reference := startRegistry(t, registry.WithReferrersSupport(lists)) + "/drover/sample:1.0"
 		index, made := note(t, `{"note":1}`)
 		if err := Push(t.Context(), reference, index); err != nil {
 			t.Fatal(err)
@@ -118,20 +107,10 @@ func TestLayoutHoldsWhatRefersToTheImage(t *testing.T) {
 	if err := SaveAttested(folder, "1.0", index, []v1.Image{made}); err != nil {
 		t.Fatal(err)
 	}
-	saved, err := layout.ImageIndexFromPath(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate.Index(saved); err != nil {
-		t.Errorf("not a valid layout: %v", err)
-	}
-	manifest, err := saved.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(manifest.Manifests) != 2 || manifest.Manifests[0].Digest.String() != digest(t, index) ||
-		manifest.Manifests[0].Annotations[tagAnnotation] != "1.0" || manifest.Manifests[1].ArtifactType != noteType {
-		t.Errorf("layout holds %+v", manifest.Manifests)
+	saved, held := savedIn(t, folder)
+	if len(held) != 2 || held[0].Digest.String() != digest(t, index) ||
+		held[0].Annotations[tagAnnotation] != "1.0" || held[1].ArtifactType != noteType {
+		t.Errorf("layout holds %+v", held)
 	}
 	hash, err := made.Digest()
 	if err != nil {

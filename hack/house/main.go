@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command house looks at the shape of the sources: how many files a package has, how long files and
-// functions and how wide lines are, what pure packages import, what programs link, and whether each
-// reason is reported. It prints what is beyond the bounds of CONTRIBUTING.md, and a RESULT; it
-// fails if anything is.
+// functions and how wide lines are, how large a tracked file is, what pure packages import, what
+// programs link, and whether each reason is reported. It prints what is beyond the bounds of
+// CONTRIBUTING.md, and a RESULT; it fails if anything is.
 package main
 
 import (

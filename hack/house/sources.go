@@ -18,7 +18,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds, in files and lines, and in characters of a line of prose.
+// Bounds, in files and lines, in characters of a line, and in bytes of a file.
 const (
 	maxFiles     = 12
 	maxFile      = 400
@@ -28,6 +28,7 @@ const (
 	maxProse     = 140
 	maxCode      = 140
 	maxComment   = 100
+	maxBytes     = 1 << 20
 )
 
 // house is what has been seen.
@@ -67,6 +68,7 @@ func (h *house) look() error {
 		if err != nil {
 			return fmt.Errorf("read a file: %w", err)
 		}
+		h.size(name, len(content))
 		switch path.Ext(name) {
 		case ".go":
 			if err := h.source(name, content); err != nil {
@@ -84,6 +86,14 @@ func (h *house) look() error {
 	}
 	h.reasons()
 	return h.links()
+}
+
+// size looks at how large a file is. git add takes a built program like any source, and once that is
+// pushed, every clone carries it.
+func (h *house) size(name string, n int) {
+	if n > maxBytes {
+		h.tell("%s is %d bytes: at most %d; build products are not tracked", name, n, maxBytes)
+	}
 }
 
 // source looks at one file of Go. What is generated is nobody's to shorten.

@@ -33,6 +33,8 @@ func TestHouseSees(t *testing.T) {
 	h.widths("b.go", strings.Join([]string{
 		"x := `", wide, "`", "// " + wide, "\t" + wide, "// +" + wide, wide + "//nolint:x // y", "// " + wide[:maxComment-3], wide[:maxCode],
 	}, "\n"), map[int]bool{1: true, 2: true, 3: true})
+	h.size("internal/a/program", maxBytes+1)
+	h.size("internal/a/table", maxBytes)
 	h.reasonsIn("api/kmm/v1beta1/conditions.go", "\tReasonFound = \"Found\"\n\tReasonLost = \"Lost\"\n")
 	h.reasonsIn("internal/a/a.go", "return v1beta1.ReasonFound")
 	h.reasonsIn("internal/a/a_test.go", "return v1beta1.ReasonLost")
@@ -49,6 +51,7 @@ func TestHouseSees(t *testing.T) {
 		"cmd/drover-agent: links internal/agent/hollow",
 		"cmd/drover: its symbols cannot be read",
 		"internal/a/long.go:3:1: long has 62 lines, and at most 60",
+		"internal/a/program is 1048577 bytes: at most 1048576; build products are not tracked",
 		"internal/a/reconcile.go:3:1: Reconcile has 42 lines, and at most 40",
 		"internal/shared/rollout/touch.go: imports os/exec, and the package is pure",
 	}

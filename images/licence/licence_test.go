@@ -35,6 +35,13 @@ func apache(t *testing.T) string {
 	return string(text)
 }
 
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOf(t *testing.T) {
 	for _, test := range []struct {
 		given string
@@ -47,17 +54,15 @@ func TestOf(t *testing.T) {
 		{"two texts in one file", map[string]string{"LICENSE.txt": apache(t) + "\n\n" + isc}, "Apache-2.0 AND ISC", nil},
 		{"no file", map[string]string{"README": isc}, "", ErrNone},
 		{"sources whose name says licence", map[string]string{"license.go": "package license"}, "", ErrNone},
-		{"words that nobody knows", map[string]string{"LICENSE": "You may look at this, and do nothing else with it."}, "", ErrNone},
+		{"words of no known licence", map[string]string{"LICENSE": "You may look at this, and do nothing else with it."}, "", ErrNone},
 		{"a known text with restrictions", map[string]string{
 			"LICENSE": isc + strings.Repeat("You must not use it for anything useful. ", 40),
 		}, "", ErrNone},
-		{"a second file that nobody knows", map[string]string{"LICENSE": isc, "LICENSE.extra": "Ask first."}, "", ErrNone},
+		{"a second file of no known licence", map[string]string{"LICENSE": isc, "LICENSE.extra": "Ask first."}, "", ErrNone},
 	} {
 		dir := t.TempDir()
 		for name, text := range test.files {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, filepath.Join(dir, name), text)
 		}
 		if got, err := Of(dir); got != test.want || !errors.Is(err, test.fails) {
 			t.Errorf("%s: %q, %v, want %q, %v", test.given, got, err, test.want, test.fails)
@@ -71,7 +76,7 @@ func TestAllowed(t *testing.T) {
 		"Apache-2.0 AND MIT":         nil,
 		"GPL-3.0-only":               ErrNotAllowed,
 		"MIT AND AGPL-3.0-or-later":  ErrNotAllowed,
-		"Apache-2.0 OR GPL-2.0-only": ErrNotAllowed, // somebody has to choose
+		"Apache-2.0 OR GPL-2.0-only": ErrNotAllowed, // OR leaves a choice, and Allowed makes none
 		"":                           ErrNotAllowed,
 	} {
 		if err := Allowed(expression); !errors.Is(err, want) {
@@ -84,14 +89,8 @@ func TestAllowed(t *testing.T) {
 func TestSources(t *testing.T) {
 	t.Setenv("GOMODCACHE", t.TempDir())
 	repository := t.TempDir()
-	write := func(file, text string) {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(filepath.Join(os.Getenv("GOMODCACHE"), "example.com", "!big@v1.0.0", "LICENSE"), isc)
-	write(filepath.Join(repository, "LICENSE"), apache(t))
+	write(t, filepath.Join(os.Getenv("GOMODCACHE"), "example.com", "!big@v1.0.0", "LICENSE"), isc)
+	write(t, filepath.Join(repository, "LICENSE"), apache(t))
 	cached, err := FindSources(t.Context(), repository)
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +104,8 @@ func TestSources(t *testing.T) {
 	if _, err := cached.Module("example.com/Big", "v1.1.0"); err == nil {
 		t.Error("a version that is not there has a licence")
 	}
-	write(filepath.Join(repository, "vendor", "modules.txt"), "")
-	write(filepath.Join(repository, "vendor", "example.com", "Big", "LICENSE"), apache(t))
+	write(t, filepath.Join(repository, "vendor", "modules.txt"), "")
+	write(t, filepath.Join(repository, "vendor", "example.com", "Big", "LICENSE"), apache(t))
 	vendored, err := FindSources(t.Context(), repository)
 	if err != nil {
 		t.Fatal(err)

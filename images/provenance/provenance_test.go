@@ -8,17 +8,20 @@ import (
 	"testing"
 )
 
-func build() Build {
-	return Build{
+// stateOf states a sample build, with a change.
+func stateOf(change func(*Build)) ([]byte, error) {
+	b := Build{
 		Name: "sample", SHA256: strings.Repeat("ab", 32), Version: "v1", Processors: []any{"amd64", "arm64"}, Packages: []any{"cmd/sample"},
 		Compiler: "go1.26.0", Sources: "https://example.com/sample", Commit: strings.Repeat("1", 40),
 		Parts: []string{"pkg:deb/debian/kmod@30?arch=amd64"},
 	}
+	change(&b)
+	return State(b)
 }
 
 // TestState: what went into a build is in the statement, and a change of it changes the statement.
 func TestState(t *testing.T) {
-	first, err := State(build())
+	first, err := stateOf(func(*Build) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +43,7 @@ func TestState(t *testing.T) {
 		"another processor": func(b *Build) { b.Processors = []any{"amd64"} },
 		"another part":      func(b *Build) { b.Parts = nil },
 	} {
-		b := build()
-		change(&b)
-		other, err := State(b)
+		other, err := stateOf(change)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,9 +59,7 @@ func TestStateRefuses(t *testing.T) {
 		"a digest that is none":  func(b *Build) { b.SHA256 = "latest" },
 		"a parameter of no kind": func(b *Build) { b.Processors = []any{struct{}{}} },
 	} {
-		b := build()
-		change(&b)
-		if _, err := State(b); err == nil {
+		if _, err := stateOf(change); err == nil {
 			t.Errorf("%s: no error", given)
 		}
 	}

@@ -75,9 +75,10 @@ func (l licences) Module(path, _ string) (string, error) {
 	return "", fmt.Errorf("%w: %s", licence.ErrNone, path)
 }
 
-func describe(t *testing.T, image v1.Image, known Licences) ([]byte, v2_3.Document) {
+// describe makes the document of an image of these files.
+func describe(t *testing.T, files map[string]string, known Licences) ([]byte, v2_3.Document) {
 	t.Helper()
-	text, err := Describe(image, About{Name: "sample", Version: "v1.2.3", Created: time.Unix(1e9, 0), Licences: known})
+	text, err := Describe(imageOf(t, files), About{Name: "sample", Version: "v1.2.3", Created: time.Unix(1e9, 0), Licences: known})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func program(t *testing.T) (string, *debug.BuildInfo) {
 func TestEveryLinkedModuleIsListed(t *testing.T) {
 	binary, info := program(t)
 	const path = "github.com/google/go-containerregistry"
-	_, document := describe(t, imageOf(t, map[string]string{"/usr/local/bin/sample": binary}), licences{path: "BSD-3-Clause"})
+	_, document := describe(t, map[string]string{"/usr/local/bin/sample": binary}, licences{path: "BSD-3-Clause"})
 	for _, m := range info.Deps {
 		p := packageNamed(document, m.Path)
 		if p == nil || p.PackageVersion != m.Version || !strings.Contains(p.PackageSourceInfo, m.Sum) {
@@ -151,12 +152,12 @@ func TestEveryLinkedModuleIsListed(t *testing.T) {
 // TestAChangedFileChangesTheDocument, and nothing else does.
 func TestAChangedFileChangesTheDocument(t *testing.T) {
 	binary, _ := program(t)
-	first, document := describe(t, imageOf(t, map[string]string{"/bin/a": binary, "/etc/b": "one"}), licences{})
-	again, _ := describe(t, imageOf(t, map[string]string{"/bin/a": binary, "/etc/b": "one"}), licences{})
+	first, document := describe(t, map[string]string{"/bin/a": binary, "/etc/b": "one"}, licences{})
+	again, _ := describe(t, map[string]string{"/bin/a": binary, "/etc/b": "one"}, licences{})
 	if !bytes.Equal(first, again) {
 		t.Error("the same image is described in two ways")
 	}
-	other, changed := describe(t, imageOf(t, map[string]string{"/bin/a": binary + "\x00", "/etc/b": "one"}), licences{})
+	other, changed := describe(t, map[string]string{"/bin/a": binary + "\x00", "/etc/b": "one"}, licences{})
 	if bytes.Equal(first, other) || document.DocumentNamespace == changed.DocumentNamespace {
 		t.Error("two programs have one document")
 	}
@@ -168,13 +169,12 @@ func TestAChangedFileChangesTheDocument(t *testing.T) {
 const control = "Package: liblzma5\nVersion: 5.4.1-1+deb12u1\nArchitecture: arm64\nDescription: compression\n Version: no\n"
 
 func TestPackagesOfDebian(t *testing.T) {
-	image := imageOf(t, map[string]string{
+	_, document := describe(t, map[string]string{
 		"/usr/lib/liblzma.so.5":             "library",
 		PackageDir + "/liblzma5":            control,
 		PackageDir + "/liblzma5.md5sums":    "d41d8cd98f00b204e9800998ecf8427e  usr/lib/liblzma.so.5\n",
 		"/usr/share/doc/liblzma5/copyright": "text",
-	})
-	_, document := describe(t, image, licences{})
+	}, licences{})
 	p := packageNamed(document, "liblzma5")
 	if p == nil || p.PackageVersion != "5.4.1-1+deb12u1" || p.PackageLicenseDeclared != "LicenseRef-public-domain" ||
 		p.PackageExternalReferences[0].Locator != "pkg:deb/debian/liblzma5@5.4.1-1%2Bdeb12u1?arch=arm64" {

@@ -31,15 +31,16 @@ func names() []string {
 	return slices.Sorted(slices.Values(all))
 }
 
-// named is an image of Drover's in a manifest that is installed.
-var named = regexp.MustCompile(`(?m)^\s*(?:- )?(?:image|newName|agent|signer|value): "?(drover/[a-z-]+)`)
-
-// TestAllThatConfigNames: manifests but samples name these images and no other of Drover's.
-func TestAllThatConfigNames(t *testing.T) {
+// scan finds what a pattern's group matches in the manifests of some folders, samples apart.
+func scan(t *testing.T, pattern *regexp.Regexp, dirs ...string) map[string]bool {
+	t.Helper()
 	found := map[string]bool{}
-	err := filepath.WalkDir(root+"/config", func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() && entry.Name() == "samples" {
-			return skip(err)
+	look := func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && entry.Name() == "samples" {
+			return filepath.SkipDir
 		}
 		if entry.IsDir() || filepath.Ext(path) != ".yaml" {
 			return nil
@@ -48,14 +49,25 @@ func TestAllThatConfigNames(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, m := range named.FindAllSubmatch(content, -1) {
+		for _, m := range pattern.FindAllSubmatch(content, -1) {
 			found[string(m[1])] = true
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	for _, dir := range dirs {
+		if err := filepath.WalkDir(root+dir, look); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// named is an image of Drover's in a manifest that is installed.
+var named = regexp.MustCompile(`(?m)^\s*(?:- )?(?:image|newName|agent|signer|value): "?(drover/[a-z-]+)`)
+
+// TestAllThatConfigNames: manifests but samples name these images and no other of Drover's.
+func TestAllThatConfigNames(t *testing.T) {
+	found := scan(t, named, "/config")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(found)), names()); diff != "" {
 		t.Errorf("images of config (-) and of the command (+):\n%s", diff)
 	}
@@ -66,38 +78,11 @@ var labelled = regexp.MustCompile(`app\.kubernetes\.io/name"?:? "?([a-z-]+)`)
 
 // TestAllThatRuns: the workloads of config/ and of the chart's hook, and the agent's static pod.
 func TestAllThatRuns(t *testing.T) {
-	found := map[string]bool{boot.Name: true}
-	look := func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() && entry.Name() == "samples" {
-			return skip(err)
-		}
-		if entry.IsDir() || filepath.Ext(path) != ".yaml" {
-			return nil
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, m := range labelled.FindAllSubmatch(content, -1) {
-			found[string(m[1])] = true
-		}
-		return nil
-	}
-	for _, dir := range []string{"/config", "/charts/drover/templates"} {
-		if err := filepath.WalkDir(root+dir, look); err != nil {
-			t.Fatal(err)
-		}
-	}
+	found := scan(t, labelled, "/config", "/charts/drover/templates")
+	found[boot.Name] = true
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(found)), slices.Sorted(slices.Values(Workloads()))); diff != "" {
 		t.Errorf("workloads of config and chart (-) and of the command (+):\n%s", diff)
 	}
-}
-
-func skip(err error) error {
-	if err == nil {
-		return filepath.SkipDir
-	}
-	return err
 }
 
 // TestAllThatTheChartNames: its values name these images, and one that has no default.
