@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -31,7 +29,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
-	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 	"github.com/drover-project/drover/internal/shared/version"
 )
 
@@ -39,7 +36,6 @@ import (
 type runOptions struct {
 	nodeOptions
 	podUID, modprobeD, kubeconfig, bootImage, bootStatePath string
-	tracing                                                 otlp.Options
 }
 
 func runCommand() *cobra.Command {
@@ -50,9 +46,6 @@ func runCommand() *cobra.Command {
 	}
 	o.addFlags(c)
 	f := c.Flags()
-	traces := flag.NewFlagSet("tracing", flag.ContinueOnError)
-	o.tracing.AddFlags(traces)
-	f.AddGoFlagSet(traces)
 	f.StringVar(&o.kubeletPods, "kubelet-pods", "/var/lib/kubelet/pods", "the kubelet's pods directory")
 	f.StringVar(&o.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of the agent's own pod, to tell whether --kubelet-pods is this "+
 		"node's kubelet's")
@@ -73,12 +66,6 @@ func (o runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	traces, err := o.tracing.Start(ctx, "drover-agent", attribute.String("k8s.node.name", o.nodeName))
-	if err != nil {
-		return err
-	}
-	defer traces.Stop()
-	ctx, config = traces.Context(ctx), traces.Wrap(config)
 	for ctx.Err() == nil {
 		found := place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),
 			MountInfo: "/proc/self/mountinfo"})

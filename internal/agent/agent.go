@@ -28,7 +28,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/journal"
-	"github.com/drover-project/drover/internal/agent/journey"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 )
@@ -65,7 +64,6 @@ type Agent struct {
 	memory  *execute.Memory
 	awaited map[types.UID]time.Time // carriers that have not delivered, since when
 	still   *stillness              // nil: there may be something to do
-	ways    *journey.Book           // spans of the orders; nil: nobody collects them
 	started time.Time
 
 	record           *recorder
@@ -147,8 +145,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", a.o.NodeName)
 	ctx = klog.NewContext(ctx, logger)
 	a.logDistrusted(ctx)
-	a.ways = journey.New(ctx)
-	defer a.ways.Close()
 	changes, err := a.o.Host.Changes(ctx)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)

@@ -24,7 +24,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/store"
-	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -38,8 +37,6 @@ type cluster struct {
 	admin client.WithWatch
 	mark  env.Mark
 	stop  func()
-	// traces collects spans; nil: nobody does.
-	traces *otlp.Provider
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -65,14 +62,14 @@ func (c *cluster) start() {
 		c.t.Fatal(err)
 	}
 	a, err := New(Options{
-		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.traces.Wrap(c.api),
+		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.api,
 		Parts:  execute.Parts{Host: c.host, Store: st, Clock: clock.RealClock{}},
 		Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(c.traces.Context(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	stopped := false

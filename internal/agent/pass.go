@@ -9,18 +9,15 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/decide"
 	"github.com/drover-project/drover/internal/agent/execute"
-	"github.com/drover-project/drover/internal/agent/journey"
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/report"
-	"github.com/drover-project/drover/internal/shared/tracing"
 )
 
 // maxSteps bounds the steps of one order in one pass: one per verb, two for a retry, some spare.
@@ -32,7 +29,6 @@ type pass struct {
 	place       place.Findings // what is wrong with the agent's directories
 	foreign     error          // why its record is not believed
 	foreignSaid bool           // an attempt says so
-	ways        *journey.Book  // spans of the orders
 	wake        time.Time      // wake is the earliest time at which some order has to be decided again.
 }
 
@@ -41,7 +37,7 @@ func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pass{exec: exec, place: a.o.Place, foreign: a.foreign, ways: a.ways}, nil
+	return &pass{exec: exec, place: a.o.Place, foreign: a.foreign}, nil
 }
 
 // keys are all orders and all that is loaded, in the order in which they are settled.
@@ -57,7 +53,6 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 		return nil, err
 	}
 	p.wakeAt(wake)
-	p.ways.Keep(p.exec.Orders)
 	failed := []error{p.exec.TidyFirmware(p.keys())}
 	notListed := p.exec.PutBlacklists()
 	for _, k := range p.keys() {
@@ -73,7 +68,6 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 		if o.Attempt == nil && o.Live && orders.Present(p.exec.Orders[k]) {
 			o.Attempt = report.Recurring(o.Loaded, p.exec.Clock.Now())
 		}
-		p.ways.Attempted(k, o.Attempt)
 		out[k] = o
 	}
 	return out, errors.Join(append(failed, p.exec.TidyBlacklists(p.keys()))...)
@@ -101,7 +95,6 @@ func (p *pass) settleOne(ctx context.Context, k orders.Key) (report.Outcome, err
 		if err != nil {
 			return report.Outcome{}, err
 		}
-		ctx := p.ways.Saw(ctx, f)
 		if d.Verb == decide.Rest && decide.Vacant(f) {
 			if err := p.exec.PutBack(ctx, k); err != nil {
 				return report.Outcome{}, err
@@ -150,11 +143,6 @@ func (p *pass) next(ctx context.Context, k orders.Key) (observe.Facts, decide.De
 
 // step does what was decided. An error means that the agent's own means failed, not the order.
 func (p *pass) step(ctx context.Context, f observe.Facts, d decide.Decision) error {
-	if d.Verb != decide.Import { // which is tried again and again until the carrier has delivered
-		var span trace.Span
-		ctx, span = tracing.Start(ctx, string(d.Verb))
-		defer span.End()
-	}
 	switch d.Verb {
 	case decide.Import:
 		return p.exec.Import(ctx, f)

@@ -40,14 +40,9 @@ func (a *Agent) publish(ctx context.Context, p *pass, object *v1beta1.NodeModule
 	ordered := func(k orders.Key) bool { return e.Orders[k] != nil }
 	if !report.NeedsWrite(last, next, ordered, e.Held, now) {
 		a.writeAfter = time.Time{}
-		a.ways.Told()
 		return nil
 	}
-	if now.Before(a.writeAfter) || !a.write(a.ways.Reporting(ctx), next) {
-		return nil
-	}
-	a.ways.Told()
-	if !tidy {
+	if now.Before(a.writeAfter) || !a.write(ctx, next) || !tidy {
 		return nil
 	}
 	return a.o.Store.Retain(slices.Sorted(maps.Keys(need)))

@@ -96,9 +96,9 @@ func switches() []setting {
 			value: "boot.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/env/*",
 			want: `{"name": "BOOT_IMAGE", "value": "drover/drover-agent:dev"}`,
 		},
-		traces(operatorObject), traces(hubObject), traces(agentObject), traces(lolcowObject),
+		traces(operatorObject), traces(hubObject), traces(lolcowObject),
 		{
-			value: "tracing.samplingRatePerMillion", given: "500", values: `{tracing: {endpoint: "collector:4317"}}`, object: agentObject,
+			value: "tracing.samplingRatePerMillion", given: "500", values: `{tracing: {endpoint: "collector:4317"}}`, object: operatorObject,
 			at: container + "/args/*", want: `"--tracing-sampling-rate-per-million=500"`,
 		},
 		{value: "operators.deviceconfig.enabled", given: "true", values: `{}`, object: device("deviceconfig"), want: "true"},

@@ -23,7 +23,6 @@ const (
 	Namespace = attribute.Key("k8s.namespace.name")
 	Object    = attribute.Key("drover.object.name")
 	Outcome   = attribute.Key("drover.outcome")
-	Reason    = attribute.Key("drover.reason")
 	errorType = attribute.Key("error.type")
 )
 
