@@ -61,6 +61,7 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		Logger:                  o.Log,
 		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
 		HealthProbeBindAddress:  o.ProbeAddress,
+		PprofBindAddress:        o.ProfileAddress,
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        cmp.Or(o.LeaderElectionID, o.Called()),
 		LeaderElectionNamespace: o.Namespace,

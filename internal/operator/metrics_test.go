@@ -29,7 +29,7 @@ import (
 func TestMetricsAreServed(t *testing.T) {
 	e := env.Get(t)
 	f := &fleet{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t)}
-	address := f.startServing()
+	address, profiles := f.startServing()
 
 	m := &v1beta1.Module{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "nic"},
@@ -51,6 +51,9 @@ func TestMetricsAreServed(t *testing.T) {
 			"drover_module_uncovered_kernels{"+own+"} 1", `kmm_modprobe_raw_args{modprobeRawArgs="nic",`+own+"} 1", "kmm_module_num 1",
 			"drover_load_duration_seconds_count 0")
 	})
+	if heap := f.get("http://" + profiles + "/debug/pprof/heap"); !strings.HasPrefix(heap, "\x1f\x8b") {
+		t.Errorf("the heap's profile is %.80q", heap)
+	}
 	f.must(f.admin.Delete(t.Context(), m))
 	f.scrape(address, "an end of the Module's numbers",
 		func(text string) bool { return !strings.Contains(text, own) && has(text, "kmm_module_num 0") })
@@ -76,15 +79,22 @@ func has(text string, lines ...string) bool {
 	return true
 }
 
-// startServing runs an operator with the part that reports, until the end of the test.
-func (f *fleet) startServing() (address string) {
+// freeAddress is one on which nothing listens.
+func (f *fleet) freeAddress() string {
 	f.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	f.must(err)
-	address = l.Addr().String()
 	f.must(l.Close())
+	return l.Addr().String()
+}
+
+// startServing runs an operator with the part that reports, until the end of the test.
+func (f *fleet) startServing() (address, profiles string) {
+	f.Helper()
+	address, profiles = f.freeAddress(), f.freeAddress()
 	options := &operator.Options{
-		Namespace: env.OperatorNamespace, MetricsAddress: address, ProbeAddress: "0", Controllers: []string{"*"}, LeaderElect: true,
+		Namespace: env.OperatorNamespace, MetricsAddress: address, ProbeAddress: "0", ProfileAddress: profiles, Controllers: []string{"*"},
+		LeaderElect: true,
 	}
 	mgr, err := operator.NewManager(f.env.Config(f, env.Operator), options)
 	f.must(err)
@@ -104,7 +114,7 @@ func (f *fleet) startServing() (address string) {
 			f.Error(err)
 		}
 	})
-	return address
+	return address, profiles
 }
 
 func (f *fleet) node(name, kernel string) {
@@ -125,17 +135,29 @@ func (f *fleet) scrape(address, what string, good func(text string) bool) {
 		}
 	})
 	f.await(what, func(ctx context.Context) (bool, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, nil //nolint:nilerr // it does not serve yet
-		}
-		defer func() { _ = response.Body.Close() }()
-		content, err := io.ReadAll(response.Body)
-		last = string(content)
-		return err == nil && good(last), err
+		content, err := get(ctx, "http://"+address+"/metrics")
+		last = content
+		return err == nil && good(content), nil // until it serves
 	})
+}
+
+func (f *fleet) get(url string) string {
+	f.Helper()
+	content, err := get(f.Context(), url)
+	f.must(err)
+	return content
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	return string(content), err
 }

@@ -266,6 +266,10 @@ func TestParseFlags(t *testing.T) {
 		"a spoke of nothing":  {args: []string{"--mode=spoke"}, bad: true},
 		"no slots":            {args: []string{"--agent-image=a:1", "--delivery-max-in-flight=0"}, bad: true},
 		"a stray argument":    {args: []string{"--agent-image=a:1", "run"}, bad: true},
+		"profiles":            {args: []string{"--agent-image=a:1", "--pprof-bind-address=127.0.0.1:6060"}},
+		"profiles by IPv6":    {args: []string{"--agent-image=a:1", "--pprof-bind-address=[::1]:6060"}},
+		"profiles for all":    {args: []string{"--agent-image=a:1", "--pprof-bind-address=:6060"}, bad: true},
+		"profiles by a name":  {args: []string{"--agent-image=a:1", "--pprof-bind-address=localhost:6060"}, bad: true},
 		"verbosity and lists": {args: []string{"--agent-image=a:1", "-v=2", "--controllers=*,-plugin", "--leader-elect=false"}},
 	}
 	for name, tc := range cases {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -80,6 +81,8 @@ type Options struct {
 	ProbeAddress string
 	// MetricsSecure serves metrics by HTTPS, with a certificate of its own making.
 	MetricsSecure bool
+	// ProfileAddress serves profiles of the process below /debug/pprof; "0" is off.
+	ProfileAddress string
 	// LeaderElectionID is the name of the leader's Lease.
 	LeaderElectionID string
 	// Notes are remarks on the configuration, for the log.
@@ -124,6 +127,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
+	set.StringVar(&o.ProfileAddress, "pprof-bind-address", "0", "loopback address where /debug/pprof is served, such as 127.0.0.1:6060; 0 is "+
+		"nowhere")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
 	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
 	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is "+
@@ -192,7 +197,20 @@ func (o *Options) validate() error {
 	if o.Orders.Parallelism < 1 {
 		errs = append(errs, errors.New("--parallelism must be at least 1"))
 	}
+	if !loopback(o.ProfileAddress) {
+		errs = append(errs, fmt.Errorf("--pprof-bind-address %q is not a loopback address and a port, such as 127.0.0.1:6060", o.ProfileAddress))
+	}
 	return errors.Join(errs...)
+}
+
+// loopback reports whether an address is off, or can be reached from the pod alone: profiles have
+// no authentication, and show what the process works on.
+func loopback(address string) bool {
+	if address == "0" {
+		return true
+	}
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // Module are the options of the controller that gives orders to nodes.
