@@ -21,8 +21,12 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// floorAgent is the user agent of the floor's requests.
-const floorAgent = "floor/1"
+const (
+	// floorAgent is the user agent of the floor's requests.
+	floorAgent = "floor/1"
+	// smallAnswer asks for an answer without the object: only its UID is needed.
+	smallAnswer = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
 
 // sender sends recorded requests once more, under the identity that sent them.
 type sender struct {
@@ -68,6 +72,7 @@ func (s *sender) again(ctx context.Context, r audit.Request, body []byte) (types
 		return "", fmt.Errorf("%s %s again: %w", r.Verb, r.URI, err)
 	}
 	request.Header.Set("Content-Type", contentType(r.Verb, body))
+	request.Header.Set("Accept", smallAnswer)
 	answer, err := c.Do(request)
 	if err != nil {
 		return "", fmt.Errorf("%s %s again: %w", r.Verb, r.URI, err)
@@ -113,8 +118,10 @@ type progress struct {
 // agent is a client of its own, and the operator has so many requests in flight at a time.
 type replay struct {
 	send *sender
-	jobs chan func(context.Context) error // the operator's
-	done chan struct{}
+	// The operator's jobs. What is due for a node that has begun goes first: nodes that all begin
+	// before any ends would make a floor that is higher than it need be.
+	orders, ends chan job
+	done         chan struct{}
 
 	mu    sync.Mutex
 	nodes map[string]*progress
@@ -122,9 +129,11 @@ type replay struct {
 	agent func(job func() error) // runs an agent's job
 }
 
+type job func(context.Context) error
+
 func newReplay(r *recording, send *sender) *replay {
 	p := &replay{
-		send: send, jobs: make(chan func(context.Context) error, 4*len(r.nodes)), done: make(chan struct{}),
+		send: send, orders: make(chan job, len(r.nodes)), ends: make(chan job, 2*len(r.nodes)), done: make(chan struct{}),
 		nodes: map[string]*progress{}, left: len(r.nodes),
 	}
 	for node, sent := range r.nodes {
@@ -136,25 +145,41 @@ func newReplay(r *recording, send *sender) *replay {
 // begin queues the orders of all nodes.
 func (p *replay) begin() {
 	for _, n := range p.nodes {
-		p.jobs <- func(ctx context.Context) error { return p.order(ctx, n) }
+		p.orders <- func(ctx context.Context) error { return p.order(ctx, n) }
 	}
 }
 
 // work does the operator's jobs until the last node is done.
 func (p *replay) work(ctx context.Context) error {
 	for {
-		select {
-		case <-p.done:
-			return nil
-		case <-ctx.Done():
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return fmt.Errorf("%d nodes of the floor are not done: %w", p.left, context.Cause(ctx))
-		case job := <-p.jobs:
-			if err := job(ctx); err != nil {
-				return err
-			}
+		do, err := p.next(ctx)
+		if do == nil || err != nil {
+			return err
 		}
+		if err := do(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// next is the next of the operator's jobs; nil: all is done.
+func (p *replay) next(ctx context.Context) (job, error) {
+	select {
+	case do := <-p.ends:
+		return do, nil
+	default:
+	}
+	select {
+	case do := <-p.ends:
+		return do, nil
+	case do := <-p.orders:
+		return do, nil
+	case <-p.done:
+		return nil, nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return nil, fmt.Errorf("%d nodes of the floor are not done: %w", p.left, context.Cause(ctx))
 	}
 }
 
@@ -228,11 +253,11 @@ func (p *replay) saw(ctx context.Context, node string, note func(*progress)) {
 	}
 	if n.reported && !n.saidReady {
 		n.saidReady = true
-		p.jobs <- func(ctx context.Context) error { return p.ready(ctx, n) }
+		p.ends <- func(ctx context.Context) error { return p.ready(ctx, n) }
 	}
 	if n.plugged && !n.saidPlugin {
 		n.saidPlugin = true
-		p.jobs <- func(ctx context.Context) error { return p.plugin(ctx, n) }
+		p.ends <- func(ctx context.Context) error { return p.plugin(ctx, n) }
 	}
 }
 
