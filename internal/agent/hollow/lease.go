@@ -30,7 +30,7 @@ const (
 	// beatTimeout bounds one renewal; one that takes longer is made up for in the next period.
 	beatTimeout = 5 * time.Second
 	// beatParallel is how many renewals of one slot run at a time.
-	beatParallel = 16
+	beatParallel = 64
 	// missed is a gap between renewals after which the cluster may have called the node unknown.
 	missed = 25 * time.Second
 	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches

@@ -101,8 +101,8 @@ func (f *Fleet) Install(ctx context.Context) error {
 	return f.StartOperator(ctx)
 }
 
-// installHollow gives the hollow nodes an identity of their own: what a cluster's kubelets may do,
-// and node-bound agent tokens.
+// installHollow gives the hollow nodes an identity of their own: what a cluster's kubelets may do
+// and how urgent it is, and node-bound agent tokens.
 func (f *Fleet) installHollow(ctx context.Context) error {
 	const name = "drover-hollow"
 	rules := []rbacv1.PolicyRule{
@@ -112,6 +112,11 @@ func (f *Fleet) installHollow(ctx context.Context) error {
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "namespaces"}, Verbs: []string{"get", "create"}},
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "patch", "update"}},
+	}
+	for _, flow := range hollowFlows(name) {
+		if err := f.create(ctx, flow); err != nil {
+			return err
+		}
 	}
 	for _, o := range []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}},

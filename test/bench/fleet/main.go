@@ -8,6 +8,9 @@
 // their bodies and under the same identities, and keeps the watches that the protocol takes. Before
 // both windows nobody writes for as long, and both are told with each program's CPU seconds.
 //
+// Several numbers of nodes are measured one after the other, each on a fresh control plane, and
+// compared in a table: what a node costs the operator must not grow with their number.
+//
 // Then each node in turn reports something new of the Module, and the operator's own metrics say
 // how many passes that costs.
 //
@@ -17,6 +20,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,11 +104,14 @@ func (r result) wrong() error {
 }
 
 func main() {
-	nodes := flag.Int("nodes", 500, "number of hollow nodes")
-	timeout := flag.Duration("timeout", 5*time.Minute, "how long the fleet may take to be ready")
+	nodes := flag.String("nodes", "500", "number of hollow nodes, or several, such as 500,2000,5000")
+	timeout := flag.Duration("timeout", 0, "how long the fleet may take to be ready (default: a minute, and as long as a second for 5 nodes)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *nodes, *timeout)
+	sizes, err := parseSizes(*nodes)
+	if err == nil {
+		err = run(ctx, sizes, *timeout)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-fleet:", err)
@@ -112,7 +119,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
+func run(ctx context.Context, sizes []int, timeout time.Duration) error {
 	begin := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Printf("[%5.1fs] "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
@@ -120,10 +127,40 @@ func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
 	if _, err := fleet.Build(ctx, say); err != nil {
 		return err
 	}
-	begin = time.Now() // what has to be built is built
+	var results []result
+	var errs []error
+	for _, nodes := range sizes {
+		begin = time.Now() // what has to be built is built
+		r, err := measure(ctx, nodes, cmp.Or(timeout, time.Minute+time.Duration(nodes)*time.Second/5), say)
+		if err == nil {
+			err = r.wrong()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%d nodes: %w", nodes, err))
+		}
+		results = append(results, r)
+	}
+	if len(results) == 1 {
+		return errors.Join(append(errs, printResult(results[0]))...)
+	}
+	g := compare(results)
+	return errors.Join(append(errs, g.print(os.Stdout), printResult(g), g.wrong())...)
+}
+
+func printResult(of any) error {
+	line, err := json.Marshal(of)
+	if err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	fmt.Printf("RESULT %s\n", line)
+	return nil
+}
+
+// measure measures a fleet on a control plane of its own.
+func measure(ctx context.Context, nodes int, timeout time.Duration, say func(string, ...any)) (r result, err error) {
 	metrics, err := freeAddress()
 	if err != nil {
-		return err
+		return r, err
 	}
 	o := fleet.Options{
 		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true,
@@ -135,15 +172,10 @@ func run(ctx context.Context, nodes int, timeout time.Duration) (err error) {
 	}
 	f, err := fleet.Start(ctx, o)
 	if err != nil {
-		return err
+		return r, err
 	}
 	b := &bench{f: f, nodes: nodes, timeout: timeout, metrics: metrics, say: say, result: result{Nodes: nodes, KCMQPS: kcmQPS}}
 	defer func() { err = errors.Join(err, f.Stop()) }()
-	measured := b.measure(ctx)
-	line, err := json.Marshal(b.result)
-	if err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	fmt.Printf("RESULT %s\n", line)
-	return errors.Join(measured, b.result.wrong())
+	err = b.measure(ctx)
+	return b.result, err
 }

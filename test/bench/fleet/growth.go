@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// maxCPUGrowth is how many times as much of the operator's CPU time a node of the largest fleet may
+// take as one of the smallest. Above 1 means that a node costs more the more there are.
+const maxCPUGrowth = 1.3
+
+// growth compares fleets of several sizes.
+type growth struct {
+	// Sizes are the results, the smallest fleet first.
+	Sizes []result `json:"sizes"`
+	// OperatorCPUPerNodeRatio is the operator's CPU time per node during the load of the largest
+	// fleet to that of the smallest.
+	OperatorCPUPerNodeRatio float64 `json:"operatorCPUPerNodeRatio"`
+}
+
+// parseSizes reads numbers of nodes, such as "500,2000,5000", and sorts them.
+func parseSizes(text string) ([]int, error) {
+	var sizes []int
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(field))
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--nodes is %q: give numbers of nodes, such as 500 or 500,2000,5000", text)
+		}
+		sizes = append(sizes, n)
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes), nil
+}
+
+// compare takes results of fleets of at least two sizes.
+func compare(results []result) growth {
+	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.Nodes, b.Nodes) })
+	first, last := results[0], results[len(results)-1]
+	return growth{Sizes: results, OperatorCPUPerNodeRatio: math.Round(100*last.cpuPerNode()/first.cpuPerNode()) / 100}
+}
+
+// cpuPerNode is what the operator takes for a node during the load, in milliseconds.
+func (r *result) cpuPerNode() float64 { return 1000 * r.Load.CPUSeconds["operator"] / float64(r.Nodes) }
+
+func (g *growth) wrong() error {
+	// Without /proc, there are no CPU times, and the ratio is no number.
+	if ratio := g.OperatorCPUPerNodeRatio; ratio > maxCPUGrowth || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
+		return fmt.Errorf("operatorCPUPerNodeRatio %.2f is above %.1f", ratio, maxCPUGrowth)
+	}
+	return nil
+}
+
+// print writes a table of what changes with the size of a fleet.
+func (g *growth) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, err := fmt.Fprintln(w, "nodes\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB\tAPI server s\t")
+	errs := []error{err}
+	for i := range g.Sizes {
+		r := &g.Sizes[i]
+		_, err := fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.0f\t\n", r.Nodes, r.Seconds, r.FloorSeconds, r.RatioToFloor,
+			r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.Load.CPUSeconds["kube-apiserver"])
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, w.Flush())...)
+}
