@@ -127,5 +127,5 @@ const (
 )
 
 func clip(text string) string {
-	return words.Cut(strings.ToValidUTF8(strings.TrimSpace(text), "?"), maxClip)
+	return words.Cut(strings.TrimSpace(text), maxClip)
 }

@@ -108,7 +108,7 @@ func (o Outcome) observed() *v1beta1.ObservedModule {
 func attemptOf(k orders.Key, a orders.Attempt, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {
 	entry := v1beta1.NodeModuleAttempt{
 		Namespace: k.Namespace, Name: k.Name, State: a.State, Reason: a.Reason,
-		Message: words.Cut(strings.ToValidUTF8(a.Message, "?"), maxMessage),
+		Message: words.Cut(a.Message, maxMessage),
 		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, Holders: a.Holders, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 	}
 	if !a.Next.IsZero() {

@@ -28,8 +28,9 @@ func Plural(n int, noun string) string {
 }
 
 // Clip shortens a text to a number of bytes, and keeps both ends: who failed at what stands at the
-// beginning, and why at the end.
+// beginning, and why at the end. What is no UTF-8 becomes "?".
 func Clip(text string, most int) string {
+	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= most {
 		return text
 	}
@@ -46,8 +47,9 @@ func Fit(text string, most int) string {
 // Short is the beginning of an ID, enough to tell it from others.
 func Short(id string) string { return id[:min(len(id), 12)] }
 
-// Cut is text, or what fits of it into a number of bytes, and "…".
+// Cut is text, or what fits of it into a number of bytes, and "…". What is no UTF-8 becomes "?".
 func Cut(text string, most int) string {
+	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= most {
 		return text
 	}

@@ -37,8 +37,18 @@ func TestFit(t *testing.T) {
 	}
 }
 
+func TestClip(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "", "abcdef": "abcdef", "abcdefg": "ab…defg", "é": "é", "éabcdef": "é…cdef", "a\xff": "a?", "a\xffbcdef\xfe": "a?…def?",
+	} {
+		if got := words.Clip(given, 6); got != want {
+			t.Errorf("%q is clipped to %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestCut(t *testing.T) {
-	for given, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc…", "abé": "ab…"} {
+	for given, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc…", "abé": "ab…", "a\xff": "a?", "a\xffbc": "a?b…"} {
 		if got := words.Cut(given, 3); got != want {
 			t.Errorf("%q is cut to %q, want %q", given, got, want)
 		}
