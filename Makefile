@@ -98,6 +98,10 @@ bin/helm: tools/helm/go.mod tools/helm/go.sum
 	@echo "building helm (minutes the first time)"
 	go build -C tools/helm -trimpath -o ../../$@ helm.sh/helm/v4/cmd/helm
 
+# What a quantity may look like. Generated CRDs allow any number of digits, also in the exponent, and who reads a quantity counts that out:
+# 1E-2147483648 in a Module would keep the operator busy for hours.
+QUANTITY := ^(\\+|-)?([0-9]{1,64}(\\.[0-9]{0,64})?|\\.[0-9]{1,64})([KMGTPE]i|[numkMGTPE]|[eE](\\+|-)?[0-9]{1,2})?$$
+
 .PHONY: manifests
 manifests: bin/controller-gen ## Generate CRDs and roles, and from them, flags and linked modules the Helm chart and pages of docs/reference
 	bin/controller-gen crd $(call but,ooto hub $(OPERATORS),api) output:crd:artifacts:config=config/crd/bases
@@ -112,6 +116,7 @@ manifests: bin/controller-gen ## Generate CRDs and roles, and from them, flags a
 	bin/controller-gen rbac:roleName=drover-agent,fileName=agent_role.yaml paths=./internal/agent/... output:rbac:artifacts:config=config/rbac
 	for o in $(notdir $(wildcard $(addprefix api/,$(OPERATORS)))); do \
 		bin/controller-gen crd paths=./api/$$o/... output:crd:artifacts:config=config/operators/$$o/crd; done
+	grep -rl numkMGTPE config | xargs sed -i 's/pattern: .*numkMGTPE.*/pattern: $(QUANTITY)/'
 	for o in $(notdir $(wildcard $(addprefix internal/operators/,$(OPERATORS)))); do \
 		bin/controller-gen rbac:roleName=$$o-operator-manager-role,fileName=role.yaml paths=./internal/operators/$$o/... output:rbac:artifacts:config=config/operators/$$o/rbac; done
 	go run ./hack/chart

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -35,6 +37,36 @@ func TestParametersAreBounded(t *testing.T) {
 			m := valid(func(m *v1beta1.Module) { container(m).Modprobe.Parameters = test.given })
 			m.Namespace = namespace
 			check(t, admin.Create(t.Context(), m, client.DryRunAll), test.then...)
+		})
+	}
+}
+
+// TestQuantitiesAreBounded: who reads a quantity counts out its exponent, so that one of ten digits
+// in a Module would stop the operator for everybody.
+func TestQuantitiesAreBounded(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	const field = "spec.devicePlugin.container.resources.limits.cpu"
+	for quantity, then := range map[string][]string{
+		"2": nil, "500m": nil, "1.5": nil, "4Gi": nil, "1e3": nil, "12E-3": nil,
+		"1E-2147483648": {field}, "1e2147483647": {field}, "1E-100": {field}, "0.1e.5": {field},
+	} {
+		t.Run(quantity, func(t *testing.T) {
+			m := valid(func(m *v1beta1.Module) {
+				m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "example.com/plugin:1"}}
+			})
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// As text: a Go program that knows the type reads it, too.
+			o := &unstructured.Unstructured{Object: content}
+			if err := unstructured.SetNestedField(o.Object, quantity, strings.Split(field, ".")...); err != nil {
+				t.Fatal(err)
+			}
+			o.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Module"))
+			o.SetNamespace(namespace)
+			check(t, admin.Create(t.Context(), o, client.DryRunAll), then...)
 		})
 	}
 }

@@ -16,6 +16,7 @@ func FuzzResources(f *testing.F) {
 	f.Add(" cpu = 500m ,,ephemeral-storage=1e3")
 	f.Add("memory=-1")
 	f.Add("cpu=9999999999999999999999E")
+	f.Add("cpu=1E-999999999")
 	f.Fuzz(func(t *testing.T, text string) {
 		list, err := ParseResources(text)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -36,6 +37,10 @@ var (
 	buildLimits   = known(DefaultBuildLimits)
 )
 
+// countless finds an exponent of so many digits, or so many digits, that resource.ParseQuantity counts
+// for seconds to hours. CRDs refuse such quantities, too: see the Makefile.
+var countless = regexp.MustCompile(`[eE][-+]?[0-9]{3}|[0-9]{65}`)
+
 // ParseResources reads a list like "cpu=2,memory=4Gi" of what a build may be given.
 func ParseResources(text string) (corev1.ResourceList, error) {
 	list := corev1.ResourceList{}
@@ -48,7 +53,11 @@ func ParseResources(text string) (corev1.ResourceList, error) {
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage {
 			return nil, fmt.Errorf("%q is not cpu, memory or ephemeral-storage", name)
 		}
-		quantity, err := resource.ParseQuantity(strings.TrimSpace(value))
+		var quantity resource.Quantity
+		err := resource.ErrNumeric
+		if !countless.MatchString(value) {
+			quantity, err = resource.ParseQuantity(strings.TrimSpace(value))
+		}
 		if err != nil || quantity.Sign() < 0 {
 			return nil, fmt.Errorf("%s: %q is not a quantity like 500m or 4Gi", name, value)
 		}

@@ -101,7 +101,7 @@ func TestParseResources(t *testing.T) {
 	for text, says := range map[string]string{
 		"": "", "cpu=2": "", "cpu=2,memory=4Gi,ephemeral-storage=0": "",
 		"gpu=1": `"gpu" is not cpu, memory or ephemeral-storage`, "cpu": `cpu: "" is not a quantity`, "memory=much": "not a quantity",
-		"memory=-1Gi": "not a quantity",
+		"memory=-1Gi": "not a quantity", "cpu=1E-2147483648": "not a quantity", "cpu=" + strings.Repeat("9", 1e6): "not a quantity",
 	} {
 		if _, err := pipeline.ParseResources(text); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want %q", text, err, says)
