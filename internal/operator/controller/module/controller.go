@@ -43,6 +43,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/operator/pace"
 	"github.com/drover-project/drover/internal/operator/problems"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
@@ -114,6 +115,7 @@ type Controller struct {
 	options Options
 	ledger  *ledger
 	desired desired.Memory
+	pace    pace.Pace
 	// unwanted has nodes in their grace, by UID, and drains those that are emptied, by name.
 	unwanted recollection[types.UID, time.Time]
 	drains   recollection[string, nodeplan.Wait]
@@ -134,6 +136,7 @@ func New(c client.Client, live client.Reader, options Options) *Controller {
 		live:    live,
 		options: options,
 		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
+		pace:    pace.Pace{First: settle, Most: settleMost, Each: settleNode},
 	}
 }
 
@@ -162,6 +165,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		c.ledger.forget(snap.Key)
 		c.seen.Forget(snap.Key)
+		c.pace.Forget(snap.Key)
+	} else {
+		c.pace.Passed(snap.Key, len(snap.nodes), snap.Now)
 	}
 	err = c.carryOut(ctx, p)
 	return ended(err, reconcile.Result{RequeueAfter: c.again(p)})

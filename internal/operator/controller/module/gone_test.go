@@ -35,7 +35,7 @@ func TestAGoneNodesOrdersAreLookedAt(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c := &Controller{client: e.Client(t, e.Config(t, env.Operator))}
+	c := New(e.Client(t, e.Config(t, env.Operator)), nil, Options{})
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(q.ShutDown)
 

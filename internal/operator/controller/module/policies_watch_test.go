@@ -45,7 +45,7 @@ func TestWhoIsLookedAtForAPolicy(t *testing.T) {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: labels}}
 	}
 	x, y := map[string]string{"pool": "x"}, map[string]string{"pool": "x", "other": "y"}
-	c := &Controller{client: policed{}}
+	c := New(policed{}, nil, Options{})
 	cases := map[string]struct {
 		given func(*asked)
 		then  []string

@@ -34,8 +34,11 @@ import (
 )
 
 const (
-	// settle is how long an event waits for others like it: a pass looks at all nodes.
-	settle = 200 * time.Millisecond
+	// settle, settleMost and settleNode are the pace of passes: a node's event waits for less than a
+	// second for its order, also while thousands of nodes are loaded.
+	settle     = 200 * time.Millisecond
+	settleMost = 750 * time.Millisecond
+	settleNode = 150 * time.Microsecond
 	// firstBackoff and longBackoff bound the pause after a pass that failed.
 	firstBackoff = 50 * time.Millisecond
 	longBackoff  = 30 * time.Second
@@ -45,8 +48,8 @@ const (
 	workers = 4
 )
 
-func enqueue(q watch.Queue, module types.NamespacedName) {
-	q.AddAfter(reconcile.Request{NamespacedName: module}, settle)
+func (c *Controller) enqueue(q watch.Queue, module types.NamespacedName) {
+	q.AddAfter(reconcile.Request{NamespacedName: module}, c.pace.Wait(module, c.options.Clock.Now()))
 }
 
 // SetupWithManager registers the controller and its watches.
@@ -56,7 +59,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1beta1.Module{}, watch.If(moduleChanged)).
 		Watches(&corev1.Node{}, watch.Changes(c.nodeEvent)).
 		Watches(&v1beta1.NodeModulesConfig{}, watch.Changes(c.configEvent)).
-		Watches(&corev1.Pod{}, watch.Changes(podEvent)).
+		Watches(&corev1.Pod{}, watch.Changes(c.podEvent)).
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&v1alpha1.ModulePolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
@@ -71,7 +74,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.Watches(&resourcev1.ResourceClaim{}, watch.Changes(c.claimEvent))
 	}
 	if c.options.Images {
-		b = b.Watches(&v1alpha1.ModuleImage{}, watch.Changes(imageEvent))
+		b = b.Watches(&v1alpha1.ModuleImage{}, watch.Changes(c.imageEvent))
 	}
 	if err := b.Complete(kube.Traced("module", c)); err != nil {
 		return fmt.Errorf("set up the module controller: %w", err)
@@ -148,7 +151,7 @@ func (c *Controller) configEvent(ctx context.Context, q watch.Queue, before, now
 func (c *Controller) enqueueChanged(ctx context.Context, q watch.Queue, before, now *v1beta1.NodeModulesConfig) {
 	for key, ordered := range facts.Changed(before, now) {
 		if ordered || c.known(ctx, key) {
-			enqueue(q, key)
+			c.enqueue(q, key)
 		}
 	}
 }
@@ -167,22 +170,22 @@ func (c *Controller) enqueueStruck(ctx context.Context, q watch.Queue) {
 		}
 	})
 	for key := range struck {
-		enqueue(q, key)
+		c.enqueue(q, key)
 	}
 }
 
 // podEvent queues the Module of a carrier that comes, goes, begins to go, ends, or gains or loses a
 // problem, and that of a driver's pod that is gone: what it leaves can be unloaded.
-func podEvent(_ context.Context, q watch.Queue, before, now *corev1.Pod) {
+func (c *Controller) podEvent(_ context.Context, q watch.Queue, before, now *corev1.Pod) {
 	pod := cmp.Or(now, before)
 	switch {
 	case delivery.IsCarrier(pod):
 		if before == nil || now == nil || (before.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) ||
 			delivery.Ended(before) != delivery.Ended(now) || (delivery.ProblemOf(before) == nil) != (delivery.ProblemOf(now) == nil) {
-			enqueue(q, carrierOf(pod))
+			c.enqueue(q, carrierOf(pod))
 		}
 	case now == nil && pod.Labels[v1beta1.RoleLabel] == v1beta1.RoleDRA:
-		enqueue(q, watch.ModuleOf(pod))
+		c.enqueue(q, watch.ModuleOf(pod))
 	}
 }
 
@@ -210,7 +213,7 @@ func (c *Controller) modulesOfDefinition(ctx context.Context, crd client.Object)
 
 func (c *Controller) enqueueModules(ctx context.Context, q watch.Queue, concerned func(*v1beta1.Module) bool) {
 	for _, request := range watch.Requests(ctx, c.client, &v1beta1.ModuleList{}, concerned) {
-		enqueue(q, request.NamespacedName)
+		c.enqueue(q, request.NamespacedName)
 	}
 }
 
@@ -235,6 +238,6 @@ func (c *Controller) claimEvent(ctx context.Context, q watch.Queue, before, now 
 }
 
 // imageEvent queues the Module of an image that is made, or fails to be.
-func imageEvent(_ context.Context, q watch.Queue, before, now *v1alpha1.ModuleImage) {
-	enqueue(q, watch.ModuleOf(cmp.Or(now, before)))
+func (c *Controller) imageEvent(_ context.Context, q watch.Queue, before, now *v1alpha1.ModuleImage) {
+	c.enqueue(q, watch.ModuleOf(cmp.Or(now, before)))
 }

@@ -125,7 +125,7 @@ func TestWhatANodeReportsCostsThePassesOfWhatChanged(t *testing.T) {
 			}
 			test.now(now)
 			q := &asked{names: map[string]bool{}}
-			c := &Controller{client: &cached{modules: []string{"there"}, config: now}}
+			c := New(&cached{modules: []string{"there"}, config: now}, nil, Options{})
 
 			c.configEvent(t.Context(), q, before, now)
 

@@ -16,11 +16,20 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	applyv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1/applyconfiguration/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/pace"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/status"
+)
+
+// The pace of statuses: a burst costs a handful of writes whatever the number of nodes, with a
+// second between two of them for each 500 nodes.
+const (
+	statusFirst = time.Second
+	statusMost  = 10 * time.Second
+	statusNode  = 2 * time.Millisecond
 )
 
 // reporter keeps Module.status.
@@ -30,7 +39,7 @@ type reporter struct {
 	desired desired.Memory
 	told    told
 	seen    rollout.Sightings
-	pace    pace
+	pace    *pace.Pace
 }
 
 // Reconcile makes one Module's status right, with at most one write, and tells of conditions that
@@ -58,7 +67,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	before := module.Status
 	before.Problems = nil // what others found is theirs to write
 	after := status.Carry(before, status.Compute(facts), metav1.NewTime(r.Now()))
-	r.pace.passed(request.NamespacedName, after.ModuleLoader.NodesMatchingSelectorNumber, r.Now())
+	r.pace.Passed(request.NamespacedName, int(after.ModuleLoader.NodesMatchingSelectorNumber), r.Now())
 	if equality.Semantic.DeepEqual(before, after) {
 		return result, nil
 	}
@@ -78,7 +87,7 @@ func (r *reporter) forget(module types.NamespacedName) {
 	r.desired.Forget(module)
 	r.told.forget(module)
 	r.seen.Forget(module)
-	r.pace.forget(module)
+	r.pace.Forget(module)
 	r.Metrics.Forget(module)
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/internal/operator/pace"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/facts"
@@ -110,7 +111,9 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 }
 
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
-	r := &reporter{Options: c.options, client: c.client}
+	r := &reporter{
+		Options: c.options, client: c.client, pace: &pace.Pace{First: statusFirst, Most: statusMost, Each: statusNode},
+	}
 	r.Recorder = r.Recorder.Expecting(reasons.Expected)
 	reports := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
@@ -156,7 +159,7 @@ func (r *reporter) soon(concerned func(client.Object) bool) handler.Funcs {
 
 // later queues a Module after a pause in which more may come.
 func (r *reporter) later(q watch.Queue, module types.NamespacedName) {
-	q.AddAfter(reconcile.Request{NamespacedName: module}, r.pace.wait(module, r.Now()))
+	q.AddAfter(reconcile.Request{NamespacedName: module}, r.pace.Wait(module, r.Now()))
 }
 
 // isPart is true for a pod or DaemonSet that was made for a Module.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package pace
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestPace(t *testing.T) {
 	module, other := types.NamespacedName{Namespace: "team", Name: "nic"}, types.NamespacedName{Namespace: "team", Name: "gpu"}
 	then := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cases := map[string]struct {
-		nodes int32
+		nodes int
 		after time.Duration // since the last status
 		want  time.Duration
 	}{
@@ -26,35 +26,53 @@ func TestPace(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			var p pace
-			p.passed(module, test.nodes, then)
-			if got := p.wait(module, then.Add(test.after)); got != test.want {
+			p := Pace{First: time.Second, Most: 10 * time.Second, Each: 2 * time.Millisecond}
+			p.Passed(module, test.nodes, then)
+			if got := p.Wait(module, then.Add(test.after)); got != test.want {
 				t.Errorf("waits %s, want %s", got, test.want)
 			}
-			if got := p.wait(other, then); got != settle {
+			if got := p.Wait(other, then); got != time.Second {
 				t.Errorf("another Module waits %s", got)
 			}
-			p.forget(module)
-			if got := p.wait(module, then); got != settle {
+			p.Forget(module)
+			if got := p.Wait(module, then); got != time.Second {
 				t.Errorf("forgotten, it waits %s", got)
 			}
 		})
 	}
 }
 
+// The pace of the controller that gives orders: little in all, and nothing more for small fleets.
+func TestPaceOfOrders(t *testing.T) {
+	module := types.NamespacedName{Namespace: "team", Name: "nic"}
+	then := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for nodes, want := range map[int]time.Duration{
+		500: 200 * time.Millisecond, 2000: 300 * time.Millisecond, 5000: 750 * time.Millisecond, 50000: 750 * time.Millisecond,
+	} {
+		p := Pace{First: 200 * time.Millisecond, Most: 750 * time.Millisecond, Each: 150 * time.Microsecond}
+		p.Passed(module, nodes, then)
+		if got := p.Wait(module, then); got != want {
+			t.Errorf("%d nodes: waits %s, want %s", nodes, got, want)
+		}
+		if got := p.Wait(module, then.Add(time.Minute)); got != 200*time.Millisecond {
+			t.Errorf("%d nodes, after a quiet time: waits %s", nodes, got)
+		}
+	}
+}
+
 // A load of 5,000 nodes, with a change each 50 ms, costs as many statuses as one of 500, and a few.
 func TestPaceBoundsStatuses(t *testing.T) {
 	module := types.NamespacedName{Namespace: "team", Name: "nic"}
-	statuses := func(nodes int32, load time.Duration) int {
-		var p pace
+	statuses := func(nodes int, load time.Duration) int {
+		p := Pace{First: time.Second, Most: 10 * time.Second, Each: 2 * time.Millisecond}
 		begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		n, due := 0, time.Time{}
 		for now := begin; now.Before(begin.Add(load)); now = now.Add(50 * time.Millisecond) {
 			if !due.IsZero() && !now.Before(due) {
 				n, due = n+1, time.Time{}
-				p.passed(module, nodes, now)
+				p.Passed(module, nodes, now)
 			}
-			if at := now.Add(p.wait(module, now)); due.IsZero() || at.Before(due) {
+			if at := now.Add(p.Wait(module, now)); due.IsZero() || at.Before(due) {
 				due = at
 			}
 		}
