@@ -67,14 +67,19 @@ func TestAnOptionalKindMayComeAndGo(t *testing.T) {
 	e := env.Get(t)
 	f := &fleet{T: t, env: e, admin: e.Admin(t)}
 	options := &operator.Options{MetricsAddress: "0", ProbeAddress: "0", Controllers: []string{"*"}}
-	f.must(f.admin.Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "gears"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{gearKind.Group}, Resources: []string{"gears"}, Verbs: []string{"list", "watch"}}},
-	}))
-	f.must(f.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "gears"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "gears"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.OperatorNamespace, Name: env.Operator}},
-	}))
+	for _, o := range []client.Object{
+		&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "gears"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{gearKind.Group}, Resources: []string{"gears"}, Verbs: []string{"list", "watch"}}},
+		},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "gears"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "gears"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.OperatorNamespace, Name: env.Operator}},
+		},
+	} {
+		f.must(f.admin.Create(t.Context(), o))
+		t.Cleanup(func() { f.must(f.admin.Delete(context.Background(), o)) })
+	}
 	mgr, err := operator.NewManager(e.Config(t, env.Operator), options)
 	f.must(err)
 	list := &unstructured.UnstructuredList{}
