@@ -127,8 +127,7 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
-	set.StringVar(&o.ProfileAddress, "pprof-bind-address", "0", "loopback address where /debug/pprof is served, such as 127.0.0.1:6060; 0 is "+
-		"nowhere")
+	set.StringVar(&o.ProfileAddress, "pprof-bind-address", "0", "loopback address of /debug/pprof, such as 127.0.0.1:6060; 0 is nowhere")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
 	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
 	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is "+
@@ -139,12 +138,8 @@ func ParseFlags(args []string) (*Options, error) {
 		return nil, err
 	}
 	o.Controllers = strings.Split(controllers, ",")
-	if config != "" {
-		given := map[string]bool{}
-		set.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		if err := o.loadConfig(config, given); err != nil {
-			return nil, fmt.Errorf("--config: %w", err)
-		}
+	if err := o.readConfig(config, set); err != nil {
+		return nil, err
 	}
 	if o.Mode, err = parseMode(mode); err != nil {
 		return nil, fmt.Errorf("--mode: %w", err)
@@ -160,6 +155,19 @@ func ParseFlags(args []string) (*Options, error) {
 	}
 	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
 	return o, o.validate()
+}
+
+// readConfig takes from a file what no flag says.
+func (o *Options) readConfig(file string, flags *flag.FlagSet) error {
+	if file == "" {
+		return nil
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if err := o.loadConfig(file, given); err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	return nil
 }
 
 // defaultMode is a spoke's where the environment has what upstream's bundle for spokes sets.

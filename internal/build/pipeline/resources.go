@@ -37,8 +37,8 @@ var (
 	buildLimits   = known(DefaultBuildLimits)
 )
 
-// countless finds an exponent of so many digits, or so many digits, that resource.ParseQuantity counts
-// for seconds to hours. CRDs refuse such quantities, too: see the Makefile.
+// countless finds an exponent of so many digits, or so many digits, that resource.ParseQuantity
+// counts for seconds to hours. CRDs refuse such quantities, too: see the Makefile.
 var countless = regexp.MustCompile(`[eE][-+]?[0-9]{3}|[0-9]{65}`)
 
 // ParseResources reads a list like "cpu=2,memory=4Gi" of what a build may be given.

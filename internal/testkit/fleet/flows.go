@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Priority levels that every API server has, and what its FlowSchemas for kubelets, system-node-high
-// and system-nodes, come before.
+// Priority levels that every API server has, and the precedence of its FlowSchemas for kubelets,
+// system-node-high and system-nodes.
 const (
 	levelNodeHigh, levelSystem           = "node-high", "system"
 	precedenceNodeHigh, precedenceSystem = int32(400), int32(500)
