@@ -107,7 +107,7 @@ func run(ctx context.Context, only string) (err error) {
 	if _, err := fleet.Build(ctx, say); err != nil {
 		return err
 	}
-	metrics, err := freeAddress()
+	metrics, err := fleet.FreeAddress()
 	if err != nil {
 		return err
 	}

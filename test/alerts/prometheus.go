@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -44,14 +43,6 @@ type prometheus struct {
 	address, rules string
 }
 
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
-}
-
 // rulesFile makes a file of rules from the PrometheusRule that is installed.
 func rulesFile(dir string) (string, error) {
 	content, err := os.ReadFile("config/monitoring/rules.yaml")
@@ -80,7 +71,7 @@ func rulesFile(dir string) (string, error) {
 
 // startPrometheus watches the operator's metrics at target.
 func startPrometheus(ctx context.Context, dir, target string) (*prometheus, error) {
-	address, err := freeAddress()
+	address, err := fleet.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -279,7 +278,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f.debug, err = freeAddress(); err != nil {
+	if f.debug, err = FreeAddress(); err != nil {
 		return err
 	}
 	args := []string{
@@ -332,14 +331,6 @@ func (f *Fleet) Kubectl(ctx context.Context, args ...string) (string, error) {
 		return string(out), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out), nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // WaitOperator returns when the operator's controllers run.

@@ -158,7 +158,7 @@ func printResult(of any) error {
 
 // measure measures a fleet on a control plane of its own.
 func measure(ctx context.Context, nodes int, timeout time.Duration, say func(string, ...any)) (r result, err error) {
-	metrics, err := freeAddress()
+	metrics, err := fleet.FreeAddress()
 	if err != nil {
 		return r, err
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -131,13 +130,4 @@ func (b *bench) passes(ctx context.Context) (float64, error) {
 		return 0, errors.New("the operator's metrics do not count the module controller's passes")
 	}
 	return sum, nil
-}
-
-// freeAddress is one for the operator's metrics.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
 }
