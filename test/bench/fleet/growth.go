@@ -52,7 +52,7 @@ func compare(results []result) growth {
 func (r *result) cpuPerNode() float64 { return 1000 * r.Load.CPUSeconds["operator"] / float64(r.Nodes) }
 
 func (g *growth) wrong() error {
-	// Without /proc, there are no CPU times, and the ratio is no number.
+	// Without /proc there are no CPU times, and the ratio is NaN.
 	if ratio := g.OperatorCPUPerNodeRatio; ratio > maxCPUGrowth || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 		return fmt.Errorf("operatorCPUPerNodeRatio %.2f is above %.1f", ratio, maxCPUGrowth)
 	}

@@ -105,7 +105,7 @@ func (r result) wrong() error {
 
 func main() {
 	nodes := flag.String("nodes", "500", "number of hollow nodes, or several, such as 500,2000,5000")
-	timeout := flag.Duration("timeout", 0, "how long the fleet may take to be ready (default: a minute, and as long as a second for 5 nodes)")
+	timeout := flag.Duration("timeout", 0, "how long the fleet may take to be ready (default: 5m, or a second for 5 nodes)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	sizes, err := parseSizes(*nodes)
@@ -131,7 +131,7 @@ func run(ctx context.Context, sizes []int, timeout time.Duration) error {
 	var errs []error
 	for _, nodes := range sizes {
 		begin = time.Now() // what has to be built is built
-		r, err := measure(ctx, nodes, cmp.Or(timeout, time.Minute+time.Duration(nodes)*time.Second/5), say)
+		r, err := measure(ctx, nodes, cmp.Or(timeout, max(5*time.Minute, time.Duration(nodes)*time.Second/5)), say)
 		if err == nil {
 			err = r.wrong()
 		}
