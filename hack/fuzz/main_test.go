@@ -214,3 +214,31 @@ func module(t *testing.T, files map[string]string) string {
 	}
 	return root
 }
+
+// TestABusyMachineHasMoreRounds: a target that has too few executions after its time gets it again,
+// and one that never has enough is red.
+func TestABusyMachineHasMoreRounds(t *testing.T) {
+	root := module(t, map[string]string{
+		"a_test.go": "package tiny\n\nimport \"testing\"\n\nfunc FuzzGreen(f *testing.F) { f.Fuzz(func(*testing.T, []byte) {}) }\n",
+	})
+	for least, then := range map[int]struct {
+		rounds int
+		red    bool
+	}{
+		100:  {rounds: 1},
+		250:  {rounds: 3},
+		5000: {rounds: maxRounds, red: true},
+	} {
+		var out strings.Builder
+		f, err := newFuzzer(t.Context(), &out, root, length{text: "100x", least: least, limit: longest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.close)
+		o := f.all(t.Context(), targets{dir: ".", names: []string{"FuzzGreen"}})[0]
+		// Workers that run side by side may each do one more.
+		if o.executions < 100*then.rounds || o.executions >= 100*(then.rounds+1) || (o.problem(least) != "") != then.red {
+			t.Errorf("at least %d: %d executions, %q; want %d rounds\n%s", least, o.executions, o.problem(least), then.rounds, &out)
+		}
+	}
+}
