@@ -318,5 +318,5 @@ bench-hub: ## Measure what each of CLUSTERS simulated clusters costs a hub, and 
 	@go run ./test/bench/hub --clusters $(or $(CLUSTERS),200)
 
 .PHONY: bench-fleet
-bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run, or several one after the other (NODES=500,2000,5000)
-	@go run ./test/bench/fleet --nodes $(NODES)
+bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run, or several one after the other (NODES=500,2000,5000 SVG=FILE)
+	@go run ./test/bench/fleet --nodes $(NODES) --svg "$(SVG)"

@@ -11,8 +11,8 @@
 //
 // It goes on after a crash. A crash is red, and so is a target with fewer executions than asked
 // for: the number in FUZZTIME, or 100,000 for a time of a minute or more. A target that has fewer
-// after its time, as on a busy machine, gets the time again, up to five times in all. The input that
-// crashes stays in the package's testdata/fuzz, where `go test` finds it: add it to the mend.
+// after its time, as on a busy machine, gets the time again, up to five times in all. The input
+// that crashes stays in the package's testdata/fuzz, where `go test` finds it: add it to the mend.
 package main
 
 import (

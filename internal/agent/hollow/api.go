@@ -184,6 +184,16 @@ func (a *api) watchPods(label string) cache.ListerWatcher {
 	return cache.NewFilteredListWatchFromClient(a.core, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label })
 }
 
+// podsOf reads a node's pods from the API server's cache.
+func (a *api) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	options := &metav1.ListOptions{FieldSelector: "spec.nodeName=" + node, ResourceVersion: "0"}
+	if err := a.core.Get().Resource("pods").VersionedParams(options, a.parameters).Do(ctx).Into(&pods); err != nil {
+		return nil, fmt.Errorf("list the pods of node %s: %w", node, err)
+	}
+	return pods.Items, nil
+}
+
 // patchPodStatus writes a pod's status. The UID keeps it from reaching a successor of the same
 // name.
 func (a *api) patchPodStatus(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) error {

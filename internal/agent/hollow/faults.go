@@ -114,6 +114,7 @@ func (n *node) breaks(ctx context.Context, cause string) error {
 	n.mu.Lock()
 	n.broken = cause
 	n.mu.Unlock()
+	n.doubt()
 	return n.writeStatus(ctx)
 }
 

@@ -302,9 +302,13 @@ func TestDeliveryLoadRebootAndEnd(t *testing.T) {
 		}
 		return "it is there", err
 	})
-	if _, err := os.Stat(volume); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the carrier's volume is there: %v", err)
-	}
+	// A kubelet learns of it afterwards.
+	r.eventually("the carrier's volume is gone", func(context.Context) (string, error) {
+		if _, err := os.Stat(volume); !errors.Is(err, fs.ErrNotExist) {
+			return "it is there", err
+		}
+		return "", nil
+	})
 
 	r.do("/reboot?node=" + r.node(0))
 	again, next := r.live(r.node(0))

@@ -36,6 +36,8 @@ const (
 	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches
 	// the leases comes back late, too, and only then begins to miss renewals.
 	aftermath = 5 * time.Minute
+	// doubtful is how long after such a doubt the cluster may yet call the node's pods not ready.
+	doubtful = 3 * leasePeriod
 )
 
 // beat keeps all nodes alive until ctx ends: one wheel for all of them.
@@ -74,10 +76,29 @@ func (n *node) pulse(ctx context.Context, interval time.Duration) {
 	if err == nil && !doubts && n.recovering() {
 		doubts, err = n.calledUnknown(ctx)
 	}
+	if doubts {
+		n.doubt()
+	}
 	if err == nil && (doubts || interval > 0 && n.clock.Since(wrote) > interval) {
 		err = n.writeStatus(ctx)
 	}
+	if err == nil && n.doubted() {
+		err = n.assertPods(ctx)
+	}
 	n.note(ctx, err)
+}
+
+// doubt notes that the cluster may have called the node unknown, and its pods not ready.
+func (n *node) doubt() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.doubtedAt = n.clock.Now()
+}
+
+func (n *node) doubted() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.doubtedAt.IsZero() && n.clock.Since(n.doubtedAt) < doubtful
 }
 
 // note logs the first of several failures to report, and the success that ends them.

@@ -68,8 +68,10 @@ type node struct {
 	broken string    // why the kubelet calls the node not ready
 	beat   time.Time // last renewal of the lease that succeeded
 	wrote  time.Time // last write of the status
-	end    context.CancelFunc
-	ended  chan struct{}
+	// doubtedAt is when the cluster may last have taken the node for lost.
+	doubtedAt time.Time
+	end       context.CancelFunc
+	ended     chan struct{}
 }
 
 func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
@@ -263,6 +265,7 @@ func (n *node) comeBack(ctx context.Context) error {
 	n.mu.Lock()
 	n.gone = false
 	n.mu.Unlock()
+	n.doubt()
 	return n.comeUp(ctx)
 }
 

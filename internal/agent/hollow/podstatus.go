@@ -3,7 +3,10 @@
 package hollow
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,4 +71,32 @@ func podConditions(now metav1.Time, ready corev1.ConditionStatus) []corev1.PodCo
 		condition(corev1.PodScheduled, corev1.ConditionTrue), condition(corev1.PodInitialized, ready),
 		condition(corev1.ContainersReady, ready), condition(corev1.PodReady, ready),
 	}
+}
+
+// assertPods says again that pods are ready which the cluster called not ready when it took the
+// node for lost, as a kubelet does, to whom the cluster's word about its pods means nothing.
+func (n *node) assertPods(ctx context.Context) error {
+	pods, err := n.api.podsOf(ctx, n.name)
+	errs := []error{err}
+	for i := range pods {
+		if conditions := asserted(&pods[i], metav1.NewTime(n.clock.Now())); conditions != nil {
+			errs = append(errs, ignoreGone(n.api.patchPodStatus(ctx, &pods[i], corev1.PodStatus{Conditions: conditions})))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// asserted are the conditions of a pod with containers that are all ready, where the cluster says
+// that the pod is not; nil where that is not so. The cluster changes no other condition.
+func asserted(pod *corev1.Pod, now metav1.Time) []corev1.PodCondition {
+	is := func(kind corev1.PodConditionType, status corev1.ConditionStatus) func(corev1.PodCondition) bool {
+		return func(c corev1.PodCondition) bool { return c.Type == kind && c.Status == status }
+	}
+	all := slices.Clone(pod.Status.Conditions)
+	ready := slices.IndexFunc(all, is(corev1.PodReady, corev1.ConditionFalse))
+	if pod.DeletionTimestamp != nil || ready < 0 || !slices.ContainsFunc(all, is(corev1.ContainersReady, corev1.ConditionTrue)) {
+		return nil
+	}
+	all[ready].Status, all[ready].LastTransitionTime = corev1.ConditionTrue, now
+	return all
 }

@@ -46,3 +46,43 @@ func TestWaitingStatus(t *testing.T) {
 		})
 	}
 }
+
+// TestAsserted: a kubelet says again that a pod is ready where the cluster called it not ready, and
+// does not call a pod ready whose containers are not.
+func TestAsserted(t *testing.T) {
+	condition := func(kind corev1.PodConditionType, status corev1.ConditionStatus) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: status}
+	}
+	yes, no := corev1.ConditionTrue, corev1.ConditionFalse
+	now := metav1.Now()
+	cases := map[string]struct {
+		given    []corev1.PodCondition
+		deleted  bool
+		asserted bool
+	}{
+		"ready": {given: []corev1.PodCondition{condition(corev1.ContainersReady, yes), condition(corev1.PodReady, yes)}},
+		"called not ready": {
+			given: []corev1.PodCondition{condition(corev1.ContainersReady, yes), condition(corev1.PodReady, no)}, asserted: true,
+		},
+		"called not ready, going": {
+			given: []corev1.PodCondition{condition(corev1.ContainersReady, yes), condition(corev1.PodReady, no)}, deleted: true,
+		},
+		"containers are not ready": {given: []corev1.PodCondition{condition(corev1.ContainersReady, no), condition(corev1.PodReady, no)}},
+		"not begun":                {},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: tc.given}}
+			if tc.deleted {
+				pod.DeletionTimestamp = &now
+			}
+			got := asserted(pod, now)
+			if (got != nil) != tc.asserted {
+				t.Fatalf("the conditions become %v", got)
+			}
+			if tc.asserted && (len(got) != 2 || got[1].Status != yes || !got[1].LastTransitionTime.Equal(&now) || tc.given[1].Status != no) {
+				t.Errorf("the conditions become %v, and were %v", got, tc.given)
+			}
+		})
+	}
+}

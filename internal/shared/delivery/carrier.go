@@ -78,10 +78,12 @@ func Carrier(r *Request) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			// The scheduler is not asked: a kernel module goes to each selected node, whatever is free
 			// there.
-			NodeName:                      r.Node,
-			RestartPolicy:                 corev1.RestartPolicyOnFailure,
-			ActiveDeadlineSeconds:         ptr.To[int64](deadlineSeconds),
-			TerminationGracePeriodSeconds: ptr.To[int64](1),
+			NodeName:              r.Node,
+			RestartPolicy:         corev1.RestartPolicyOnFailure,
+			ActiveDeadlineSeconds: ptr.To[int64](deadlineSeconds),
+			// It holds nothing that could be lost, so that the API server need not wait for the kubelet: no
+			// second delete and no last status of each, and none stays on a node that is lost.
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
 			ServiceAccountName:            ServiceAccount(r.Module),
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),

@@ -51,7 +51,7 @@ func (b *bench) floor(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("measure the floor: %w", err)
 	}
-	if b.result.Floor, err = w.end(); err != nil {
+	if b.result.Floor, _, err = w.end(); err != nil {
 		return err
 	}
 	b.result.FloorSeconds = b.result.Floor.Seconds

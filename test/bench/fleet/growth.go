@@ -62,12 +62,13 @@ func (g *growth) wrong() error {
 // print writes a table of what changes with the size of a fleet.
 func (g *growth) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, err := fmt.Fprintln(w, "nodes\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB\tAPI server s\t")
+	_, err := fmt.Fprintln(w, "nodes\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB"+
+		"\tAPI server s\tetcd MiB\t")
 	errs := []error{err}
 	for i := range g.Sizes {
 		r := &g.Sizes[i]
-		_, err := fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.0f\t\n", r.Nodes, r.Seconds, r.FloorSeconds, r.RatioToFloor,
-			r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.Load.CPUSeconds["kube-apiserver"])
+		_, err := fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.0f\t%.0f\t\n", r.Nodes, r.Seconds, r.FloorSeconds, r.RatioToFloor,
+			r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, w.Flush())...)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/xml"
 	"strings"
 	"testing"
 
@@ -64,5 +65,45 @@ func TestGrowth(t *testing.T) {
 				t.Errorf("%v, table:\n%s", err, table.String())
 			}
 		})
+	}
+}
+
+// TestChart: each figure has a panel, and each size a mark in it that lies within the panel.
+func TestChart(t *testing.T) {
+	g := compare([]result{
+		{Nodes: 500, Seconds: 10, Load: use{CPUSeconds: map[string]float64{"operator": 2}}},
+		{Nodes: 5000, Seconds: 100, Load: use{CPUSeconds: map[string]float64{"operator": 20}}},
+	})
+	var out strings.Builder
+	if err := g.chart(&out); err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		Panels []struct {
+			Title string `xml:"text"`
+			Marks []struct {
+				X int `xml:"cx,attr"`
+				Y int `xml:"cy,attr"`
+			} `xml:"circle"`
+		} `xml:"g"`
+	}
+	if err := xml.Unmarshal([]byte(out.String()), &read); err != nil {
+		t.Fatal(err)
+	}
+	if len(read.Panels) != len(panels) {
+		t.Fatalf("%d panels:\n%s", len(read.Panels), &out)
+	}
+	for i, p := range read.Panels {
+		if len(p.Marks) != 2 {
+			t.Errorf("%s: marks %v", panels[i].title, p.Marks)
+		}
+		for _, m := range p.Marks {
+			if m.X < plotLeft || m.X > plotLeft+plotWidth || m.Y < plotTop || m.Y > plotTop+plotHeight {
+				t.Errorf("%s: %v lies outside", panels[i].title, m)
+			}
+		}
+	}
+	if seconds := read.Panels[0].Marks; seconds[0].Y != plotTop+plotHeight-plotHeight/10 || seconds[1].Y != plotTop {
+		t.Errorf("seconds are drawn at %v", seconds)
 	}
 }

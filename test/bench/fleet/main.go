@@ -45,6 +45,10 @@ const kcmQPS = 500
 // costs once counts for more.
 const maxRatio = 2.0
 
+// maxReaction is within how many seconds the operator writes what one node's report asks for, also
+// while the whole fleet loads.
+const maxReaction = 1.0
+
 var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
 
 // result is the line that ends the bench.
@@ -57,24 +61,29 @@ type result struct {
 	RatioToFloor       float64 `json:"ratioToFloor"`
 	// WritesPerNode are our writes of pods, Nodes and NodeModulesConfigs, ModuleWrites all others of
 	// the load.
-	WritesPerNode      float64        `json:"writesPerNode"`
-	ModuleWrites       int            `json:"moduleWrites"`
-	Carriers           int            `json:"carriers"`
-	PluginPodsReady    int            `json:"pluginPodsReady"`
-	FloorWritesPerNode float64        `json:"floorWritesPerNode"`
-	Load               use            `json:"load"`
-	Floor              use            `json:"floor"`
-	EventWrites        int            `json:"eventWrites"`
-	NoopWrites         int            `json:"noopWrites"`
-	RestartWrites      int            `json:"restartWrites"`
-	CordonWrites       int            `json:"cordonWrites"`
-	UnaskedUnloads     int            `json:"unaskedUnloads"`
-	Reports            int            `json:"reports"`
-	PassesPerReport    float64        `json:"passesPerReport"`
-	OperatorCPUSeconds float64        `json:"operatorCPUSeconds"`
-	OperatorRSSMiB     float64        `json:"operatorRSSMiB"`
-	OperatorLogLines   int            `json:"operatorLogLines"`
-	Writes             map[string]int `json:"writes"`
+	WritesPerNode      float64 `json:"writesPerNode"`
+	ModuleWrites       int     `json:"moduleWrites"`
+	Carriers           int     `json:"carriers"`
+	PluginPodsReady    int     `json:"pluginPodsReady"`
+	FloorWritesPerNode float64 `json:"floorWritesPerNode"`
+	Load               use     `json:"load"`
+	Floor              use     `json:"floor"`
+	// Steps say where a node's seconds go. ReactionP99Seconds is from its report to its label.
+	Steps              []spread `json:"steps"`
+	ReactionP99Seconds float64  `json:"reactionP99Seconds"`
+	EventWrites        int      `json:"eventWrites"`
+	NoopWrites         int      `json:"noopWrites"`
+	RestartWrites      int      `json:"restartWrites"`
+	CordonWrites       int      `json:"cordonWrites"`
+	UnaskedUnloads     int      `json:"unaskedUnloads"`
+	Reports            int      `json:"reports"`
+	PassesPerReport    float64  `json:"passesPerReport"`
+	OperatorCPUSeconds float64  `json:"operatorCPUSeconds"`
+	OperatorRSSMiB     float64  `json:"operatorRSSMiB"`
+	// EtcdMiB is the size of etcd's database when the fleet is ready, with what is not compacted yet.
+	EtcdMiB          float64        `json:"etcdMiB"`
+	OperatorLogLines int            `json:"operatorLogLines"`
+	Writes           map[string]int `json:"writes"`
 }
 
 // wrong names every bound that the result breaks.
@@ -92,6 +101,7 @@ func (r result) wrong() error {
 	check(r.Carriers == r.Nodes, "carriers %d is not the number of nodes", r.Carriers)
 	check(r.PluginPodsReady == r.Nodes, "pluginPodsReady %d is not the number of nodes", r.PluginPodsReady)
 	check(r.EventWrites+r.NoopWrites+r.RestartWrites+r.CordonWrites == 0, "writes although nothing had to be done")
+	check(r.ReactionP99Seconds < maxReaction, "reactionP99Seconds %.2f is not below %.0f", r.ReactionP99Seconds, maxReaction)
 	check(r.UnaskedUnloads == 0, "%d unloads that nobody asked for", r.UnaskedUnloads)
 	check(r.Reports > 0 && r.PassesPerReport <= maxPassesPerReport, "passesPerReport %.3f is above %.2f", r.PassesPerReport,
 		maxPassesPerReport)
@@ -106,11 +116,12 @@ func (r result) wrong() error {
 func main() {
 	nodes := flag.String("nodes", "500", "number of hollow nodes, or several, such as 500,2000,5000")
 	timeout := flag.Duration("timeout", 0, "how long the fleet may take to be ready (default: 5m, or a second for 5 nodes)")
+	svg := flag.String("svg", "", "file for charts of what grows with the number of nodes, where there are several")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	sizes, err := parseSizes(*nodes)
 	if err == nil {
-		err = run(ctx, sizes, *timeout)
+		err = run(ctx, sizes, *timeout, *svg)
 	}
 	stop()
 	if err != nil {
@@ -119,7 +130,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, sizes []int, timeout time.Duration) error {
+func run(ctx context.Context, sizes []int, timeout time.Duration, svg string) error {
 	begin := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Printf("[%5.1fs] "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
@@ -144,6 +155,9 @@ func run(ctx context.Context, sizes []int, timeout time.Duration) error {
 		return errors.Join(append(errs, printResult(results[0]))...)
 	}
 	g := compare(results)
+	if svg != "" {
+		errs = append(errs, g.saveChart(svg))
+	}
 	return errors.Join(append(errs, g.print(os.Stdout), printResult(g), g.wrong())...)
 }
 

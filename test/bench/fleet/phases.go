@@ -97,11 +97,19 @@ func (b *bench) load(ctx context.Context) error {
 	if err := b.awaitLoad(ctx, w); err != nil {
 		return fmt.Errorf("wait until %d nodes are ready: %w", b.nodes, err)
 	}
-	if b.result.Load, err = w.end(); err != nil {
+	var requests []audit.Request
+	if b.result.Load, requests, err = w.end(); err != nil {
 		return err
 	}
 	b.result.Seconds = b.result.Load.Seconds
 	b.say("device plugin ready on %d nodes and the Module Ready after %.1f s", b.nodes, b.result.Seconds)
+	if b.result.Steps, err = spreads(requests, w.began); err != nil {
+		return err
+	}
+	b.result.ReactionP99Seconds = reaction(b.result.Steps)
+	if err := printSteps(os.Stdout, b.result.Steps); err != nil {
+		return err
+	}
 	writes, err := b.untilQuiet(ctx)
 	if err != nil {
 		return err
@@ -121,6 +129,9 @@ func (b *bench) load(ctx context.Context) error {
 	b.result.ModuleWrites = len(writes) - perNode
 	b.result.Carriers = b.result.Writes["create pods"]
 	if b.result.PluginPodsReady, err = b.pluginPods(ctx); err != nil {
+		return err
+	}
+	if b.result.EtcdMiB, err = b.etcdMiB(ctx); err != nil {
 		return err
 	}
 	b.result.EventWrites, err = b.foreignEvents(ctx)

@@ -3,13 +3,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -110,24 +106,9 @@ func (b *bench) passes(ctx context.Context) (float64, error) {
 		return 0, fmt.Errorf("ask for the operator's metrics: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	sum, found := 0.0, false
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		labels, value, _ := strings.Cut(lines.Text(), "} ")
-		if !strings.HasPrefix(labels, passesSeries) {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read the operator's metrics: %w", err)
-		}
-		sum, found = sum+n, true
-	}
-	if err := lines.Err(); err != nil {
+	sum, err := sumOf(response.Body, passesSeries)
+	if err != nil {
 		return 0, fmt.Errorf("read the operator's metrics: %w", err)
-	}
-	if !found {
-		return 0, errors.New("the operator's metrics do not count the module controller's passes")
 	}
 	return sum, nil
 }

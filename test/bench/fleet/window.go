@@ -36,7 +36,8 @@ func (b *bench) window() (*window, error) {
 	return &window{b: b, began: time.Now(), cpu: b.cpuSeconds(), log: log}, err
 }
 
-func (w *window) end() (use, error) {
+// end returns what the window took, and the requests of all.
+func (w *window) end() (use, []audit.Request, error) {
 	u := use{Seconds: seconds(w.began), CPUSeconds: w.b.cpuSeconds(), Requests: map[string]int{}}
 	for name, now := range u.CPUSeconds {
 		u.CPUSeconds[name] = math.Round(100*(now-w.cpu[name])) / 100
@@ -46,7 +47,7 @@ func (w *window) end() (use, error) {
 		program, _, _ := strings.Cut(r.UserAgent, "/")
 		u.Requests[program+" "+r.Verb+" "+r.Resource()]++
 	}
-	return u, err
+	return u, requests, err
 }
 
 // ticks is how many units of /proc's CPU times make a second: USER_HZ, 100 on all of Linux's

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// panel is one small chart: a figure against the number of nodes.
+type panel struct {
+	title string
+	of    func(*result) float64
+}
+
+var panels = []panel{
+	{"seconds", func(r *result) float64 { return r.Seconds }},
+	{"floor, seconds", func(r *result) float64 { return r.FloorSeconds }},
+	{"writes per node", func(r *result) float64 { return r.WritesPerNode }},
+	{"operator, CPU ms per node", func(r *result) float64 { return r.cpuPerNode() }},
+	{"operator, MiB", func(r *result) float64 { return r.OperatorRSSMiB }},
+	{"etcd, MiB", func(r *result) float64 { return r.EtcdMiB }},
+}
+
+// The sizes of a panel's parts, in pixels.
+const (
+	panelWidth, panelHeight = 240, 180
+	plotWidth, plotHeight   = 190, 110
+	plotLeft, plotTop       = 10, 40
+	columns                 = 3
+)
+
+// saveChart writes the charts of a growth as an SVG.
+func (g *growth) saveChart(path string) error {
+	var chart strings.Builder
+	if err := g.chart(&chart); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(chart.String()), 0o644); err != nil { //nolint:gosec // it is for all to see
+		return fmt.Errorf("write the chart: %w", err)
+	}
+	return nil
+}
+
+// chart draws each panel from zero, so that a line through the origin is one that grows with the
+// nodes, and a level one is one that does not.
+func (g *growth) chart(out io.Writer) error {
+	rows := (len(panels) + columns - 1) / columns
+	var svg strings.Builder
+	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n",
+		columns*panelWidth, rows*panelHeight)
+	svg.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
+	for i, p := range panels {
+		fmt.Fprintf(&svg, `<g transform="translate(%d %d)">`+"\n", i%columns*panelWidth, i/columns*panelHeight)
+		p.draw(&svg, g.Sizes)
+		svg.WriteString("</g>\n")
+	}
+	svg.WriteString("</svg>\n")
+	_, err := io.WriteString(out, svg.String())
+	return err
+}
+
+func (p panel) draw(svg *strings.Builder, sizes []result) {
+	most := 0.0
+	for i := range sizes {
+		most = max(most, p.of(&sizes[i]))
+	}
+	bottom := plotTop + plotHeight
+	fmt.Fprintf(svg, `<text x="%d" y="20" font-weight="bold">%s</text>`+"\n", plotLeft, p.title)
+	fmt.Fprintf(svg, `<path d="M%d %dV%dH%d" fill="none" stroke="#888"/>`+"\n", plotLeft, plotTop, bottom, plotLeft+plotWidth)
+	var line, marks strings.Builder
+	for i := range sizes {
+		value := p.of(&sizes[i])
+		x := plotLeft + plotWidth*sizes[i].Nodes/sizes[len(sizes)-1].Nodes
+		y := bottom
+		if most > 0 {
+			y -= int(plotHeight * value / most)
+		}
+		fmt.Fprintf(&line, "%d,%d ", x, y)
+		fmt.Fprintf(&marks, `<circle cx="%d" cy="%d" r="3" fill="#1a5fb4"/><text x="%d" y="%d" text-anchor="middle">%.4g</text>`,
+			x, y, x, y-6, value)
+		fmt.Fprintf(&marks, `<text x="%d" y="%d" text-anchor="middle" fill="#555">%d</text>`+"\n", x, bottom+14, sizes[i].Nodes)
+	}
+	fmt.Fprintf(svg, `<polyline points="%s" fill="none" stroke="#1a5fb4"/>`+"\n%s", strings.TrimSpace(line.String()), marks.String())
+}
