@@ -32,6 +32,9 @@ const (
 	carrierWorkers = 16
 	// pullBackOff is the time between a failed pull and the status that says so.
 	pullBackOff = 2 * time.Second
+	// killing is how long containers take to end. The API server removes a pod without a grace period
+	// meanwhile, and a kubelet has nothing to say any more.
+	killing = time.Second
 )
 
 // carriers plays the kubelets' part for carrier pods, with one watch for all nodes. Other pods are
@@ -67,6 +70,7 @@ const (
 	backingOff
 	exported
 	running
+	terminating
 	finalised
 )
 
@@ -192,6 +196,11 @@ func (c *carriers) finalise(ctx context.Context, key string, pod *corev1.Pod) er
 	now, err := c.enter(key, pod.UID)
 	if err != nil || now.state == finalised {
 		return err
+	}
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 && now.state != terminating {
+		now.state = terminating
+		c.queue.AddAfter(key, killing)
+		return nil
 	}
 	if err := errors.Join(now.removeDir(), c.api.finalisePod(ctx, pod)); err != nil {
 		return err

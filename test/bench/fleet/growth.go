@@ -18,6 +18,10 @@ import (
 // take as one of the smallest. Above 1 means that a node costs more the more there are.
 const maxCPUGrowth = 1.3
 
+// maxReaction is within how many seconds the operator writes what a node's report asks for, of 99
+// nodes of 100, while the whole fleet loads.
+const maxReaction = 1.0
+
 // growth compares fleets of several sizes.
 type growth struct {
 	// Sizes are the results, the smallest fleet first.
@@ -52,23 +56,29 @@ func compare(results []result) growth {
 func (r *result) cpuPerNode() float64 { return 1000 * r.Load.CPUSeconds["operator"] / float64(r.Nodes) }
 
 func (g *growth) wrong() error {
+	var errs []error
 	// Without /proc there are no CPU times, and the ratio is NaN.
 	if ratio := g.OperatorCPUPerNodeRatio; ratio > maxCPUGrowth || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
-		return fmt.Errorf("operatorCPUPerNodeRatio %.2f is above %.1f", ratio, maxCPUGrowth)
+		errs = append(errs, fmt.Errorf("operatorCPUPerNodeRatio %.2f is above %.1f", ratio, maxCPUGrowth))
 	}
-	return nil
+	for i := range g.Sizes {
+		if r := &g.Sizes[i]; r.ReactionP99Seconds >= maxReaction {
+			errs = append(errs, fmt.Errorf("%d nodes: reactionP99Seconds %.2f is not below %.0f", r.Nodes, r.ReactionP99Seconds, maxReaction))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // print writes a table of what changes with the size of a fleet.
 func (g *growth) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, err := fmt.Fprintln(w, "nodes\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB"+
-		"\tAPI server s\tetcd MiB\t")
+		"\treaction s\tAPI server s\tetcd MiB\t")
 	errs := []error{err}
 	for i := range g.Sizes {
 		r := &g.Sizes[i]
-		_, err := fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.0f\t%.0f\t\n", r.Nodes, r.Seconds, r.FloorSeconds, r.RatioToFloor,
-			r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
+		_, err := fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", r.Nodes, r.Seconds, r.FloorSeconds, r.RatioToFloor,
+			r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.ReactionP99Seconds, r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, w.Flush())...)

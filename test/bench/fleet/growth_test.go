@@ -35,6 +35,7 @@ func TestParseSizes(t *testing.T) {
 }
 
 func TestGrowth(t *testing.T) {
+	slow := result{Nodes: 5000, ReactionP99Seconds: 1.2, Load: use{CPUSeconds: map[string]float64{"operator": 30}}}
 	of := func(nodes int, seconds float64) result {
 		return result{Nodes: nodes, Load: use{CPUSeconds: map[string]float64{"operator": seconds}}}
 	}
@@ -46,6 +47,7 @@ func TestGrowth(t *testing.T) {
 		"linear":               {results: []result{of(500, 3), of(5000, 30)}, ratio: 1},
 		"the other way round":  {results: []result{of(5000, 30), of(500, 3)}, ratio: 1},
 		"quadratic":            {results: []result{of(500, 3), of(2000, 30), of(5000, 300)}, ratio: 10, wrong: "10.00 is above 1.3"},
+		"slow to react":        {results: []result{of(500, 3), slow}, ratio: 1, wrong: "5000 nodes: reactionP99Seconds 1.20 is not below 1"},
 		"nothing was measured": {results: []result{of(500, 0), of(5000, 0)}, wrong: "NaN is above"},
 	}
 	for name, c := range cases {

@@ -45,10 +45,6 @@ const kcmQPS = 500
 // costs once counts for more.
 const maxRatio = 2.0
 
-// maxReaction is within how many seconds the operator writes what one node's report asks for, also
-// while the whole fleet loads.
-const maxReaction = 1.0
-
 var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
 
 // result is the line that ends the bench.
@@ -101,7 +97,6 @@ func (r result) wrong() error {
 	check(r.Carriers == r.Nodes, "carriers %d is not the number of nodes", r.Carriers)
 	check(r.PluginPodsReady == r.Nodes, "pluginPodsReady %d is not the number of nodes", r.PluginPodsReady)
 	check(r.EventWrites+r.NoopWrites+r.RestartWrites+r.CordonWrites == 0, "writes although nothing had to be done")
-	check(r.ReactionP99Seconds < maxReaction, "reactionP99Seconds %.2f is not below %.0f", r.ReactionP99Seconds, maxReaction)
 	check(r.UnaskedUnloads == 0, "%d unloads that nobody asked for", r.UnaskedUnloads)
 	check(r.Reports > 0 && r.PassesPerReport <= maxPassesPerReport, "passesPerReport %.3f is above %.2f", r.PassesPerReport,
 		maxPassesPerReport)
