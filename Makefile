@@ -18,7 +18,7 @@ PLATFORMS ?= amd64,arm64
 DIST ?= dist
 KUBECTL ?= $(shell command -v kubectl || echo bin/kubectl)
 NODES ?= 500
-MODULES ?= 20
+MODULES ?=
 EVENTS ?= 10000
 SEED ?= 1
 FUZZTIME ?= 60s
@@ -311,12 +311,12 @@ bench-sign: ## Sign all modules of Debian's amd64 kernel, and compare bytes and 
 
 .PHONY: bench-memory
 bench-memory: ## Measure what the operator's caches hold for each of MODULES Modules on each of NODES nodes, read from a real API server (16 GiB for 5,000 nodes)
-	@go run ./test/bench/memory --nodes $(NODES) --modules $(MODULES)
+	@go run ./test/bench/memory --nodes $(NODES) --modules $(or $(MODULES),20)
 
 .PHONY: bench-hub
 bench-hub: ## Measure what each of CLUSTERS simulated clusters costs a hub, and each of five times as many
 	@go run ./test/bench/hub --clusters $(or $(CLUSTERS),200)
 
 .PHONY: bench-fleet
-bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run, or several one after the other (NODES=500,2000,5000 SVG=FILE)
-	@go run ./test/bench/fleet --nodes $(NODES) --svg "$(SVG)"
+bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run, or several one after the other (NODES=500,2000,5000 MODULES=1,5 SVG=FILE)
+	@go run ./test/bench/fleet --nodes $(NODES) --modules $(or $(MODULES),1) --svg "$(SVG)"

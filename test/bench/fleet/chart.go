@@ -5,7 +5,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -62,26 +64,33 @@ func (g *growth) chart(out io.Writer) error {
 	return err
 }
 
+// colours of the lines, one for each number of Modules.
+var colours = []string{"#1a5fb4", "#a51d2d", "#26a269", "#613583"}
+
 func (p panel) draw(svg *strings.Builder, sizes []result) {
-	most := 0.0
+	most, widest := 0.0, 0
+	lines := map[int][]*result{} // by the number of Modules
 	for i := range sizes {
-		most = max(most, p.of(&sizes[i]))
+		r := &sizes[i]
+		most, widest = max(most, p.of(r)), max(widest, r.Nodes)
+		lines[r.Modules] = append(lines[r.Modules], r)
 	}
 	bottom := plotTop + plotHeight
 	fmt.Fprintf(svg, `<text x="%d" y="20" font-weight="bold">%s</text>`+"\n", plotLeft, p.title)
 	fmt.Fprintf(svg, `<path d="M%d %dV%dH%d" fill="none" stroke="#888"/>`+"\n", plotLeft, plotTop, bottom, plotLeft+plotWidth)
-	var line, marks strings.Builder
-	for i := range sizes {
-		value := p.of(&sizes[i])
-		x := plotLeft + plotWidth*sizes[i].Nodes/sizes[len(sizes)-1].Nodes
-		y := bottom
-		if most > 0 {
-			y -= int(plotHeight * value / most)
+	for i, modules := range slices.Sorted(maps.Keys(lines)) {
+		var points, marks strings.Builder
+		colour := colours[i%len(colours)]
+		for _, r := range lines[modules] {
+			x, y := plotLeft+plotWidth*r.Nodes/widest, bottom
+			if most > 0 {
+				y -= int(plotHeight * p.of(r) / most)
+			}
+			fmt.Fprintf(&points, "%d,%d ", x, y)
+			fmt.Fprintf(&marks, `<circle cx="%d" cy="%d" r="3" fill="%s"><title>%d nodes, %d Modules</title></circle>`, x, y, colour, r.Nodes, modules)
+			fmt.Fprintf(&marks, `<text x="%d" y="%d" text-anchor="middle" fill="%s">%.4g</text>`, x, y-6, colour, p.of(r))
+			fmt.Fprintf(&marks, `<text x="%d" y="%d" text-anchor="middle" fill="#555">%d</text>`+"\n", x, bottom+14, r.Nodes)
 		}
-		fmt.Fprintf(&line, "%d,%d ", x, y)
-		fmt.Fprintf(&marks, `<circle cx="%d" cy="%d" r="3" fill="#1a5fb4"/><text x="%d" y="%d" text-anchor="middle">%.4g</text>`,
-			x, y, x, y-6, value)
-		fmt.Fprintf(&marks, `<text x="%d" y="%d" text-anchor="middle" fill="#555">%d</text>`+"\n", x, bottom+14, sizes[i].Nodes)
+		fmt.Fprintf(svg, `<polyline points="%s" fill="none" stroke="%s"/>`+"\n%s", strings.TrimSpace(points.String()), colour, marks.String())
 	}
-	fmt.Fprintf(svg, `<polyline points="%s" fill="none" stroke="#1a5fb4"/>`+"\n%s", strings.TrimSpace(line.String()), marks.String())
 }

@@ -24,31 +24,63 @@ const maxReaction = 1.0
 
 // growth compares fleets of several sizes.
 type growth struct {
-	// Sizes are the results, the smallest fleet first.
+	// Sizes are the results, the fewest Modules and the smallest fleet first.
 	Sizes []result `json:"sizes"`
 	// OperatorCPUPerNodeRatio is the operator's CPU time per node during the load of the largest
 	// fleet to that of the smallest.
 	OperatorCPUPerNodeRatio float64 `json:"operatorCPUPerNodeRatio"`
 }
 
-// parseSizes reads numbers of nodes, such as "500,2000,5000", and sorts them.
-func parseSizes(text string) ([]int, error) {
-	var sizes []int
+// size of a fleet.
+type size struct{ nodes, modules int }
+
+func (s size) String() string { return fmt.Sprintf("%d nodes, %d Modules", s.nodes, s.modules) }
+
+// parseSizes reads numbers of nodes and of Modules, such as "500,2000,5000" and "1,5", and sorts
+// their combinations.
+func parseSizes(nodes, modules string) ([]size, error) {
+	all, err := parseNumbers("nodes", nodes)
+	if err != nil {
+		return nil, err
+	}
+	each, err := parseNumbers("modules", modules)
+	if err != nil {
+		return nil, err
+	}
+	var sizes []size
+	for _, n := range all {
+		for _, m := range each {
+			sizes = append(sizes, size{nodes: n, modules: m})
+		}
+	}
+	return sizes, nil
+}
+
+func parseNumbers(flag, text string) ([]int, error) {
+	var numbers []int
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(field))
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("--nodes is %q: give numbers of nodes, such as 500 or 500,2000,5000", text)
+			return nil, fmt.Errorf("--%s is %q: give numbers, such as 5 or 1,5,20", flag, text)
 		}
-		sizes = append(sizes, n)
+		numbers = append(numbers, n)
 	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes), nil
+	slices.Sort(numbers)
+	return slices.Compact(numbers), nil
 }
 
-// compare takes results of fleets of at least two sizes.
+// compare takes results of at least two sizes. The ratio is of fleets with the fewest Modules.
 func compare(results []result) growth {
-	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.Nodes, b.Nodes) })
-	first, last := results[0], results[len(results)-1]
+	slices.SortFunc(results, func(a, b result) int {
+		return cmp.Or(cmp.Compare(a.Modules, b.Modules), cmp.Compare(a.Nodes, b.Nodes))
+	})
+	first := results[0]
+	last := first
+	for i := range results {
+		if results[i].Modules == first.Modules {
+			last = results[i]
+		}
+	}
 	return growth{Sizes: results, OperatorCPUPerNodeRatio: math.Round(100*last.cpuPerNode()/first.cpuPerNode()) / 100}
 }
 
@@ -72,13 +104,14 @@ func (g *growth) wrong() error {
 // print writes a table of what changes with the size of a fleet.
 func (g *growth) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, err := fmt.Fprintln(w, "nodes\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB"+
+	_, err := fmt.Fprintln(w, "nodes\tModules\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB"+
 		"\treaction s\tAPI server s\tetcd MiB\t")
 	errs := []error{err}
 	for i := range g.Sizes {
 		r := &g.Sizes[i]
-		_, err := fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", r.Nodes, r.Seconds, r.FloorSeconds, r.RatioToFloor,
-			r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.ReactionP99Seconds, r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
+		_, err := fmt.Fprintf(w, "%d\t%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", r.Nodes, r.Modules, r.Seconds,
+			r.FloorSeconds, r.RatioToFloor, r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.ReactionP99Seconds,
+			r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, w.Flush())...)

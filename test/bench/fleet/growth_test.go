@@ -12,32 +12,58 @@ import (
 
 func TestParseSizes(t *testing.T) {
 	cases := map[string]struct {
-		text string
-		want []int
+		nodes, modules string
+		want           []size
 	}{
-		"one":                {text: "500", want: []int{500}},
-		"several":            {text: "5000, 500,2000,500", want: []int{500, 2000, 5000}},
-		"none":               {text: ""},
-		"no number":          {text: "500,many"},
-		"a fleet of nothing": {text: "0"},
+		"one":                {nodes: "500", modules: "1", want: []size{{500, 1}}},
+		"several":            {nodes: "5000, 500,2000,500", modules: "1", want: []size{{500, 1}, {2000, 1}, {5000, 1}}},
+		"with Modules":       {nodes: "500,50", modules: "5,1", want: []size{{50, 1}, {50, 5}, {500, 1}, {500, 5}}},
+		"none":               {modules: "1"},
+		"no number":          {nodes: "500,many", modules: "1"},
+		"no Modules":         {nodes: "500", modules: "0"},
+		"a fleet of nothing": {nodes: "0", modules: "1"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := parseSizes(c.text)
+			got, err := parseSizes(c.nodes, c.modules)
 			if (err == nil) != (c.want != nil) {
 				t.Fatalf("error %v", err)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(size{})); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
+// TestCopies: each has a kernel module and images of its own.
+func TestCopies(t *testing.T) {
+	all, err := copies("../../../"+sampleFile, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, m := range all {
+		container := m.Spec.ModuleLoader.Container
+		for _, own := range []string{m.Name, container.Modprobe.ModuleName, container.KernelMappings[0].ContainerImage} {
+			if seen[own] {
+				t.Errorf("two have %s", own)
+			}
+			seen[own] = true
+		}
+		if m.Spec.DevicePlugin != nil || !strings.Contains(container.KernelMappings[0].ContainerImage, ":1.0-${KERNEL_FULL_VERSION}") {
+			t.Errorf("%s: %+v", m.Name, m.Spec)
+		}
+	}
+	if len(all) != 3 {
+		t.Errorf("%d copies", len(all))
+	}
+}
+
 func TestGrowth(t *testing.T) {
-	slow := result{Nodes: 5000, ReactionP99Seconds: 1.2, Load: use{CPUSeconds: map[string]float64{"operator": 30}}}
+	slow := result{Nodes: 5000, Modules: 1, ReactionP99Seconds: 1.2, Load: use{CPUSeconds: map[string]float64{"operator": 30}}}
 	of := func(nodes int, seconds float64) result {
-		return result{Nodes: nodes, Load: use{CPUSeconds: map[string]float64{"operator": seconds}}}
+		return result{Nodes: nodes, Modules: 1, Load: use{CPUSeconds: map[string]float64{"operator": seconds}}}
 	}
 	cases := map[string]struct {
 		results []result
@@ -45,6 +71,7 @@ func TestGrowth(t *testing.T) {
 		wrong   string
 	}{
 		"linear":               {results: []result{of(500, 3), of(5000, 30)}, ratio: 1},
+		"with more Modules":    {results: []result{of(500, 3), {Nodes: 5000, Modules: 20, Load: of(5000, 900).Load}, of(5000, 30)}, ratio: 1},
 		"the other way round":  {results: []result{of(5000, 30), of(500, 3)}, ratio: 1},
 		"quadratic":            {results: []result{of(500, 3), of(2000, 30), of(5000, 300)}, ratio: 10, wrong: "10.00 is above 1.3"},
 		"slow to react":        {results: []result{of(500, 3), slow}, ratio: 1, wrong: "5000 nodes: reactionP99Seconds 1.20 is not below 1"},

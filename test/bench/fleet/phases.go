@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -71,7 +70,11 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if b.watcher, err = client.NewWithWatch(config, client.Options{Scheme: b.f.Admin.Scheme()}); err != nil {
 		return fmt.Errorf("connect the bench: %w", err)
 	}
-	for _, phase := range []func(context.Context) error{b.load, b.noop, b.cordon, b.restart, b.kernels, b.reports, b.clear, b.floor} {
+	phases := []func(context.Context) error{b.load, b.noop, b.cordon, b.restart, b.kernels, b.reports, b.clear, b.floor}
+	if b.result.Modules > 1 {
+		phases = []func(context.Context) error{b.several}
+	}
+	for _, phase := range phases {
 		if err := phase(ctx); err != nil {
 			return err
 		}
@@ -114,19 +117,10 @@ func (b *bench) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.result.Writes = audit.Count(writes)
+	b.count(writes)
 	if b.recording, err = record(writes); err != nil {
 		return err
 	}
-	perNode := 0
-	for _, w := range writes {
-		switch w.ObjectRef.Resource {
-		case "pods", "nodes", "nodemodulesconfigs":
-			perNode++
-		}
-	}
-	b.result.WritesPerNode = float64(perNode) / float64(b.nodes)
-	b.result.ModuleWrites = len(writes) - perNode
 	b.result.Carriers = b.result.Writes["create pods"]
 	if b.result.PluginPodsReady, err = b.pluginPods(ctx); err != nil {
 		return err
@@ -293,16 +287,9 @@ func (b *bench) cordon(ctx context.Context) error {
 
 // restart replaces the operator. The first one's costs are read when it has ended.
 func (b *bench) restart(ctx context.Context) error {
-	first := b.f.Operator
-	if err := b.f.StopOperator(); err != nil {
+	if err := b.stopOperator(); err != nil {
 		return err
 	}
-	b.result.OperatorCPUSeconds, b.result.OperatorRSSMiB = first.CPUSeconds(), first.MaxRSSMiB()
-	log, err := os.ReadFile(first.Log())
-	if err != nil {
-		return fmt.Errorf("read the operator's log: %w", err)
-	}
-	b.result.OperatorLogLines = bytes.Count(log, []byte("\n"))
 	if err := b.f.StartOperator(ctx); err != nil {
 		return err
 	}
