@@ -225,19 +225,19 @@ func TestABusyMachineHasMoreRounds(t *testing.T) {
 		rounds int
 		red    bool
 	}{
-		100:  {rounds: 1},
-		250:  {rounds: 3},
-		5000: {rounds: maxRounds, red: true},
+		1000:  {rounds: 1},
+		2500:  {rounds: 3},
+		50000: {rounds: maxRounds, red: true},
 	} {
 		var out strings.Builder
-		f, err := newFuzzer(t.Context(), &out, root, length{text: "100x", least: least, limit: longest})
+		f, err := newFuzzer(t.Context(), &out, root, length{text: "1000x", least: least, limit: longest})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(f.close)
 		o := f.all(t.Context(), targets{dir: ".", names: []string{"FuzzGreen"}})[0]
 		// Workers that run side by side may each do one more.
-		if o.executions < 100*then.rounds || o.executions >= 100*(then.rounds+1) || (o.problem(least) != "") != then.red {
+		if o.executions < 1000*then.rounds || o.executions >= 1000*(then.rounds+1) || (o.problem(least) != "") != then.red {
 			t.Errorf("at least %d: %d executions, %q; want %d rounds\n%s", least, o.executions, o.problem(least), then.rounds, &out)
 		}
 	}

@@ -25,13 +25,7 @@ func (b *bench) several(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.settle(ctx); err != nil {
-		return err
-	}
-	if _, err := b.log.Next(); err != nil {
-		return err
-	}
-	w, err := b.window()
+	w, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -84,13 +84,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 
 // load applies the sample and measures until the last node's plugin is ready, and the Module.
 func (b *bench) load(ctx context.Context) error {
-	if err := b.settle(ctx); err != nil {
-		return err
-	}
-	if _, err := b.log.Next(); err != nil {
-		return err
-	}
-	w, err := b.window()
+	w, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,18 +100,14 @@ func (b *bench) load(ctx context.Context) error {
 	}
 	b.result.Seconds = b.result.Load.Seconds
 	b.say("device plugin ready on %d nodes and the Module Ready after %.1f s", b.nodes, b.result.Seconds)
-	if b.result.Steps, err = spreads(requests, w.began); err != nil {
-		return err
-	}
-	b.result.ReactionP99Seconds = reaction(b.result.Steps)
-	if err := printSteps(os.Stdout, b.result.Steps); err != nil {
-		return err
-	}
 	writes, err := b.untilQuiet(ctx)
 	if err != nil {
 		return err
 	}
 	b.count(writes)
+	if err := b.steps(requests, w); err != nil {
+		return err
+	}
 	if b.recording, err = record(writes); err != nil {
 		return err
 	}

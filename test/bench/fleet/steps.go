@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -52,6 +53,20 @@ type ends [steps]time.Time
 // reaction is what the operator took at most, for 99 nodes of 100, from a node's report to what it
 // writes about it.
 func reaction(all []spread) float64 { return all[labelled].P99 }
+
+// steps says where the seconds of a load's nodes went. The API server shows a write to those who
+// watch before it logs it, so that what was logged after the window's end counts, too.
+func (b *bench) steps(requests []audit.Request, w *window) error {
+	late, err := w.log.Next()
+	if err != nil {
+		return err
+	}
+	if b.result.Steps, err = spreads(append(requests, late...), w.began); err != nil {
+		return err
+	}
+	b.result.ReactionP99Seconds = reaction(b.result.Steps)
+	return printSteps(os.Stdout, b.result.Steps)
+}
 
 // spreads says where the seconds of nodes go that were given something at a time. A step that ended
 // before the one before it took no time, so that the steps of a node sum to the whole.

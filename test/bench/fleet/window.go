@@ -41,6 +41,17 @@ func (b *bench) window() (*window, error) {
 	return &window{b: b, began: time.Now(), cpu: b.cpuSeconds(), log: log}, err
 }
 
+// begin opens the window of a load, when nobody has written for a while.
+func (b *bench) begin(ctx context.Context) (*window, error) {
+	if err := b.settle(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := b.log.Next(); err != nil {
+		return nil, err
+	}
+	return b.window()
+}
+
 // end returns what the window took, and the requests of all.
 func (w *window) end() (use, []audit.Request, error) {
 	u := use{Seconds: seconds(w.began), CPUSeconds: w.b.cpuSeconds(), Requests: map[string]int{}}

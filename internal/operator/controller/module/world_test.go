@@ -192,19 +192,12 @@ func (w *world) ordered(node *corev1.Node, m *v1beta1.Module) *v1beta1.NodeModul
 	return e
 }
 
-// carriers are the Module's carriers that nobody has deleted yet: without a kubelet, a deleted one
-// stays.
+// carriers are the Module's carriers. There is no kubelet here: a deleted one is gone at once.
 func (w *world) carriers(m *v1beta1.Module) []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList
 	w.must(w.admin.List(w.Context(), &pods, client.InNamespace(w.namespace), client.MatchingLabels{v1beta1.ModuleNameLabel: m.Name}))
-	var kept []corev1.Pod
-	for _, pod := range pods.Items {
-		if pod.DeletionTimestamp == nil {
-			kept = append(kept, pod)
-		}
-	}
-	return kept
+	return pods.Items
 }
 
 // reap is the kubelet's part in the end of deleted pods.
