@@ -153,7 +153,7 @@ undeploy: $(filter bin/kubectl,$(KUBECTL)) $(if $(OPERATOR),,bin/drover-operator
 
 .PHONY: run
 run: bin/$(PROGRAM) ## Run the operator on this machine against the current cluster (ARGS: more of its flags)
-	$(if $(OPERATOR),bin/$(PROGRAM) --leader-elect=false,OPERATOR_NAMESPACE=drover-system bin/$(PROGRAM) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) --leader-elect=false) $(ARGS)
+	$(if $(OPERATOR),bin/$(PROGRAM) --leader-elect=false,OPERATOR_NAMESPACE=drover-system bin/$(PROGRAM) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) --examiner-image $(IMAGE_TAG_BASE):$(IMAGE_TAG) --leader-elect=false) $(ARGS)
 
 ##@ Check
 .PHONY: lint

@@ -16,8 +16,13 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == releaseCommand {
-		return releaseAll(ctx, args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case releaseCommand:
+			return releaseAll(ctx, args[1:])
+		case examineCommand:
+			return examineImage(ctx, args[1:])
+		}
 	}
 	options, err := operator.ParseFlags(args)
 	if err != nil {

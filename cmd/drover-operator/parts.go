@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
@@ -82,10 +83,13 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		return all
 	}
 	all["preflight"] = operator.Optional(preflight.New(c, live, preflight.Options{
-		BuildahImage: options.Build.BuildahImage, Makes: options.Makes(), Gate: closed, Recorder: recorder, Count: numbers.SetPreflights,
+		BuildahImage: options.Build.BuildahImage, Makes: options.Makes(), Examines: options.Examines(), Gate: closed, Recorder: recorder,
+		Count: numbers.SetPreflights,
 	}), &v1beta2.PreflightValidationList{})
-	if options.Makes() {
-		all["image"] = moduleimage.New(c, live, options.Images(closed))
+	if images := moduleimage.New(c, live, options.Images(closed)); options.Makes() {
+		all["image"] = images
+	} else if options.Examines() {
+		all["image"] = operator.Optional(moduleimage.ImagesAlone{Controller: images}, &v1alpha1.ModuleImageList{})
 	}
 	return all
 }

@@ -25,14 +25,16 @@ import (
 // there watches for it.
 func TestEachModeRunsItsControllers(t *testing.T) {
 	e := env.Get(t)
-	for mode, want := range map[operator.Mode][]string{
-		operator.ModeCluster: {"guard", "image", "module", "node", "ooto", "plugin", "preflight", "startup"},
-		operator.ModeSpoke:   {"claims", "guard", "module", "node", "ooto", "plugin", "startup"},
+	whole := []string{"guard", "image", "module", "node", "ooto", "plugin", "preflight", "startup"}
+	for flags, want := range map[string][]string{
+		"--signer-image=s:1":   whole,
+		"--examiner-image=o:1": whole,
+		"--mode=cluster":       {"guard", "module", "node", "ooto", "plugin", "preflight", "startup"},
+		"--mode=spoke --signer-image=s:1 --examiner-image=o:1": {"claims", "guard", "module", "node", "ooto", "plugin", "startup"},
 	} {
-		t.Run(string(mode), func(t *testing.T) {
-			options, err := operator.ParseFlags([]string{
-				"--mode=" + string(mode), "--agent-image=a:1", "--signer-image=s:1", "--metrics-bind-address=0", "--health-probe-bind-address=0",
-			})
+		t.Run(flags, func(t *testing.T) {
+			options, err := operator.ParseFlags(append(strings.Fields(flags), "--agent-image=a:1", "--metrics-bind-address=0",
+				"--health-probe-bind-address=0"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/drover-project/drover/internal/build/examine"
 	"github.com/drover-project/drover/internal/build/signer"
 	"github.com/drover-project/drover/internal/shared/version"
 )
@@ -47,7 +48,7 @@ func root() *cobra.Command {
 	logs.AddFlags(flags)
 	c.PersistentFlags().AddGoFlagSet(flags)
 	c.AddCommand(signer.CheckCommand(), signer.PullCommand(), signer.FetchCommand(), signer.SourceCommand(),
-		signer.PackCommand(), signer.SignCommand(signer.ReadKey), signer.PushCommand(), signer.ExamineCommand(), &cobra.Command{
+		signer.PackCommand(), signer.SignCommand(signer.ReadKey), signer.PushCommand(), examine.Command(), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 			Run: func(c *cobra.Command, _ []string) { c.Println(version.Version) },
 		})

@@ -68,7 +68,7 @@ type Options struct {
 	// Orders are for the controller that gives orders to nodes. No flags: DRA, which [NewManager]
 	// finds out, CarrierUser and Taints, which depend on the API server, too.
 	Orders module.Options
-	// Build says how Jobs build and sign images. Without a SignerImage, none run.
+	// Build says how Jobs examine, build and sign images. See [Options.Makes] and [Options.Examines].
 	Build pipeline.Options
 	// Controllers lists the controllers to run: "*" is all but the optional ones, a leading "-" takes
 	// one out.
@@ -112,6 +112,8 @@ func ParseFlags(args []string) (*Options, error) {
 		"imageVolume, initContainer (builds: a step that unpacks it), or auto to choose by nodes")
 	set.IntVar(&o.Orders.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "how many deliveries may be under way in the cluster")
 	set.StringVar(&o.Build.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
+	set.StringVar(&o.Build.ExaminerImage, "examiner-image", "", "this operator's own image; with it, preflights examine images without a "+
+		"signer image")
 	set.StringVar(&o.Build.BuildahImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")
 	set.BoolVar(&o.Build.HostModules, "build-host-modules", true, "mount the node's /lib/modules into builds from Dockerfiles; needs "+
 		"namespaces that admit hostPath")
@@ -233,9 +235,16 @@ func (o *Options) Makes() bool {
 	return o.Mode != ModeSpoke && o.Build.SignerImage != "" && o.enabled("image")
 }
 
-// Images are the options of the controller that has images built and signed.
+// Examines reports whether preflights can have images examined in the cluster.
+func (o *Options) Examines() bool {
+	return o.Makes() || o.Mode == ModeCluster && o.Build.ExaminerImage != "" && o.enabled("image")
+}
+
+// Images are the options of the controller that has images built, signed and examined.
 func (o *Options) Images(g *gate.Gate) moduleimage.Options {
-	mine := func(image *v1alpha1.ModuleImage) bool { return hub.Asked(image) == (o.Mode == ModeHub) }
+	mine := func(image *v1alpha1.ModuleImage) bool {
+		return hub.Asked(image) == (o.Mode == ModeHub) && (o.Makes() || pipeline.OnlyExamined(&image.Spec))
+	}
 	p := o.Build
 	p.User, p.Delivery = o.Orders.CarrierUser, o.Orders.DeliveryMode
 	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: p}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/build/pipeline"
 )
 
 func TestEnabled(t *testing.T) {
@@ -55,11 +56,50 @@ func TestEachOperatorMakesItsImages(t *testing.T) {
 		ModeCluster: {"Module/m": true, "ManagedClusterModule/m": false, "Module/m ManagedClusterModule/m": false},
 		ModeHub:     {"Module/m": false, "ManagedClusterModule/m": true, "Module/m ManagedClusterModule/m": true},
 	} {
-		o := &Options{Mode: mode}
+		o := &Options{Mode: mode, Build: pipeline.Options{SignerImage: "s"}, Controllers: []string{"*"}}
 		for by, want := range mine {
 			image := &v1alpha1.ModuleImage{Spec: v1alpha1.ModuleImageSpec{WantedBy: strings.Fields(by)}}
 			if got := o.Images(nil).Mine(image); got != want {
 				t.Errorf("mode %s makes what %s wants: %t", mode, by, got)
+			}
+		}
+	}
+}
+
+// TestWithoutASignerImagesAreOnlyExamined: what an operator makes and examines, by its flags.
+func TestWithoutASignerImagesAreOnlyExamined(t *testing.T) {
+	const both, examiner = "--signer-image=s --examiner-image=o", "--examiner-image=o"
+	build, examine := &v1alpha1.ImageBuild{}, &v1alpha1.ImageExamine{}
+	for flags, then := range map[string]struct{ makes, examines bool }{
+		"":                               {},
+		examiner:                         {examines: true},
+		"--signer-image=s":               {makes: true, examines: true},
+		both:                             {makes: true, examines: true},
+		both + " --controllers=*,-image": {},
+		both + " --mode=spoke":           {},
+		examiner + " --mode=hub":         {},
+		both + " --mode=hub":             {makes: true, examines: true},
+	} {
+		o, err := ParseFlags(append(strings.Fields(flags), "--agent-image=a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Makes() != then.makes || o.Examines() != then.examines {
+			t.Errorf("%q: makes %t, examines %t", flags, o.Makes(), o.Examines())
+		}
+		if o.Mode != ModeCluster || !o.Examines() {
+			continue
+		}
+		for name, image := range map[string]struct {
+			spec v1alpha1.ModuleImageSpec
+			mine bool
+		}{
+			"of a registry": {spec: v1alpha1.ModuleImageSpec{Examine: examine}, mine: true},
+			"for a trial":   {spec: v1alpha1.ModuleImageSpec{Examine: examine, Build: build}, mine: then.makes},
+			"for nodes":     {spec: v1alpha1.ModuleImageSpec{Build: build}, mine: then.makes},
+		} {
+			if got := o.Images(nil).Mine(&v1alpha1.ModuleImage{Spec: image.spec}); got != image.mine {
+				t.Errorf("%q: an image %s is its own: %t", flags, name, got)
 			}
 		}
 	}

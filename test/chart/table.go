@@ -119,6 +119,7 @@ func images() []setting {
 	}
 	for _, image := range []struct{ name, repository, object, at string }{
 		{"operator", "drover/drover-operator", operatorObject, container + "/image"},
+		{"operator", "drover/drover-operator", operatorObject, container + "/env/3/value"}, // OPERATOR_IMAGE
 		{"operator", "drover/drover-operator", hubObject, container + "/image"},
 		{"agent", "drover/drover-agent", agentObject, container + "/image"},
 		{"agent", "drover/drover-agent", imagesObject, "/data/agent"},

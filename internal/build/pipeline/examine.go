@@ -47,6 +47,9 @@ func made(spec *v1alpha1.ModuleImageSpec) bool { return spec.Build != nil || spe
 // MadeForTrial reports whether the image is made and not pushed.
 func MadeForTrial(spec *v1alpha1.ModuleImageSpec) bool { return spec.Examine != nil && made(spec) }
 
+// OnlyExamined reports whether the image is a registry's, to be examined: nothing is made.
+func OnlyExamined(spec *v1alpha1.ModuleImageSpec) bool { return spec.Examine != nil && !made(spec) }
+
 // examine is the last step of a Job that examines the layout's image, or else the registry's.
 func examine(spec *v1alpha1.ModuleImageSpec, o *Options) corev1.Container {
 	args, mounts := registry(spec, o, spec.Image, spec.RegistryTLS)

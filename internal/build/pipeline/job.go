@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strconv"
@@ -70,8 +71,9 @@ const (
 
 // Options are the operator's.
 type Options struct {
-	// SignerImage holds drover-signer, BuildahImage buildah, best by digest.
-	SignerImage, BuildahImage string
+	// SignerImage holds drover-signer, BuildahImage buildah, best by digest. ExaminerImage is the
+	// operator's own, which can only examine: without a signer image, that is all that Jobs do.
+	SignerImage, BuildahImage, ExaminerImage string
 	// HostModules mounts the node's /lib/modules into builds from Dockerfiles, as KMM does, by a
 	// hostPath volume. Pod Security only admits it in privileged namespaces; there a build has no
 	// profiles, too.
@@ -301,14 +303,15 @@ func neighbours(a, b string) bool {
 		one.Context().RepositoryStr() != other.Context().RepositoryStr()
 }
 
-// step is a container that runs drover-signer. Each sees what check found.
+// step is a container that runs drover-signer, or what the operator's own image has of it. Each
+// sees what check found.
 func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount) corev1.Container {
 	if called != StepCheck {
 		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
 	}
 	resources := stepResources()
 	return corev1.Container{
-		Name: called, Image: o.SignerImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: called, Image: cmp.Or(o.SignerImage, o.ExaminerImage), ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: slices.Concat([]string{called}, args, []string{"--state", stateDir}),
 		Env:  append(proxies(), goMemory(&resources)), VolumeMounts: mounts, Resources: resources, SecurityContext: delivery.Restricted(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -16,42 +15,40 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drover-project/drover/internal/build/pipeline/result"
+	"github.com/drover-project/drover/internal/build/step"
 )
 
 // CheckCommand asks the registry whether it has the image.
 func CheckCommand() *cobra.Command {
 	var (
-		registry                  Registry
+		registry                  step.Registry
 		hash, certificate, merged string
 	)
-	cmd := command("check", "Say whether an image is in its registry: Current, Outdated, Prebuilt or Missing",
-		func(ctx context.Context, c *common, r *result.Result) (err error) {
+	cmd := step.Command("check", "Say whether an image is in its registry: Current, Outdated, Prebuilt or Missing",
+		func(ctx context.Context, c *step.Common, r *result.Result) (err error) {
 			if r.Signer, err = readSigner(certificate); err != nil {
 				return err
 			}
-			if err := registry.merge(merged); err != nil {
+			if err := registry.Merge(merged); err != nil {
 				return err
 			}
-			reference, options, err := registry.connect(ctx)
+			reference, options, err := registry.Connect(ctx)
 			if err != nil {
 				return err
 			}
 			if r.State, r.Digest, err = find(reference, hash, r.Signer, options); err != nil {
 				return fmt.Errorf("look for %s: %w", registry.Image, err)
 			}
-			if c.state == "" || !r.State.Present() {
+			if !r.State.Present() {
 				return nil
 			}
-			if err := os.WriteFile(c.done(), nil, 0o644); err != nil {
-				return fmt.Errorf("tell the other steps: %w", err)
-			}
-			return nil
+			return c.MarkDone()
 		})
-	registry.addFlags(cmd.Flags(), "the image's reference")
+	registry.AddFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&hash, "hash", "", "hash of the image's inputs")
 	cmd.Flags().StringVar(&certificate, "cert", "", "file with the certificate that must have signed the image (default: any)")
 	cmd.Flags().StringVar(&merged, "merge-auth", "", "file to write all credentials to, for a builder that takes one file only")
-	require(cmd, "image", "hash")
+	step.Require(cmd, "image", "hash")
 	return cmd
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/step"
 )
 
 // packing says what image to make of which compiled files.
@@ -31,8 +32,8 @@ type packing struct {
 // PackCommand makes an image of compiled files.
 func PackCommand() *cobra.Command {
 	var p packing
-	cmd := command("pack", "Make an image of compiled kernel modules, as an OCI layout",
-		unlessDone(func(_ context.Context, r *result.Result) error { return p.pack(r) }))
+	cmd := step.Command("pack", "Make an image of compiled kernel modules, as an OCI layout",
+		step.UnlessDone(func(_ context.Context, r *result.Result) error { return p.pack(r) }))
 	cmd.Flags().StringVar(&p.root, "root", "", "folder with the compiled files")
 	cmd.Flags().StringArrayVar(&p.artifacts, "artifact", []string{"*.ko"},
 		"pattern of files below --root: with a slash from the top, without one in every folder; may be repeated")
@@ -40,18 +41,18 @@ func PackCommand() *cobra.Command {
 	cmd.Flags().StringVar(&p.arch, "arch", runtime.GOARCH, "architecture")
 	cmd.Flags().StringVar(&p.dirName, "dir-name", "/opt", "folder in the image that holds lib/modules")
 	cmd.Flags().StringVar(&p.layout, "layout", "", "folder of the OCI layout")
-	require(cmd, "root", "kernel", "layout")
+	step.Require(cmd, "root", "kernel", "layout")
 	return cmd
 }
 
 func (p packing) pack(r *result.Result) (err error) {
 	if p.kernel != path.Base(p.kernel) || p.kernel == "." || p.kernel == ".." || !path.IsAbs(p.dirName) {
-		return fmt.Errorf("%w: kernel %q, directory %q", errInvalid, p.kernel, p.dirName)
+		return fmt.Errorf("%w: kernel %q, directory %q", step.ErrInvalid, p.kernel, p.dirName)
 	}
 	// The user's commands made these files: no link leads out of the folder.
 	source, err := os.OpenRoot(p.root)
 	if err != nil {
-		return fmt.Errorf("%w: open the artifacts: %w", errInvalid, err)
+		return fmt.Errorf("%w: open the artifacts: %w", step.ErrInvalid, err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	names, err := repack.Find(source.FS(), p.artifacts)
@@ -59,7 +60,7 @@ func (p packing) pack(r *result.Result) (err error) {
 		return err
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%w: the build made no file %q: check build.native.artifacts", errInvalid, p.artifacts)
+		return fmt.Errorf("%w: the build made no file %q: check build.native.artifacts", step.ErrInvalid, p.artifacts)
 	}
 	files := map[string]string{}
 	for _, name := range names {
@@ -79,6 +80,6 @@ func (p packing) pack(r *result.Result) (err error) {
 	if err := ocidir.Write(p.layout, image, []v1.Layer{layer}); err != nil {
 		return err
 	}
-	r.Digest, err = digestOf(image)
+	r.Digest, err = step.DigestOf(image)
 	return err
 }

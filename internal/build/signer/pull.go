@@ -14,27 +14,28 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/step"
 )
 
 // PullCommand brings an image that is to be signed.
 func PullCommand() *cobra.Command {
-	var registry Registry
+	var registry step.Registry
 	var layout string
-	cmd := command("pull", "Bring an image, of all its platforms, into an OCI layout",
-		unlessDone(func(ctx context.Context, r *result.Result) (err error) {
+	cmd := step.Command("pull", "Bring an image, of all its platforms, into an OCI layout",
+		step.UnlessDone(func(ctx context.Context, r *result.Result) (err error) {
 			if r.Digest, err = pull(ctx, &registry, layout); err != nil {
 				return fmt.Errorf("pull %s: %w", registry.Image, err)
 			}
 			return nil
 		}))
-	registry.addFlags(cmd.Flags(), "the image's reference")
+	registry.AddFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&layout, "layout", "", "folder of the OCI layout")
-	require(cmd, "image", "layout")
+	step.Require(cmd, "image", "layout")
 	return cmd
 }
 
-func pull(ctx context.Context, registry *Registry, layout string) (string, error) {
-	top, err := registry.fetch(ctx)
+func pull(ctx context.Context, registry *step.Registry, layout string) (string, error) {
+	top, err := registry.Fetch(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +46,7 @@ func pull(ctx context.Context, registry *Registry, layout string) (string, error
 	if err := ocidir.Write(layout, top, layers); err != nil {
 		return "", err
 	}
-	return digestOf(top)
+	return step.DigestOf(top)
 }
 
 // layersOf are the layers of an image, or of all images of an index.
@@ -91,32 +92,32 @@ func layersOf(top partial.Describable) ([]v1.Layer, error) {
 
 // FetchCommand unpacks an image into a folder, where the node cannot mount it.
 func FetchCommand() *cobra.Command {
-	var registry Registry
+	var registry step.Registry
 	var arch, to string
-	cmd := command("fetch", "Unpack an image into a folder, for a build on a node that mounts no images",
-		unlessDone(func(ctx context.Context, r *result.Result) (err error) {
+	cmd := step.Command("fetch", "Unpack an image into a folder, for a build on a node that mounts no images",
+		step.UnlessDone(func(ctx context.Context, r *result.Result) (err error) {
 			if r.Digest, err = fetch(ctx, &registry, arch, to); err != nil {
 				return fmt.Errorf("fetch %s: %w", registry.Image, err)
 			}
 			return nil
 		}))
-	registry.addFlags(cmd.Flags(), "the image's reference")
+	registry.AddFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&arch, "arch", runtime.GOARCH, "architecture")
 	cmd.Flags().StringVar(&to, "to", "", "folder for the image's content; it must exist")
-	require(cmd, "image", "to")
+	step.Require(cmd, "image", "to")
 	return cmd
 }
 
-func fetch(ctx context.Context, registry *Registry, arch, to string) (string, error) {
-	top, err := registry.fetch(ctx)
+func fetch(ctx context.Context, registry *step.Registry, arch, to string) (string, error) {
+	top, err := registry.Fetch(ctx)
 	if err != nil {
 		return "", err
 	}
-	digest, err := digestOf(top)
+	digest, err := step.DigestOf(top)
 	if err != nil {
 		return "", err
 	}
-	image, err := forPlatform(top, arch)
+	image, err := step.ForPlatform(top, arch)
 	if err != nil {
 		return "", err
 	}
@@ -124,31 +125,4 @@ func fetch(ctx context.Context, registry *Registry, arch, to string) (string, er
 		return "", fmt.Errorf("%w: it is for several platforms, but not for linux/%s", repack.ErrRefused, arch)
 	}
 	return digest, repack.Unpack(ctx, image, to, repack.DefaultLimits())
-}
-
-// forPlatform is the image itself, or an index's image for the architecture, as a kubelet would
-// choose it; nil where there is none.
-func forPlatform(top ocidir.Manifest, arch string) (v1.Image, error) {
-	if image, ok := top.(v1.Image); ok {
-		return image, nil
-	}
-	index, ok := top.(v1.ImageIndex)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T is not an image", repack.ErrRefused, top)
-	}
-	wanted := v1.Platform{OS: "linux", Architecture: arch}
-	fitting, err := partial.FindManifests(index, func(d v1.Descriptor) bool {
-		return d.Platform != nil && d.MediaType.IsImage() && d.Platform.Satisfies(wanted)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the index: %w", err)
-	}
-	if len(fitting) == 0 {
-		return nil, nil
-	}
-	image, err := index.Image(fitting[0].Digest)
-	if err != nil {
-		return nil, fmt.Errorf("read the image for %s: %w", wanted, err)
-	}
-	return image, nil
 }

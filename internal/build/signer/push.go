@@ -15,11 +15,12 @@ import (
 
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/step"
 )
 
 // pushing says what to push where. The flags' texts say more.
 type pushing struct {
-	registry    Registry
+	registry    step.Registry
 	layout      string
 	hash        string
 	certificate string
@@ -29,31 +30,31 @@ type pushing struct {
 // PushCommand pushes an OCI layout.
 func PushCommand() *cobra.Command {
 	var p pushing
-	cmd := command("push", "Push an OCI layout, without what the registry has",
-		unlessDone(func(ctx context.Context, r *result.Result) error {
+	cmd := step.Command("push", "Push an OCI layout, without what the registry has",
+		step.UnlessDone(func(ctx context.Context, r *result.Result) error {
 			if err := p.push(ctx, r); err != nil {
 				return fmt.Errorf("push %s: %w", p.registry.Image, err)
 			}
 			return nil
 		}))
-	p.registry.addFlags(cmd.Flags(), "the image's reference, with a tag")
+	p.registry.AddFlags(cmd.Flags(), "the image's reference, with a tag")
 	cmd.Flags().StringVar(&p.layout, "layout", "", "folder of the OCI layout")
 	cmd.Flags().StringVar(&p.hash, "hash", "",
 		"hash of the image's inputs, which becomes an annotation; without it, push overwrites any image")
 	cmd.Flags().StringVar(&p.certificate, "cert", "", "file with the certificate that signed the image; its fingerprint becomes an annotation")
 	cmd.Flags().StringVar(&p.mountFrom, "mount-from", "", "image in the same registry that holds most of the layers")
-	require(cmd, "image", "layout")
+	step.Require(cmd, "image", "layout")
 	return cmd
 }
 
 func (p *pushing) push(ctx context.Context, r *result.Result) (err error) {
-	reference, options, err := p.registry.connect(ctx)
+	reference, options, err := p.registry.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	tag, ok := reference.(name.Tag)
 	if !ok {
-		return fmt.Errorf("%w: push needs a tag and cannot push to a digest", errInvalid)
+		return fmt.Errorf("%w: push needs a tag and cannot push to a digest", step.ErrInvalid)
 	}
 	if r.Signer, err = readSigner(p.certificate); err != nil {
 		return err
@@ -61,13 +62,13 @@ func (p *pushing) push(ctx context.Context, r *result.Result) (err error) {
 	if r.State, r.Digest, err = p.present(tag, r.Signer, options); err != nil || r.State == result.StateCurrent {
 		return err
 	}
-	layout, err := openLayout(p.layout)
+	layout, err := step.OpenLayout(p.layout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, layout.Close()) }()
 	if p.mountFrom != "" {
-		from, err := p.registry.reference(p.mountFrom)
+		from, err := p.registry.Reference(p.mountFrom)
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (p *pushing) push(ctx context.Context, r *result.Result) (err error) {
 	if err := remote.Push(tag, top, options...); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	r.Digest, err = digestOf(top)
+	r.Digest, err = step.DigestOf(top)
 	return err
 }
 

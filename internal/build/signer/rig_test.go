@@ -32,6 +32,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
 
+	"github.com/drover-project/drover/internal/build/examine"
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
@@ -222,6 +223,9 @@ func certificate(t *testing.T) (key, cert string) {
 	return key, cert
 }
 
+// doneFile is what check leaves in the state folder.
+const doneFile = "done"
+
 const mark = "~signed~"
 
 // readTestKey signs by a mark, so that tests see where; the real signature has tests of its own.
@@ -254,7 +258,7 @@ func readTestKey(key, certificate []byte) (*Key, error) {
 func run(t *testing.T, args ...string) (result.Result, error) {
 	t.Helper()
 	root := &cobra.Command{Use: "drover-signer", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(CheckCommand(), PullCommand(), FetchCommand(), PackCommand(), SignCommand(readTestKey), PushCommand(), ExamineCommand())
+	root.AddCommand(CheckCommand(), PullCommand(), FetchCommand(), PackCommand(), SignCommand(readTestKey), PushCommand(), examine.Command())
 	message := filepath.Join(t.TempDir(), "message")
 	var out bytes.Buffer
 	root.SetOut(&out)

@@ -14,6 +14,8 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/step"
+	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
 
 // signing says what to sign. The signed image replaces that of the layout.
@@ -27,15 +29,15 @@ type signing struct {
 // SignCommand signs the kernel modules of an image.
 func SignCommand(read KeyReader) *cobra.Command {
 	var s signing
-	cmd := command("sign", "Sign kernel modules in an OCI layout, as one added layer",
-		unlessDone(func(ctx context.Context, r *result.Result) error { return s.sign(ctx, read, r) }))
+	cmd := step.Command("sign", "Sign kernel modules in an OCI layout, as one added layer",
+		step.UnlessDone(func(ctx context.Context, r *result.Result) error { return s.sign(ctx, read, r) }))
 	cmd.Flags().StringVar(&s.key, "key", "", "file with the private key")
 	cmd.Flags().StringVar(&s.certificate, "cert", "", "file with the certificate")
 	cmd.Flags().StringArrayVar(&s.files, "file", nil, "path in the image, or pattern of paths, as in a shell; may be repeated")
 	cmd.Flags().StringVar(&s.layout, "layout", "", "folder of the OCI layout")
 	cmd.Flags().StringArrayVar(&s.platforms, "platform", nil,
 		"platform to sign, such as linux/amd64; may be repeated (default: all for Linux)")
-	require(cmd, "key", "cert", "file", "layout")
+	step.Require(cmd, "key", "cert", "file", "layout")
 	return cmd
 }
 
@@ -49,7 +51,7 @@ func (s signing) sign(ctx context.Context, read KeyReader, r *result.Result) (er
 	if err != nil {
 		return err
 	}
-	layout, err := openLayout(s.layout)
+	layout, err := step.OpenLayout(s.layout)
 	if err != nil {
 		return err
 	}
@@ -70,6 +72,9 @@ func (s signing) sign(ctx context.Context, read KeyReader, r *result.Result) (er
 	} else if image, ok := top.(v1.Image); ok {
 		top, report, err = repack.Image(ctx, image, o)
 	}
+	if errors.Is(err, sign.ErrNotModule) {
+		return step.WithReason(err, result.ReasonNotModule)
+	}
 	if err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func (s signing) sign(ctx context.Context, read KeyReader, r *result.Result) (er
 	if err := ocidir.Write(s.layout, top, report.Added); err != nil {
 		return err
 	}
-	r.Digest, err = digestOf(top)
+	r.Digest, err = step.DigestOf(top)
 	return err
 }
 
@@ -116,7 +121,7 @@ func (s signing) parsePlatforms() ([]v1.Platform, error) {
 	for _, one := range s.platforms {
 		p, err := v1.ParsePlatform(one)
 		if err != nil {
-			return nil, fmt.Errorf("%w: platform: %w", errInvalid, err)
+			return nil, fmt.Errorf("%w: platform: %w", step.ErrInvalid, err)
 		}
 		all = append(all, *p)
 	}

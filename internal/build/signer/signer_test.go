@@ -19,6 +19,7 @@ import (
 
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/step"
 	"github.com/drover-project/drover/test/vm/registry"
 )
 
@@ -346,7 +347,7 @@ func TestSourceIsTheOneThatWasDeclared(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	put("m.c", "int y;")
-	if err := o.copy(); !errors.Is(err, errInvalid) {
+	if err := o.copy(); !errors.Is(err, step.ErrInvalid) {
 		t.Errorf("changed: %v", err)
 	}
 }

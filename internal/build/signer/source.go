@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drover-project/drover/internal/build/pipeline/result"
+	"github.com/drover-project/drover/internal/build/step"
 )
 
 // source says what source to copy: from the mounted ConfigMap, to a folder.
@@ -20,19 +21,19 @@ type source struct{ from, to, digest string }
 // SourceCommand copies the source out of a mounted ConfigMap, which can change while the Job runs.
 func SourceCommand() *cobra.Command {
 	var s source
-	cmd := command("source", "Copy a build's source, and refuse it if it has changed since the Job was made",
-		unlessDone(func(context.Context, *result.Result) error { return s.copy() }))
+	cmd := step.Command("source", "Copy a build's source, and refuse it if it has changed since the Job was made",
+		step.UnlessDone(func(context.Context, *result.Result) error { return s.copy() }))
 	cmd.Flags().StringVar(&s.from, "from", "", "folder with a file per key")
 	cmd.Flags().StringVar(&s.to, "to", "", "folder to copy the files to")
 	cmd.Flags().StringVar(&s.digest, "digest", "", "digest that the files must have")
-	require(cmd, "from", "to", "digest")
+	step.Require(cmd, "from", "to", "digest")
 	return cmd
 }
 
 func (s source) copy() error {
 	entries, err := os.ReadDir(s.from)
 	if err != nil {
-		return fmt.Errorf("%w: list the source: %w", errInvalid, err)
+		return fmt.Errorf("%w: list the source: %w", step.ErrInvalid, err)
 	}
 	files := map[string][]byte{}
 	for _, entry := range entries {
@@ -40,11 +41,11 @@ func (s source) copy() error {
 			continue // the kubelet's own, which the keys link to
 		}
 		if files[entry.Name()], err = os.ReadFile(filepath.Join(s.from, entry.Name())); err != nil {
-			return fmt.Errorf("%w: read the source: %w", errInvalid, err)
+			return fmt.Errorf("%w: read the source: %w", step.ErrInvalid, err)
 		}
 	}
 	if result.SourceDigest(files) != s.digest {
-		return fmt.Errorf("%w: the source's ConfigMap has changed since this Job was made", errInvalid)
+		return fmt.Errorf("%w: the source's ConfigMap has changed since this Job was made", step.ErrInvalid)
 	}
 	for name, content := range files {
 		// The build runs as another user, and its source is no secret to it.

@@ -33,8 +33,11 @@ const (
 // All are the images of this version. A test compares them with config/ and with the chart's
 // values.
 var All = []Image{
-	{Repository: "drover/drover-operator", Parts: []string{partCluster, partHub}, Purpose: "the operator, also as a hub",
-		workloads: []string{"drover-operator", "drover-hub", "drover-release"}},
+	{
+		Repository: "drover/drover-operator", Parts: []string{partCluster, partHub},
+		Purpose:   "the operator, also as a hub; Jobs that examine images run it, too",
+		workloads: []string{"drover-operator", "drover-hub", "drover-release"},
+	},
 	{
 		Repository: "drover/drover-agent", Parts: []string{partCluster},
 		Purpose:   "the agent, with drover-kcall; carriers, and the init containers of device plugins, run it too",

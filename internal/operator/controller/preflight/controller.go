@@ -49,8 +49,9 @@ import (
 type Options struct {
 	// BuildahImage builds from Dockerfiles.
 	BuildahImage string
-	// Makes: the Jobs of ModuleImages run. Without them no image can be examined.
-	Makes bool
+	// Examines: the Jobs of ModuleImages run that examine what is in a registry. Makes: those that
+	// build and sign run, too.
+	Examines, Makes bool
 	// Gate keeps the controller from writing while it is closed.
 	Gate *gate.Gate
 	// Recorder writes events about conditions that change.
@@ -164,7 +165,8 @@ func (c *Controller) find(
 			return nil, err
 		}
 		found = append(found, examine(p, m, architectures(p, m, nodes.Items), &world{
-			images: images, sources: sources, buildahImage: c.options.BuildahImage, makes: c.options.Makes,
+			images: images, sources: sources, buildahImage: c.options.BuildahImage, examines: c.options.Examines,
+			makes: c.options.Makes,
 		}))
 	}
 	return found, nil

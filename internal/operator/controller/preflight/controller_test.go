@@ -5,6 +5,7 @@ package preflight_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
 	"github.com/drover-project/drover/internal/operator/controller/preflight"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/shared/reasons"
@@ -210,7 +213,37 @@ func TestPreflightsShare(t *testing.T) {
 	w.quiet()
 }
 
-// TestPreflightWithoutImages: an operator without a signer image says so.
+// TestPreflightWithoutASigner: without a signer image, Jobs run the operator's own, and what a
+// registry holds is examined; of what it lacks, they say what would make it.
+func TestPreflightWithoutASigner(t *testing.T) {
+	w := newWorld(t)
+	own := w.env.Client(t, w.env.Config(t, env.Operator))
+	o := operator.Options{Mode: operator.ModeCluster, Controllers: []string{"*"},
+		Build: pipeline.Options{ExaminerImage: "drover/drover-operator:dev", Deadline: time.Hour}}
+	w.images = moduleimage.New(own, own, o.Images(&gate.Gate{}))
+	w.control = preflight.New(own, own, preflight.Options{Examines: o.Examines(), Makes: o.Makes(), Gate: &gate.Gate{}})
+	w.module("m", nil)
+	w.module("built", w.builds)
+	p := w.ask("it", true)
+	w.pass()
+	for _, name := range []string{"m", "built"} {
+		containers := w.job(name).Spec.Template.Spec.Containers
+		if len(containers) != 1 || containers[0].Image != o.Build.ExaminerImage || containers[0].Args[0] != pipeline.StepExamine {
+			t.Errorf("the Job of %s has containers %+v", name, containers)
+		}
+	}
+	w.end(w.job("m"), 0, map[string]string{"examine": fits})
+	w.end(w.job("built"), 1, map[string]string{"examine": `{"step":"examine","reason":"NotFound","error":"404"}`})
+	w.pass()
+	w.found(p, "m", v1beta2.VerificationSuccess, "")
+	w.found(p, "built", v1beta2.VerificationFailure, v1beta1.ReasonImageNotFound, "run it with --signer-image")
+	w.ready(p, metav1.ConditionFalse, v1beta1.ReasonPreflightFailed)
+	if n := len(w.made()); n != 2 {
+		t.Errorf("%d images, want one for each Module", n)
+	}
+}
+
+// TestPreflightWithoutImages: an operator that can examine nothing says so.
 func TestPreflightWithoutImages(t *testing.T) {
 	w := newWorld(t)
 	operator := w.env.Client(t, w.env.Config(t, env.Operator))
@@ -219,13 +252,13 @@ func TestPreflightWithoutImages(t *testing.T) {
 	w.module("m", nil)
 	p := w.ask("it", false)
 	w.pass()
-	w.found(p, "m", v1beta2.VerificationFailure, v1beta1.ReasonCheckFailed, "--signer-image")
+	w.found(p, "m", v1beta2.VerificationFailure, v1beta1.ReasonCheckFailed, "--examiner-image")
 	if count == 0 {
 		t.Error("no PreflightValidation was counted")
 	}
 	shut := &gate.Gate{}
 	shut.Set(&reasons.Problem{Reason: v1beta1.ReasonPeerActive})
-	w.control = preflight.New(operator, operator, preflight.Options{Gate: shut, Makes: true})
+	w.control = preflight.New(operator, operator, preflight.Options{Gate: shut, Examines: true, Makes: true})
 	w.quiet()
 }
 

@@ -29,7 +29,8 @@ type world struct {
 	images       map[types.NamespacedName]*v1alpha1.ModuleImage
 	sources      map[string]*corev1.ConfigMap
 	buildahImage string
-	makes        bool
+	// examines: images in registries can be examined; makes: others can be made.
+	examines, makes bool
 }
 
 // finding is the answer for one Module, and the images that it needs.
@@ -99,9 +100,9 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 			return f.fails(v1beta1.ReasonNoKernelMapping,
 				fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings),
 					kernel.Trim(p.Spec.KernelVersion)))
-		case !w.makes:
-			return f.fails(v1beta1.ReasonCheckFailed, "the operator cannot examine images: set its flag --signer-image, and enable its controller "+
-				"moduleimage")
+		case !w.examines:
+			return f.fails(v1beta1.ReasonCheckFailed, "the operator cannot examine images: set its flag --examiner-image, and enable its "+
+				"controller image")
 		}
 		f.image = cmp.Or(f.image, resolved.Config.ContainerImage)
 		one := w.ofArchitecture(p, m, &resolved, arch)
@@ -137,8 +138,12 @@ func (w *world) ofArchitecture(p *v1beta2.PreflightValidation, m *v1beta1.Module
 		return w.images[key]
 	}
 	made, err := pipeline.Declare(m, resolved, arch)
-	if err == nil && made == nil {
+	switch {
+	case err != nil:
+	case made == nil:
 		return f.stands(want(pipeline.Examination(m, resolved, arch, resolved.Config.ContainerImage)))
+	case !w.makes:
+		return f.stands(want(pipeline.Examination(m, resolved, arch, resolved.Config.ContainerImage))).unmade()
 	}
 	if err == nil {
 		err = pipeline.Complete(m.Namespace, made, w.sources[pipeline.Source(made)], w.buildahImage)
@@ -192,6 +197,14 @@ func (f finding) stands(image *v1alpha1.ModuleImage) finding {
 	case meta.IsStatusConditionTrue(image.Status.Conditions, v1alpha1.ConditionStalled),
 		image.Status.Failures > 0 && !slices.Contains(passing, c.Reason), image.Status.Failures >= pipeline.FailureLimit:
 		f.status = v1beta2.VerificationFailure
+	}
+	return f
+}
+
+// unmade says that nobody makes an image that is missing. One that is there is what nodes pull.
+func (f finding) unmade() finding {
+	if f.status == v1beta2.VerificationFailure && f.reason == v1beta1.ReasonImageNotFound {
+		f.message += "; the Module asks for a build or a signature, but this operator makes no images: run it with --signer-image"
 	}
 	return f
 }

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -27,10 +28,13 @@ func TestMessages(t *testing.T) {
 			{Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message},
 		}}
 	}
+	fitting := available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "Nothing found speaks against it")
+	fitting.Image = "r/m@sha256:a"
+	const examines, makes = "examines", "makes"
 	for name, tc := range map[string]struct {
 		module       func(*v1beta1.Module)
 		image        *v1alpha1.ModuleImageStatus // of the image that is wanted; nil: there is none yet
-		makesNothing bool
+		without      []string                    // what the operator does not do
 		arches       []string
 		status       v1beta2.VerificationStatus
 		reason, says string
@@ -57,10 +61,30 @@ func TestMessages(t *testing.T) {
 			says: "spec.moduleLoader.container.kernelMappings[0].containerImage: variable KERNEL_RHEL_ARCH: kernel 6.1.0-44-amd64 is not a " +
 				"RHEL kernel",
 		},
-		"no signer image": {
-			makesNothing: true,
-			status:       v1beta2.VerificationFailure, reason: v1beta1.ReasonCheckFailed,
-			says: "the operator cannot examine images: set its flag --signer-image, and enable its controller moduleimage",
+		"nobody examines": {
+			without: []string{examines, makes},
+			status:  v1beta2.VerificationFailure, reason: v1beta1.ReasonCheckFailed,
+			says: "the operator cannot examine images: set its flag --examiner-image, and enable its controller image",
+		},
+		"nobody makes an image that is there": {
+			module: build, without: []string{makes}, image: fitting,
+			status: v1beta2.VerificationSuccess, says: "Nothing found speaks against it",
+		},
+		"nobody makes an image that is missing": {
+			module: build, without: []string{makes},
+			image:  available(metav1.ConditionFalse, v1beta1.ReasonImageNotFound, "examine r/m:1: 404"),
+			status: v1beta2.VerificationInProgress, reason: v1beta1.ReasonImageNotFound, says: "examine r/m:1: 404",
+		},
+		"nobody makes an image that is missing after all": {
+			module: build, without: []string{makes},
+			image: func() *v1alpha1.ModuleImageStatus {
+				s := available(metav1.ConditionFalse, v1beta1.ReasonImageNotFound, "examine r/m:1: 404")
+				s.Failures = 1
+				return s
+			}(),
+			status: v1beta2.VerificationFailure, reason: v1beta1.ReasonImageNotFound,
+			says: "examine r/m:1: 404; the Module asks for a build or a signature, but this operator makes no images: run it with " +
+				"--signer-image",
 		},
 		"no Dockerfile": {
 			module: build,
@@ -79,11 +103,7 @@ func TestMessages(t *testing.T) {
 			status: v1beta2.VerificationInProgress, reason: v1beta1.ReasonBuilding, says: "Job i-1 examines image r/m:1",
 		},
 		"it fits": {
-			image: func() *v1alpha1.ModuleImageStatus {
-				s := available(metav1.ConditionTrue, v1beta1.ReasonImagesAvailable, "Nothing found speaks against it")
-				s.Image = "r/m@sha256:a"
-				return s
-			}(),
+			image:  fitting,
 			status: v1beta2.VerificationSuccess, says: "Nothing found speaks against it",
 		},
 		"it does not fit": {
@@ -110,7 +130,8 @@ func TestMessages(t *testing.T) {
 				arches = []string{"amd64"}
 			}
 			p := &v1beta2.PreflightValidation{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.PreflightValidationSpec{KernelVersion: kernel}}
-			w := &world{images: map[types.NamespacedName]*v1alpha1.ModuleImage{}, buildahImage: "b@1", makes: !tc.makesNothing}
+			w := &world{images: map[types.NamespacedName]*v1alpha1.ModuleImage{}, buildahImage: "b@1",
+				examines: !slices.Contains(tc.without, examines), makes: !slices.Contains(tc.without, makes)}
 			f := examine(p, m, arches, w)
 			if tc.image != nil {
 				for key, spec := range f.wants {

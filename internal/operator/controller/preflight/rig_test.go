@@ -56,7 +56,7 @@ func newWorld(t *testing.T) *world {
 	w.images = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Pipeline: pipeline.Options{
 		SignerImage: "drover/drover-signer:dev", BuildahImage: buildah, Deadline: time.Hour,
 	}, Clock: clocktesting.NewFakePassiveClock(time.Now())})
-	w.control = preflight.New(operator, operator, preflight.Options{BuildahImage: buildah, Makes: true, Gate: &gate.Gate{}})
+	w.control = preflight.New(operator, operator, preflight.Options{BuildahImage: buildah, Examines: true, Makes: true, Gate: &gate.Gate{}})
 	return w
 }
 

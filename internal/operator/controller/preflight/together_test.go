@@ -51,7 +51,8 @@ func TestPreflightsGoTogether(t *testing.T) {
 		_, err := w.control.Reconcile(t.Context(), of(second))
 		w.must(err)
 	}}
-	_, err := preflight.New(together, operator, preflight.Options{Makes: true, Gate: &gate.Gate{}}).Reconcile(t.Context(), of(first))
+	o := preflight.Options{Examines: true, Makes: true, Gate: &gate.Gate{}}
+	_, err := preflight.New(together, operator, o).Reconcile(t.Context(), of(first))
 	if err != nil && !apierrors.IsConflict(err) {
 		t.Error(err)
 	}

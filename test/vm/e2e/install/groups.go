@@ -42,6 +42,8 @@ func Groups(base *suite.Suite) map[string][][]suite.Step {
 		suite.Show("chart", "the older chart, installed by Helm, starts operator and agent from its images", s.installed),
 		suite.Show("loaded", "the agent that its DaemonSet started loads a Module's kernel module", s.loaded),
 		suite.Show("upgraded", "an upgrade replaces definitions, operator and agent; the kernel module is not loaded again", s.upgraded),
+		suite.Show("examined", "preflights examine images of the registry, by the operator's own image: nothing that builds is installed",
+			s.examined),
 		suite.Show("uninstalled", "an uninstall takes operator, agent and every finalizer away, and leaves Module and definitions",
 			s.uninstalled),
 		suite.Show("stillLoaded", "the kernel module is in /proc/modules, from the same load", s.stillLoaded),

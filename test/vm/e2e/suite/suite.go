@@ -37,6 +37,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/api/kmm/v1beta2"
 	ptemplate "github.com/drover-project/drover/api/ptemplate/v1alpha1"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/test/vm/artifacts"
@@ -197,8 +198,8 @@ func (s *Suite) Connect() (err error) {
 	}
 	log.SetLogger(logr.Discard()) // controller-runtime complains otherwise
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		deviceconfig.AddToScheme(scheme), ptemplate.AddToScheme(scheme),
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme),
+		v1alpha1.AddToScheme(scheme), deviceconfig.AddToScheme(scheme), ptemplate.AddToScheme(scheme),
 		hubv1beta1.AddToScheme(scheme), clusterv1.Install(scheme), clusterv1alpha1.Install(scheme), workv1.Install(scheme)); err != nil {
 		return err
 	}

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signer holds the steps of drover-signer, which a Job runs to make a kernel module image.
-// Each step is a command and writes its result into its container's termination message
-// (internal/build/pipeline/result).
-//
-// check asks the registry, fetch and source bring what is compiled, pull and pack fill an OCI
-// layout, sign changes it, push sends it. Only sign sees the key, and it needs no network. Nothing
-// prints keys, tokens or contents.
-package signer
+// Package step is what the steps of an image's Job share: each is a command, reaches registries the
+// same way, and writes its result into its container's termination message
+// (internal/build/pipeline/result). Nothing prints keys, tokens or contents.
+package step
 
 import (
 	"context"
@@ -21,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/spf13/cobra"
@@ -29,29 +26,36 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
-	"github.com/drover-project/drover/internal/shared/kmod/sign"
 )
 
-var (
-	errInvalid  = errors.New("invalid input")
-	errPrebuilt = errors.New("the registry has an image that Drover did not make and does not overwrite; use another tag, or remove " +
-		"that image")
-	errNothing = errors.New("nothing to sign")
-	errKey     = errors.New("the key cannot be used")
-)
+// ErrInvalid is an input that no other try makes right.
+var ErrInvalid = WithReason(errors.New("invalid input"), result.ReasonInvalid)
+
+// WithReason makes an error give a step's result its reason, whatever wraps it.
+func WithReason(err error, reason result.Reason) error {
+	return &reasonError{error: err, reason: reason}
+}
+
+type reasonError struct {
+	error
+	reason result.Reason
+}
+
+// Unwrap serves errors.Is.
+func (e *reasonError) Unwrap() error { return e.error }
 
 // doneFile in the state folder says that the registry has the image: the other steps do nothing.
 const doneFile = "done"
 
-// common are the flags of all steps.
-type common struct {
+// Common are the flags of all steps.
+type Common struct {
 	message string
 	state   string
 }
 
-// command is a step.
-func command(use, short string, do func(context.Context, *common, *result.Result) error) *cobra.Command {
-	c := &common{}
+// Command is a step.
+func Command(use, short string, do func(context.Context, *Common, *result.Result) error) *cobra.Command {
+	c := &Common{}
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		return c.run(cmd, do)
 	}}
@@ -60,17 +64,18 @@ func command(use, short string, do func(context.Context, *common, *result.Result
 	return cmd
 }
 
-// unlessDone skips a step when check has found the image.
-func unlessDone(do func(context.Context, *result.Result) error) func(context.Context, *common, *result.Result) error {
-	return func(ctx context.Context, c *common, r *result.Result) error {
-		if r.Skipped = c.isDone(); r.Skipped {
+// UnlessDone skips a step when check has found the image.
+func UnlessDone(do func(context.Context, *result.Result) error) func(context.Context, *Common, *result.Result) error {
+	return func(ctx context.Context, c *Common, r *result.Result) error {
+		if r.Skipped = c.IsDone(); r.Skipped {
 			return nil
 		}
 		return do(ctx, r)
 	}
 }
 
-func require(cmd *cobra.Command, names ...string) {
+// Require makes flags of a step required.
+func Require(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // a flag that was not added
@@ -78,15 +83,17 @@ func require(cmd *cobra.Command, names ...string) {
 	}
 }
 
-func openLayout(dir string) (*ocidir.Layout, error) {
+// OpenLayout opens the OCI layout that another step has filled.
+func OpenLayout(dir string) (*ocidir.Layout, error) {
 	layout, err := ocidir.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return layout, nil
 }
 
-func digestOf(top partial.Describable) (string, error) {
+// DigestOf an image, or of an index.
+func DigestOf(top partial.Describable) (string, error) {
 	digest, err := top.Digest()
 	if err != nil {
 		return "", fmt.Errorf("digest of the image: %w", err)
@@ -94,21 +101,57 @@ func digestOf(top partial.Describable) (string, error) {
 	return digest.String(), nil
 }
 
-func (c *common) done() string { return filepath.Join(c.state, doneFile) }
+// ForPlatform is the image itself, or an index's image for the architecture, as a kubelet would
+// choose it; nil where there is none.
+func ForPlatform(top ocidir.Manifest, arch string) (v1.Image, error) {
+	if image, ok := top.(v1.Image); ok {
+		return image, nil
+	}
+	index, ok := top.(v1.ImageIndex)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T is not an image", repack.ErrRefused, top)
+	}
+	wanted := v1.Platform{OS: "linux", Architecture: arch}
+	fitting, err := partial.FindManifests(index, func(d v1.Descriptor) bool {
+		return d.Platform != nil && d.MediaType.IsImage() && d.Platform.Satisfies(wanted)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the index: %w", err)
+	}
+	if len(fitting) == 0 {
+		return nil, nil
+	}
+	image, err := index.Image(fitting[0].Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read the image for %s: %w", wanted, err)
+	}
+	return image, nil
+}
 
-// isDone reports whether check has found the image.
-func (c *common) isDone() bool {
+// MarkDone tells the other steps that the registry has the image.
+func (c *Common) MarkDone() error {
+	if c.state == "" {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(c.state, doneFile), nil, 0o644); err != nil {
+		return fmt.Errorf("tell the other steps: %w", err)
+	}
+	return nil
+}
+
+// IsDone reports whether check has found the image.
+func (c *Common) IsDone() bool {
 	if c.state == "" {
 		return false
 	}
-	_, err := os.Lstat(c.done())
+	_, err := os.Lstat(filepath.Join(c.state, doneFile))
 	return err == nil
 }
 
 const terminationLog = "/dev/termination-log"
 
 // run does one step and writes its result.
-func (c *common) run(cmd *cobra.Command, do func(context.Context, *common, *result.Result) error) error {
+func (c *Common) run(cmd *cobra.Command, do func(context.Context, *Common, *result.Result) error) error {
 	r := &result.Result{Step: cmd.Name()}
 	ctx := cmd.Context()
 	err := do(ctx, c, r)
@@ -133,22 +176,14 @@ func (c *common) run(cmd *cobra.Command, do func(context.Context, *common, *resu
 
 // classify finds the reason of a failure.
 func classify(err error) result.Reason {
-	var unfit *unfitError
-	if errors.As(err, &unfit) {
-		return result.ReasonUnfit
-	}
-	for _, known := range []struct {
-		is     error
-		reason result.Reason
-	}{
-		{sign.ErrNotModule, result.ReasonNotModule}, {errNothing, result.ReasonNothingToSign}, {errKey, result.ReasonKey},
-		{errPrebuilt, result.ReasonPrebuilt},
-		{errInvalid, result.ReasonInvalid}, {repack.ErrPattern, result.ReasonInvalid},
-		{repack.ErrRefused, result.ReasonImageRefused}, {ocidir.ErrLayout, result.ReasonImageRefused},
-	} {
-		if errors.Is(err, known.is) {
-			return known.reason
-		}
+	var known *reasonError
+	switch {
+	case errors.As(err, &known):
+		return known.reason
+	case errors.Is(err, repack.ErrPattern):
+		return result.ReasonInvalid
+	case errors.Is(err, repack.ErrRefused), errors.Is(err, ocidir.ErrLayout):
+		return result.ReasonImageRefused
 	}
 	return classifyRegistry(err)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package signer
+package step
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestCredentialsAreMerged(t *testing.T) {
 	first := file("first", `{"auths":{"a.example":{"auth":"MQ=="}}}`)
 	second := file("second", `{"a.example":{"auth":"Mg=="},"b.example":{"auth":"Mw=="}}`)
 	into := filepath.Join(dir, "all")
-	if err := (&Registry{Auth: []string{first, second}}).merge(into); err != nil {
+	if err := (&Registry{Auth: []string{first, second}}).Merge(into); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(into)
@@ -37,7 +37,7 @@ func TestCredentialsAreMerged(t *testing.T) {
 	third := file("account", `{"auths":{"a.example":{"auth":"NA=="},"c.example":{"auth":"NQ=="}}}`)
 	account := &Registry{Auth: []string{first, second},
 		AccountAuth: []string{filepath.Join(dir, "nobody"), filepath.Join(dir, "older", "config.json"), third}}
-	if err := account.merge(into); err != nil {
+	if err := account.Merge(into); err != nil {
 		t.Fatal(err)
 	}
 	raw, err = os.ReadFile(into)
@@ -46,12 +46,12 @@ func TestCredentialsAreMerged(t *testing.T) {
 	}
 	for name, path := range map[string]string{"missing": filepath.Join(dir, "nobody"), "unreadable": file("third", `{"auths":"pAssw0rd"}`),
 		"no map": file("fourth", `["pAssw0rd"]`)} {
-		err := (&Registry{Auth: []string{first, path}}).merge(into)
+		err := (&Registry{Auth: []string{first, path}}).Merge(into)
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "pAssw0rd") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := (&Registry{Auth: []string{"nobody"}}).merge(""); err != nil {
+	if err := (&Registry{Auth: []string{"nobody"}}).Merge(""); err != nil {
 		t.Errorf("without a name: %v", err)
 	}
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package signer
+// Package examine is the step that says whether the kernel modules of an image fit a kernel. It
+// loads and signs nothing, so that the operator's own image can have it.
+package examine
 
 import (
 	"context"
@@ -14,11 +16,12 @@ import (
 	"github.com/drover-project/drover/internal/build/fit"
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
+	"github.com/drover-project/drover/internal/build/step"
 )
 
 // examination says what image to examine: the registry's, or that of the layout.
 type examination struct {
-	registry Registry
+	registry step.Registry
 	layout   string
 	wish     fit.Wish
 }
@@ -33,26 +36,26 @@ func (e *unfitError) Error() string {
 	return fmt.Sprintf("kernel module %s, %s: %s", e.finding.Module, e.finding.Check, e.finding.Text)
 }
 
-// ExamineCommand says whether the kernel modules of an image fit a kernel.
-func ExamineCommand() *cobra.Command {
+// Command says whether the kernel modules of an image fit a kernel.
+func Command() *cobra.Command {
 	var e examination
-	cmd := command("examine", "Say whether the kernel modules of an image fit a kernel, without loading them",
-		func(ctx context.Context, c *common, r *result.Result) error {
-			if c.isDone() {
+	cmd := step.Command("examine", "Say whether the kernel modules of an image fit a kernel, without loading them",
+		func(ctx context.Context, c *step.Common, r *result.Result) error {
+			if c.IsDone() {
 				e.layout = "" // nothing was made
 			}
 			err := e.examine(ctx, r)
 			var unfit *unfitError
 			if errors.As(err, &unfit) {
 				r.Unfit = unfit.finding.Reason
-				return err
+				return step.WithReason(err, result.ReasonUnfit)
 			}
 			if err != nil {
 				return fmt.Errorf("examine %s: %w", e.registry.Image, err)
 			}
 			return nil
 		})
-	e.registry.addFlags(cmd.Flags(), "the image's reference")
+	e.registry.AddFlags(cmd.Flags(), "the image's reference")
 	cmd.Flags().StringVar(&e.layout, "layout", "", "folder of an OCI layout to examine in place of the registry's image")
 	cmd.Flags().StringVar(&e.wish.Machine, "arch", runtime.GOARCH, "architecture")
 	cmd.Flags().StringVar(&e.wish.Kernel, "kernel", "", "version of the kernel")
@@ -60,17 +63,17 @@ func ExamineCommand() *cobra.Command {
 	cmd.Flags().StringVar(&e.wish.Firmware, "firmware-path", "", "folder in the image that holds firmware")
 	cmd.Flags().StringArrayVar(&e.wish.Modules, "module", nil, "module to load; may be repeated (default: all of the image)")
 	cmd.Flags().StringArrayVar(&e.wish.Loading, "load-order", nil, "module, in load order; may be repeated")
-	require(cmd, "image", "kernel")
+	step.Require(cmd, "image", "kernel")
 	return cmd
 }
 
 func (e *examination) examine(ctx context.Context, r *result.Result) (err error) {
 	var top ocidir.Manifest
 	if e.layout == "" {
-		top, err = e.registry.fetch(ctx)
+		top, err = e.registry.Fetch(ctx)
 	} else {
 		var layout *ocidir.Layout
-		if layout, err = openLayout(e.layout); err != nil {
+		if layout, err = step.OpenLayout(e.layout); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, layout.Close()) }()
@@ -79,11 +82,11 @@ func (e *examination) examine(ctx context.Context, r *result.Result) (err error)
 	if err != nil {
 		return err
 	}
-	digest, err := digestOf(top)
+	digest, err := step.DigestOf(top)
 	if err != nil {
 		return err
 	}
-	image, err := forPlatform(top, e.wish.Machine)
+	image, err := step.ForPlatform(top, e.wish.Machine)
 	if err != nil {
 		return err
 	}

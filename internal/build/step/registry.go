@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package signer
+package step
 
 import (
 	"context"
@@ -44,7 +44,8 @@ type Registry struct {
 	Backoff time.Duration
 }
 
-func (r *Registry) addFlags(flags *pflag.FlagSet, image string) {
+// AddFlags adds the flags. image is what --image says of itself.
+func (r *Registry) AddFlags(flags *pflag.FlagSet, image string) {
 	flags.StringVar(&r.Image, "image", "", image)
 	flags.BoolVar(&r.Insecure, "insecure", false, "allow plain HTTP")
 	flags.BoolVar(&r.SkipVerify, "skip-tls-verify", false, "accept any certificate of the registry")
@@ -54,9 +55,9 @@ func (r *Registry) addFlags(flags *pflag.FlagSet, image string) {
 	flags.DurationVar(&r.Backoff, "retry-delay", 2*time.Second, "delay before a request is repeated; it triples each time")
 }
 
-// connect gives what the library needs to ask the registry for an image.
-func (r *Registry) connect(ctx context.Context) (name.Reference, []remote.Option, error) {
-	reference, err := r.reference(r.Image)
+// Connect gives what the library needs to ask the registry for an image.
+func (r *Registry) Connect(ctx context.Context) (name.Reference, []remote.Option, error) {
+	reference, err := r.Reference(r.Image)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,9 +65,9 @@ func (r *Registry) connect(ctx context.Context) (name.Reference, []remote.Option
 	return reference, options, err
 }
 
-// fetch asks the registry for an image or an index.
-func (r *Registry) fetch(ctx context.Context) (top ocidir.Manifest, err error) {
-	reference, options, err := r.connect(ctx)
+// Fetch asks the registry for an image or an index.
+func (r *Registry) Fetch(ctx context.Context) (top ocidir.Manifest, err error) {
+	reference, options, err := r.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +86,15 @@ func (r *Registry) fetch(ctx context.Context) (top ocidir.Manifest, err error) {
 	return top, nil
 }
 
-func (r *Registry) reference(image string) (name.Reference, error) {
+// Reference is the name of an image in this registry.
+func (r *Registry) Reference(image string) (name.Reference, error) {
 	var options []name.Option
 	if r.Insecure {
 		options = append(options, name.Insecure)
 	}
 	reference, err := name.ParseReference(image, options...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: image reference: %w", errInvalid, err)
+		return nil, fmt.Errorf("%w: image reference: %w", ErrInvalid, err)
 	}
 	return reference, nil
 }
@@ -133,12 +135,12 @@ func (r *Registry) authorities() (*x509.CertPool, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: authorities: %w", errInvalid, err)
+		return nil, fmt.Errorf("%w: authorities: %w", ErrInvalid, err)
 	}
 	files := []string{r.CA}
 	if info.IsDir() {
 		if files, err = filepath.Glob(filepath.Join(r.CA, "*.[cp]*")); err != nil { // .crt .cert .ca .pem
-			return nil, fmt.Errorf("%w: authorities: %w", errInvalid, err)
+			return nil, fmt.Errorf("%w: authorities: %w", ErrInvalid, err)
 		}
 	}
 	pool, err := x509.SystemCertPool()
@@ -149,12 +151,12 @@ func (r *Registry) authorities() (*x509.CertPool, error) {
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("%w: read an authority: %w", errInvalid, err)
+			return nil, fmt.Errorf("%w: read an authority: %w", ErrInvalid, err)
 		}
 		found = pool.AppendCertsFromPEM(raw) || found
 	}
 	if !found {
-		return nil, fmt.Errorf("%w: %s holds no certificate in PEM", errInvalid, r.CA)
+		return nil, fmt.Errorf("%w: %s holds no certificate in PEM", ErrInvalid, r.CA)
 	}
 	return pool, nil
 }
@@ -174,16 +176,16 @@ func readCredentials(file string) (c credentials, err error) {
 		}
 	}
 	if err != nil {
-		return c, fmt.Errorf("%w: read credentials: %w", errInvalid, err)
+		return c, fmt.Errorf("%w: read credentials: %w", ErrInvalid, err)
 	}
 	var config struct {
 		Auths map[string]json.RawMessage `json:"auths"`
 	}
 	if err := json.Unmarshal(c.raw, &config); err != nil {
-		return c, fmt.Errorf("%w: the credentials in %s are unreadable", errInvalid, file) // the error may quote them
+		return c, fmt.Errorf("%w: the credentials in %s are unreadable", ErrInvalid, file) // the error may quote them
 	}
 	if c.auths, c.bare = config.Auths, config.Auths == nil; c.bare && json.Unmarshal(c.raw, &c.auths) != nil {
-		return c, fmt.Errorf("%w: the credentials in %s are unreadable", errInvalid, file)
+		return c, fmt.Errorf("%w: the credentials in %s are unreadable", ErrInvalid, file)
 	}
 	return c, nil
 }
@@ -220,13 +222,13 @@ func (r *Registry) keychain(ctx context.Context) (authn.Keychain, error) {
 	}
 	keychain, err := kubernetes.NewFromPullSecrets(ctx, secrets)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the credentials for registries are unreadable", errInvalid) // as above
+		return nil, fmt.Errorf("%w: the credentials for registries are unreadable", ErrInvalid) // as above
 	}
 	return authn.NewMultiKeychain(keychain, authn.DefaultKeychain), nil
 }
 
-// merge writes all credentials to a file, if named; of two for one registry the first.
-func (r *Registry) merge(into string) error {
+// Merge writes all credentials to a file, if named; of two for one registry the first.
+func (r *Registry) Merge(into string) error {
 	if into == "" {
 		return nil
 	}
@@ -244,7 +246,7 @@ func (r *Registry) merge(into string) error {
 	}
 	raw, err := json.Marshal(map[string]any{"auths": all})
 	if err != nil {
-		return fmt.Errorf("%w: the credentials for registries are unreadable", errInvalid)
+		return fmt.Errorf("%w: the credentials for registries are unreadable", ErrInvalid)
 	}
 	// The builder is another user; only its container mounts the folder.
 	if err := os.WriteFile(into, raw, 0o644); err != nil {

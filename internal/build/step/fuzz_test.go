@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package signer
+package step
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ func FuzzCredentials(f *testing.F) {
 			t.Fatal(err)
 		}
 		r := &Registry{Auth: []string{file}}
-		if err := r.merge(into); err != nil {
+		if err := r.Merge(into); err != nil {
 			if len(raw) > 8 && strings.Contains(err.Error(), string(raw)) {
 				t.Errorf("the error quotes the credentials: %v", err)
 			}
