@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	// The image holds no authorities: these apply where the system has none.
@@ -24,5 +25,8 @@ func examineImage(ctx context.Context, args []string) error {
 	}
 	root.AddCommand(examine.Command())
 	root.SetArgs(append([]string{examineCommand}, args...))
-	return root.ExecuteContext(ctx)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return fmt.Errorf("the step %s: %w", examineCommand, err)
+	}
+	return nil
 }
