@@ -82,12 +82,16 @@ func (p panel) draw(svg *strings.Builder, sizes []result) {
 		var points, marks strings.Builder
 		colour := colours[i%len(colours)]
 		for _, r := range lines[modules] {
+			if p.of(r) == 0 {
+				continue // several Modules have no floor
+			}
 			x, y := plotLeft+plotWidth*r.Nodes/widest, bottom
 			if most > 0 {
 				y -= int(plotHeight * p.of(r) / most)
 			}
 			fmt.Fprintf(&points, "%d,%d ", x, y)
-			fmt.Fprintf(&marks, `<circle cx="%d" cy="%d" r="3" fill="%s"><title>%d nodes, %d Modules</title></circle>`, x, y, colour, r.Nodes, modules)
+			fmt.Fprintf(&marks, `<circle cx="%d" cy="%d" r="3" fill="%s"><title>%s</title></circle>`, x, y, colour,
+				size{nodes: r.Nodes, modules: modules})
 			fmt.Fprintf(&marks, `<text x="%d" y="%d" text-anchor="middle" fill="%s">%.4g</text>`, x, y-6, colour, p.of(r))
 			fmt.Fprintf(&marks, `<text x="%d" y="%d" text-anchor="middle" fill="#555">%d</text>`+"\n", x, bottom+14, r.Nodes)
 		}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // maxCPUGrowth is how many times as much of the operator's CPU time a node of the largest fleet may
@@ -34,7 +36,9 @@ type growth struct {
 // size of a fleet.
 type size struct{ nodes, modules int }
 
-func (s size) String() string { return fmt.Sprintf("%d nodes, %d Modules", s.nodes, s.modules) }
+func (s size) String() string {
+	return words.Count(s.nodes, "node") + ", " + words.Count(s.modules, "Module")
+}
 
 // parseSizes reads numbers of nodes and of Modules, such as "500,2000,5000" and "1,5", and sorts
 // their combinations.
@@ -101,6 +105,14 @@ func (g *growth) wrong() error {
 	return errors.Join(errs...)
 }
 
+// measured is a figure, or a dash where there is none: several Modules have no floor.
+func measured(format string, figure float64) string {
+	if figure == 0 {
+		return "–"
+	}
+	return fmt.Sprintf(format, figure)
+}
+
 // print writes a table of what changes with the size of a fleet.
 func (g *growth) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -109,9 +121,9 @@ func (g *growth) print(out io.Writer) error {
 	errs := []error{err}
 	for i := range g.Sizes {
 		r := &g.Sizes[i]
-		_, err := fmt.Fprintf(w, "%d\t%d\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", r.Nodes, r.Modules, r.Seconds,
-			r.FloorSeconds, r.RatioToFloor, r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(), r.OperatorRSSMiB, r.ReactionP99Seconds,
-			r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
+		_, err := fmt.Fprintf(w, "%d\t%d\t%.1f\t%s\t%s\t%.2f\t%d\t%.1f\t%.0f\t%s\t%.0f\t%.0f\t\n", r.Nodes, r.Modules, r.Seconds,
+			measured("%.1f", r.FloorSeconds), measured("%.2f", r.RatioToFloor), r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(),
+			r.OperatorRSSMiB, measured("%.2f", r.ReactionP99Seconds), r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, w.Flush())...)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/xml"
+	"math"
 	"strings"
 	"testing"
 
@@ -90,18 +91,39 @@ func TestGrowth(t *testing.T) {
 				t.Errorf("error %v, want %q", err, c.wrong)
 			}
 			var table strings.Builder
-			if err := g.print(&table); err != nil || strings.Count(table.String(), "\n") != 1+len(c.results) {
+			if err := g.print(&table); err != nil || strings.Count(table.String(), "\n") != 1+len(c.results) ||
+				!strings.Contains(table.String(), "–") {
 				t.Errorf("%v, table:\n%s", err, table.String())
 			}
 		})
 	}
 }
 
+// full is the result of a fleet with each figure of the charts.
+func full(nodes int, seconds float64) result {
+	return result{
+		Nodes: nodes, Modules: 1, Seconds: seconds, FloorSeconds: seconds, WritesPerNode: 6, OperatorRSSMiB: seconds, EtcdMiB: seconds,
+		Load: use{CPUSeconds: map[string]float64{"operator": seconds / 5}},
+	}
+}
+
+// TestMemoryIsBoundedBySize, as the bounds are stated.
+func TestMemoryIsBoundedBySize(t *testing.T) {
+	for of, want := range map[size]float64{{1, 1}: 120, {500, 1}: 120, {5000, 1}: 200, {5000, 20}: 400, {2000, 5}: 157} {
+		if got := (result{Nodes: of.nodes, Modules: of.modules}).maxRSS(); math.Round(got) != want {
+			t.Errorf("%s: %.1f MiB, want %.0f", of, got, want)
+		}
+	}
+	if text := (size{1, 1}).String(); text != "1 node, 1 Module" {
+		t.Errorf("a size is told as %q", text)
+	}
+}
+
 // TestChart: each figure has a panel, and each size a mark in it that lies within the panel.
 func TestChart(t *testing.T) {
 	g := compare([]result{
-		{Nodes: 500, Seconds: 10, Load: use{CPUSeconds: map[string]float64{"operator": 2}}},
-		{Nodes: 5000, Seconds: 100, Load: use{CPUSeconds: map[string]float64{"operator": 20}}},
+		full(500, 10), full(5000, 100),
+		{Nodes: 500, Modules: 5, Seconds: 50}, // without a floor
 	})
 	var out strings.Builder
 	if err := g.chart(&out); err != nil {
@@ -123,7 +145,7 @@ func TestChart(t *testing.T) {
 		t.Fatalf("%d panels:\n%s", len(read.Panels), &out)
 	}
 	for i, p := range read.Panels {
-		if len(p.Marks) != 2 {
+		if want := map[bool]int{true: 3, false: 2}[i == 0]; len(p.Marks) != want {
 			t.Errorf("%s: marks %v", panels[i].title, p.Marks)
 		}
 		for _, m := range p.Marks {
