@@ -62,18 +62,24 @@ func (s *steps) examined(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if err := errors.Join(s.byTheOperatorsImage(ctx), s.Client.Delete(ctx, p)); err != nil {
-			return err
-		}
-		if err := s.Eventually(ctx, "the preflight is gone", func(ctx context.Context) error { return s.Gone(ctx, p) }); err != nil {
+		if err := errors.Join(s.byTheOperatorsImage(ctx), s.goes(ctx, p)); err != nil {
 			return err
 		}
 	}
-	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ahead.Namespace}}
-	if err := errors.Join(s.Client.Delete(ctx, m), s.Client.Delete(ctx, space)); err != nil {
-		return err
+	return s.goes(ctx, m, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ahead.Namespace}})
+}
+
+// goes deletes objects, one after the other.
+func (s *steps) goes(ctx context.Context, all ...client.Object) error {
+	for _, o := range all {
+		if err := s.Client.Delete(ctx, o); err != nil {
+			return err
+		}
+		if err := s.Eventually(ctx, o.GetName()+" is gone", func(ctx context.Context) error { return s.Gone(ctx, o) }); err != nil {
+			return err
+		}
 	}
-	return s.Eventually(ctx, "the namespace is gone, with all in it", func(ctx context.Context) error { return s.Gone(ctx, space) })
+	return nil
 }
 
 // byTheOperatorsImage checks that Jobs' pods were of the image that the operator itself runs.
