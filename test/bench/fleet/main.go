@@ -84,8 +84,8 @@ type result struct {
 	Writes           map[string]int `json:"writes"`
 }
 
-// maxRSS is how much memory the operator may take, in MiB: 120 for small fleets, 200 for 5,000 nodes
-// with one Module, 400 with 20, and in proportion between.
+// maxRSS is how much memory the operator may take, in MiB: 120 for small fleets, 200 for 5,000
+// nodes with one Module, 400 with 20, and in proportion between.
 func (r result) maxRSS() float64 {
 	nodes, more := float64(r.Nodes)/5000, float64(r.Nodes*(r.Modules-1))/(5000*19)
 	return max(120, 100+100*nodes+200*more)

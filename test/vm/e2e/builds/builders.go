@@ -44,8 +44,8 @@ const (
 	// nativeSpace enforces Pod Security "restricted", which native builds need no more than;
 	// dockerSpace is for builds from Dockerfiles.
 	nativeSpace, dockerSpace = "e2e-native", "e2e-docker"
-	// PodRegistry is the registry's address for pods, whose packets do not leave their node: it forwards
-	// them from an address of its own.
+	// PodRegistry is the registry's address for pods, whose packets do not leave their node: it
+	// forwards them from an address of its own.
 	PodRegistry = "10.0.0.1:5000"
 	// magic ends a kernel module that is signed.
 	magic = "~Module signature appended~\n"
