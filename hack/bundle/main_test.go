@@ -203,7 +203,7 @@ func TestImages(t *testing.T) {
 	}
 	maps.DeleteFunc(text, func(_ string, n int) bool { return n == 0 })
 	want := map[string]int{
-		"registry.test/a:1 ClusterServiceVersion": 3, "registry.test/b@sha256:0 ClusterServiceVersion": 1,
+		"registry.test/a:1 ClusterServiceVersion": 4, "registry.test/b@sha256:0 ClusterServiceVersion": 1,
 		"registry.test/b@sha256:0 ConfigMap": 1, "registry.test/b@sha256:0 DaemonSet": 1,
 	}
 	if diff := cmp.Diff(want, text); diff != "" {
