@@ -60,7 +60,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestTheOperatorCannotSign: whoever can pull its image or run it has no tool to sign with.
+// TestTheOperatorCannotSign: its program contains no code that signs.
 func TestTheOperatorCannotSign(t *testing.T) {
 	said, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -189,8 +189,11 @@ func measure(ctx context.Context, s size, timeout time.Duration, say func(string
 	}
 	o := fleet.Options{
 		Nodes: s.nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true,
-		NodeLabels:   map[string]string{"drover.dev/sample-device": "true"},
-		OperatorArgs: []string{fmt.Sprintf("--parallelism=%d", concurrency), "--metrics-bind-address=" + metrics},
+		NodeLabels: map[string]string{"drover.dev/sample-device": "true"},
+		// As the default install, whose operator also examines images.
+		OperatorArgs: []string{
+			fmt.Sprintf("--parallelism=%d", concurrency), "--metrics-bind-address=" + metrics, "--examiner-image=drover/drover-operator:dev",
+		},
 	}
 	if os.Getenv("BREAK") == "agent" {
 		o.Faults = []string{"agent-off"}
