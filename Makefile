@@ -320,3 +320,11 @@ bench-hub: ## Measure what each of CLUSTERS simulated clusters costs a hub, and 
 .PHONY: bench-fleet
 bench-fleet: ## Measure a fleet of NODES hollow nodes against a floor in the same run, or several one after the other (NODES=500,2000,5000 MODULES=1,5 SVG=FILE)
 	@go run ./test/bench/fleet --nodes $(NODES) --modules $(or $(MODULES),1) --svg "$(SVG)"
+
+.PHONY: bench-upgrade
+bench-upgrade: ## Measure a Module's upgrade on NODES hollow nodes against a floor in the same run
+	@go run ./test/bench/change --nodes $(NODES) --change upgrade
+
+.PHONY: bench-delete
+bench-delete: ## Measure a Module's deletion from NODES hollow nodes against a floor in the same run
+	@go run ./test/bench/change --nodes $(NODES) --change delete

@@ -71,6 +71,8 @@ var all = []proof{
 	{group: "fleet", name: "conformance-1.33", command: "conformance KUBERNETES=1.33", limit: time.Hour},
 	{group: "fleet", name: "bench-hub", command: "bench-hub CLUSTERS=200", limit: time.Hour},
 	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour},
+	{group: "fleet", name: "bench-upgrade", command: "bench-upgrade NODES=500", limit: time.Hour},
+	{group: "fleet", name: "bench-delete", command: "bench-delete NODES=500", limit: time.Hour},
 	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
 	{group: "fleet", name: "alerts", command: "alerts", limit: time.Hour, counter: []counterproof{

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/drover-project/drover/test/bench/measure"
 )
 
 func TestParseSizes(t *testing.T) {
@@ -62,9 +64,9 @@ func TestCopies(t *testing.T) {
 }
 
 func TestGrowth(t *testing.T) {
-	slow := result{Nodes: 5000, Modules: 1, ReactionP99Seconds: 1.2, Load: use{CPUSeconds: map[string]float64{"operator": 30}}}
+	slow := result{Nodes: 5000, Modules: 1, ReactionP99Seconds: 1.2, Load: measure.Use{CPUSeconds: map[string]float64{"operator": 30}}}
 	of := func(nodes int, seconds float64) result {
-		return result{Nodes: nodes, Modules: 1, Load: use{CPUSeconds: map[string]float64{"operator": seconds}}}
+		return result{Nodes: nodes, Modules: 1, Load: measure.Use{CPUSeconds: map[string]float64{"operator": seconds}}}
 	}
 	cases := map[string]struct {
 		results []result
@@ -103,7 +105,7 @@ func TestGrowth(t *testing.T) {
 func full(nodes int, seconds float64) result {
 	return result{
 		Nodes: nodes, Modules: 1, Seconds: seconds, FloorSeconds: seconds, WritesPerNode: 6, OperatorRSSMiB: seconds, EtcdMiB: seconds,
-		Load: use{CPUSeconds: map[string]float64{"operator": seconds / 5}},
+		Load: measure.Use{CPUSeconds: map[string]float64{"operator": seconds / 5}},
 	}
 }
 

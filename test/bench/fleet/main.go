@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/internal/testkit/fleet"
+	"github.com/drover-project/drover/test/bench/measure"
 )
 
 // concurrency of the operator's writes and of the floor's.
@@ -59,13 +60,13 @@ type result struct {
 	RatioToFloor       float64 `json:"ratioToFloor"`
 	// WritesPerNode are our writes of pods, Nodes and NodeModulesConfigs, ModuleWrites all others of
 	// the load.
-	WritesPerNode      float64 `json:"writesPerNode"`
-	ModuleWrites       int     `json:"moduleWrites"`
-	Carriers           int     `json:"carriers"`
-	PluginPodsReady    int     `json:"pluginPodsReady"`
-	FloorWritesPerNode float64 `json:"floorWritesPerNode"`
-	Load               use     `json:"load"`
-	Floor              use     `json:"floor"`
+	WritesPerNode      float64     `json:"writesPerNode"`
+	ModuleWrites       int         `json:"moduleWrites"`
+	Carriers           int         `json:"carriers"`
+	PluginPodsReady    int         `json:"pluginPodsReady"`
+	FloorWritesPerNode float64     `json:"floorWritesPerNode"`
+	Load               measure.Use `json:"load"`
+	Floor              measure.Use `json:"floor"`
 	// Steps say where a node's seconds go. ReactionP99Seconds is from its report to its label.
 	Steps              []spread `json:"steps"`
 	ReactionP99Seconds float64  `json:"reactionP99Seconds"`
@@ -153,7 +154,7 @@ func run(ctx context.Context, sizes []size, timeout time.Duration, svg string) e
 	var errs []error
 	for _, s := range sizes {
 		begin = time.Now() // what has to be built is built
-		r, err := measure(ctx, s, cmp.Or(timeout, max(5*time.Minute, time.Duration(s.nodes*s.modules)*time.Second/5)), say)
+		r, err := measureSize(ctx, s, cmp.Or(timeout, max(5*time.Minute, time.Duration(s.nodes*s.modules)*time.Second/5)), say)
 		if err == nil {
 			err = r.wrong()
 		}
@@ -181,8 +182,8 @@ func printResult(of any) error {
 	return nil
 }
 
-// measure measures a fleet on a control plane of its own.
-func measure(ctx context.Context, s size, timeout time.Duration, say func(string, ...any)) (r result, err error) {
+// measureSize measures a fleet on a control plane of its own.
+func measureSize(ctx context.Context, s size, timeout time.Duration, say func(string, ...any)) (r result, err error) {
 	metrics, err := fleet.FreeAddress()
 	if err != nil {
 		return r, err
@@ -202,9 +203,12 @@ func measure(ctx context.Context, s size, timeout time.Duration, say func(string
 	if err != nil {
 		return r, err
 	}
-	b := &bench{f: f, nodes: s.nodes, timeout: timeout, metrics: metrics, say: say,
-		result: result{Nodes: s.nodes, Modules: s.modules, KCMQPS: kcmQPS}}
 	defer func() { err = errors.Join(err, f.Stop()) }()
+	rig, err := measure.New(f, s.nodes, timeout, say)
+	if err != nil {
+		return r, err
+	}
+	b := &bench{Rig: rig, metrics: metrics, result: result{Nodes: s.nodes, Modules: s.modules, KCMQPS: kcmQPS}}
 	err = b.measure(ctx)
 	return b.result, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/audit"
+	"github.com/drover-project/drover/test/bench/measure"
 )
 
 // several applies many Modules at once, each a kernel module without a device plugin, and measures
@@ -25,29 +26,29 @@ func (b *bench) several(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := b.begin(ctx)
+	w, err := b.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	for _, m := range modules {
-		if err := b.f.Admin.Create(ctx, m); err != nil {
+		if err := b.Admin.Create(ctx, m); err != nil {
 			return fmt.Errorf("create Module %s: %w", m.Name, err)
 		}
 	}
 	if err := b.awaitModules(ctx); err != nil {
-		return fmt.Errorf("wait until %d Modules are ready on %d nodes: %w", len(modules), b.nodes, err)
+		return fmt.Errorf("wait until %d Modules are ready on %d nodes: %w", len(modules), b.Nodes, err)
 	}
-	if b.result.Load, _, err = w.end(); err != nil {
+	if b.result.Load, _, err = w.End(); err != nil {
 		return err
 	}
 	b.result.Seconds = b.result.Load.Seconds
-	b.say("%d Modules Ready on %d nodes after %.1f s", len(modules), b.nodes, b.result.Seconds)
-	writes, err := b.untilQuiet(ctx)
+	b.Say("%d Modules Ready on %d nodes after %.1f s", len(modules), b.Nodes, b.result.Seconds)
+	writes, err := b.UntilQuiet(ctx)
 	if err != nil {
 		return err
 	}
 	b.count(writes)
-	if b.result.EtcdMiB, err = b.etcdMiB(ctx); err != nil {
+	if b.result.EtcdMiB, err = b.EtcdMiB(ctx); err != nil {
 		return err
 	}
 	return b.stopOperator()
@@ -55,11 +56,11 @@ func (b *bench) several(ctx context.Context) error {
 
 // awaitModules returns when all Modules are Ready on all nodes.
 func (b *bench) awaitModules(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	ready := map[string]bool{}
-	return follow(ctx, lister(b.watcher, &v1beta1.ModuleList{}), &v1beta1.Module{}, func(m *v1beta1.Module, _ bool) bool {
-		if m.Status.ModuleLoader.AvailableNumber == int32(b.nodes) && meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady) {
+	return measure.Follow(ctx, measure.Lister(b.Watcher, &v1beta1.ModuleList{}), &v1beta1.Module{}, func(m *v1beta1.Module, _ bool) bool {
+		if m.Status.ModuleLoader.AvailableNumber == int32(b.Nodes) && meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady) {
 			ready[m.Name] = true
 		} else {
 			delete(ready, m.Name)
@@ -104,14 +105,14 @@ func (b *bench) count(writes []audit.Request) {
 			perNode++
 		}
 	}
-	b.result.WritesPerNode = float64(perNode) / float64(b.nodes)
+	b.result.WritesPerNode = float64(perNode) / float64(b.Nodes)
 	b.result.ModuleWrites = len(writes) - perNode
 }
 
 // stopOperator reads what the operator has cost when it has ended.
 func (b *bench) stopOperator() error {
-	operator := b.f.Operator
-	if err := b.f.StopOperator(); err != nil {
+	operator := b.Operator
+	if err := b.StopOperator(); err != nil {
 		return err
 	}
 	b.result.OperatorCPUSeconds, b.result.OperatorRSSMiB = operator.CPUSeconds(), operator.MaxRSSMiB()

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/bench/measure"
 )
 
 // maxPassesPerReport is what one node's report may cost, in passes of the controller that gives
@@ -25,10 +26,10 @@ const passesSeries = `controller_runtime_reconcile_total{controller="module",`
 // kernel module, and the agent, which loads it again, says when. The next node's turn comes when
 // that is written, so that passes of several reports can hardly be one.
 func (b *bench) reports(ctx context.Context) error {
-	if _, err := b.log.Next(); err != nil {
+	if _, err := b.Log.Next(); err != nil {
 		return err
 	}
-	truth, err := b.f.Truth(ctx)
+	truth, err := b.Truth(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (b *bench) reports(ctx context.Context) error {
 			return err
 		}
 	}
-	writes, err := b.untilQuiet(ctx)
+	writes, err := b.UntilQuiet(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (b *bench) reports(ctx context.Context) error {
 		return fmt.Errorf("%d reports of %d nodes", b.result.Reports, len(truth))
 	}
 	b.result.PassesPerReport = (after - before) / float64(b.result.Reports)
-	b.say("%d reports, one after the other: %.0f passes, %.3f for each", b.result.Reports, after-before, b.result.PassesPerReport)
+	b.Say("%d reports, one after the other: %.0f passes, %.3f for each", b.result.Reports, after-before, b.result.PassesPerReport)
 	return nil
 }
 
@@ -68,7 +69,7 @@ func (b *bench) report(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.f.Debug(ctx, "/rmmod?node="+node+"&module="+kernelName); err != nil {
+	if err := b.Debug(ctx, "/rmmod?node="+node+"&module="+kernelName); err != nil {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -84,7 +85,7 @@ func (b *bench) report(ctx context.Context, node string) error {
 // repairs is how often the node has reported a repair of the kernel module.
 func (b *bench) repairs(ctx context.Context, node string) (int32, error) {
 	config := &v1beta1.NodeModulesConfig{}
-	if err := b.f.Admin.Get(ctx, client.ObjectKey{Name: node}, config); err != nil {
+	if err := b.Admin.Get(ctx, client.ObjectKey{Name: node}, config); err != nil {
 		return 0, fmt.Errorf("get what node %s reports: %w", node, err)
 	}
 	for i := range config.Status.Modules {
@@ -106,7 +107,7 @@ func (b *bench) passes(ctx context.Context) (float64, error) {
 		return 0, fmt.Errorf("ask for the operator's metrics: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	sum, err := sumOf(response.Body, passesSeries)
+	sum, err := measure.SumOf(response.Body, passesSeries)
 	if err != nil {
 		return 0, fmt.Errorf("read the operator's metrics: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/internal/testkit/audit"
+	"github.com/drover-project/drover/test/bench/measure"
 )
 
 // step is what a node waits for, one after the other, until its device plugin is ready. Each ends
@@ -56,12 +57,12 @@ func reaction(all []spread) float64 { return all[labelled].P99 }
 
 // steps says where the seconds of a load's nodes went. The API server shows a write to those who
 // watch before it logs it, so that what was logged after the window's end counts, too.
-func (b *bench) steps(requests []audit.Request, w *window) error {
-	late, err := w.log.Next()
+func (b *bench) steps(requests []audit.Request, w *measure.Window) error {
+	late, err := w.Late()
 	if err != nil {
 		return err
 	}
-	if b.result.Steps, err = spreads(append(requests, late...), w.began); err != nil {
+	if b.result.Steps, err = spreads(append(requests, late...), w.Began); err != nil {
 		return err
 	}
 	b.result.ReactionP99Seconds = reaction(b.result.Steps)
@@ -146,7 +147,7 @@ func boundTo(r audit.Request) (string, error) {
 	switch r.Verb + " " + r.Resource() {
 	case "create pods":
 		if r.Ours() {
-			return nodeOf(r.Body)
+			return measure.NodeOf(r.Body)
 		}
 	case "create pods/binding":
 		var binding struct {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,14 @@ func oneLoad(began time.Time) []audit.Request {
 		all[i].Done = began.Add(time.Duration(i+1) * time.Second)
 	}
 	return all
+}
+
+// sent is a request of the audit log.
+func sent(verb, resource, name, body string) audit.Request {
+	r := audit.Request{Verb: verb, Body: json.RawMessage(body)}
+	r.ObjectRef.Resource, r.ObjectRef.Subresource, _ = strings.Cut(resource, "/")
+	r.ObjectRef.Name, r.ResponseStatus.Code = name, 200
+	return r
 }
 
 func by(agent string, r audit.Request) audit.Request {

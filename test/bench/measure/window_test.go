@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package measure
 
 import (
 	"strings"
@@ -27,7 +27,7 @@ broken{a="b"} many
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := sumOf(strings.NewReader(metrics), tc.series)
+			got, err := SumOf(strings.NewReader(metrics), tc.series)
 			if got != tc.then || (err != nil) != (tc.fails != "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
 				t.Errorf("got %v, %v", got, err)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package measure
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lister lists and watches the objects of a list's kind, as an informer does: it goes on where an
+// Lister lists and watches the objects of a list's kind, as an informer does: it goes on where an
 // API server ends a watch, as one does on a busy machine when a client reads too slowly.
-func lister(c client.WithWatch, list client.ObjectList, only ...client.ListOption) cache.ListerWatcher {
+func Lister(c client.WithWatch, list client.ObjectList, only ...client.ListOption) cache.ListerWatcher {
 	with := func(options metav1.ListOptions) []client.ListOption {
 		return append(only[:len(only):len(only)], &client.ListOptions{Raw: &options})
 	}
@@ -32,8 +32,8 @@ func lister(c client.WithWatch, list client.ObjectList, only ...client.ListOptio
 	}, c)
 }
 
-// follow shows all objects, and their changes, until seen has seen enough.
-func follow[T client.Object](ctx context.Context, from cache.ListerWatcher, example T, seen func(o T, deleted bool) bool) error {
+// Follow shows all objects, and their changes, until seen has seen enough.
+func Follow[T client.Object](ctx context.Context, from cache.ListerWatcher, example T, seen func(o T, deleted bool) bool) error {
 	_, err := watchtools.UntilWithSync(ctx, from, example, nil, func(e watch.Event) (bool, error) {
 		o, ok := e.Object.(T)
 		return ok && seen(o, e.Type == watch.Deleted), nil
@@ -44,16 +44,22 @@ func follow[T client.Object](ctx context.Context, from cache.ListerWatcher, exam
 	return nil
 }
 
-// inform calls seen for each object and each change of it, from when it returns until ctx ends.
-func inform[T client.Object](ctx context.Context, from cache.ListerWatcher, example T, seen func(o T)) error {
-	show := func(o any) {
+// inform calls seen for each object, each change of it and its end, from when it returns until ctx
+// ends.
+func inform[T client.Object](ctx context.Context, from cache.ListerWatcher, example T, seen func(o T, deleted bool)) error {
+	show := func(o any, deleted bool) {
+		if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = last.Obj
+		}
 		if o, ok := o.(T); ok {
-			seen(o)
+			seen(o, deleted)
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: from, ObjectType: example,
-		Handler: cache.ResourceEventHandlerFuncs{AddFunc: show, UpdateFunc: func(_, o any) { show(o) }},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { show(o, false) }, UpdateFunc: func(_, o any) { show(o, false) }, DeleteFunc: func(o any) { show(o, true) },
+		},
 	})
 	go controller.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package measure
 
 import (
 	"bufio"
@@ -19,16 +19,17 @@ import (
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// window is a measured stretch of time.
-type window struct {
-	b     *bench
-	began time.Time
-	cpu   map[string]float64
-	log   *audit.Log
+// Window is a measured stretch of time.
+type Window struct {
+	Began time.Time
+
+	rig *Rig
+	cpu map[string]float64
+	log *audit.Log
 }
 
-// use is what a window took.
-type use struct {
+// Use is what a window took.
+type Use struct {
 	Seconds float64 `json:"seconds"`
 	// CPUSeconds of each program.
 	CPUSeconds map[string]float64 `json:"cpuSeconds"`
@@ -36,25 +37,14 @@ type use struct {
 	Requests map[string]int `json:"requests"`
 }
 
-func (b *bench) window() (*window, error) {
-	log, err := audit.Open(b.f.Cluster.AuditLog)
-	return &window{b: b, began: time.Now(), cpu: b.cpuSeconds(), log: log}, err
+func (r *Rig) window() (*Window, error) {
+	log, err := audit.Open(r.Cluster.AuditLog)
+	return &Window{rig: r, Began: time.Now(), cpu: r.cpuSeconds(), log: log}, err
 }
 
-// begin opens the window of a load, when nobody has written for a while.
-func (b *bench) begin(ctx context.Context) (*window, error) {
-	if err := b.settle(ctx); err != nil {
-		return nil, err
-	}
-	if _, err := b.log.Next(); err != nil {
-		return nil, err
-	}
-	return b.window()
-}
-
-// end returns what the window took, and the requests of all.
-func (w *window) end() (use, []audit.Request, error) {
-	u := use{Seconds: seconds(w.began), CPUSeconds: w.b.cpuSeconds(), Requests: map[string]int{}}
+// End returns what the window took, and the requests of all.
+func (w *Window) End() (Use, []audit.Request, error) {
+	u := Use{Seconds: Seconds(w.Began), CPUSeconds: w.rig.cpuSeconds(), Requests: map[string]int{}}
 	for name, now := range u.CPUSeconds {
 		u.CPUSeconds[name] = math.Round(100*(now-w.cpu[name])) / 100
 	}
@@ -66,16 +56,20 @@ func (w *window) end() (use, []audit.Request, error) {
 	return u, requests, err
 }
 
+// Late are the requests that were logged since the window's end: the API server shows a write to
+// those who watch before it logs it.
+func (w *Window) Late() ([]audit.Request, error) { return w.log.Next() }
+
 // ticks is how many units of /proc's CPU times make a second: USER_HZ, 100 on all of Linux's
 // architectures that Go runs on.
 const ticks = 100
 
 // cpuSeconds is what each program has used until now, by name; none where there is no /proc.
-func (b *bench) cpuSeconds() map[string]float64 {
-	programs := maps.Clone(b.f.Cluster.PIDs)
-	programs["bench"], programs["hollow"] = os.Getpid(), b.f.Hollow.PID()
-	if b.f.Operator != nil {
-		programs["operator"] = b.f.Operator.PID()
+func (r *Rig) cpuSeconds() map[string]float64 {
+	programs := maps.Clone(r.Cluster.PIDs)
+	programs["bench"], programs["hollow"] = os.Getpid(), r.Hollow.PID()
+	if r.Operator != nil {
+		programs["operator"] = r.Operator.PID()
 	}
 	used := map[string]float64{}
 	for name, pid := range programs {
@@ -97,8 +91,8 @@ func (b *bench) cpuSeconds() map[string]float64 {
 // storageSeries is the size of etcd's database, as it tells the API server.
 const storageSeries = "apiserver_storage_size_bytes{"
 
-// sumOf adds up the series of metrics in Prometheus' text format that begin with a name and labels.
-func sumOf(metrics io.Reader, series string) (float64, error) {
+// SumOf adds up the series of metrics in Prometheus' text format that begin with a name and labels.
+func SumOf(metrics io.Reader, series string) (float64, error) {
 	sum, found := 0.0, false
 	lines := bufio.NewScanner(metrics)
 	for lines.Scan() {
@@ -121,9 +115,9 @@ func sumOf(metrics io.Reader, series string) (float64, error) {
 	return sum, nil
 }
 
-// etcdMiB is how large etcd's database is, with what is to be compacted.
-func (b *bench) etcdMiB(ctx context.Context) (float64, error) {
-	c, err := discovery.NewDiscoveryClientForConfig(b.f.AdminConfig)
+// EtcdMiB is how large etcd's database is, with what is to be compacted.
+func (r *Rig) EtcdMiB(ctx context.Context) (float64, error) {
+	c, err := discovery.NewDiscoveryClientForConfig(r.AdminConfig)
 	if err != nil {
 		return 0, fmt.Errorf("connect to the API server's metrics: %w", err)
 	}
@@ -132,7 +126,7 @@ func (b *bench) etcdMiB(ctx context.Context) (float64, error) {
 		return 0, fmt.Errorf("ask for the API server's metrics: %w", err)
 	}
 	defer func() { _ = metrics.Close() }()
-	bytes, err := sumOf(metrics, storageSeries)
+	bytes, err := SumOf(metrics, storageSeries)
 	if err != nil {
 		return 0, fmt.Errorf("read the API server's metrics: %w", err)
 	}
