@@ -162,18 +162,56 @@ func slimNode(object any) (any, error) {
 	return kept, nil
 }
 
-// slimPod keeps a pod's identity, its node, its status and the names of its init containers, which
-// tell how a carrier delivers; the rest of what it runs is known from what it was made for.
+// slimPod keeps a pod's identity, its node, what its containers do and the names of its init
+// containers, which tell how a carrier delivers; the rest of what it runs is known from what it was
+// made for.
 func slimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return slim(object)
 	}
-	pod.ManagedFields = nil
-	kept := corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	for i := range pod.Spec.InitContainers {
-		kept.InitContainers = append(kept.InitContainers, corev1.Container{Name: pod.Spec.InitContainers[i].Name})
+	kept := &corev1.Pod{
+		TypeMeta: pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: shared(pod.Namespace), Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			Labels: internLabels(pod.Labels), OwnerReferences: pod.OwnerReferences, Finalizers: pod.Finalizers,
+		},
+		Spec: corev1.PodSpec{NodeName: shared(pod.Spec.NodeName)},
+		Status: corev1.PodStatus{
+			Phase: pod.Status.Phase, Reason: shared(pod.Status.Reason), Message: pod.Status.Message,
+			InitContainerStatuses: slimStatuses(pod.Status.InitContainerStatuses), ContainerStatuses: slimStatuses(pod.Status.ContainerStatuses),
+		},
 	}
-	pod.Spec = kept
-	return pod, nil
+	for _, key := range podAnnotations {
+		if value, ok := pod.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, key, shared(value))
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container{Name: shared(pod.Spec.InitContainers[i].Name)})
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {
+			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: shared(c.Reason)})
+		}
+	}
+	return kept, nil
+}
+
+// podAnnotations say what a carrier delivers.
+var podAnnotations = []string{
+	v1beta1.ModuleNamespaceAnnotation, v1beta1.ModuleNameAnnotation, v1beta1.DeliveryAnnotation, v1beta1.PullsAsAnnotation,
+}
+
+// slimStatuses keep what containers do and did, and of which image.
+func slimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for i := range all {
+		s := &all[i]
+		kept = append(kept, corev1.ContainerStatus{
+			Name: shared(s.Name), Image: shared(s.Image), State: s.State, LastTerminationState: s.LastTerminationState,
+		})
+	}
+	return kept
 }

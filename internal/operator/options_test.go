@@ -142,6 +142,52 @@ func TestTheCacheKeepsLittleOfANode(t *testing.T) {
 	}
 }
 
+func TestTheCacheKeepsLittleOfAPod(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1, 0)}}
+	meta := metav1.ObjectMeta{
+		Namespace: "drivers", Name: "p", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}, Finalizers: []string{"kept"},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}, Annotations: map[string]string{v1beta1.ModuleNameAnnotation: "m"},
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			NodeName: "n", ServiceAccountName: "default",
+			InitContainers: []corev1.Container{{Name: "copy", Image: "large"}}, Containers: []corev1.Container{{Name: "export"}},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, Reason: "why", Message: "what", PodIP: "10.0.0.1", HostIP: "10.0.0.2", QOSClass: "Burstable",
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.ContainersReady}, {Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0 of 5,000 nodes"},
+			},
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "copy", ImageID: "sha256:1", LastTerminationState: running}},
+			ContainerStatuses:     []corev1.ContainerStatus{{Name: "export", Image: "i", ContainerID: "containerd://1", State: running}},
+		},
+	}
+	pod.Annotations = map[string]string{v1beta1.ModuleNameAnnotation: "m", "other": "large"}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	got, err := slimPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev1.Pod{
+		ObjectMeta: meta,
+		Spec:       corev1.PodSpec{NodeName: "n", InitContainers: []corev1.Container{{Name: "copy"}}},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, Reason: "why", Message: "what",
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
+			},
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "copy", LastTerminationState: running}},
+			ContainerStatuses:     []corev1.ContainerStatus{{Name: "export", Image: "i", State: running}},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
 func TestCarrierUser(t *testing.T) {
 	openshift := schema.GroupVersion{Group: "security.openshift.io", Version: "v1"}
 	cases := map[string]struct {
