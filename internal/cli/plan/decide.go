@@ -135,7 +135,7 @@ func denied(scene *facts.Scene, view *cluster.View, node *corev1.Node) *reasons.
 	if a.State == nil || view.Policies.Empty() {
 		return nil
 	}
-	if order != nil && rollout.SameBuild(order.Config, a.State.Config) && (order.Delivery == nil || order.Delivery.ID == a.State.Delivery) {
+	if order != nil && rollout.SameBuild(&order.Config, &a.State.Config) && (order.Delivery == nil || order.Delivery.ID == a.State.Delivery) {
 		return nil
 	}
 	wish := modulepolicy.Wish{Config: &a.State.Config}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/rollout"
@@ -279,12 +278,13 @@ func goalOf(c *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) goal {
 		return goal{}
 	case order.State == v1beta1.NodeModuleAbsent:
 		return goal{state: v1beta1.NodeModuleAbsent}
-	case live != nil && rollout.SameBuild(ptr.Deref(live.Config, v1beta1.ModuleConfig{}), order.Config):
+	case live != nil && rollout.SameBuild(live.Config, &order.Config):
 		return goal{}
 	}
 	return goal{state: v1beta1.NodeModulePresent, image: order.Config.ContainerImage}
 }
 
 func sameOrder(a, b *v1beta1.NodeModuleSpec) bool {
-	return a != nil && (a.State == v1beta1.NodeModuleAbsent) == (b.State == v1beta1.NodeModuleAbsent) && rollout.SameBuild(a.Config, b.Config)
+	return a != nil && (a.State == v1beta1.NodeModuleAbsent) == (b.State == v1beta1.NodeModuleAbsent) &&
+		rollout.SameBuild(&a.Config, &b.Config)
 }

@@ -57,6 +57,17 @@ func (a *Aim) retry() time.Time {
 	return a.Wishes.Retry.Time
 }
 
+// Aims decides what the Module wants of each node that does not rest.
+func (p *Pass) Aims(nodes []Node) []Aim {
+	aims := make([]Aim, len(nodes))
+	for i := range nodes {
+		if nodes[i].Rest == nil {
+			aims[i] = p.Aim(&nodes[i])
+		}
+	}
+	return aims
+}
+
 // Aim decides what the Module wants of a node.
 func (p *Pass) Aim(n *Node) Aim {
 	m := p.Module
@@ -142,9 +153,9 @@ func (n *Node) stands(order *v1beta1.NodeModuleSpec) bool {
 	if o := n.Order; o != nil {
 		// What another operator ordered names no delivery.
 		same := o.Delivery == nil || o.Delivery.ID == order.Delivery.ID
-		return same && rollout.SameBuild(o.Config, order.Config) && (!n.unloads() || n.observed())
+		return same && rollout.SameBuild(&o.Config, &order.Config) && (!n.unloads() || n.observed())
 	}
-	return n.observed() && n.Holds(order.Delivery.ID) && n.Live.Config != nil && rollout.SameBuild(*n.Live.Config, order.Config)
+	return n.observed() && n.Holds(order.Delivery.ID) && n.Live.Config != nil && rollout.SameBuild(n.Live.Config, &order.Config)
 }
 
 // survives reports whether a kernel module stays although its Module is gone: no order names it, or
@@ -184,7 +195,7 @@ func (p *Pass) quarantined(n *Node, order *v1beta1.NodeModuleSpec) bool {
 	if o := n.Order; o != nil {
 		return deliveryOf(o) != order.Delivery.ID || n.unloads() && !n.observed()
 	}
-	return !n.observed() || !n.Holds(order.Delivery.ID) || n.Live.Config == nil || !rollout.SameBuild(*n.Live.Config, order.Config)
+	return !n.observed() || !n.Holds(order.Delivery.ID) || n.Live.Config == nil || !rollout.SameBuild(n.Live.Config, &order.Config)
 }
 
 // Turn is whether a node may change now. The zero value is that it may.
@@ -220,8 +231,11 @@ func (p *Pass) Parts(nodes []Node, aims []Aim) (parts []rollout.Node, rolls bool
 
 // part is a node's part of the rollout; false: it has none.
 func (p *Pass) part(n *Node, a *Aim) (rollout.Node, bool) {
-	if n.Node == nil {
+	switch {
+	case n.Node == nil:
 		return rollout.Node{}, false
+	case n.Rest != nil:
+		return n.Rest.Part, n.Rest.Has
 	}
 	waited := p.Memory.Drains[n.Name]
 	f := rollout.Facts{

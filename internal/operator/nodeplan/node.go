@@ -20,7 +20,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
@@ -121,6 +120,16 @@ type Node struct {
 	Config *v1beta1.NodeModulesConfig
 	rollout.Entry
 	Carriers []*corev1.Pod
+	// Rest says that the last pass found nothing to do here, and that nothing has changed since. Nil:
+	// it has to be looked at.
+	Rest *Rest
+}
+
+// Rest is what a pass remembers of a node where there is nothing to do.
+type Rest struct {
+	// Part of the rollout; Has: the node has one.
+	Part rollout.Node
+	Has  bool
 }
 
 // Read takes in the node's NodeModulesConfig.
@@ -169,7 +178,7 @@ func (n *Node) Changing() bool {
 
 // done reports whether what the order says is live.
 func (n *Node) done() bool {
-	if !n.observed() || !n.inKernel() || !rollout.SameBuild(ptr.Deref(n.Live.Config, v1beta1.ModuleConfig{}), n.Order.Config) {
+	if !n.observed() || !n.inKernel() || !rollout.SameBuild(n.Live.Config, &n.Order.Config) {
 		return false
 	}
 	by := n.Live.Observed.Delivery

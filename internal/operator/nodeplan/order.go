@@ -180,7 +180,7 @@ func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
 		return order.State == v1beta1.NodeModuleAbsent && (before == nil || before.State != v1beta1.NodeModuleAbsent)
 	case before.State == v1beta1.NodeModuleAbsent:
 		return false
-	case !rollout.SameBuild(before.Config, order.Config):
+	case !rollout.SameBuild(&before.Config, &order.Config):
 		return true
 	}
 	by := deliveryOf(before)

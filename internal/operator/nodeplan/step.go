@@ -55,11 +55,37 @@ func (p *Pass) Make(nodes []Node, aims []Aim, r *rollout.Plan) []Plan {
 	plans := make([]Plan, len(nodes))
 	for i := range nodes {
 		n, a := &nodes[i], &aims[i]
+		if n.Rest != nil {
+			if r == nil || !r.Hold[n.Name] {
+				plans[i] = Plan{Key: p.Key, Node: n}
+				continue
+			}
+			*a = p.Aim(n)
+		}
 		t := p.Turn(n, a, r)
 		d := p.Delivery(n, a, &t)
 		plans[i] = Plan{Key: p.Key, Node: n, Aim: *a, Turn: t, Delivery: d, Drain: p.Drain(n, a, &t, &d)}
 	}
 	return plans
+}
+
+// Rests reports whether there is nothing to do, and nothing to tell or to wait for but a change of
+// what was observed.
+func (pl *Plan) Rests() bool {
+	s := pl.Step()
+	drains := pl.Drain.Empty || len(pl.Drain.Evict) > 0 || pl.Drain.Uncordon || pl.Drain.Released || pl.Drain.Taint || pl.Drain.Left
+	waits := pl.Aim.Due > 0 || pl.Delivery.Due > 0 || pl.Drain.Due > 0 || !pl.Aim.Unwanted.IsZero() || pl.Turn.Waits
+	return pl.Node.Node != nil && len(pl.Node.Carriers) == 0 && s.Idle() && !drains && !waits && pl.Delivery.Image == "" &&
+		!pl.Delivery.Works && len(pl.AllHolds()) == 0 && pl.Tell() == nil
+}
+
+// Rest is what to remember of a node that rests.
+func (p *Pass) Rest(pl *Plan) Rest {
+	var r Rest
+	if p.rolls() {
+		r.Part, r.Has = p.part(pl.Node, &pl.Aim)
+	}
+	return r
 }
 
 // next is the order to write: the Delivery's, or the one that comes first.

@@ -191,7 +191,7 @@ func (s *Scene) denied(node string, a *desired.Answer, entry status.Entry) *reas
 		}
 		return nil
 	}
-	if o := entry.Order; a.State == nil || o != nil && rollout.SameBuild(o.Config, a.State.Config) {
+	if o := entry.Order; a.State == nil || o != nil && rollout.SameBuild(&o.Config, &a.State.Config) {
 		return nil
 	}
 	for i := range s.Module.Status.Problems {

@@ -114,7 +114,7 @@ func (f *Facts) stage() Stage {
 		return Fresh
 	case f.Order.State == v1beta1.NodeModuleDraining:
 		return Given // its turn has come: devices are given back before the order
-	case f.Order.Delivery.ID == f.Delivery && SameBuild(f.Order.Config, *f.Config):
+	case f.Order.Delivery.ID == f.Delivery && SameBuild(&f.Order.Config, f.Config):
 		return Given
 	case !sameKernel(f.Order.Config.KernelVersion, f.Config.KernelVersion):
 		return Fresh
@@ -132,7 +132,7 @@ func (f *Facts) serving() bool {
 
 // done: what the Module asks for is live, and the agent asks for nothing more.
 func (f *Facts) done() bool {
-	if !f.serving() || f.open() || !SameBuild(ptr.Deref(f.Live.Config, v1beta1.ModuleConfig{}), *f.Config) {
+	if !f.serving() || f.open() || !SameBuild(f.Live.Config, f.Config) {
 		return false
 	}
 	if by := f.Live.Observed.Delivery; by != "" {
@@ -170,12 +170,38 @@ func (f *Facts) stuck() bool {
 func (f *Facts) refused() bool { return f.serving() && f.failed() != "" && f.Order.Next != nil }
 
 // SameBuild compares what a reload would change; how an image is pulled is not part of it.
-func SameBuild(a, b v1beta1.ModuleConfig) bool {
-	a, b = kernel.Canonical(a), kernel.Canonical(b)
-	a.ImagePullPolicy, b.ImagePullPolicy = "", ""
-	a.InsecurePull, b.InsecurePull = false, false
-	return equality.Semantic.DeepEqual(a, b)
+// No config is the same as an empty one.
+func SameBuild(a, b *v1beta1.ModuleConfig) bool {
+	if a == b || a != nil && b != nil && identical(a, b) {
+		return true
+	}
+	pair := builds.Get().(*[2]v1beta1.ModuleConfig) //nolint:errcheck // nothing else is in it
+	for i, of := range []*v1beta1.ModuleConfig{a, b} {
+		pair[i] = kernel.Canonical(ptr.Deref(of, v1beta1.ModuleConfig{}))
+		pair[i].ImagePullPolicy, pair[i].InsecurePull = "", false
+	}
+	same := equality.Semantic.DeepEqual(&pair[0], &pair[1])
+	*pair = [2]v1beta1.ModuleConfig{}
+	builds.Put(pair)
+	return same
 }
+
+// identical compares field by field, for speed: in a pass over a fleet, this is asked of each node
+// several times, and nearly always it is true. False: they may still mean the same.
+func identical(a, b *v1beta1.ModuleConfig) bool {
+	x, y := &a.Modprobe, &b.Modprobe
+	return a.KernelVersion == b.KernelVersion && a.ContainerImage == b.ContainerImage && a.InTreeModuleToRemove == b.InTreeModuleToRemove &&
+		x.ModuleName == y.ModuleName && x.DirName == y.DirName && x.FirmwarePath == y.FirmwarePath && x.ModprobedDir == y.ModprobedDir &&
+		slices.Equal(a.InTreeModulesToRemove, b.InTreeModulesToRemove) && slices.Equal(x.Parameters, y.Parameters) &&
+		slices.Equal(x.ModulesLoadingOrder, y.ModulesLoadingOrder) && sameArgs(x.Args, y.Args) && sameArgs(x.RawArgs, y.RawArgs)
+}
+
+func sameArgs(a, b *v1beta1.ModprobeArgs) bool {
+	return a == b || a != nil && b != nil && slices.Equal(a.Load, b.Load) && slices.Equal(a.Unload, b.Unload)
+}
+
+// builds are room for what is compared, several times for each node of a fleet in one pass.
+var builds = sync.Pool{New: func() any { return &[2]v1beta1.ModuleConfig{} }}
 
 // sameKernel compares releases as upstream does: a trailing "+" does not count.
 func sameKernel(a, b string) bool { return strings.TrimSuffix(a, "+") == strings.TrimSuffix(b, "+") }

@@ -3,6 +3,8 @@
 package rollout_test
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,11 +31,48 @@ func TestSameBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			other := *build.DeepCopy()
 			tc.change(&other)
-			if got := rollout.SameBuild(build, other); got != tc.same {
+			if got := rollout.SameBuild(&build, &other); got != tc.same {
 				t.Errorf("the same: %v", got)
 			}
 		})
 	}
+}
+
+// TestEachFieldMakesAnotherBuild: whatever fields there will be, another value is another build,
+// unless it says how to pull.
+func TestEachFieldMakesAnotherBuild(t *testing.T) {
+	pulls := []string{"ImagePullPolicy", "InsecurePull"}
+	var set func(path string, of reflect.Value, whole *v1beta1.ModuleConfig)
+	set = func(path string, of reflect.Value, whole *v1beta1.ModuleConfig) {
+		for i := range of.NumField() {
+			field, name := of.Field(i), of.Type().Field(i).Name
+			switch field.Kind() {
+			case reflect.Struct:
+				set(path+name+".", field, whole)
+				continue
+			case reflect.Pointer:
+				field.Set(reflect.New(field.Type().Elem()))
+				set(path+name+".", field.Elem(), whole)
+			case reflect.String:
+				field.SetString("other")
+			case reflect.Bool:
+				field.SetBool(true)
+			case reflect.Slice:
+				field.Set(reflect.ValueOf([]string{"other"}))
+			default:
+				t.Fatalf("%s%s is a %s", path, name, field.Kind())
+			}
+			other := *whole.DeepCopy()
+			if field.Kind() != reflect.Pointer || !field.IsNil() && path == "" {
+				if got := rollout.SameBuild(&v1beta1.ModuleConfig{}, &other); got != slices.Contains(pulls, name) {
+					t.Errorf("with another %s%s, the same build: %t", path, name, got)
+				}
+			}
+			field.SetZero()
+		}
+	}
+	build := &v1beta1.ModuleConfig{}
+	set("", reflect.ValueOf(build).Elem(), build)
 }
 
 // TestSoakIsNoShorterThanAsked: a time in the API is cut to the second, so that a node may be live

@@ -114,7 +114,8 @@ const (
 
 // Make answers for one Module.
 func Make(nodes []Node, policy Policy, now time.Time) *Plan {
-	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	nodes = slices.Clone(nodes)
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes)}
 	p.Limit = policy.limit(len(nodes))
 	m := &maker{Plan: p, policy: policy, now: now, waiting: map[string]bool{}, proven: map[string]bool{}, trying: map[string]bool{}}

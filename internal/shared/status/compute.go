@@ -17,7 +17,8 @@ import (
 
 // Compute gives a Module's status without transition times; see [Carry].
 func Compute(m *Module) v1beta1.ModuleStatus {
-	nodes := slices.SortedFunc(slices.Values(m.Nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	nodes := slices.Clone(m.Nodes)
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	wanted := only(nodes, func(n *Node) bool { return n.Wanted })
 
 	result := v1beta1.ModuleStatus{

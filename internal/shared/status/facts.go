@@ -125,10 +125,8 @@ func (e Entry) Unanswered() bool {
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
 	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.observed().Unusable &&
-		rollout.SameBuild(e.Order.Config, e.loaded())
+		rollout.SameBuild(&e.Order.Config, e.Live.Config)
 }
-
-func (e Entry) loaded() v1beta1.ModuleConfig { return ptr.Deref(e.Live.Config, v1beta1.ModuleConfig{}) }
 
 func (e Entry) observed() v1beta1.ObservedModule {
 	return ptr.Deref(e.Live.Observed, v1beta1.ObservedModule{})
@@ -138,7 +136,7 @@ func (e Entry) observed() v1beta1.ObservedModule {
 // can be older than the Module, or the same for an image that was built again under its name; the
 // delivery tells the two builds apart.
 func (e Entry) Current(node *corev1.Node, ask *desired.State) bool {
-	if ask == nil || !e.Usable(node) || e.open() || !rollout.SameBuild(ask.Config, e.loaded()) {
+	if ask == nil || !e.Usable(node) || e.open() || !rollout.SameBuild(&ask.Config, e.Live.Config) {
 		return false
 	}
 	if e.Order.Delivery == nil {

@@ -42,7 +42,7 @@ func no(kind, reason, message string) metav1.Condition {
 }
 
 func only(nodes []Node, keep func(*Node) bool) []Node {
-	var kept []Node
+	kept := make([]Node, 0, count(nodes, keep))
 	for i := range nodes {
 		if keep(&nodes[i]) {
 			kept = append(kept, nodes[i])

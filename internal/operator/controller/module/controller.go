@@ -119,6 +119,8 @@ type Controller struct {
 	// unwanted has nodes in their grace, by UID, and drains those that are emptied, by name.
 	unwanted recollection[types.UID, time.Time]
 	drains   recollection[string, nodeplan.Wait]
+	// rests are the nodes where the last pass found nothing to do.
+	rests rests
 	// seen is since when nodes have what is rolled out.
 	seen rollout.Sightings
 	// audited is what was last told, by Module, of policies that are only tried.
@@ -166,6 +168,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.ledger.forget(snap.Key)
 		c.seen.Forget(snap.Key)
 		c.pace.Forget(snap.Key)
+		c.rests.forget(snap.Key)
 	} else {
 		c.pace.Passed(snap.Key, len(snap.nodes), snap.Now)
 	}

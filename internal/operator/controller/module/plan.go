@@ -41,9 +41,9 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	snap.Memory.Unwanted, snap.Memory.Drains = c.unwanted.of(snap.Key), c.drains.of(snap.Key)
 	snap.Now = c.options.Clock.Now()
 
-	aims, unwanted := make([]nodeplan.Aim, len(snap.nodes)), map[types.UID]time.Time{}
+	c.rests.mark(snap)
+	aims, unwanted := snap.Aims(snap.nodes), map[types.UID]time.Time{}
 	for i := range snap.nodes {
-		aims[i] = snap.Aim(&snap.nodes[i])
 		if since := aims[i].Unwanted; !since.IsZero() {
 			unwanted[snap.nodes[i].Node.UID] = since
 		}
@@ -55,6 +55,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 		p.rollout = max(r.Again.Sub(snap.Now), time.Millisecond)
 	}
 	c.admit(p)
+	c.rests.note(p)
 	return p
 }
 
