@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/drover-project/drover/internal/cli/bake"
 	"github.com/drover-project/drover/internal/cli/doctor"
 	"github.com/drover-project/drover/internal/cli/exit"
 	"github.com/drover-project/drover/internal/cli/explain"
@@ -76,7 +77,7 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 		plan.NewCommand(flags, streams, time), lint.NewCommand(flags, streams, time), headersimage.NewCommand(flags, streams, time),
 		preflight.NewCommand(flags, streams, time), retry.NewCommand(flags, streams, time), newoperator.NewCommand(flags, streams, time),
 		gather.NewCommand(flags, streams, time), migrate.NewCommand(flags, streams, time), doctor.NewCommand(flags, streams, time),
-		images.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
+		images.NewCommand(flags, streams, time), bake.NewCommand(flags, streams, time), versioncmd.NewCommand(flags, streams, time),
 	)
 	return root
 }

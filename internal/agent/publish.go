@@ -35,6 +35,12 @@ func (a *Agent) publish(ctx context.Context, p *pass, object *v1beta1.NodeModule
 	tidy bool) error {
 	now, e := a.o.Clock.Now(), p.exec
 	need := e.Journal.Needed(e.Orders, e.Held)
+	// What came with the node's image stays until its room is needed, and spares orders a carrier.
+	baked, err := a.o.Store.Baked()
+	if err != nil {
+		return err
+	}
+	maps.Copy(need, baked)
 	last := a.lastStatus(object)
 	next := report.Status(e.BootID, outcomes, need, last, now)
 	ordered := func(k orders.Key) bool { return e.Orders[k] != nil }

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	lockFile   = "agent.lock"
+	// LockFile in the state directory is there as soon as an agent ran on the node.
+	LockFile   = "agent.lock"
 	wantedFile = "agent.lock.wanted"
 	lockPoll   = 50 * time.Millisecond
 	progress   = 5 * time.Second // how often an agent that waits logs that
@@ -37,7 +38,7 @@ func Take(ctx context.Context, dir, role string, clk clock.WithTicker) (*Lock, e
 		return nil, err
 	}
 	defer func() { _ = wanted.Close() }() // lets the next one wait
-	file, err := waitFor(ctx, filepath.Join(dir, lockFile), role, clk)
+	file, err := waitFor(ctx, filepath.Join(dir, LockFile), role, clk)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func TryTake(dir, role string) (*Lock, error) {
 	if wanted, err := l.Wanted(); wanted || err != nil {
 		return nil, err
 	}
-	file, err := try(filepath.Join(dir, lockFile), syscall.LOCK_EX, role)
+	file, err := try(filepath.Join(dir, LockFile), syscall.LOCK_EX, role)
 	if file == nil {
 		return nil, err
 	}

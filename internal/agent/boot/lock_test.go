@@ -186,7 +186,7 @@ func TestWaitEnds(t *testing.T) {
 	if err != nil || lock == nil {
 		t.Fatal(lock, err)
 	}
-	if got := holder(filepath.Join(dir, lockFile)); !strings.Contains(got, "first, process ") {
+	if got := holder(filepath.Join(dir, LockFile)); !strings.Contains(got, "first, process ") {
 		t.Errorf("the holder is %q", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*lockPoll)
@@ -208,7 +208,7 @@ func TestWhatStandsInTheLocksPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := errors.Join(put(filepath.Join(dir, lockFile)), put(filepath.Join(dir, wantedFile))); err != nil {
+			if err := errors.Join(put(filepath.Join(dir, LockFile)), put(filepath.Join(dir, wantedFile))); err != nil {
 				t.Fatal(err)
 			}
 			lock, err := Take(t.Context(), dir, "first", clock.RealClock{})

@@ -48,6 +48,7 @@ type Store interface {
 	Import(ctx context.Context, id string, carrier types.UID) (digest string, err error)
 	Open(id string) (fs.FS, error)
 	Held() (map[string]string, error)
+	Baked() (map[string]string, error)
 	Retain(keep []string) error
 }
 

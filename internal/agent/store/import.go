@@ -285,7 +285,7 @@ func (s *Store) commit(ctx context.Context, id string, m manifest.Manifest, tmp 
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("import: %w", err)
 	}
-	return digest, s.write(record{ID: id, Digest: digest, Kernel: m.Kernel, Imported: s.opt.Clock.Now().UTC()})
+	return digest, s.write(record{ID: id, Digest: digest, Kernel: m.Kernel, Imported: s.opt.Clock.Now().UTC(), Baked: s.opt.Baked})
 }
 
 // digestOf covers path, size and content of every file; entries are sorted by path.

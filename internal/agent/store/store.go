@@ -60,7 +60,9 @@ type Options struct {
 	MaxTotal int64 // of the content of all deliveries, in bytes; 0 means DefaultMaxTotal
 	// NoSync skips fsync: a power cut may leave a damaged tree, which Open finds.
 	NoSync bool
-	Clock  clock.PassiveClock
+	// Baked marks what is imported as part of the node's image: before any order.
+	Baked bool
+	Clock clock.PassiveClock
 }
 
 // Store implements package agent's Store. Its methods may be called concurrently.
@@ -76,6 +78,7 @@ type record struct {
 	Digest   string    `json:"digest"`
 	Kernel   string    `json:"kernel"`
 	Imported time.Time `json:"imported"`
+	Baked    bool      `json:"baked,omitempty"`
 }
 
 // New prepares dir, which it makes if it is missing, and forgets imports that were cut short. The
@@ -133,6 +136,23 @@ func (s *Store) Held() (map[string]string, error) {
 		held[r.ID] = r.Digest
 	}
 	return held, nil
+}
+
+// Baked maps the ids of those deliveries that came with the node's image to their digests.
+func (s *Store) Baked() (map[string]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	records, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	baked := map[string]string{}
+	for _, r := range records {
+		if r.Baked {
+			baked[r.ID] = r.Digest
+		}
+	}
+	return baked, nil
 }
 
 // records returns all records that are not damaged.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/build/fit"
+	"github.com/drover-project/drover/internal/build/variants"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/kmod"
@@ -156,26 +157,26 @@ func (o *options) run(ctx context.Context) error {
 }
 
 func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {
-	variants, err := open(ctx, r.Image, platform)
+	found, err := variants.Open(ctx, r.Image, platform)
 	if err != nil {
 		return err
 	}
-	for _, v := range variants {
+	for _, v := range found {
 		findings, err := look(v, w)
 		if err != nil {
 			return err
 		}
-		r.Platforms = append(r.Platforms, Platform{Platform: v.platform, Findings: findings})
+		r.Platforms = append(r.Platforms, Platform{Platform: v.Platform, Findings: findings})
 	}
 	return nil
 }
 
-func look(v variant, w fit.Wish) (_ []fit.Finding, err error) {
-	w.Machine = v.machine
-	if v.image != nil {
-		return fit.Look(v.image, w)
+func look(v variants.Variant, w fit.Wish) (_ []fit.Finding, err error) {
+	w.Machine = v.Machine
+	if v.Image != nil {
+		return fit.Look(v.Image, w)
 	}
-	root, err := os.OpenRoot(v.folder)
+	root, err := os.OpenRoot(v.Folder)
 	if err != nil {
 		return nil, fmt.Errorf("open the image's content: %w", err)
 	}

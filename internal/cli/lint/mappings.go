@@ -16,6 +16,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/fit"
+	"github.com/drover-project/drover/internal/build/variants"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/paint"
@@ -155,7 +156,7 @@ func (o *options) wishOf(c *v1beta1.ModuleConfig, version string) fit.Wish {
 // about is what an unreadable image means for the Module; not known: this computer may be at fault.
 func about(m *v1beta1.Module, want *desired.State, err error) (finding fit.Finding, known bool) {
 	var answer *transport.Error
-	var other *otherPlatformError
+	var other *variants.OtherPlatformError
 	container := &m.Spec.ModuleLoader.Container
 	mapping := &container.KernelMappings[want.Mapping]
 	switch made := container.Build != nil || mapping.Build != nil || container.Sign != nil || mapping.Sign != nil; {

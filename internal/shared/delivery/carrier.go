@@ -182,7 +182,7 @@ func exportContainer(r *Request) corev1.Container {
 		Name:            "export",
 		Image:           r.AgentImage,
 		ImagePullPolicy: corev1.PullIfNotPresent,
-		Args:            exportArgs(r.Config),
+		Args:            slices.Concat([]string{"export"}, ExportArgs(r.Config), []string{"--from", imageDir, "--to", outDir}),
 		Resources:       resources(),
 		SecurityContext: Restricted(),
 		VolumeMounts: []corev1.VolumeMount{
@@ -192,11 +192,11 @@ func exportContainer(r *Request) corev1.Container {
 	}
 }
 
-// exportArgs leave the program to the image's entry point: the admission policy wants the agent's
-// image and no command.
-func exportArgs(config *v1beta1.ModuleConfig) []string {
+// ExportArgs are the flags that say what is exported from an image. They leave the program to the
+// image's entry point: the admission policy wants the agent's image and no command.
+func ExportArgs(config *v1beta1.ModuleConfig) []string {
 	modprobe := &config.Modprobe
-	args := []string{"export", "--kernel", config.KernelVersion, "--dir-name", modprobe.DirName}
+	args := []string{"--kernel", config.KernelVersion, "--dir-name", modprobe.DirName}
 	if modprobe.ModuleName != "" {
 		args = append(args, "--module", modprobe.ModuleName)
 	}
@@ -209,7 +209,7 @@ func exportArgs(config *v1beta1.ModuleConfig) []string {
 	if NeedsWholeTree(modprobe) {
 		args = append(args, "--whole-tree")
 	}
-	return append(args, "--from", imageDir, "--to", outDir)
+	return args
 }
 
 func copyContainer(r *Request) corev1.Container {

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lint
+// Package variants opens an image, wherever it lies, for each of its platforms.
+package variants
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -19,25 +17,27 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
-	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
-// variant is the image for one platform, or a folder that stands for an image's root.
-type variant struct {
-	platform string
-	machine  string // the architecture in Go's words; empty when unknown
-	image    v1.Image
-	folder   string
+// Variant is the image for one platform, or a folder that stands for an image's root.
+type Variant struct {
+	Platform string
+	// Machine is the architecture in Go's words; empty when unknown.
+	Machine string
+	// Image is nil for a folder.
+	Image  v1.Image
+	Folder string
+	// Digests are those by which the image may be named: its own, and those of the indexes around it.
+	Digests []v1.Hash
 }
 
-// open reads a folder (an OCI layout or an image's root), a `docker save` archive, or a reference.
-func open(ctx context.Context, image, platform string) ([]variant, error) {
+// Open reads a folder (an OCI layout or an image's root), a `docker save` archive, or a reference.
+func Open(ctx context.Context, image, platform string) ([]Variant, error) {
 	info, err := os.Stat(image)
 	switch {
 	case err == nil && info.IsDir():
 		if _, err := os.Stat(filepath.Join(image, "oci-layout")); err != nil {
-			return []variant{{platform: "folder " + image, folder: image}}, nil
+			return []Variant{{Platform: "folder " + image, Folder: image}}, nil
 		}
 		index, err := layout.ImageIndexFromPath(image)
 		if err != nil {
@@ -57,7 +57,7 @@ func open(ctx context.Context, image, platform string) ([]variant, error) {
 }
 
 // fromRegistry uses the credentials of docker or podman.
-func fromRegistry(ctx context.Context, image, platform string) ([]variant, error) {
+func fromRegistry(ctx context.Context, image, platform string) ([]Variant, error) {
 	reference, err := name.ParseReference(image)
 	if err != nil {
 		return nil, fmt.Errorf("there is no file of that name, and as an image: %w", err)
@@ -80,16 +80,22 @@ func fromRegistry(ctx context.Context, image, platform string) ([]variant, error
 	return fromImage(one, platform)
 }
 
-func fromImage(image v1.Image, platform string) ([]variant, error) {
+func fromImage(image v1.Image, platform string) ([]Variant, error) {
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, fmt.Errorf("read the image's configuration: %w", err)
 	}
-	return only([]variant{{platform: config.OS + "/" + config.Architecture, machine: config.Architecture, image: image}}, platform)
+	digest, err := image.Digest()
+	if err != nil {
+		return nil, fmt.Errorf("read the image's manifest: %w", err)
+	}
+	return only([]Variant{{
+		Platform: config.OS + "/" + config.Architecture, Machine: config.Architecture, Image: image, Digests: []v1.Hash{digest},
+	}}, platform)
 }
 
 // fromIndex takes the images of all platforms, also of nested indexes.
-func fromIndex(index v1.ImageIndex, platform string) ([]variant, error) {
+func fromIndex(index v1.ImageIndex, platform string) ([]Variant, error) {
 	seen := 0
 	all, err := variantsOf(index, &seen, 0)
 	if err != nil {
@@ -103,7 +109,7 @@ const (
 	mostImages = 100 // images of an index, and of all indexes in it together
 )
 
-func variantsOf(index v1.ImageIndex, seen *int, depth int) ([]variant, error) {
+func variantsOf(index v1.ImageIndex, seen *int, depth int) ([]Variant, error) {
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		return nil, fmt.Errorf("read the image's index: %w", err)
@@ -112,7 +118,11 @@ func variantsOf(index v1.ImageIndex, seen *int, depth int) ([]variant, error) {
 	if *seen += len(manifest.Manifests); *seen > mostImages || depth > deepest {
 		return nil, fmt.Errorf("the image's index names more than %d images, or nests deeper than %d indexes", mostImages, deepest)
 	}
-	var all []variant
+	digest, err := index.Digest()
+	if err != nil {
+		return nil, fmt.Errorf("read the image's index: %w", err)
+	}
+	var all []Variant
 	for _, d := range manifest.Manifests {
 		switch {
 		case d.MediaType.IsIndex():
@@ -137,62 +147,36 @@ func variantsOf(index v1.ImageIndex, seen *int, depth int) ([]variant, error) {
 			all = append(all, more...)
 		}
 	}
+	for i := range all {
+		all[i].Digests = append(all[i].Digests, digest)
+	}
 	return all, nil
 }
 
-type otherPlatformError struct {
+// OtherPlatformError says that the image is for other platforms only.
+type OtherPlatformError struct {
 	platform string
 	has      []string
 }
 
-func (e *otherPlatformError) Error() string {
+func (e *OtherPlatformError) Error() string {
 	return fmt.Sprintf("the image is not for %s, only for %s", e.platform, strings.Join(e.has, ", "))
 }
 
-func only(all []variant, platform string) ([]variant, error) {
-	var kept []variant
+func only(all []Variant, platform string) ([]Variant, error) {
+	var kept []Variant
 	var names []string
 	for _, v := range all {
-		names = append(names, v.platform)
-		if platform == "" || v.platform == platform {
+		names = append(names, v.Platform)
+		if platform == "" || v.Platform == platform {
 			kept = append(kept, v)
 		}
 	}
 	if len(kept) == 0 && platform != "" {
-		return nil, &otherPlatformError{platform: platform, has: names}
+		return nil, &OtherPlatformError{platform: platform, has: names}
 	}
 	if len(kept) == 0 {
 		return nil, errors.New("the index names no image for Linux")
 	}
 	return kept, nil
-}
-
-// parseSymbols reads what a kernel exports: a Module.symvers (CRC, symbol, where, how) or a
-// System.map (address, kind, symbol), which has no CRCs.
-func parseSymbols(in io.Reader) (map[string]kmod.Symbol, error) {
-	found := map[string]kmod.Symbol{}
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		switch {
-		case len(fields) >= 4 && strings.HasPrefix(fields[0], "0x"):
-			crc, err := strconv.ParseUint(fields[0], 0, 32)
-			if err != nil {
-				return nil, fmt.Errorf("read the CRC of %s: %w", fields[1], err)
-			}
-			// A kernel without CONFIG_MODVERSIONS writes zeros.
-			found[fields[1]] = kmod.Symbol{Name: fields[1], CRC: uint32(crc), HasCRC: crc != 0}
-		case len(fields) == 3:
-			if exported, ok := strings.CutPrefix(fields[2], "__ksymtab_"); ok {
-				found[exported] = kmod.Symbol{Name: exported}
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the kernel's symbols: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("the file names no exported symbol: it is neither a Module.symvers nor a System.map")
-	}
-	return found, nil
 }
