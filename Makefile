@@ -280,6 +280,10 @@ e2e-minikube: ## Deploy the LolCow operator into minikube, and read its page (TO
 bench-agent: ## Measure what the agent costs on a virtual node: memory, idle CPU, load time against modprobe (as e2e-kernel)
 	@GROUP=agent go run ./test/vm/e2e
 
+.PHONY: bench-boot
+bench-boot: ## Measure boots of a virtual node until a Module is usable: cold, warm, and baked by `drover bake` (BREAK=bake must fail; as e2e-kernel)
+	@GROUP=boot go run ./test/vm/e2e
+
 .PHONY: privileges
 privileges: ## Take away each thing the agent is allowed on a node, and show what breaks (as e2e-kernel)
 	@GROUP=privileges go run ./test/vm/e2e

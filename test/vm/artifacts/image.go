@@ -106,24 +106,51 @@ func (c *Cache) rootImage(ctx context.Context, kernels map[Series]Kernel, binari
 		inputs = append(inputs, filepath.Base(filepath.Dir(binaries[filepath.Base(set.packages[0])])))
 	}
 	dir, err := c.Entry(ctx, "root", inputs, func(ctx context.Context, dir string) error {
-		tree := filepath.Join(dir, "tree")
-		if err := rootTree(ctx, tree, binaries); err != nil {
-			return err
-		}
-		for _, kernel := range kernels {
-			if err := installModules(ctx, kernel, tree, without); err != nil {
-				return err
-			}
-		}
-		if err := makeFileSystem(ctx, tree, filepath.Join(dir, "root.img")); err != nil {
-			return err
-		}
-		if err := os.RemoveAll(tree); err != nil {
-			return fmt.Errorf("remove the tree: %w", err)
-		}
-		return nil
+		return makeRoot(ctx, dir, kernels, binaries, without, func(string) error { return nil })
 	})
 	return filepath.Join(dir, "root.img"), err
+}
+
+// makeRoot makes root.img in a folder, after a change of its tree.
+func makeRoot(ctx context.Context, dir string, kernels map[Series]Kernel, binaries map[string]string, without []string,
+	change func(tree string) error) error {
+	tree := filepath.Join(dir, "tree")
+	if err := rootTree(ctx, tree, binaries); err != nil {
+		return err
+	}
+	for _, kernel := range kernels {
+		if err := installModules(ctx, kernel, tree, without); err != nil {
+			return err
+		}
+	}
+	if err := change(tree); err != nil {
+		return err
+	}
+	if err := makeFileSystem(ctx, tree, filepath.Join(dir, "root.img")); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(tree); err != nil {
+		return fmt.Errorf("remove the tree: %w", err)
+	}
+	return nil
+}
+
+// ChangedRoot makes all that a node needs once more, with a root file system that somebody changes
+// before it becomes an image. It is kept in the folder alone.
+func (c *Cache) ChangedRoot(ctx context.Context, images *Images, dir string, change func(tree string) error) (*Images, error) {
+	binaries, err := c.Binaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make a folder for the root file system: %w", err)
+	}
+	if err := makeRoot(ctx, dir, images.Kernels, binaries, unneeded, change); err != nil {
+		return nil, err
+	}
+	changed := *images
+	changed.Root = filepath.Join(dir, "root.img")
+	return &changed, nil
 }
 
 // RootFolder makes the root file system in a folder, without kernel modules.

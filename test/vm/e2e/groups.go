@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/drover-project/drover/test/vm/e2e/agent"
+	"github.com/drover-project/drover/test/vm/e2e/boots"
 	"github.com/drover-project/drover/test/vm/e2e/builds"
 	"github.com/drover-project/drover/test/vm/e2e/hub"
 	"github.com/drover-project/drover/test/vm/e2e/install"
@@ -22,7 +23,7 @@ import (
 func groups(s *suite.Suite) map[string][][]suite.Step {
 	all := loads.Groups(s)
 	for _, some := range []func(*suite.Suite) map[string][][]suite.Step{builds.Groups, hub.Groups, operators.Groups, agent.Groups,
-		install.Groups} {
+		install.Groups, boots.Groups} {
 		maps.Copy(all, some(s))
 	}
 	return all

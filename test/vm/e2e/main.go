@@ -15,6 +15,7 @@
 //	operators   device operators and the sample device plugin
 //	hub         a hub that builds for two spokes of hollow nodes
 //	agent       measures what the agent costs
+//	boot        measures boots: cold, warm and baked
 //	privileges  takes away all that the agent is allowed, one thing at a time
 //	build       images are built and signed on a node of their own
 //	dkms        the same with each of Debian's packages PKGS
@@ -30,6 +31,7 @@
 // BREAK=image asks for an image that does not exist, so that the result is red. Other values:
 //
 //	agent              busy lets modules come and go while it should be idle
+//	boot               bake damages what was baked
 //	disk               fsync takes fsync away from the agent's state files; SEED chooses the
 //	                   moments, and CUTS how many
 //	privileges         item takes nothing away

@@ -40,6 +40,7 @@ var machines = map[string]machine{
 	"operators": {memMB: 1536},
 	"install":   {maxSeconds: 1800, overall: time.Hour},
 	"hub":       {maxSeconds: 1800, overall: time.Hour},
+	"boot":      {builder: true},
 	"build":     {maxSeconds: 1800, overall: time.Hour, builder: true},
 	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute, builder: true},
 }
@@ -97,7 +98,7 @@ func prepare(ctx context.Context, groups Groups, questions [][]string) (lanes []
 	first := newSuite()
 	all, known := groups(first)[Group()]
 	if !known {
-		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, privileges, build, dkms, disk, install, "+
+		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, boot, privileges, build, dkms, disk, install, "+
 			"release or versions", Group())
 	}
 	if err := first.prepare(ctx); err != nil {

@@ -71,9 +71,9 @@ func (s *Suite) StartSeries(ctx context.Context, series, kernel artifacts.Series
 	return nil
 }
 
-// noAgentOnBuilder keeps the agent on virtual nodes: the kernel of the one that builds is this
+// NoAgentOnBuilder keeps the agent on virtual nodes: the kernel of the one that builds is this
 // machine's own.
-func (s *Suite) noAgentOnBuilder(ctx context.Context) error {
+func (s *Suite) NoAgentOnBuilder(ctx context.Context) error {
 	terms := corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{
 			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: LoadsLabel, Operator: corev1.NodeSelectorOpExists}}}},

@@ -157,7 +157,7 @@ func (s *Suite) Start(ctx context.Context) error {
 		return err
 	}
 	if machines[Group()].builder {
-		if err := s.noAgentOnBuilder(ctx); err != nil {
+		if err := s.NoAgentOnBuilder(ctx); err != nil {
 			return err
 		}
 	}
