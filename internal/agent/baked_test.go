@@ -91,6 +91,8 @@ func TestDamagedBakeWaitsForItsCarrier(t *testing.T) {
 	if len(s.Modules) > 0 || len(s.Artifacts) > 0 || len(r.calls()) > 0 {
 		t.Errorf("status %+v, calls %v", s, r.calls())
 	}
+	same(t, "attempt", "Waiting AwaitingDelivery", attempt(s, "gadget"))
 	s = r.pass(order("gadget", d))
+	same(t, "attempt", "", attempt(s, "gadget"))
 	same(t, "live", "d1", s.Modules[0].Observed.Delivery)
 }

@@ -50,6 +50,8 @@ type Baked struct {
 	ByTag bool `json:"byTag"`
 	// Delivery is the identity that an order must have.
 	Delivery string `json:"delivery"`
+	// NodeLabel of a kubelet spares its node a carrier.
+	NodeLabel string `json:"nodeLabel"`
 	// Tree is the digest of the content, as a node reports it.
 	Tree  string `json:"tree"`
 	Files int    `json:"files"`
@@ -65,6 +67,7 @@ func (r *Root) Bake(ctx context.Context, q Request) (*Baked, error) {
 	}
 	b := &Baked{
 		Module: q.Module.Namespace + "/" + q.Module.Name, Kernel: q.Kernel, Image: want.Config.ContainerImage, Delivery: want.Delivery,
+		NodeLabel: v1beta1.BakedLabel(want.Delivery),
 	}
 	fail := func(err error) (*Baked, error) {
 		return nil, fmt.Errorf("bake image %s of Module %s for kernel %s: %w", b.Image, b.Module, q.Kernel, err)

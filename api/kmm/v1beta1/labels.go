@@ -97,6 +97,13 @@ func VersionReadyLabel(namespace, name string) string {
 	return labelPrefix + namespace + "." + name + ".version.ready"
 }
 
+// BakedPrefix begins the node labels by which a kubelet says what its node's image holds.
+const BakedPrefix = "baked.drover.dev/"
+
+// BakedLabel is on a node whose image was made with a delivery: its agent is asked for it before a
+// carrier is made. Whatever its value.
+func BakedLabel(delivery string) string { return BakedPrefix + delivery }
+
 // VersionModulePrefix begins the node labels by which users drive ordered upgrades.
 const VersionModulePrefix = labelPrefix + "version-module."
 

@@ -164,8 +164,11 @@ func present(f observe.Facts) Decision {
 			"Module %s is in the kernel and its init or exit function has not returned.", m.Name)}
 	}
 	if !f.Held {
-		if d := f.Order.Delivery; d == nil || d.CarrierUID == "" || f.Looked {
+		switch d := f.Order.Delivery; {
+		case d == nil || f.Looked:
 			return rest(nil) // without a word: the operator knows best that a delivery is on its way
+		case d.CarrierUID == "": // it was told that the node's image holds it, and waits for this answer
+			return rest(orders.Waiting(v1beta1.ReasonAwaitingDelivery, "The content of %s is not on this node.", f.Order.Config.ContainerImage))
 		}
 		return Decision{Verb: Import}
 	}

@@ -52,7 +52,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"the root\n" +
 			"file system of a node's image: mounted, or a folder that an image is made of. A node that boots from it loads as soon as it gets " +
 			"an order\n" +
-			"for exactly this delivery. Any other order goes the usual way. Run it as root, for the files must be root's. Asks no cluster.\n\n" +
+			"for exactly this delivery. Any other order goes the usual way. Run it as root, for the files must be root's. Asks no cluster.\n" +
+			"The label that it prints, in the kubelet's --node-labels, spares the node a carrier.\n\n" +
 			"Images are read with the credentials of docker or podman, or by --from: another reference, an OCI layout folder, an archive " +
 			"of\n`docker save`, or a folder with the image's content.\n\n" +
 			"Exit codes: 0 all is baked, 2 something is not; what is baked by then stays.",
@@ -192,6 +193,7 @@ func render(store string, all []*bake.Baked) string {
 		}
 		fmt.Fprintf(&b, "  delivery  %s\n  content   sha256:%s, %s, %d bytes\n", one.Delivery, one.Tree,
 			words.Count(one.Files, "file"), one.Bytes)
+		fmt.Fprintf(&b, "  label     %s=\n", one.NodeLabel)
 		if one.ByTag {
 			b.WriteString("  by tag:   nodes use this content for that tag, whatever it names later. A digest in its place rules that out.\n")
 		}

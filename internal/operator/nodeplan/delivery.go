@@ -152,6 +152,9 @@ func (p *Pass) create(n *Node, a *Aim, t *Turn, d Delivery) Delivery {
 	case p.Unsealed != nil:
 		d.Hold = &Hold{By: Policies, Problem: p.Unsealed}
 		return d
+	case t.Stay == nil && n.mayHold(a.Order.Delivery.ID):
+		d.Order = n.unlessRight(carried(a, t, ""))
+		return d
 	}
 	d.Create = &delivery.Request{
 		Module:     p.Module,
@@ -165,6 +168,14 @@ func (p *Pass) create(n *Node, a *Aim, t *Turn, d Delivery) Delivery {
 	}
 	d.Order = carried(a, t, "")
 	return d
+}
+
+// mayHold reports whether the node's image is said to hold a delivery, and its agent has not said
+// otherwise yet. A node without an agent that answers would take nothing from a carrier, either.
+func (n *Node) mayHold(id string) bool {
+	_, said := n.Node.Labels[v1beta1.BakedLabel(id)]
+	unanswered := n.Live == nil && n.Attempt == nil
+	return said && unanswered && (n.Order == nil || deliveryOf(n.Order) == id && n.carrier(id) == "")
 }
 
 // await leaves a node as it is until its turn comes. A carrier that does not start stays: by it,

@@ -63,9 +63,6 @@ func (s *steps) warm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := b.at[carrierMade]; ok {
-		return errors.New("a carrier was made for what the node holds")
-	}
 	return b.withoutDelivery()
 }
 
@@ -91,7 +88,11 @@ func (s *steps) baked(ctx context.Context) error {
 	return b.withoutDelivery()
 }
 
+// withoutDelivery checks that neither agent nor operator fell back on a delivery.
 func (b *boot) withoutDelivery() error {
+	if _, ok := b.at[carrierMade]; ok {
+		return errors.New("a carrier was made for what the node holds")
+	}
 	if _, ok := b.at[imported]; ok {
 		return errors.New("the agent loaded what a carrier delivered, not what was there before")
 	}
@@ -126,6 +127,7 @@ func (s *steps) bake(ctx context.Context, root string) error {
 	if err := json.Unmarshal(output, &found); err != nil || len(found) != 1 {
 		return fmt.Errorf("drover bake: %s: %w", output, errors.Join(err, errors.New("one delivery is wanted")))
 	}
+	s.NodeLabels = map[string]string{found[0].NodeLabel: ""}
 	s.Say("   baked %s: delivery %s, %d bytes", found[0].Image, found[0].Delivery, found[0].Bytes)
 	if s.Breaks == "bake" {
 		return os.WriteFile(filepath.Join(root, bake.StateDir, "store/sha256", found[0].Tree, "more"), nil, 0o600)
@@ -176,7 +178,8 @@ const facts = "awk '/^ clock 1:/ {real = 1} real && /[.]offset:/ {print $2; exit
 	"awk '{print $22/100}' /proc/$pid/stat; " +
 	"dmesg | sed -n 's/^\\[ *\\([0-9.]*\\)\\] drover_sample: loaded.*/\\1/p' | head -n 1; " +
 	"id=$(sed -n 's,.*/,,p' /proc/$pid/cgroup | head -n 1); " +
-	"sed -n \"s/^time=.\\([^ ]*\\)\\\" .*StartContainer for .*$id.* returns successfully.*/Started \\1/p\" /var/log/containerd.log | tail -n 1; " +
+	"sed -n \"s/^time=.\\([^ ]*\\)\\\" .*StartContainer for .*$id.* returns successfully.*/Started \\1/p\" " +
+	"/var/log/containerd.log | tail -n 1; " +
 	"cat $(ls -t /var/log/pods/" + suite.OperatorNamespace + "_drover-agent-*/agent/*.log | head -n 1) | " +
 	"sed -n 's/^\\([^ ]*\\) .*\"\\(Starting\\|Imported\\)\".*/\\2 \\1/p'"
 
@@ -258,6 +261,6 @@ func (s *steps) tell(context.Context) error {
 		all[b.name] = b.at
 		s.Figures[b.name+"Seconds"] = b.took()
 	}
-	s.Extra["phases"] = all
+	s.Extra["phases"], s.Extra["imageMiB"] = all, ballast>>20
 	return nil
 }

@@ -37,8 +37,8 @@ const (
 	usable       = "usable"
 )
 
-var phases = []string{kernelStart, kubeletReady, ordered, carrierMade, agentMade, agentStart, agentSpeaks, imagePulled, carrierRuns, imported, loaded,
-	reported, usable}
+var phases = []string{kernelStart, kubeletReady, ordered, carrierMade, agentMade, agentStart, agentSpeaks, imagePulled, carrierRuns,
+	imported, loaded, reported, usable}
 
 // witness notes when the API server says for the first time what a boot has come to.
 type witness struct {

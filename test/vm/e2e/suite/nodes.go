@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,10 +49,12 @@ func (s *Suite) StartSeries(ctx context.Context, series, kernel artifacts.Series
 		return err
 	}
 	name := NodeName(series)
+	labels := map[string]string{LoadsLabel: "true"}
+	maps.Copy(labels, s.NodeLabels)
 	n, err := node.Start(ctx, s.Images, node.Config{
 		Name: name, Index: index, Kernel: kernel, Dir: filepath.Join(s.Dir, name),
 		Server: s.Cluster.Server, CA: ca, Token: s.Cluster.NodeTokens[name], RegistryPort: s.Registry.Port(),
-		Labels: map[string]string{LoadsLabel: "true"}, Files: s.GuestFiles, MemMB: machines[Group()].memMB, SMP: machines[Group()].smp,
+		Labels: labels, Files: s.GuestFiles, MemMB: machines[Group()].memMB, SMP: machines[Group()].smp,
 	})
 	if err != nil {
 		return err

@@ -86,6 +86,8 @@ type Suite struct {
 	Builder  *node.Native
 	// GuestFiles are put into nodes that start.
 	GuestFiles map[string]artifacts.File
+	// NodeLabels are those of nodes that start, beside LoadsLabel.
+	NodeLabels map[string]string
 	// Stops end what else was started.
 	Stops []func() error
 	// questions are the group's own for whoever looks at a failed step, for kubectl.
