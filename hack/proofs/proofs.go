@@ -36,6 +36,9 @@ var all = []proof{
 		{"e2e-install BREAK=unload", "FAILED upgraded"},
 	}},
 	{group: "kernel", name: "agent", command: "bench-agent", limit: time.Hour},
+	{group: "kernel", name: "boot", command: "bench-boot", limit: time.Hour, counter: []counterproof{
+		{"bench-boot BREAK=bake", "FAILED baked"},
+	}},
 	{group: "kernel", name: "privileges", command: "privileges", limit: 2 * time.Hour},
 	{group: "build", name: "build", command: "e2e-build", limit: 100 * time.Minute},
 	{group: "build", name: "hub", command: "e2e-hub", limit: time.Hour},

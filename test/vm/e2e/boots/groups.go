@@ -100,7 +100,7 @@ func (s *steps) operates(ctx context.Context) error {
 // module is the same for the API and for `drover bake`.
 func (s *steps) module() *v1beta1.Module {
 	m := loads.Module(loads.Loader, "", s.image, loads.Sample)
-	m.TypeMeta.APIVersion, m.TypeMeta.Kind = v1beta1.GroupVersion.String(), "Module"
+	m.APIVersion, m.Kind = v1beta1.GroupVersion.String(), "Module"
 	m.Spec.Selector = map[string]string{suite.LoadsLabel: "true"}
 	return m
 }
