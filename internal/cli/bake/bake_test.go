@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,8 +42,8 @@ spec:
 `
 )
 
-// layout is an image with the module nic.
-func layout(t *testing.T) string {
+// layout is an image with the module nic for a kernel.
+func layout(t *testing.T, kernel string) string {
 	t.Helper()
 	ko := filepath.Join(t.TempDir(), "nic.ko")
 	if err := os.WriteFile(ko, synth.Module{Name: "nic", Vermagic: kernel + " SMP mod_unload "}.Bytes(), 0o644); err != nil {
@@ -67,7 +68,7 @@ func run(t *testing.T, args ...string) (string, int) {
 // TestBake: a Module's file and the same wish in flags are one delivery, for the kernel of the
 // node's image.
 func TestBake(t *testing.T) {
-	root, from := t.TempDir(), layout(t)
+	root, from := t.TempDir(), layout(t, kernel)
 	if err := os.MkdirAll(filepath.Join(root, "lib/modules", kernel), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestBake(t *testing.T) {
 
 // TestWrong: what is missing, or cannot be, is named, and nothing comes of it.
 func TestWrong(t *testing.T) {
-	root, from := t.TempDir(), layout(t)
+	root, from := t.TempDir(), layout(t, kernel)
 	wants := []string{"--image", "x:1", "--module", "nic", "--root", root, "--from", from}
 	for says, args := range map[string][]string{
 		"give either --image or, with -f":     {"--root", root},
@@ -115,5 +116,31 @@ func TestWrong(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(root, "var/lib/drover/store/*/*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestGuide holds the guide's transcript to what the command prints.
+func TestGuide(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/guide/baking.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```text test="+t.Name()+"\n$ drover bake ")
+	shown, _, found := strings.Cut(rest, "```")
+	typed, want, _ := strings.Cut(shown, "\n")
+	if !found {
+		t.Fatal("the guide has no transcript")
+	}
+	root, modules := t.TempDir(), filepath.Join(t.TempDir(), "module.yaml")
+	text := strings.ReplaceAll(file, "registry.example/nic:", "registry.example.com/nic:2.1-")
+	if err := os.WriteFile(modules, []byte(strings.SplitN(text, "---", 2)[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := strings.Fields(strings.NewReplacer("/mnt/image", root, "module.yaml", modules).Replace(typed))
+	out, code := run(t, append(args, "--from", layout(t, "6.1.0-44-amd64"))...)
+	_, out, _ = strings.Cut(strings.ReplaceAll(out, root, "/mnt/image"), "Baked")
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".*")
+	if fits, err := regexp.MatchString("^"+pattern, "Baked"+out); !fits || err != nil || code != 0 {
+		t.Errorf("code %d, %v: the guide shows\n%s\nand the command prints\nBaked%s", code, err, want, out)
 	}
 }
