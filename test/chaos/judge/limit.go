@@ -68,13 +68,15 @@ func Judge(nodes []Node, reloads []Reload, rule Rule) Limits {
 
 // unavailable says whether a node counts against the limit when an order for another is written: it
 // has had the module, and an earlier order for it is not yet carried out, or its kernel holds
-// nothing and everybody could know.
+// nothing and everybody could know. A node that was told to unload has none to lose until it has
+// loaded it again.
 func (t *track) unavailable(o Order, notice time.Duration) bool {
 	now := o.Received
-	if !had(t.states, now) {
+	last := t.before(o.Revision)
+	if last != nil && last.Absent || !t.hadSinceTold(o.Revision, now) {
 		return false
 	}
-	if last := t.before(o.Revision); last != nil && !last.Absent && !heldBetween(t.states, last.Want, last.Received, now) {
+	if last != nil && !heldBetween(t.states, last.Want, last.Received, now) {
 		return true
 	}
 	return held(t.states, now) == "" && t.shownDown(now.Add(-notice), now)
@@ -88,6 +90,17 @@ func (t *track) before(revision int64) *Order {
 		}
 	}
 	return nil
+}
+
+// hadSinceTold says whether the kernel held any build until a time, without what it was told to
+// unload.
+func (t *track) hadSinceTold(revision int64, now time.Time) bool {
+	for i := len(t.Orders) - 1; i >= 0; i-- {
+		if o := &t.Orders[i]; o.Revision < revision && o.Absent {
+			return held(t.states, now) != "" || had(t.states[after(t.states, o.Received, from):], now)
+		}
+	}
+	return had(t.states, now)
 }
 
 func since(s Sight) time.Time { return s.From }

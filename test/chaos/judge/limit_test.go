@@ -33,6 +33,14 @@ func TestJudge(t *testing.T) {
 	down := settled("down itself", []Order{wants(20, "b")}, []fake.Call{reboots(10), loads(20.1, "a"), unloads(21, "a"), loads(22, "b")},
 		Sight{From: at(11)})
 
+	told := settled("told to unload", []Order{wants(10, "")}, []fake.Call{unloads(11, "a")}, Sight{From: at(11)})
+	again := settled("told to load it again", []Order{wants(10, ""), wants(18, "b")}, []fake.Call{unloads(11, "a"), loads(26, "b")},
+		Sight{From: at(11)})
+	kept := settled("taken back before it unloaded", []Order{wants(10, ""), wants(11, "b")}, []fake.Call{unloads(26, "a"), loads(27, "b")})
+	loadedAgain := settled("loaded again, and rebooted", []Order{wants(5, ""), wants(7, "b")},
+		[]fake.Call{unloads(6, "a"), loads(8, "b"), reboots(12), loads(26, "b")}, Sight{From: at(6)}, Sight{From: at(8), Up: true},
+		Sight{From: at(13)})
+
 	for _, tc := range []struct {
 		name     string
 		of       Node
@@ -50,6 +58,10 @@ func TestJudge(t *testing.T) {
 		{name: "one has rebooted, and the API has not shown it for long enough", of: judged, others: []Node{unseen}, limit: 1},
 		{name: "one has rebooted and is back in the kernel, which the API does not show yet", of: judged, others: []Node{back}, limit: 1},
 		{name: "first loads take nothing away", of: judged, others: []Node{first}, limit: 1},
+		{name: "one was told to unload", of: judged, others: []Node{told}, limit: 1},
+		{name: "one was told to unload, and to load again", of: judged, others: []Node{again}, limit: 1},
+		{name: "one was told to unload, and kept it", of: judged, others: []Node{kept}, limit: 1, exceeded: 1},
+		{name: "one loaded again, and rebooted", of: judged, others: []Node{loadedAgain}, limit: 1, exceeded: 1},
 		{name: "a node that is down loses nothing", of: down, others: []Node{halfWay}, limit: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
