@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 
@@ -117,17 +116,10 @@ func (s *scene) rebootMany(ctx context.Context) error {
 func (s *scene) outages(ctx context.Context) error {
 	for range restarts {
 		away := time.Second + time.Duration(s.random.Int64N(int64(2*time.Second)))
-		begin := time.Now()
-		if err := s.f.Cluster.StopComponent(ctx, devcluster.APIServer); err != nil {
+		took, err := s.f.Outage(ctx, away)
+		if err != nil {
 			return err
 		}
-		if err := pause(ctx, away); err != nil {
-			return err
-		}
-		if err := s.f.Cluster.StartComponent(ctx, devcluster.APIServer); err != nil {
-			return err
-		}
-		took := time.Since(begin)
 		s.result.APIRestarts++
 		s.away += took
 		s.say("the API server was away for %.1f s", took.Seconds())

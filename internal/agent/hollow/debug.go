@@ -10,8 +10,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -31,8 +32,8 @@ type truth struct {
 	// Vanished nodes do not run.
 	Vanished bool     `json:"vanished"`
 	Loaded   []loaded `json:"loaded"`
-	// Loads and Unloads count the calls that the kernel granted, in all boots; Refused those that it
-	// did not.
+	// Loads and Unloads count the calls that the kernel granted, in all boots, since the journal was
+	// last taken; Refused those that it did not.
 	Loads   int `json:"loads"`
 	Unloads int `json:"unloads"`
 	Refused int `json:"refused"`
@@ -54,22 +55,17 @@ func (n *node) truth() (truth, error) {
 		return truth{}, fmt.Errorf("node %s: %w", n.name, err)
 	}
 	t := truth{Name: n.name, Kernel: n.kernel.Release(), BootID: boot, Boots: n.kernel.Boots(), Vanished: n.vanished(), Loaded: []loaded{}}
-	params := map[string][]string{} // what each module was loaded with
 	calls := n.kernel.Calls()
 	for _, c := range calls {
 		t.count(c)
-		if c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
-			params[c.Module] = c.Params
-		}
 	}
 	t.Journal = calls[max(len(calls)-journalLength, 0):]
 	for name, id := range n.kernel.Live() {
-		m := loaded{Name: name, BuildID: id, Params: map[string]string{}}
-		for _, p := range params[name] {
-			key, value, _ := strings.Cut(p, "=")
-			m.Params[key] = value
+		m, _, err := n.kernel.Module(name)
+		if err != nil {
+			return truth{}, fmt.Errorf("node %s: %w", n.name, err)
 		}
-		t.Loaded = append(t.Loaded, m)
+		t.Loaded = append(t.Loaded, loaded{Name: name, BuildID: id, Params: m.Parameters})
 	}
 	slices.SortFunc(t.Loaded, func(a, b loaded) int { return cmp.Compare(a.Name, b.Name) })
 	return t, nil
@@ -99,6 +95,8 @@ func (f *fleet) serve(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /nodes", f.showNodes)
 	mux.HandleFunc("GET /journal", f.showJournals)
+	mux.HandleFunc("GET /changes", f.streamChanges)
+	mux.HandleFunc("GET /vitals", f.showVitals)
 	mux.HandleFunc("POST /images", f.serveImages)
 	mux.HandleFunc("POST /recipe", f.cook)
 	f.verbs(ctx, mux)
@@ -127,6 +125,11 @@ func (f *fleet) verbs(ctx context.Context, mux *http.ServeMux) {
 	f.verb(ctx, mux, "insmod", func(n *node, r *http.Request) error { return f.insmod(n, r.FormValue("module"), r.FormValue("image")) })
 	f.verb(ctx, mux, "agent", func(n *node, _ *http.Request) error { return n.switchOn(ctx) })
 	f.verb(ctx, mux, "agent-off", func(n *node, _ *http.Request) error { n.switchOff(); return nil })
+	f.verb(ctx, mux, "kill", func(n *node, r *http.Request) error { n.kernel.Kill(r.FormValue("before") != ""); return nil })
+	f.verb(ctx, mux, "spare", func(n *node, _ *http.Request) error { n.kernel.Spare(); return nil })
+	f.verb(ctx, mux, "clock", func(n *node, r *http.Request) error { return n.step(r.FormValue("off")) })
+	f.verb(ctx, mux, "fill", func(n *node, _ *http.Request) error { return n.fill(true) })
+	f.verb(ctx, mux, "empty", func(n *node, _ *http.Request) error { return n.fill(false) })
 	f.verb(ctx, mux, "put", func(n *node, r *http.Request) error { return n.put(r.FormValue("path"), r.FormValue("value")) })
 	f.verb(ctx, mux, "take", func(n *node, r *http.Request) error { n.kernel.Take(r.FormValue("path")); return nil })
 	f.verb(ctx, mux, "unready", func(n *node, r *http.Request) error {
@@ -182,13 +185,71 @@ func (f *fleet) cook(w http.ResponseWriter, r *http.Request) {
 	f.carriers.cook(made)
 }
 
-// showJournals shows every call that every kernel got, by node.
+// showJournals shows every call that every kernel got, by node. With ?take=true, the next answer
+// begins where this one ends.
 func (f *fleet) showJournals(w http.ResponseWriter, r *http.Request) {
 	all := make(map[string][]fake.Call, len(f.nodes))
 	for _, n := range f.nodes {
-		all[n.name] = n.kernel.Calls()
+		if all[n.name] = n.kernel.Calls(); r.FormValue("take") == "true" {
+			all[n.name] = n.kernel.TakeCalls()
+		}
 	}
 	reply(w, r, all)
+}
+
+// streamChanges writes an empty line at each change of any kernel, until the reader goes away.
+func (f *fleet) streamChanges(w http.ResponseWriter, r *http.Request) {
+	changed := make(chan struct{}, 1)
+	for _, n := range f.nodes {
+		changes, err := n.kernel.Changes(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		go func() {
+			for range changes {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	out := http.NewResponseController(w)
+	for {
+		if _, err := fmt.Fprintln(w); err != nil || out.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// vitals is what this process, with all agents, takes.
+type vitals struct {
+	Goroutines  int    `json:"goroutines"`
+	Descriptors int    `json:"descriptors"`
+	HeapBytes   uint64 `json:"heapBytes"` // after a garbage collection
+	AgentKills  int    `json:"agentKills"`
+}
+
+func (f *fleet) showVitals(w http.ResponseWriter, r *http.Request) {
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	v := vitals{Goroutines: runtime.NumGoroutine(), Descriptors: len(descriptors), HeapBytes: memory.HeapAlloc}
+	for _, n := range f.nodes {
+		v.AgentKills += n.kernel.Kills()
+	}
+	reply(w, r, v)
 }
 
 func (f *fleet) showNodes(w http.ResponseWriter, r *http.Request) {

@@ -126,3 +126,24 @@ func (n *node) put(path, value string) error {
 	n.kernel.Put(path, value)
 	return nil
 }
+
+// step makes the agent's clock wrong by a duration.
+func (n *node) step(off string) error {
+	d, err := time.ParseDuration(off)
+	if err != nil {
+		return fmt.Errorf("how wrong the clock shall be: %w", err)
+	}
+	n.wall.Set(d)
+	return nil
+}
+
+// fill makes the disk with the agent's files full, or not any more.
+func (n *node) fill(full bool) error {
+	switch {
+	case n.disk == nil:
+		return fmt.Errorf("node %s has no disk of its own: start the hollow nodes with --disk-size", n.name)
+	case full:
+		return n.disk.Fill()
+	}
+	return n.disk.Empty()
+}

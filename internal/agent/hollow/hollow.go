@@ -47,6 +47,9 @@ type Options struct {
 	ModuleParams []string
 	// Dir holds the nodes' disks; empty for a temporary directory that is removed at the end.
 	Dir string
+	// DiskSize gives each agent's files a disk of their own of so many bytes, which can be full; 0 has
+	// them in Dir. It takes a mount namespace of the process's own.
+	DiskSize int64
 	// Faults are "agent-off", "load-<errno>" and "unload-<errno>", each for all nodes or, with
 	// "@<node>", for one.
 	Faults []string
@@ -71,6 +74,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ImagePattern, "image-pattern", "", "regular expression; images that do not match do not exist")
 	flags.StringSliceVar(&o.ModuleParams, "module-params", nil, "parameters that the modules in images have")
 	flags.StringVar(&o.Dir, "dir", "", "directory of the nodes' disks (default: a temporary one)")
+	flags.Int64Var(&o.DiskSize, "disk-size", 0, "bytes of a disk of its own for each agent's files, which needs a mount namespace; 0 is none")
 	flags.StringSliceVar(&o.Faults, "fault", nil, "agent-off, load-<errno>, unload-<errno>; @<node> at the end limits it to that node")
 	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind "+
 		"(default: a minute)")
@@ -126,6 +130,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, out io.Writer) (er
 	}
 	pulled := newImages(filepath.Join(o.Dir, "images"), pattern, o.ModuleParams)
 	defer func() { err = errors.Join(err, pulled.remove()) }()
+	defer func() { err = errors.Join(err, f.unmount()) }()
 	f.carriers = newCarriers(f.api, f.byName, pulled, o.Clock)
 	return f.run(ctx, out)
 }
@@ -144,6 +149,16 @@ func (f *fleet) makeNodes(config *rest.Config) error {
 		}
 	}
 	return nil
+}
+
+// unmount ends the nodes' disks.
+func (f *fleet) unmount() (err error) {
+	for _, n := range f.nodes {
+		if n.disk != nil {
+			err = errors.Join(err, n.disk.Unmount())
+		}
+	}
+	return err
 }
 
 func (f *fleet) run(ctx context.Context, out io.Writer) error {

@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/agent"
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/fuse"
+	"github.com/drover-project/drover/internal/agent/hollow/upset"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/store"
 )
@@ -44,6 +45,8 @@ const (
 // back-off.
 const restartDelay = time.Second
 
+var errKilled = errors.New("killed")
+
 // node is one hollow node.
 type node struct {
 	name    string
@@ -52,7 +55,10 @@ type node struct {
 	labels  map[string]string
 	api     *api
 	clock   clock.WithTicker
-	kernel  *fake.Host
+	kernel  *upset.Kernel
+	// wall is the agent's clock, which may be wrong; disk has the agent's files, and may be nil.
+	wall *upset.Clock
+	disk *upset.Disk
 	// config is how this node's agent reaches the API server.
 	config *rest.Config
 	token  *boundToken
@@ -78,7 +84,8 @@ func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 	name := o.Prefix + strconv.Itoa(i)
 	n := &node{
 		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, clock: o.Clock, since: metav1.NewTime(o.Clock.Now()),
-		kernel: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)], Clock: o.Clock, Deadline: o.CallDeadline}),
+		kernel: &upset.Kernel{Host: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)], Clock: o.Clock, Deadline: o.CallDeadline})},
+		wall:   upset.NewClock(o.Clock),
 		labels: map[string]string{
 			HollowLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		},
@@ -91,6 +98,12 @@ func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 	if err := errors.Join(os.RemoveAll(n.podsDir()), os.MkdirAll(n.podsDir(), 0o755)); err != nil {
 		return nil, fmt.Errorf("make node %s: %w", name, err)
 	}
+	if o.DiskSize > 0 {
+		var err error
+		if n.disk, err = upset.Mount(n.stateDir(), o.DiskSize); err != nil {
+			return nil, fmt.Errorf("make node %s: %w", name, err)
+		}
+	}
 	n.token = &boundToken{node: n}
 	n.config = n.token.config(config)
 	return n, nil
@@ -98,6 +111,9 @@ func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 
 // podsDir is the node's /var/lib/kubelet/pods.
 func (n *node) podsDir() string { return filepath.Join(n.dir, "pods") }
+
+// stateDir is the agent's own directory.
+func (n *node) stateDir() string { return filepath.Join(n.dir, "state") }
 
 // register creates the Node, or brings one that is there already up to date.
 func (n *node) register(ctx context.Context) error {
@@ -177,11 +193,6 @@ func (n *node) startAgent(ctx context.Context) error {
 	if n.off {
 		return nil
 	}
-	state := filepath.Join(n.dir, "state")
-	held, err := store.New(ctx, filepath.Join(state, "store"), store.Options{PodsDir: n.podsDir(), NoSync: true, Clock: n.clock})
-	if err != nil {
-		return fmt.Errorf("node %s: %w", n.name, err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	n.mu.Lock()
@@ -190,7 +201,7 @@ func (n *node) startAgent(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			if err := n.runAgent(ctx, state, held); err != nil && ctx.Err() == nil {
+			if err := n.runAgent(ctx); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Agent ended, starting it again", "node", n.name)
 			}
 			select {
@@ -276,12 +287,25 @@ func (n *node) vanished() bool {
 }
 
 // runAgent runs the real agent over the fake kernel, with the parts that it has on a real node.
-func (n *node) runAgent(ctx context.Context, state string, held *store.Store) (err error) {
+func (n *node) runAgent(ctx context.Context) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case upset.Death:
+			err = errors.Join(err, errKilled)
+		default:
+			panic(r)
+		}
+	}()
+	held, err := store.New(ctx, filepath.Join(n.stateDir(), "store"), store.Options{PodsDir: n.podsDir(), NoSync: true, Clock: n.wall})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
 	stage, err := n.openFirmware()
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(n.dir, "fuse")
+	dir := filepath.Join(n.stateDir(), "fuse")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
@@ -291,8 +315,8 @@ func (n *node) runAgent(ctx context.Context, state string, held *store.Store) (e
 	}
 	defer func() { err = errors.Join(err, burns.Close()) }()
 	a, err := agent.New(agent.Options{
-		NodeName: n.name, StateDir: state, Config: n.config, NoSync: true,
-		Parts: execute.Parts{Host: n.kernel, Modprobe: n.kernel, Store: held, Clock: n.clock, Firmware: stage, Fuse: burns},
+		NodeName: n.name, StateDir: n.stateDir(), Config: n.config, NoSync: true,
+		Parts: execute.Parts{Host: n.kernel, Modprobe: n.kernel, Store: held, Clock: n.wall, Firmware: stage, Fuse: burns},
 	})
 	if err != nil {
 		return err

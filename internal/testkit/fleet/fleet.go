@@ -65,6 +65,8 @@ type Options struct {
 	OperatorArgs []string
 	// HollowArgs are added to the hollow nodes' command line.
 	HollowArgs []string
+	// DiskSize gives each agent a disk of its own of so many bytes, which can be full; 0: none.
+	DiskSize int64
 	// WithoutPolicies leaves the admission policies out.
 	WithoutPolicies bool
 	// Bare leaves Drover out, its CRDs included, and starts the control plane alone.
@@ -294,10 +296,15 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	for _, fault := range f.o.Faults {
 		args = append(args, "--fault="+fault)
 	}
+	attributes := attributes()
+	if f.o.DiskSize > 0 {
+		attributes = ownMounts()
+		args = append(args, fmt.Sprintf("--disk-size=%d", f.o.DiskSize))
+	}
 	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")
 	f.o.Say("registering %d hollow nodes", f.o.Nodes)
-	if f.Hollow, err = StartProcess(f.Binary("drover-hollow"), log, args); err != nil {
+	if f.Hollow, err = startProcess(attributes, f.Binary("drover-hollow"), log, args); err != nil {
 		return err
 	}
 	return f.Hollow.WaitFor(ctx, "HOLLOW READY", 3*time.Minute)

@@ -32,6 +32,10 @@ type Process struct {
 
 // StartProcess starts a program whose output goes to the end of a log file.
 func StartProcess(binary, log string, args []string, env ...string) (*Process, error) {
+	return startProcess(attributes(), binary, log, args, env...)
+}
+
+func startProcess(attributes *syscall.SysProcAttr, binary, log string, args []string, env ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open a log: %w", err)
@@ -45,7 +49,7 @@ func StartProcess(binary, log string, args []string, env ...string) (*Process, e
 	p := &Process{from: info.Size(), name: filepath.Base(binary), log: log, done: make(chan struct{}), cmd: exec.Command(binary, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = attributes()
+	p.cmd.SysProcAttr = attributes
 	started := make(chan error, 1)
 	spawner <- func() { started <- p.cmd.Start() }
 	if err := <-started; err != nil {
@@ -67,6 +71,9 @@ func (p *Process) Running() bool {
 		return true
 	}
 }
+
+// Ended is closed when it has ended.
+func (p *Process) Ended() <-chan struct{} { return p.done }
 
 // Log is the path of its log file.
 func (p *Process) Log() string { return p.log }

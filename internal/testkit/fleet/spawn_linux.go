@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"os"
 	"runtime"
 	"syscall"
 )
@@ -27,4 +28,16 @@ var spawner = func() chan<- func() {
 // ends, however that happens.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// ownMounts are attributes of a child that mounts what nobody else sees, and what ends with it.
+func ownMounts() *syscall.SysProcAttr {
+	a := attributes()
+	a.Unshareflags = syscall.CLONE_NEWNS
+	if uid := os.Geteuid(); uid != 0 {
+		a.Cloneflags = syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	return a
 }

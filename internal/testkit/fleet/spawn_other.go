@@ -24,3 +24,6 @@ var spawner = func() chan<- func() {
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
+
+// ownMounts needs Linux, which is what the child will say.
+func ownMounts() *syscall.SysProcAttr { return attributes() }

@@ -3,6 +3,8 @@
 package fleet
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,6 +56,48 @@ func (f *Fleet) Journal(ctx context.Context) (map[string][]fake.Call, error) {
 	var journal map[string][]fake.Call
 	err := f.ask(ctx, "/journal", &journal)
 	return journal, err
+}
+
+// TakeJournal is Journal since the last call of it.
+func (f *Fleet) TakeJournal(ctx context.Context) (map[string][]fake.Call, error) {
+	var journal map[string][]fake.Call
+	err := f.ask(ctx, "/journal?take=true", &journal)
+	return journal, err
+}
+
+// HollowVitals is what the process of the hollow nodes takes, all agents in it.
+type HollowVitals struct {
+	Goroutines  int     `json:"goroutines"`
+	Descriptors int     `json:"descriptors"`
+	HeapBytes   float64 `json:"heapBytes"`
+	AgentKills  int     `json:"agentKills"`
+}
+
+// HollowVitals asks for them.
+func (f *Fleet) HollowVitals(ctx context.Context) (v HollowVitals, err error) {
+	err = f.ask(ctx, "/vitals", &v)
+	return v, err
+}
+
+// KernelChanges is told when any fake kernel changed, until ctx ends.
+func (f *Fleet) KernelChanges(ctx context.Context, told func()) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.debug+"/changes", nil)
+	if err != nil {
+		return fmt.Errorf("watch the fake kernels: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("watch the fake kernels: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		told()
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("watch the fake kernels: the stream ended: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 }
 
 func (f *Fleet) ask(ctx context.Context, path string, answer any) error {

@@ -20,6 +20,16 @@ func (h *Host) Calls() []Call {
 	return slices.Clone(h.calls)
 }
 
+// TakeCalls returns the journal and begins a new one, for whoever keeps it elsewhere: that of a long
+// run grows.
+func (h *Host) TakeCalls() []Call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	taken := h.calls
+	h.calls = nil
+	return taken
+}
+
 // Live are the build IDs of all live modules by name.
 func (h *Host) Live() map[string]string {
 	h.mu.Lock()
