@@ -296,6 +296,12 @@ chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a f
 chaos: ## Upgrade a Module on NODES hollow nodes under operator kills, reboots and API server restarts (of one SEED), and audit every unload from outside
 	@go run ./test/chaos --nodes $(NODES) --seed $(SEED)
 
+.PHONY: soak
+soak: NODES = 300
+soak: MINUTES ?= 10
+soak: ## Make storms of all that goes wrong on NODES hollow nodes (300) for MINUTES (10), of one SEED; after each, all becomes well, no call was unasked, nothing grows (BREAK=unload or leak must fail)
+	@go run ./test/soak --nodes $(NODES) --minutes $(MINUTES) --seed $(SEED)
+
 .PHONY: alerts
 alerts: ## Have a real Prometheus watch the operator: each class of faults fires its alert, and QUIET=5m of upgrades and reboots none (BREAK=rule must fail; apt-get)
 	@command -v promtool >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } >&2

@@ -78,6 +78,10 @@ var all = []proof{
 	{group: "fleet", name: "bench-delete", command: "bench-delete NODES=500", limit: time.Hour},
 	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
+	{group: "fleet", name: "soak", command: "soak MINUTES=10", limit: time.Hour, counter: []counterproof{
+		{"soak NODES=20 MINUTES=2 BREAK=unload", `"unaskedUnloads":1,`},
+		{"soak NODES=20 MINUTES=2 BREAK=leak", "agents.descriptors grows"},
+	}},
 	{group: "fleet", name: "alerts", command: "alerts", limit: time.Hour, counter: []counterproof{
 		{"alerts QUIET=1m BREAK=rule", "RED DroverImageMissing"},
 	}},
