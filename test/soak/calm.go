@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,11 @@ import (
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
+
+// otherWatches of NodeModulesConfigs are the operator's and our own; each agent has one.
+const otherWatches = 2
+
+var carrierLabel = client.HasLabels{v1beta1.CarrierLabel}
 
 // gap is the least time between two looks, however much happens.
 const gap = 200 * time.Millisecond
@@ -40,7 +46,9 @@ func (s *scene) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch the API: %w", err)
 	}
-	for _, o := range []client.Object{&v1beta1.Module{}, &v1beta1.NodeModulesConfig{}, &corev1.Node{}, &corev1.Pod{}} {
+	life := &metav1.PartialObjectMetadata{} // a node's sign of life is a hint to look, too
+	life.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
+	for _, o := range []client.Object{&v1beta1.Module{}, &v1beta1.NodeModulesConfig{}, &corev1.Node{}, &corev1.Pod{}, life} {
 		informer, err := s.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch the API: %w", err)
@@ -97,14 +105,37 @@ func (s *scene) until(ctx context.Context, what string, missing func(context.Con
 	}
 }
 
-// well says what is missing until all is as it is wanted: each kernel holds what its node is to
-// have and nothing else, each node is Ready and labelled accordingly, each Module is Ready, and no
-// carrier is left.
+// well says what is missing until all is as it is wanted, see wellBy. The cache may be late after
+// an outage, so the API server has the last word. Whoever lost its watch then must have it again:
+// it would not hear of anything new.
 func (s *scene) well(ctx context.Context) (string, error) {
+	if missing, err := s.twice(ctx, s.wellBy); missing != "" || err != nil {
+		return missing, err
+	}
+	watches, err := s.watches(ctx)
+	if least := float64(s.o.nodes + otherWatches); err != nil || watches < least {
+		return fmt.Sprintf("%.0f watches of NodeModulesConfigs, want %.0f", watches, least), err
+	}
+	return "", nil
+}
+
+// gone says what is left after all Modules were deleted.
+func (s *scene) gone(ctx context.Context) (string, error) { return s.twice(ctx, s.goneBy) }
+
+func (s *scene) twice(ctx context.Context, missing func(context.Context, client.Reader) (string, error)) (string, error) {
+	if is, err := missing(ctx, s.cache); is != "" || err != nil {
+		return is, err
+	}
+	return missing(ctx, s.f.Admin)
+}
+
+// wellBy says what is missing until each kernel holds what its node is to have and nothing else,
+// each node is Ready and labelled accordingly, each Module is Ready, and no carrier is left.
+func (s *scene) wellBy(ctx context.Context, api client.Reader) (string, error) {
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
 	var nodes corev1.NodeList
-	if err := s.cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := api.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("list nodes: %w", err)
 	}
 	byName := map[string]*corev1.Node{}
@@ -112,7 +143,7 @@ func (s *scene) well(ctx context.Context) (string, error) {
 		byName[nodes.Items[i].Name] = &nodes.Items[i]
 	}
 	for _, m := range s.world.modules {
-		if missing, err := s.modulesWell(ctx, m); missing != "" || err != nil {
+		if missing, err := s.modulesWell(ctx, api, m); missing != "" || err != nil {
 			return missing, err
 		}
 	}
@@ -131,7 +162,7 @@ func (s *scene) well(ctx context.Context) (string, error) {
 		}
 	}
 	var carriers corev1.PodList
-	if err := s.cache.List(ctx, &carriers, client.UnsafeDisableDeepCopy); err != nil {
+	if err := api.List(ctx, &carriers, carrierLabel, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("list carriers: %w", err)
 	}
 	if n := len(carriers.Items); n > 0 {
@@ -140,13 +171,14 @@ func (s *scene) well(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-func (s *scene) modulesWell(ctx context.Context, m *wantedModule) (string, error) {
+func (s *scene) modulesWell(ctx context.Context, api client.Reader, m *wantedModule) (string, error) {
 	object := &v1beta1.Module{}
-	if err := s.cache.Get(ctx, m.key(), object, client.UnsafeDisableDeepCopy); err != nil {
+	if err := api.Get(ctx, m.key(), object, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("get Module %s: %w", m.name(), err)
 	}
 	ready := meta.FindStatusCondition(object.Status.Conditions, v1beta1.ConditionReady)
-	if object.Generation < m.generation || ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != object.Generation {
+	if object.Generation < m.generation || ready == nil || ready.Status != metav1.ConditionTrue ||
+		ready.ObservedGeneration != object.Generation {
 		return fmt.Sprintf("Module %s is at generation %d of %d and says %+v", m.name(), object.Generation, m.generation, ready), nil
 	}
 	return "", nil
@@ -193,21 +225,25 @@ func (s *scene) kernelWell(n *wantedNode, truth fleet.NodeTruth, object *corev1.
 	return ""
 }
 
-// gone says what is left after all Modules were deleted.
-func (s *scene) gone(ctx context.Context) (string, error) {
+func (s *scene) goneBy(ctx context.Context, api client.Reader) (string, error) {
 	var modules v1beta1.ModuleList
 	var configs v1beta1.NodeModulesConfigList
 	var carriers corev1.PodList
-	for _, list := range []client.ObjectList{&modules, &configs, &carriers} {
-		if err := s.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := api.List(ctx, &carriers, carrierLabel); err != nil {
+		return "", fmt.Errorf("list what is left: %w", err)
+	}
+	for _, list := range []client.ObjectList{&modules, &configs} {
+		if err := api.List(ctx, list); err != nil {
 			return "", fmt.Errorf("list what is left: %w", err)
 		}
+	}
+	for _, list := range []client.ObjectList{&modules, &configs, &carriers} {
 		if n := meta.LenList(list); n > 0 {
 			return strconv.Itoa(n) + fmt.Sprintf(" objects are left in a %T", list), nil
 		}
 	}
 	var nodes corev1.NodeList
-	if err := s.cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := api.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("list nodes: %w", err)
 	}
 	for i := range nodes.Items {

@@ -5,11 +5,11 @@
 // agents and the operator are killed; the API server goes away, and answers 429; the registry
 // refuses images, disks are full, clocks are wrong. One seed makes the same storms again.
 //
-// After each storm there is a calm. Then all must become well within a while, which is waited for by
-// watches: each kernel holds what its node is to have and nothing else, each node is labelled
-// accordingly, each Module is Ready, no carrier is left. In the end, the Modules are deleted, and
-// nothing may be left of them. In each calm the API server's audit log and the fake kernels'
-// journals are judged, see test/chaos/judge.
+// After each storm there is a calm. Then all must become well within a while, which is waited for
+// by watches: each kernel holds what its node is to have and nothing else, each node is labelled
+// accordingly, each Module is Ready, no carrier is left, every agent watches its orders. In the
+// end, the Modules are deleted, and nothing may be left of them. In each calm the API server's
+// audit log and the fake kernels' journals are judged, see test/chaos/judge.
 //
 // Violations are:
 //
@@ -90,9 +90,12 @@ type result struct {
 	Growth int `json:"growth"`
 	// Faults that happened, by kind.
 	Faults map[plan.Kind]int `json:"faults"`
-	// AgentKills that met a call to the kernel, Throttled requests of ours that were answered by 429.
-	AgentKills int `json:"agentKills"`
-	Throttled  int `json:"throttled"`
+	// What faults met: agents killed at a call to the kernel, requests of ours that were answered by
+	// 429, pulls that failed, and what agents wrote to full disks in vain.
+	AgentKills   int `json:"agentKills"`
+	Throttled    int `json:"throttled"`
+	PullsRefused int `json:"pullsRefused"`
+	NoSpace      int `json:"noSpace"`
 	// OperatorExits are ends by itself, as at a start without an API server.
 	OperatorExits int `json:"operatorExits"`
 	// What the kernels did, and how many reloads were judged against the limit.
@@ -130,6 +133,8 @@ func (r *result) wrong() error {
 	}
 	check(r.AgentKills > 0, "no agent was killed at a call")
 	check(r.Throttled > 0, "no request was answered by 429")
+	check(r.PullsRefused > 0, "no pull failed")
+	check(r.NoSpace > 0, "no disk was full when an agent wrote")
 	check(r.Reloads > 0 && r.ReloadsJudged > 0 && r.Removals > 0, "%d reloads, %d of them judged, and %d removals", r.Reloads, r.ReloadsJudged,
 		r.Removals)
 	return errors.Join(errs...)

@@ -66,7 +66,7 @@ func (s *scene) happen(ctx context.Context, e plan.Event) error {
 	case plan.Registry:
 		return s.refuse(ctx, e)
 	case plan.FullDisk:
-		return s.between(ctx, e.For, func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/fill?") },
+		return s.between(ctx, e, func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/fill?") },
 			func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/empty?") })
 	case plan.Clock:
 		return s.nodes(ctx, e.Nodes, "/clock?off="+e.Step.String())
@@ -101,12 +101,14 @@ func (s *scene) persist(ctx context.Context, do func(context.Context) error) err
 	return nil
 }
 
-// between begins something, lets time pass and ends it.
-func (s *scene) between(ctx context.Context, d time.Duration, begin, end func(context.Context) error) error {
+// between begins something, gives a Module another image for what was begun to matter, lets time
+// pass and ends it.
+func (s *scene) between(ctx context.Context, e plan.Event, begin, end func(context.Context) error) error {
 	if err := s.persist(ctx, begin); err != nil {
 		return err
 	}
-	return errors.Join(pause(ctx, d), s.persist(context.WithoutCancel(ctx), end))
+	err := s.edit(ctx, plan.Event{Kind: plan.Image, Module: e.Module, Value: e.Value})
+	return errors.Join(err, pause(ctx, e.For), s.persist(context.WithoutCancel(ctx), end))
 }
 
 // outage takes the API server away. Outages come one at a time.
@@ -129,7 +131,7 @@ func (s *scene) throttle(ctx context.Context, e plan.Event) error {
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited,
 			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-				NominalConcurrencyShares: ptr.To(int32(e.Value)), LendablePercent: ptr.To(int32(0)), BorrowingLimitPercent: ptr.To(int32(0)), //nolint:gosec // 0 or 1
+				NominalConcurrencyShares: ptr.To(int32(e.Value % 2)), LendablePercent: ptr.To(int32(0)), BorrowingLimitPercent: ptr.To(int32(0)), //nolint:gosec // 0 or 1
 				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
 			},
 		},
@@ -153,7 +155,7 @@ func (s *scene) throttle(ctx context.Context, e plan.Event) error {
 			}},
 		},
 	}
-	return s.between(ctx, e.For, func(ctx context.Context) error {
+	return s.between(ctx, e, func(ctx context.Context) error {
 		for _, o := range []client.Object{level.DeepCopy(), flow.DeepCopy()} {
 			if err := s.f.Admin.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("throttle Drover: %w", err)
@@ -178,7 +180,7 @@ func (s *scene) refuse(ctx context.Context, e plan.Event) error {
 			return s.f.Debug(ctx, "/recipe?"+url.Values{"pattern": {pattern}, "recipe": {recipe}}.Encode())
 		}
 	}
-	return s.between(ctx, e.For, cook("unreachable"), cook(""))
+	return s.between(ctx, e, cook("unreachable"), cook(""))
 }
 
 // edit changes a Module.

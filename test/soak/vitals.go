@@ -3,10 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -62,7 +66,10 @@ func (s *scene) sample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.result.AgentKills = h.AgentKills
+	s.result.AgentKills, s.result.PullsRefused = h.AgentKills, h.RefusedPulls
+	if s.result.NoSpace, err = noSpace(s.f.Hollow.Log()); err != nil {
+		return err
+	}
 	values["agents.goroutines"], values["agents.descriptors"] = float64(h.Goroutines), float64(h.Descriptors)
 	values["agents.heapMiB"] = h.HeapBytes / mib
 	if err := s.countObjects(ctx, values); err != nil {
@@ -71,9 +78,29 @@ func (s *scene) sample(ctx context.Context) error {
 	for name, value := range values {
 		s.series[name] = append(s.series[name], value)
 	}
-	s.say("operator: %.0f goroutines, %.0f descriptors, %.1f MiB; agents: %d, %d, %.1f MiB",
-		values["operator.goroutines"], values["operator.descriptors"], values["operator.residentMiB"], h.Goroutines, h.Descriptors, h.HeapBytes/mib)
+	s.say("operator: %.0f goroutines, %.0f descriptors, %.1f MiB; agents: %d, %d, %.1f MiB", values["operator.goroutines"],
+		values["operator.descriptors"], values["operator.residentMiB"], h.Goroutines, h.Descriptors, h.HeapBytes/mib)
 	return nil
+}
+
+// noSpace counts what agents say of full disks.
+func noSpace(log string) (n int, err error) {
+	f, err := os.Open(log)
+	if err != nil {
+		return 0, fmt.Errorf("read the agents' log: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read from
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), syscall.ENOSPC.Error()) {
+			n++
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, fmt.Errorf("read the agents' log: %w", err)
+	}
+	return n, nil
 }
 
 func (s *scene) operatorVitals(ctx context.Context) (map[string]float64, error) {
@@ -101,6 +128,33 @@ func (s *scene) operatorVitals(ctx context.Context) (map[string]float64, error) 
 	}
 	values["operator.residentMiB"] /= mib
 	return values, nil
+}
+
+// watches counts the watches of NodeModulesConfigs that the API server serves.
+func (s *scene) watches(ctx context.Context) (float64, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(s.f.AdminConfig)
+	if err != nil {
+		return 0, fmt.Errorf("connect to the API server's metrics: %w", err)
+	}
+	metrics, err := d.RESTClient().Get().AbsPath("/metrics").Stream(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the API server's metrics: %w", err)
+	}
+	defer func() { _ = metrics.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(metrics)
+	if err != nil {
+		return 0, fmt.Errorf("read the API server's metrics: %w", err)
+	}
+	sum := 0.0
+	for _, m := range families["apiserver_longrunning_requests"].GetMetric() {
+		if slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool {
+			return l.GetName() == "resource" && l.GetValue() == "nodemodulesconfigs"
+		}) {
+			sum += m.GetGauge().GetValue()
+		}
+	}
+	return sum, nil
 }
 
 // countObjects counts the API's objects by kind, events excepted: they end after an hour.

@@ -22,7 +22,8 @@ import (
 
 const (
 	namespace = "default"
-	// everyLabel is on every node, tierLabel too, with one of two values; otherLabel no Module asks for.
+	// everyLabel is on every node, tierLabel too, with one of two values; otherLabel no Module asks
+	// for.
 	everyLabel, tierLabel, otherLabel = "drover.dev/soak", "drover.dev/soak-tier", "drover.dev/soak-other"
 	parameter                         = "level"
 )
@@ -32,13 +33,16 @@ var kernels = []string{"6.1.0-44-amd64", "6.12.57+deb12-amd64"}
 
 // world is what is wanted: of the Modules, and of the nodes' labels. The API has it a little later.
 type world struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what is in modules and nodes, but for their writing
 	modules []*wantedModule
 	nodes   []*wantedNode
 }
 
 // wantedModule is a Module's part of the world.
 type wantedModule struct {
+	// writing is held by who writes it, from a look at what is wanted to the answer: a request that is
+	// tried again must not undo a later one.
+	writing         sync.Mutex
 	number          int
 	version, params int
 	// label narrows the selector to nodes that have it, if it is not empty; narrow to one tier.
@@ -51,8 +55,9 @@ type wantedModule struct {
 }
 
 type wantedNode struct {
-	name   string
-	labels map[string]string // all that are ours, "" for none
+	writing sync.Mutex // as a Module's
+	name    string
+	labels  map[string]string // all that are ours, "" for none
 }
 
 func newWorld(nodes, modules int) *world {
@@ -140,8 +145,10 @@ func (m *wantedModule) patch() map[string]any {
 
 // write brings what is wanted of a Module to the API.
 func (s *scene) write(ctx context.Context, number int) error {
-	s.world.mu.Lock()
 	m := s.world.modules[number]
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	s.world.mu.Lock()
 	content, err := json.Marshal(m.patch())
 	s.world.mu.Unlock()
 	if err != nil {
@@ -159,8 +166,10 @@ func (s *scene) write(ctx context.Context, number int) error {
 
 // label brings a node's labels to the API.
 func (s *scene) label(ctx context.Context, number int) error {
-	s.world.mu.Lock()
 	n := s.world.nodes[number]
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	s.world.mu.Lock()
 	labels := map[string]any{}
 	for k, v := range n.labels {
 		labels[k] = v

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -48,8 +49,9 @@ type carriers struct {
 	watch  cache.Controller
 	queue  workqueue.TypedRateLimitingInterface[string]
 
-	mu    sync.Mutex
-	known map[string]*carrier // by the pod's key
+	mu      sync.Mutex
+	known   map[string]*carrier // by the pod's key
+	refused atomic.Int64        // pulls
 }
 
 // carrier is one carrier pod. The queue never hands one key to two workers, so its fields need no
@@ -259,6 +261,7 @@ func (c *carriers) fail(ctx context.Context, now *carrier, pod *corev1.Pod, imag
 	}
 	now.state = next
 	if next == pullFailed {
+		c.refused.Add(1)
 		now.failed = c.clock.Now()
 		c.queue.AddAfter(pod.Namespace+"/"+pod.Name, pullBackOff)
 	}

@@ -228,12 +228,13 @@ func (f *fleet) streamChanges(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// vitals is what this process, with all agents, takes.
+// vitals is what this process, with all agents, takes, and what was done to it.
 type vitals struct {
-	Goroutines  int    `json:"goroutines"`
-	Descriptors int    `json:"descriptors"`
-	HeapBytes   uint64 `json:"heapBytes"` // after a garbage collection
-	AgentKills  int    `json:"agentKills"`
+	Goroutines   int    `json:"goroutines"`
+	Descriptors  int    `json:"descriptors"`
+	HeapBytes    uint64 `json:"heapBytes"` // after a garbage collection
+	AgentKills   int    `json:"agentKills"`
+	RefusedPulls int64  `json:"refusedPulls"`
 }
 
 func (f *fleet) showVitals(w http.ResponseWriter, r *http.Request) {
@@ -245,7 +246,9 @@ func (f *fleet) showVitals(w http.ResponseWriter, r *http.Request) {
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	v := vitals{Goroutines: runtime.NumGoroutine(), Descriptors: len(descriptors), HeapBytes: memory.HeapAlloc}
+	v := vitals{
+		Goroutines: runtime.NumGoroutine(), Descriptors: len(descriptors), HeapBytes: memory.HeapAlloc, RefusedPulls: f.carriers.refused.Load(),
+	}
 	for _, n := range f.nodes {
 		v.AgentKills += n.kernel.Kills()
 	}

@@ -28,8 +28,8 @@ func (r *running) ask(path string, into any) {
 	}
 }
 
-// TestUpset: an agent that is killed at its call, under a clock that is wrong, begins again and ends
-// well; who reads the stream of changes is told, and the journal can be taken.
+// TestUpset: an agent that is killed at its call, under a clock that is wrong, begins again and
+// ends well; who reads the stream of changes is told, and the journal can be taken.
 func TestUpset(t *testing.T) {
 	r := start(t, hollow.Options{Nodes: 1, Kernels: []string{kernelA}})
 	r.do("/clock?off=-2h&node=" + r.node(0))

@@ -70,7 +70,9 @@ type HollowVitals struct {
 	Goroutines  int     `json:"goroutines"`
 	Descriptors int     `json:"descriptors"`
 	HeapBytes   float64 `json:"heapBytes"`
-	AgentKills  int     `json:"agentKills"`
+	// AgentKills and RefusedPulls count since its start.
+	AgentKills   int `json:"agentKills"`
+	RefusedPulls int `json:"refusedPulls"`
 }
 
 // HollowVitals asks for them.

@@ -36,9 +36,11 @@ const (
 	FullDisk Kind = "fullDisk"
 	// Clock makes some agents' clocks wrong, until another step.
 	Clock Kind = "clock"
-	// Image, Params and Selector are edits of a Module.
-	Image    Kind = "image"
-	Params   Kind = "params"
+	// Image gives a Module another version.
+	Image Kind = "image"
+	// Params gives a Module another parameter.
+	Params Kind = "params"
+	// Selector has a Module select fewer nodes, or more.
 	Selector Kind = "selector"
 	// Labels are put on some nodes and taken off others, so that a Module selects others.
 	Labels Kind = "labels"
@@ -59,7 +61,8 @@ type Event struct {
 	Nodes []int
 	// Module is the number of the Module that it happens to.
 	Module int
-	// Value tells events of a kind apart: which kernel, version, label.
+	// Value is the number of the kernel, or one that no other event has: the version, label or
+	// parameter from now on. An odd one refuses some requests, an even one all.
 	Value int
 	// Step is how wrong the clock is from now on.
 	Step time.Duration
@@ -147,19 +150,16 @@ func (m *maker) event(kind Kind) Event {
 	case Kernel:
 		e.Nodes, e.Value = m.some(2, 8), m.random.IntN(m.Kernels)
 	case FullDisk:
-		e.Nodes = m.some(5, 20)
+		e.Nodes = m.some(20, 40)
 	case OtherLabels:
 		e.Nodes = m.some(30, 60)
 	}
 	if kind == Clock {
 		e.Step = steps[m.random.IntN(len(steps))]
 	}
-	switch kind {
-	case Image, Params, Selector, Labels, OtherLabels:
-		m.edit++
+	if kind != Kernel {
+		m.edit += 1 + m.random.IntN(2)
 		e.Value = m.edit
-	case Throttle:
-		e.Value = m.random.IntN(2)
 	}
 	if left := m.Storm - ends - e.At; kind == APIRestart || kind == Throttle || kind == Registry || kind == FullDisk {
 		e.For = min(left, time.Second+time.Duration(m.random.Int64N(int64(m.Storm/3)))).Round(time.Millisecond)

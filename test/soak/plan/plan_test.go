@@ -29,8 +29,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestMake: in ten minutes each kind happens, within its storm, to nodes and Modules that there are,
-// and the operator lives through the second half.
+// TestMake: in ten minutes each kind happens, within its storm, to nodes and Modules that there
+// are, and the operator lives through the second half.
 func TestMake(t *testing.T) {
 	for seed := range uint64(100) {
 		o := tenMinutes

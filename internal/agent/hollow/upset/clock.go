@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is a wall clock that can be wrong. Timers and tickers go on as before, as those of a process
-// whose machine is given another time do. Its times have no monotonic part: a step is seen also
-// between two times of one process, which is harder than on a real node.
+// Clock is a wall clock that can be wrong. Timers and tickers go on as before, as those of a
+// process whose machine is given another time do. Its times have no monotonic part: a step is seen
+// also between two times of one process, which is harder than on a real node.
 type Clock struct {
 	clock.WithTicker
 	off atomic.Int64

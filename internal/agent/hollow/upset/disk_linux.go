@@ -5,8 +5,7 @@ package upset
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // page is the unit of a tmpfs.
@@ -25,7 +24,7 @@ func Mount(path string, size int64) (*Disk, error) {
 		return nil, fmt.Errorf("make a disk: %w", err)
 	}
 	d := &Disk{path: path, size: size}
-	if err := unix.Mount("drover-hollow", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, d.options(size)); err != nil {
+	if err := syscall.Mount("drover-hollow", path, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, d.options(size)); err != nil {
 		return nil, fmt.Errorf("mount a disk at %s: %w", path, err)
 	}
 	return d, nil
@@ -33,8 +32,8 @@ func Mount(path string, size int64) (*Disk, error) {
 
 // Fill leaves no room: from now on, who writes gets ENOSPC.
 func (d *Disk) Fill() error {
-	var on unix.Statfs_t
-	if err := unix.Statfs(d.path, &on); err != nil {
+	var on syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &on); err != nil {
 		return fmt.Errorf("fill the disk %s: %w", d.path, err)
 	}
 	used := int64(on.Blocks-on.Bfree) * on.Bsize //nolint:gosec // no disk is that large
@@ -45,7 +44,7 @@ func (d *Disk) Fill() error {
 func (d *Disk) Empty() error { return d.resize(d.size) }
 
 func (d *Disk) resize(size int64) error {
-	if err := unix.Mount("", d.path, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, d.options(size)); err != nil {
+	if err := syscall.Mount("", d.path, "", syscall.MS_REMOUNT|syscall.MS_NOSUID|syscall.MS_NODEV, d.options(size)); err != nil {
 		return fmt.Errorf("give the disk %s %d bytes: %w", d.path, size, err)
 	}
 	return nil
@@ -55,7 +54,7 @@ func (d *Disk) options(size int64) string { return fmt.Sprintf("mode=700,size=%d
 
 // Unmount ends the disk.
 func (d *Disk) Unmount() error {
-	if err := unix.Unmount(d.path, unix.MNT_DETACH); err != nil {
+	if err := syscall.Unmount(d.path, syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount the disk %s: %w", d.path, err)
 	}
 	return nil

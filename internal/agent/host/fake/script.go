@@ -20,8 +20,8 @@ func (h *Host) Calls() []Call {
 	return slices.Clone(h.calls)
 }
 
-// TakeCalls returns the journal and begins a new one, for whoever keeps it elsewhere: that of a long
-// run grows.
+// TakeCalls returns the journal and begins a new one, for whoever keeps it elsewhere: that of a
+// long run grows.
 func (h *Host) TakeCalls() []Call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
