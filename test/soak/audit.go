@@ -34,13 +34,18 @@ type auditor struct {
 	calls     map[string][]fake.Call
 	// last is each object's resource version as a write left it.
 	last map[string]string
-	// noop counts our writes that changed nothing, by client and resource; writes are all of ours.
-	noop              map[string]int
+	// noop counts our writes that changed nothing, by client and resource; idle has who did so last to
+	// an object, and repeats counts who did so again.
+	noop    map[string]int
+	idle    map[string]bool
+	repeats int
+	// writes are all of ours, throttled what was answered by 429.
 	writes, throttled int
 }
 
 func newAuditor(f *fleet.Fleet, w *world) *auditor {
-	a := &auditor{log: audit.Whole(f.Cluster.AuditLog), calls: map[string][]fake.Call{}, last: map[string]string{}, noop: map[string]int{}}
+	a := &auditor{log: audit.Whole(f.Cluster.AuditLog), calls: map[string][]fake.Call{}, last: map[string]string{}, noop: map[string]int{},
+		idle: map[string]bool{}}
 	for _, m := range w.modules {
 		a.histories = append(a.histories, judge.NewHistory(m.key(), func(image, kernel string) string {
 			return hollow.BuildID(image, kernel, m.name())
@@ -97,8 +102,16 @@ func (a *auditor) count(r audit.Request) error {
 		return fmt.Errorf("read %s %s %s of the audit log: %w", r.Verb, r.Resource(), r.ObjectRef.Name, err)
 	}
 	key := r.ObjectRef.Resource + " " + string(object.Metadata.UID)
-	if r.Ours() && a.last[key] == object.Metadata.ResourceVersion {
-		a.noop[client+" "+r.Verb+" "+r.Resource()]++
+	if r.Ours() {
+		idle := a.last[key] == object.Metadata.ResourceVersion
+		if idle {
+			a.noop[client+" "+r.Verb+" "+r.Resource()]++
+		}
+		if who := client + " " + key; idle && a.idle[who] {
+			a.repeats++
+		} else {
+			a.idle[who] = idle
+		}
 	}
 	a.last[key] = object.Metadata.ResourceVersion
 	return nil
@@ -122,7 +135,7 @@ func (s *scene) judge(ctx context.Context) error {
 			}
 		}
 	}
-	r.Writes, r.Throttled, r.NoopWrites = s.audit.writes, s.audit.throttled, 0
+	r.Writes, r.Throttled, r.NoopWrites, r.RepeatedWrites = s.audit.writes, s.audit.throttled, 0, s.audit.repeats
 	for _, n := range s.audit.noop {
 		r.NoopWrites += n
 	}

@@ -89,9 +89,13 @@ type Plan [][]Event
 func Make(o Options) Plan {
 	m := &maker{Options: o, random: rand.New(rand.NewPCG(o.Seed, 1))} //nolint:gosec // to be repeated
 	var plan Plan
+	last := (o.Rounds - 1) / 2
 	for round := range o.Rounds {
-		m.killing = round < (o.Rounds+1)/2
+		m.killing = round <= last
 		plan = append(plan, m.storm())
+		if round == last && plan.Counts()[OperatorKill] == 0 {
+			plan[last] = append(plan[last], m.event(OperatorKill)) // its turn comes too late otherwise
+		}
 	}
 	return plan
 }
