@@ -111,11 +111,7 @@ func (s *scene) rounds(ctx context.Context) error {
 
 // begin labels the nodes and loads the Modules.
 func (s *scene) begin(ctx context.Context) error {
-	numbers := make([]int, s.o.nodes)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	if err := s.relabel(ctx, plan.Event{Kind: plan.OtherLabels, Nodes: numbers}); err != nil {
+	if err := s.relabel(ctx, plan.Event{Kind: plan.OtherLabels, Nodes: s.all()}); err != nil {
 		return err
 	}
 	for _, m := range s.world.modules {
@@ -126,21 +122,27 @@ func (s *scene) begin(ctx context.Context) error {
 	return s.until(ctx, "all is well at first", s.well)
 }
 
-// calm ends what a storm may have left, waits until all is well, judges and samples.
-func (s *scene) calm(ctx context.Context) error {
+// all are the numbers of all nodes.
+func (s *scene) all() []int {
 	numbers := make([]int, s.o.nodes)
 	for i := range numbers {
 		numbers[i] = i
 	}
-	if err := s.nodes(ctx, numbers, "/spare?"); err != nil {
-		return err
-	}
+	return numbers
+}
+
+// calm waits until all is well, judges and samples. Agents that nothing has killed yet live on from
+// then.
+func (s *scene) calm(ctx context.Context) error {
 	begin := time.Now()
 	if err := s.until(ctx, "all is well", s.well); err != nil {
 		s.result.NotConverged++
 		return err
 	}
 	s.say("all is well after %.1f s", time.Since(begin).Seconds())
+	if err := s.nodes(ctx, s.all(), "/spare?"); err != nil {
+		return err
+	}
 	if err := s.judge(ctx); err != nil {
 		return err
 	}

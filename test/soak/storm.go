@@ -56,7 +56,7 @@ func (s *scene) happen(ctx context.Context, e plan.Event) error {
 	case plan.AgentRestart:
 		return errors.Join(s.nodes(ctx, e.Nodes, "/agent-off?"), s.nodes(ctx, e.Nodes, "/agent?"))
 	case plan.AgentKill:
-		return s.nodes(ctx, e.Nodes, "/kill?")
+		return s.kill(ctx, e)
 	case plan.OperatorKill:
 		return s.keeper.kill(ctx)
 	case plan.APIRestart:
@@ -66,8 +66,10 @@ func (s *scene) happen(ctx context.Context, e plan.Event) error {
 	case plan.Registry:
 		return s.refuse(ctx, e)
 	case plan.FullDisk:
-		return s.between(ctx, e, func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/fill?") },
-			func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/empty?") })
+		boot := e.Nodes[:(len(e.Nodes)+2)/3] // with a full disk
+		return s.between(ctx, e, func(ctx context.Context) error {
+			return errors.Join(s.nodes(ctx, e.Nodes, "/fill?"), s.nodes(ctx, boot, "/reboot?"))
+		}, func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/empty?") })
 	case plan.Clock:
 		return s.nodes(ctx, e.Nodes, "/clock?off="+e.Step.String())
 	case plan.Labels, plan.OtherLabels:
@@ -181,6 +183,16 @@ func (s *scene) refuse(ctx context.Context, e plan.Event) error {
 		}
 	}
 	return s.between(ctx, e, cook("unreachable"), cook(""))
+}
+
+// kill ends agents at their next call to the kernel, before or after it, and gives them something
+// to do.
+func (s *scene) kill(ctx context.Context, e plan.Event) error {
+	verb := "/kill?"
+	if e.Value%2 == 1 {
+		verb += "before=true"
+	}
+	return errors.Join(s.nodes(ctx, e.Nodes, verb), s.edit(ctx, plan.Event{Kind: plan.Params, Module: e.Module, Value: e.Value}))
 }
 
 // edit changes a Module.

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,8 +40,10 @@ type write struct {
 	// status is true for a write that cannot have changed orders.
 	status bool
 	config *config // else it is of the Node
-	ready  bool
-	bootID string
+	// foreign is true for a write of another Module's part, which leaves orders as they are.
+	foreign bool
+	ready   bool
+	bootID  string
 }
 
 // config is what a NodeModulesConfig says about the Module.
@@ -118,9 +122,19 @@ func (h *History) suspect(r audit.Request) error {
 		}
 	}
 	h.unanswered[r.ObjectRef.Name] = append(h.unanswered[r.ObjectRef.Name], write{
-		received: r.Received, done: r.Done, by: r.UserAgent, config: h.read(&nmc),
+		received: r.Received, done: r.Done, by: r.UserAgent, config: h.read(&nmc), foreign: h.foreign(r.URI),
 	})
 	return nil
+}
+
+// foreign says whether a request is for another Module: the field manager is named after it.
+func (h *History) foreign(uri string) bool {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return false
+	}
+	module, found := strings.CutPrefix(u.Query().Get("fieldManager"), "drover/")
+	return found && module != h.module.String()
 }
 
 // reached is the highest revision that was answered until a time.
@@ -182,7 +196,7 @@ func (h *History) Node(name string) (n Node, gaps int) {
 
 // lost are the unanswered writes between two of a NodeModulesConfig that happened: by its
 // generation there must be so many. What the second write did not change itself is what the last of
-// them left. Missing is how many are not in the log.
+// them left. Missing is how many are not in the log: those of other Modules are, too.
 func (h *History) lost(name string, last, next write) (lost []write, missing int) {
 	var generation int64
 	if last.config != nil && last.config.uid == next.config.uid {
@@ -192,12 +206,19 @@ func (h *History) lost(name string, last, next write) (lost []write, missing int
 	if !next.status {
 		missing--
 	}
+	foreign := 0
 	for _, w := range slices.Backward(h.unanswered[name]) {
 		if missing <= 0 {
 			break
 		}
-		if w.received.Before(last.received) || w.received.After(next.done) || next.status && len(lost) == 0 &&
-			!same(w.config.order, next.config.order) {
+		if w.received.Before(last.received) || w.received.After(next.done) {
+			continue
+		}
+		if w.foreign {
+			foreign++
+			continue
+		}
+		if next.status && len(lost) == 0 && !same(w.config.order, next.config.order) {
 			continue
 		}
 		w.revision = min(max(h.reached(w.done), last.revision+1), next.revision)
@@ -205,7 +226,7 @@ func (h *History) lost(name string, last, next write) (lost []write, missing int
 		missing--
 	}
 	slices.Reverse(lost)
-	return lost, max(missing, 0)
+	return lost, max(missing-foreign, 0)
 }
 
 func same(a, b *Order) bool {

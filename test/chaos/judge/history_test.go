@@ -39,6 +39,11 @@ func aborted(second int, spec string) string {
 		nmc(second, 0, 0, spec, ""), `"code":200`, `"code":504`, 1), `"responseObject"`, `"requestObject"`, 1)
 }
 
+// by names the Module for which a line's write was made.
+func by(module, line string) string {
+	return strings.Replace(line, `{"verb"`, `{"requestURI":"/apis/x/n?fieldManager=drover%2Fns%2F`+module+`&force=true","verb"`, 1)
+}
+
 // reported is an agent's write of its status.
 func reported(second, revision, generation int, spec, status string) string {
 	return strings.Replace(nmc(second, revision, generation, spec, status), `"subresource":""`, `"subresource":"status"`, 1)
@@ -94,6 +99,14 @@ func TestHistory(t *testing.T) {
 				reported(4, 13, 3, "", ""),
 			},
 			orders: []string{"1 a/6.1", "2 "}, sights: []string{"1 false"},
+		},
+		{
+			name: "an operator that was killed while it wrote another Module's entry",
+			lines: []string{
+				by("driver", nmc(1, 10, 1, entryA, "")), by("another", aborted(2, another)), reported(3, 12, 2, entryA+","+another, ""),
+				by("another", aborted(4, another)), by("driver", aborted(5, entryB)), reported(6, 14, 4, entryB+","+another, ""),
+			},
+			orders: []string{"1 a/6.1", "5 b/6.1 x=1"}, sights: []string{"1 false"},
 		},
 		{
 			name:   "an order that only an agent's report shows",

@@ -32,7 +32,7 @@ const (
 	Throttle Kind = "throttle"
 	// Registry refuses the images of a Module for a while.
 	Registry Kind = "registry"
-	// FullDisk leaves some agents no room to write for a while.
+	// FullDisk leaves some agents no room to write for a while; a third of the nodes boot meanwhile.
 	FullDisk Kind = "fullDisk"
 	// Clock makes some agents' clocks wrong, until another step.
 	Clock Kind = "clock"
