@@ -93,7 +93,9 @@ func Observe(f *Facts) Node {
 		n.Late = n.Late || f.refused()
 	case Leaving:
 		n.Later = f.Later
-	case Fresh, Going:
+	case Fresh:
+		n.Lost = f.lost()
+	case Going:
 	}
 	return n
 }
@@ -123,6 +125,12 @@ func (f *Facts) stage() Stage {
 		return Fresh
 	}
 	return Behind
+}
+
+// lost: what was ordered went with the last boot, and is of no use in this one.
+func (f *Facts) lost() bool {
+	ordered := f.Order != nil && f.Order.State != v1beta1.NodeModuleAbsent && f.Order.Delivery != nil
+	return ordered && !f.Unknown && !f.serving()
 }
 
 // serving: the agent saw the kernel module live in the node's current boot.

@@ -43,6 +43,9 @@ type Node struct {
 	Serving bool
 	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
 	Stuck bool
+	// Lost: a fresh node that has an earlier order, for another kernel than it has booted, and nothing
+	// live.
+	Lost bool
 	// Since is when the change became live, by the node's clock until [Sightings] date it; or zero.
 	Since time.Time
 	// Load tells the load that made it live from others.
@@ -230,6 +233,7 @@ func (m *maker) unavailable(n *Node) bool {
 	case Going:
 		return true
 	case Fresh:
+		return n.Lost
 	}
 	return false
 }

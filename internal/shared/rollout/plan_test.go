@@ -99,6 +99,8 @@ func TestWhoMayChangeNow(t *testing.T) {
 			given: []rollout.Node{given("a", away, done(time.Hour)), behind("b", away), behind("c")}, policy: plain, then: ""},
 		"and rebooted, which are not begun with before they are back": {
 			given: []rollout.Node{behind("a", gone), behind("b"), behind("c")}, policy: plain, then: "start b"},
+		"and rebooted into another kernel, until they have it there": {
+			given: []rollout.Node{{Name: "a", Ready: true, Lost: true}, behind("b"), behind("c")}, policy: plain, then: "start a b"},
 		"and on their way out": {
 			given: []rollout.Node{{Name: "a", Stage: rollout.Going, Ready: true}, behind("b"), behind("c")}, policy: plain, then: "start b"},
 		"those that wait for a boot have what they had": {

@@ -38,10 +38,12 @@ type machine struct {
 	down        bool
 	boot        int
 	order, live string
-	since       time.Time
-	rolledBack  bool
-	held        map[string]bool
-	coming      string
+	// kernel runs, and orderKernel is what the order is for.
+	kernel, orderKernel int
+	since               time.Time
+	rolledBack          bool
+	held                map[string]bool
+	coming              string
 	// reloading counts the seconds until what is ordered is live.
 	reloading int
 }
@@ -54,8 +56,8 @@ func newCluster(t *testing.T, n int, policy rollout.Policy) *cluster {
 	return c
 }
 
-func config(version string) v1beta1.ModuleConfig {
-	return v1beta1.ModuleConfig{KernelVersion: "6.1", ContainerImage: "r/nic:" + version}
+func config(version string, kernel int) v1beta1.ModuleConfig {
+	return v1beta1.ModuleConfig{KernelVersion: fmt.Sprintf("6.%d", kernel), ContainerImage: "r/nic:" + version}
 }
 
 // seen is what the planner sees of a node.
@@ -64,18 +66,18 @@ func (c *cluster) seen(m *machine) rollout.Node {
 	if m.down {
 		status = corev1.ConditionFalse
 	}
-	want := config(c.target)
+	want := config(c.target, m.kernel)
 	f := rollout.Facts{
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}, Status: corev1.NodeStatus{
 			NodeInfo:   corev1.NodeSystemInfo{BootID: fmt.Sprint(m.boot)},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
 		}},
-		Entry:  rollout.Entry{Order: &v1beta1.NodeModuleSpec{Config: config(m.order), Delivery: &v1beta1.Delivery{ID: m.order}}},
+		Entry:  rollout.Entry{Order: &v1beta1.NodeModuleSpec{Config: config(m.order, m.orderKernel), Delivery: &v1beta1.Delivery{ID: m.order}}},
 		Config: &want, Delivery: c.target,
 	}
 	if m.live != "" {
 		f.Live = &v1beta1.NodeModuleStatus{
-			Config: ptr.To(config(m.live)), BootID: fmt.Sprint(m.boot), LastTransitionTime: metav1.NewTime(m.since),
+			Config: ptr.To(config(m.live, m.kernel)), BootID: fmt.Sprint(m.boot), LastTransitionTime: metav1.NewTime(m.since),
 			Observed: &v1beta1.ObservedModule{Delivery: m.live},
 		}
 	}
@@ -115,14 +117,17 @@ func (c *cluster) second(acts int) *rollout.Plan {
 	for _, m := range c.nodes {
 		switch {
 		case acts <= 0:
-		case p.Start[m.name] && m.order != c.target:
+		case p.Start[m.name] && (m.order != c.target || m.orderKernel != m.kernel):
 			if m.live != "" && !m.down && m.reloading == 0 && c.unavailable()+1 > p.Limit {
 				c.Fatalf("%s: begins with %s while %d are unavailable, and %d may be", c.now.Format("15:04:05"), m.name, c.unavailable(), p.Limit)
 			}
 			if !m.held[c.target] && m.live != "" {
 				c.Fatalf("%s is begun with before it holds the image", m.name)
 			}
-			m.order, m.rolledBack, m.reloading = c.target, false, 3
+			if m.orderKernel != m.kernel {
+				m.held[c.target] = true // a first load, which takes the image with it
+			}
+			m.order, m.orderKernel, m.rolledBack, m.reloading = c.target, m.kernel, false, 3
 			c.started = append(c.started, m.name)
 			acts--
 		case p.Deliver[m.name] && m.coming == "" && !m.down:
@@ -280,7 +285,12 @@ func TestNeverMoreThanMaxUnavailable(t *testing.T) {
 			case 0:
 				m.down = !m.down
 			case 1:
-				m.boot, m.live, m.reloading = m.boot+1, "", 2
+				m.boot, m.live = m.boot+1, ""
+				if m.orderKernel == m.kernel {
+					m.reloading = 2
+				}
+			case 4, 5: // into another kernel, where the order is of no use
+				m.boot, m.kernel, m.live, m.reloading = m.boot+1, m.kernel+1, "", 0
 			case 2:
 				c.policy.MaxUnavailable = intstr.FromInt32(1 + r.Int32N(4))
 			case 3:
