@@ -44,6 +44,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 	"github.com/drover-project/drover/test/soak/plan"
 )
@@ -149,7 +150,8 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 300, "number of hollow nodes")
 	flag.IntVar(&o.minutes, "minutes", 10, "about how long, in minutes: a storm and a calm each")
 	flag.Uint64Var(&o.seed, "seed", 1, "of everything that happens")
-	flag.DurationVar(&o.patience, "patience", 4*time.Minute, "how long all may take to become well after a storm")
+	flag.DurationVar(&o.patience, "patience", fuse.RetryAfter+5*time.Minute, "how long all may take to become well after a storm: "+
+		"longer than a node waits whose last boots look as if a module had ended them")
 	flag.StringVar(&o.dir, "dir", "", "folder for logs and state (default: a temporary one)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -66,10 +67,10 @@ func (s *scene) happen(ctx context.Context, e plan.Event) error {
 	case plan.Registry:
 		return s.refuse(ctx, e)
 	case plan.FullDisk:
-		boot := e.Nodes[:(len(e.Nodes)+2)/3] // with a full disk
+		full := append(slices.Clone(e.Nodes), e.Boot...)
 		return s.between(ctx, e, func(ctx context.Context) error {
-			return errors.Join(s.nodes(ctx, e.Nodes, "/fill?"), s.nodes(ctx, boot, "/reboot?"))
-		}, func(ctx context.Context) error { return s.nodes(ctx, e.Nodes, "/empty?") })
+			return errors.Join(s.nodes(ctx, full, "/fill?"), s.nodes(ctx, e.Boot, "/reboot?"))
+		}, func(ctx context.Context) error { return s.nodes(ctx, full, "/empty?") })
 	case plan.Clock:
 		return s.nodes(ctx, e.Nodes, "/clock?off="+e.Step.String())
 	case plan.Labels, plan.OtherLabels:

@@ -32,7 +32,9 @@ const (
 	Throttle Kind = "throttle"
 	// Registry refuses the images of a Module for a while.
 	Registry Kind = "registry"
-	// FullDisk leaves some agents no room to write for a while; a third of the nodes boot meanwhile.
+	// FullDisk leaves some agents no room to write for a while; some more, in turn, boot with a full
+	// disk. Each such boot looks as if the last load had ended it, and a few on one node as if its
+	// module did.
 	FullDisk Kind = "fullDisk"
 	// Clock makes some agents' clocks wrong, until another step.
 	Clock Kind = "clock"
@@ -59,6 +61,8 @@ type Event struct {
 	Kind    Kind
 	// Nodes are the numbers of those that it happens to.
 	Nodes []int
+	// Boot are more of them, which boot then.
+	Boot []int
 	// Module is the number of the Module that it happens to.
 	Module int
 	// Value is the number of the kernel, or one that no other event has: the version, label or
@@ -107,6 +111,8 @@ type maker struct {
 	// deck are the kinds that are yet to come before any comes again.
 	deck []Kind
 	edit int
+	// turn are the nodes that are yet to boot with a full disk before any does again.
+	turn []int
 }
 
 // perStorm is how many kinds a storm has.
@@ -154,7 +160,7 @@ func (m *maker) event(kind Kind) Event {
 	case Kernel:
 		e.Nodes, e.Value = m.some(2, 8), m.random.IntN(m.Kernels)
 	case FullDisk:
-		e.Nodes = m.some(20, 40)
+		e.Nodes, e.Boot = m.some(10, 25), m.turns()
 	case OtherLabels:
 		e.Nodes = m.some(30, 60)
 	}
@@ -169,6 +175,17 @@ func (m *maker) event(kind Kind) Event {
 		e.For = min(left, time.Second+time.Duration(m.random.Int64N(int64(m.Storm/3)))).Round(time.Millisecond)
 	}
 	return e
+}
+
+// turns are a few nodes, none of which comes again before all have come.
+func (m *maker) turns() []int {
+	if len(m.turn) == 0 {
+		m.turn = m.random.Perm(m.Nodes)
+	}
+	n := min(len(m.turn), max(1, m.Nodes*8/100))
+	nodes := m.turn[:n]
+	m.turn = m.turn[n:]
+	return nodes
 }
 
 // some nodes, at least one, between two percentages of all.

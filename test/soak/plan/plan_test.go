@@ -55,7 +55,7 @@ func check(t *testing.T, o plan.Options, round int, e plan.Event) {
 	if e.At < 0 || e.For < 0 || e.At+e.For >= o.Storm || e.Module < 0 || e.Module >= o.Modules {
 		t.Errorf("seed %d: %+v", o.Seed, e)
 	}
-	for _, n := range e.Nodes {
+	for _, n := range append(e.Nodes, e.Boot...) {
 		if n < 0 || n >= o.Nodes {
 			t.Errorf("seed %d: %+v", o.Seed, e)
 		}
