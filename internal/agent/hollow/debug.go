@@ -61,11 +61,7 @@ func (n *node) truth() (truth, error) {
 	}
 	t.Journal = calls[max(len(calls)-journalLength, 0):]
 	for name, id := range n.kernel.Live() {
-		m, _, err := n.kernel.Module(name)
-		if err != nil {
-			return truth{}, fmt.Errorf("node %s: %w", n.name, err)
-		}
-		t.Loaded = append(t.Loaded, loaded{Name: name, BuildID: id, Params: m.Parameters})
+		t.Loaded = append(t.Loaded, loaded{Name: name, BuildID: id, Params: n.kernel.Passed(name)})
 	}
 	slices.SortFunc(t.Loaded, func(a, b loaded) int { return cmp.Compare(a.Name, b.Name) })
 	return t, nil

@@ -76,6 +76,7 @@ type module struct {
 	state   host.State
 	users   []host.User // of other kinds than modules; those that are not named are empty
 	params  map[string]string
+	passed  map[string]string // all parameters, also those that the module does not know
 	depends []string
 	signed  bool // by a key of this boot's keyring
 	// returns is when an init or exit that was left behind does so, with the errno; zero: it will not,

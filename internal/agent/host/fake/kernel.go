@@ -30,7 +30,7 @@ func (h *Host) admit(info *kmod.Info, by *signature.Signature, params []string) 
 		strings.TrimSuffix(magic.Release, "+") != strings.TrimSuffix(h.o.Release, "+") {
 		return nil, refused(info.Name, "ENOEXEC", fmt.Sprintf("version magic '%s' should be '%s'", info.Vermagic, h.o.Release))
 	}
-	m := &module{info: info, state: host.StateComing, params: map[string]string{}, signed: true}
+	m := &module{info: info, state: host.StateComing, params: map[string]string{}, passed: map[string]string{}, signed: true}
 	h.addTaint(m) // an out-of-tree or proprietary one taints even if it is refused now
 	if err := h.unique(info.Name); err != nil {
 		return nil, err
@@ -42,6 +42,7 @@ func (h *Host) admit(info *kmod.Info, by *signature.Signature, params []string) 
 	}
 	for _, p := range params {
 		name, value, _ := strings.Cut(p, "=")
+		m.passed[name] = value
 		if !slices.ContainsFunc(info.Params, func(known kmod.Param) bool { return known.Name == name }) {
 			// The kernel only notes an unknown parameter and goes on.
 			continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,6 +29,16 @@ func (h *Host) TakeCalls() []Call {
 	taken := h.calls
 	h.calls = nil
 	return taken
+}
+
+// Passed are the parameters that a module was loaded with, also those that it does not know.
+func (h *Host) Passed(module string) map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m := h.modules[module]; m != nil {
+		return maps.Clone(m.passed)
+	}
+	return nil
 }
 
 // Live are the build IDs of all live modules by name.
