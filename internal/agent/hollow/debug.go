@@ -123,7 +123,7 @@ func (f *fleet) verbs(ctx context.Context, mux *http.ServeMux) {
 	f.verb(ctx, mux, "agent-off", func(n *node, _ *http.Request) error { n.switchOff(); return nil })
 	f.verb(ctx, mux, "kill", func(n *node, r *http.Request) error { n.kernel.Kill(r.FormValue("before") != ""); return nil })
 	f.verb(ctx, mux, "spare", func(n *node, _ *http.Request) error { n.kernel.Spare(); return nil })
-	f.verb(ctx, mux, "clock", func(n *node, r *http.Request) error { return n.step(r.FormValue("off")) })
+	f.verb(ctx, mux, "clock", func(n *node, r *http.Request) error { return n.step(ctx, r.FormValue("off")) })
 	f.verb(ctx, mux, "fill", func(n *node, _ *http.Request) error { return n.fill(true) })
 	f.verb(ctx, mux, "empty", func(n *node, _ *http.Request) error { return n.fill(false) })
 	f.verb(ctx, mux, "put", func(n *node, r *http.Request) error { return n.put(r.FormValue("path"), r.FormValue("value")) })

@@ -36,7 +36,7 @@ const (
 	// disk. Each such boot looks as if the last load had ended it, and a few on one node as if its
 	// module did.
 	FullDisk Kind = "fullDisk"
-	// Clock makes some agents' clocks wrong, until another step.
+	// Clock makes some agents' clocks wrong, until another step. They begin again.
 	Clock Kind = "clock"
 	// Image gives a Module another version.
 	Image Kind = "image"

@@ -12,8 +12,8 @@ import (
 )
 
 // Clock is a wall clock that can be wrong. Timers and tickers go on as before, as those of a
-// process whose machine is given another time do. Its times have no monotonic part: a step is seen
-// also between two times of one process, which is harder than on a real node.
+// process whose machine is given another time do. Its times have no monotonic part, so that a step
+// is to come between two lives of a process.
 type Clock struct {
 	clock.WithTicker
 	off atomic.Int64
