@@ -156,7 +156,12 @@ func (s *scene) broken(ctx context.Context, round int) error {
 		if round > 0 {
 			return nil
 		}
-		return s.f.Debug(ctx, "/rmmod?node=hollow-0&module="+s.world.modules[0].name())
+		m := s.world.modules[0]
+		i := slices.IndexFunc(s.world.nodes, m.selects)
+		if i < 0 {
+			return fmt.Errorf("no node has Module %s, so that nobody can remove it", m.name())
+		}
+		return s.f.Debug(ctx, "/rmmod?node="+nodeName(i)+"&module="+m.name())
 	case "leak":
 		for range leaks {
 			if err := s.leak(ctx); err != nil {
