@@ -37,6 +37,9 @@ type stage struct {
 	// restarts: device plugin's pods of before are deleted that are still ready, as the operator does
 	// where the DaemonSet controller has not seen the label go.
 	restarts bool
+	// optional: a node may do without, such as one whose agent was so fast that nobody saw the module
+	// go. The floor sends nothing there then, either.
+	optional bool
 }
 
 // Names of stages.
@@ -78,9 +81,9 @@ func Upgrade(module types.NamespacedName) *Protocol {
 		{name: imported, agent: true, is: reportBefore(order), after: []string{next}, when: carrierRuns},
 		{name: uncarry, is: request("delete pods"), after: []string{imported}},
 		{name: order, is: has("patch nodemodulesconfigs", `"next":`, false), after: []string{imported}, takes: true},
-		{name: unready, is: removes(readyLabel), after: []string{order}},
+		{name: unready, is: removes(readyLabel), after: []string{order}, optional: true},
 		{name: report, agent: true, is: reportAfter(order), after: []string{order}},
-		{name: ready, is: sets(readyLabel), after: []string{report, unready}, frees: true, restarts: true},
+		{name: ready, is: sets(readyLabel), after: []string{report, unready}, frees: true, restarts: true, optional: true},
 		{name: unplugged, is: removes(pluginLabel), after: []string{unready}, when: pluginStops},
 		{name: plugged, is: sets(pluginLabel), after: []string{ready, unplugged}, when: pluginRuns},
 	}}

@@ -184,35 +184,27 @@ func (p *replay) stage(name string) *stage {
 	return nil
 }
 
-// do sends a stage's request.
+// do sends a stage's request, if the node had one.
 func (p *replay) do(ctx context.Context, n *node, s *stage) error {
 	r := n.sent[s.name]
-	p.mu.Lock()
-	body, err := n.body(&r)
-	p.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("node %s: %s: %w", n.name, s.name, err)
-	}
-	answer, err := p.send.again(ctx, r, body)
-	if err != nil {
-		return fmt.Errorf("node %s: %s: %w", n.name, s.name, err)
+	var answer *metav1.PartialObjectMetadata
+	if len(r.Body) > 0 {
+		p.mu.Lock()
+		body, err := n.body(&r)
+		p.mu.Unlock()
+		if err == nil {
+			answer, err = p.send.again(ctx, r, body)
+		}
+		if err != nil {
+			return fmt.Errorf("node %s: %s: %w", n.name, s.name, err)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n.answered[s.name] = true
-	p.after(ctx, n, s)
-	for _, with := range n.sharing(p.protocol.stages, s) {
-		n.begun[with.name], n.answered[with.name] = true, true
-		p.after(ctx, n, with)
-	}
-	switch r.ObjectRef.Resource {
-	case "pods":
-		n.carrier = answer.UID
-	case "nodemodulesconfigs":
-		n.config = answer.UID
-		if version, err := strconv.ParseUint(answer.ResourceVersion, 10, 64); err == nil { // a delete may answer without
-			n.wrote[s.name], n.version = version, max(n.version, version)
-		}
+	n.note(s, &r, answer)
+	for _, done := range append(n.sharing(p.protocol.stages, s), s) {
+		n.begun[done.name], n.answered[done.name] = true, true
+		p.after(ctx, n, done)
 	}
 	p.advance(ctx, n)
 	if len(n.answered) == len(p.protocol.stages) {
@@ -223,25 +215,39 @@ func (p *replay) do(ctx context.Context, n *node, s *stage) error {
 	return nil
 }
 
+// note takes what later requests name from an answer; nil: nothing was sent.
+func (n *node) note(s *stage, r *audit.Request, answer *metav1.PartialObjectMetadata) {
+	switch {
+	case answer == nil:
+	case r.ObjectRef.Resource == "pods":
+		n.carrier = answer.UID
+	case r.ObjectRef.Resource == "nodemodulesconfigs":
+		n.config = answer.UID
+		if version, err := strconv.ParseUint(answer.ResourceVersion, 10, 64); err == nil { // a delete may answer without
+			n.wrote[s.name], n.version = version, max(n.version, version)
+		}
+	}
+}
+
 // after does what a stage's answer leads to at once.
 func (p *replay) after(ctx context.Context, n *node, s *stage) {
 	if s.frees {
 		p.free(ctx)
 	}
 	if s.restarts {
-		time.AfterFunc(restartAfter, func() { p.restart(n, s) })
+		time.AfterFunc(restartAfter, func() { p.restart(n) })
 	}
 }
 
 // restart deletes the device plugin's pods of before that are still ready.
-func (p *replay) restart(n *node, s *stage) {
+func (p *replay) restart(n *node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pod := range n.old {
 		if !n.plugins[pod] {
 			continue
 		}
-		r, name := n.sent[s.name], n.names[pod]
+		r, name := n.sent[order], n.names[pod]
 		r.Verb, r.URI = "delete", "/api/v1/namespaces/"+name.Namespace+"/pods/"+name.Name
 		body := fmt.Appendf(nil, `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":%q}}`, pod)
 		p.others <- func(ctx context.Context) error {
