@@ -132,7 +132,7 @@ func (n *node) put(path, value string) error {
 func (n *node) step(ctx context.Context, off string) error {
 	d, err := time.ParseDuration(off)
 	if err != nil {
-		return fmt.Errorf("how wrong the clock shall be: %w", err)
+		return fmt.Errorf("read by how much the clock is wrong: %w", err)
 	}
 	n.life.Lock()
 	defer n.life.Unlock()
