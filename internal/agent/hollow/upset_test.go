@@ -69,7 +69,7 @@ func TestUpset(t *testing.T) {
 		}
 	}
 	r.do("/spare?node=" + r.node(0))
-	for verb, says := range map[string]string{"fill": "--disk-size", "clock": "how wrong"} {
+	for verb, says := range map[string]string{"fill": "--disk-size", "clock": "the clock is wrong"} {
 		if got := r.refused("/" + verb + "?node=" + r.node(0)); !strings.Contains(got, says) {
 			t.Errorf("%s: %s", verb, got)
 		}
