@@ -35,17 +35,17 @@ type auditor struct {
 	// last is each object's resource version as a write left it.
 	last map[string]string
 	// noop counts our writes that changed nothing, by client and resource; idle has who did so last to
-	// an object, and repeats counts who did so again.
+	// an object, and when, and repeats tell of who did so again.
 	noop    map[string]int
-	idle    map[string]bool
-	repeats int
+	idle    map[string]time.Time
+	repeats []string
 	// writes are all of ours, throttled what was answered by 429.
 	writes, throttled int
 }
 
 func newAuditor(f *fleet.Fleet, w *world) *auditor {
 	a := &auditor{log: audit.Whole(f.Cluster.AuditLog), calls: map[string][]fake.Call{}, last: map[string]string{}, noop: map[string]int{},
-		idle: map[string]bool{}}
+		idle: map[string]time.Time{}}
 	for _, m := range w.modules {
 		a.histories = append(a.histories, judge.NewHistory(m.key(), func(image, kernel string) string {
 			return hollow.BuildID(image, kernel, m.name())
@@ -103,18 +103,26 @@ func (a *auditor) count(r audit.Request) error {
 	}
 	key := r.ObjectRef.Resource + " " + string(object.Metadata.UID)
 	if r.Ours() {
-		idle := a.last[key] == object.Metadata.ResourceVersion
-		if idle {
-			a.noop[client+" "+r.Verb+" "+r.Resource()]++
-		}
-		if who := client + " " + key; idle && a.idle[who] {
-			a.repeats++
-		} else {
-			a.idle[who] = idle
-		}
+		a.compare(client, key, r, a.last[key] == object.Metadata.ResourceVersion)
 	}
 	a.last[key] = object.Metadata.ResourceVersion
 	return nil
+}
+
+// compare notes a write of ours by whether it changed nothing.
+func (a *auditor) compare(client, key string, r audit.Request, idle bool) {
+	who := client + " " + key
+	before, again := a.idle[who]
+	if !idle {
+		delete(a.idle, who)
+		return
+	}
+	a.noop[client+" "+r.Verb+" "+r.Resource()]++
+	a.idle[who] = r.Received
+	if again {
+		a.repeats = append(a.repeats, fmt.Sprintf("%s: %s %s %s %s, as %s before", r.Received.Format(time.StampMilli), client, r.Verb,
+			r.Resource(), r.ObjectRef.Name, r.Received.Sub(before).Round(time.Millisecond)))
+	}
 }
 
 // judge reads what is new and judges all since the beginning.
@@ -135,10 +143,14 @@ func (s *scene) judge(ctx context.Context) error {
 			}
 		}
 	}
-	r.Writes, r.Throttled, r.NoopWrites, r.RepeatedWrites = s.audit.writes, s.audit.throttled, 0, s.audit.repeats
+	r.Writes, r.Throttled, r.NoopWrites, r.RepeatedWrites = s.audit.writes, s.audit.throttled, 0, len(s.audit.repeats)
 	for _, n := range s.audit.noop {
 		r.NoopWrites += n
 	}
+	for _, line := range s.audit.repeats[s.repeats:] {
+		s.say("again without a change: %s", line)
+	}
+	s.repeats = len(s.audit.repeats)
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
 	r.OperatorExits, r.OperatorCrashes = s.keeper.exits, s.keeper.crashes

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
@@ -36,7 +37,7 @@ func TestCount(t *testing.T) {
 			all: 1, tooManyTimes: 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := &auditor{last: map[string]string{}, noop: map[string]int{}, idle: map[string]bool{}}
+			a := &auditor{last: map[string]string{}, noop: map[string]int{}, idle: map[string]time.Time{}}
 			for _, w := range tc.writes {
 				r := audit.Request{Verb: "patch", UserAgent: w.by, Object: json.RawMessage(
 					fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q}}`, w.uid, w.version))}
@@ -49,8 +50,8 @@ func TestCount(t *testing.T) {
 			for _, n := range a.noop {
 				noop += n
 			}
-			if a.writes != tc.all || noop != tc.noop || a.repeats != tc.repeats || a.throttled != tc.tooManyTimes {
-				t.Errorf("%d writes, %d changed nothing, %d repeated, %d refused", a.writes, noop, a.repeats, a.throttled)
+			if a.writes != tc.all || noop != tc.noop || len(a.repeats) != tc.repeats || a.throttled != tc.tooManyTimes {
+				t.Errorf("%d writes, %d changed nothing, %d repeated, %d refused", a.writes, noop, len(a.repeats), a.throttled)
 			}
 		})
 	}

@@ -49,6 +49,7 @@ type scene struct {
 	series  map[string]growth.Series
 	sampled int
 	told    map[string]bool // findings
+	repeats int             // how many of the repeated writes were told
 
 	mu     sync.Mutex // guards result.Faults
 	result result

@@ -119,6 +119,7 @@ func (s *scene) outage(ctx context.Context, away time.Duration) error {
 	s.outages.Lock()
 	defer s.outages.Unlock()
 	defer s.keeper.trouble()()
+	s.say("the API server goes for %s", away)
 	_, err := s.f.Outage(ctx, away)
 	return err
 }

@@ -6,33 +6,49 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// patience is how long a read waits for our own writes to show, longer than a busy cache lags.
-const patience = 5 * time.Second
+// Patience is how long a read waits for our own writes to show, longer than a busy cache lags.
+const Patience = 5 * time.Second
+
+// lookAgain is how often the version of a cache is looked at whose watch is down.
+const lookAgain = 100 * time.Millisecond
 
 // Patient bounds how long reads wait for the client's own writes. The cache knows a write by an
 // event of its version or a later one, which may never come for an object that was deleted while
-// the watch was down. Such a read takes what the cache has: callers must bear an outdated answer.
-func Patient(c client.Client) client.Client { return patient{Client: c, limit: patience} }
+// the watch was down. So after the limit, what the cache has is taken as soon as it is of the
+// write's version or later. Until then its watch is down: what is decided by such a cache has been
+// done before, and does not help an API server that comes back. Where the version cannot be told,
+// what the cache has is taken at once: callers must bear an outdated answer.
+func Patient(c client.Client, informers cache.Informers, limit time.Duration) client.Client {
+	return patient{Client: c, informers: informers, limit: limit}
+}
 
 type patient struct {
 	client.Client
-	limit time.Duration
+	informers cache.Informers
+	limit     time.Duration
 }
 
 // Get implements client.Reader.
 func (p patient) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	return p.read(ctx, func(ctx context.Context) error { return p.Client.Get(ctx, key, object, options...) },
+		func() client.Object { return object },
 		func() error {
 			return p.Client.Get(ctx, key, object, append(options, client.DisableReadYourWritesConsistency)...)
 		})
@@ -41,20 +57,82 @@ func (p patient) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 // List implements client.Reader.
 func (p patient) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return p.read(ctx, func(ctx context.Context) error { return p.Client.List(ctx, list, options...) },
+		func() client.Object { return p.itemOf(list) },
 		func() error {
 			return p.Client.List(ctx, list, append(options, client.DisableReadYourWritesConsistency)...)
 		})
 }
 
-func (p patient) read(ctx context.Context, first func(context.Context) error, then func() error) error {
+func (p patient) read(ctx context.Context, first func(context.Context) error, kind func() client.Object, then func() error) error {
 	short, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
 	err := first(short)
 	if err == nil || short.Err() == nil || ctx.Err() != nil {
 		return err
 	}
+	if err := p.await(ctx, kind(), awaited(err)); err != nil {
+		return err
+	}
 	log.FromContext(ctx).V(1).Info("The cache does not show our own writes; reading what it has", "after", p.limit)
 	return then()
+}
+
+// await waits until the cache of an object's kind is of a version or later.
+func (p patient) await(ctx context.Context, kind client.Object, version int64) error {
+	store := p.store(ctx, kind)
+	if store == nil || version == 0 {
+		return nil
+	}
+	err := wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
+		has, err := strconv.ParseInt(store.LastStoreSyncResourceVersion(), 10, 64)
+		return err != nil || has >= version, nil // versions that are no numbers tell nothing
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the watch of %T, which lacks version %d of our own writes: %w", kind, version, err)
+	}
+	return nil
+}
+
+// store is where the cache keeps objects of a kind, or nil.
+func (p patient) store(ctx context.Context, kind client.Object) toolscache.Store {
+	if kind == nil || p.informers == nil {
+		return nil
+	}
+	informer, err := p.informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if shared, ok := informer.(toolscache.SharedIndexInformer); ok && err == nil {
+		return shared.GetStore()
+	}
+	return nil
+}
+
+// itemOf is an empty object of a list's kind, or nil where only metadata are listed: nothing is
+// written by these.
+func (p patient) itemOf(list client.ObjectList) client.Object {
+	gvk, err := p.GroupVersionKindFor(list)
+	if _, metadata := list.(*metav1.PartialObjectMetadataList); err != nil || metadata {
+		return nil
+	}
+	item, err := p.Scheme().New(gvk.GroupVersion().WithKind(strings.TrimSuffix(gvk.Kind, "List")))
+	if object, ok := item.(client.Object); ok && err == nil {
+		return object
+	}
+	return nil
+}
+
+// unseen is how controller-runtime names the version that its cache lacks.
+var unseen = regexp.MustCompile(`observe resource version (\d+)`)
+
+// awaited is the version that a read waited for; 0: it does not say.
+func awaited(err error) int64 {
+	found := unseen.FindStringSubmatch(err.Error())
+	if found == nil {
+		return 0
+	}
+	version, err := strconv.ParseInt(found[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return version
 }
 
 // Hasty returns a config for clients that get a refused eviction back at once. Otherwise client-go

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kube
+package kube_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/drover-project/drover/internal/shared/kube"
 )
 
 var errRefused = errors.New("refused")
@@ -54,7 +56,7 @@ func TestReadsDoNotWaitForEver(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := patient{Client: fake.NewClientBuilder().WithInterceptorFuncs(tc.given).Build(), limit: 10 * time.Millisecond}
+			c := kube.Patient(fake.NewClientBuilder().WithInterceptorFuncs(tc.given).Build(), nil, 10*time.Millisecond)
 			if err := c.Get(tc.ctx, client.ObjectKey{Name: "n"}, &corev1.Node{}); !errors.Is(err, tc.then) {
 				t.Errorf("get: %v", err)
 			}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -100,7 +101,8 @@ func NewManager(clients *rest.Config, o ctrl.Options) (ctrl.Manager, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make the client: %w", err)
 		}
-		return kube.Patient(c), nil
+		informers, _ := options.Cache.Reader.(cache.Informers)
+		return kube.Patient(c, informers, kube.Patience), nil
 	}
 	// Tests run several managers in a process.
 	o.Controller = config.Controller{SkipNameValidation: ptr.To(true)}
