@@ -221,6 +221,13 @@ func (p *Pass) Parts(nodes []Node, aims []Aim) (parts []rollout.Node, rolls bool
 	if !p.rolls() {
 		return nil, false
 	}
+	some := 0
+	for i := range nodes {
+		if nodes[i].Rest != nil && nodes[i].Rest.Has || aims[i].Order != nil {
+			some++
+		}
+	}
+	parts = make([]rollout.Node, 0, some)
 	for i := range nodes {
 		if part, has := p.part(&nodes[i], &aims[i]); has {
 			parts = append(parts, part)

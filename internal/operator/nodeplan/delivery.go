@@ -105,6 +105,9 @@ func delivered(n *Node, a *Aim, t *Turn) *v1beta1.NodeModuleSpec {
 
 // carriers are the one with what the node needs, or nil, and all others, to delete.
 func (p *Pass) carriers(n *Node, a *Aim) (carrier *corev1.Pod, others []*corev1.Pod) {
+	if len(n.Carriers) == 0 {
+		return nil, nil
+	}
 	name := delivery.CarrierName(p.Key.Namespace, p.Key.Name, n.Name, a.Order.Delivery.ID)
 	for _, pod := range n.Carriers {
 		if pod.Name == name {

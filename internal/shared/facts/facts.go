@@ -160,7 +160,7 @@ func (s *Scene) planned() bool {
 }
 
 func (s *Scene) parts(nodes []corev1.Node) []rollout.Node {
-	var parts []rollout.Node
+	parts := make([]rollout.Node, 0, len(s.Configs))
 	for i := range nodes {
 		if part, ok := s.part(&nodes[i]); ok {
 			parts = append(parts, part)

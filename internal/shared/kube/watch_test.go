@@ -186,3 +186,49 @@ func gone(r *http.Request) *http.Response {
 		Body: io.NopCloser(strings.NewReader(body)),
 	}
 }
+
+// TestAllAreTheCachesOwn: a client with a cache lends the same objects again, own writes among
+// them; one without lists.
+func TestAllAreTheCachesOwn(t *testing.T) {
+	e := env.Get(t)
+	ns := e.Namespace(t)
+	mine := func(all []*corev1.ConfigMap) map[string]*corev1.ConfigMap {
+		found := map[string]*corev1.ConfigMap{}
+		for _, o := range all {
+			if o.Namespace == ns && o.Name != "kube-root-ca.crt" {
+				found[o.Name] = o
+			}
+		}
+		return found
+	}
+	for name, c := range map[string]client.Client{"cache": cached(t, e, &line{}, kube.Patience), "none": e.Admin(t)} {
+		t.Run(name, func(t *testing.T) {
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+			if err := c.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			var before *corev1.ConfigMap
+			for range 2 {
+				all, err := kube.All[corev1.ConfigMap](t.Context(), c, &corev1.ConfigMapList{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := mine(all)[name]
+				if now == nil {
+					t.Fatal("the own write is not among them")
+				}
+				if same := now == before; before != nil && same != (name == "cache") {
+					t.Errorf("the same object again: %v", same)
+				}
+				before = now
+			}
+			if err := c.Delete(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			all, err := kube.All[corev1.ConfigMap](t.Context(), c, &corev1.ConfigMapList{})
+			if err != nil || mine(all)[name] != nil {
+				t.Errorf("after its deletion: %v, %v", mine(all)[name], err)
+			}
+		})
+	}
+}

@@ -184,9 +184,11 @@ func wishesOf(obj metav1.Object) Wishes {
 	all := obj.GetAnnotations()
 	_, skip := all[v1beta1.SkipChecksAnnotation]
 	w := Wishes{Paused: Paused(obj), SkipChecks: skip}
-	if at, err := time.Parse(time.RFC3339, all[v1beta1.RetryAnnotation]); err == nil {
-		// As it is read back from the API: in UTC, without fractions of a second.
-		w.Retry = &metav1.Time{Time: at.UTC().Truncate(time.Second)}
+	if text, asks := all[v1beta1.RetryAnnotation]; asks {
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			// As it is read back from the API: in UTC, without fractions of a second.
+			w.Retry = &metav1.Time{Time: at.UTC().Truncate(time.Second)}
+		}
 	}
 	return w
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/nodeplan"
 	"github.com/drover-project/drover/internal/shared/definition"
 	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/strikes"
@@ -96,13 +97,13 @@ func (c *Controller) images(ctx context.Context, m *v1beta1.Module) ([]v1alpha1.
 func (c *Controller) fleet(ctx context.Context, snap *snapshot) error {
 	key := snap.Key
 	// Lists are read only: copies of every node are what a pass would mostly cost.
-	var nodes corev1.NodeList
 	// Another controller writes labels of nodes through this client; nothing here depends on those.
-	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	nodes, err := kube.All[corev1.Node](ctx, c.client, &corev1.NodeList{}, client.DisableReadYourWritesConsistency)
+	if err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
-	var configs v1beta1.NodeModulesConfigList
-	if err := c.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+	configs, err := kube.All[v1beta1.NodeModulesConfig](ctx, c.client, &v1beta1.NodeModulesConfigList{})
+	if err != nil {
 		return fmt.Errorf("list NodeModulesConfigs: %w", err)
 	}
 	var pods corev1.PodList
@@ -110,15 +111,11 @@ func (c *Controller) fleet(ctx context.Context, snap *snapshot) error {
 	if err := c.client.List(ctx, &pods, client.InNamespace(key.Namespace), carriers, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list carrier pods: %w", err)
 	}
-	snap.nodes = join(key, nodes.Items, configs.Items, pods.Items)
+	snap.nodes = join(key, nodes, configs, pods.Items)
 	var fleet strikes.Fleet
-	exists := make(map[string]bool, len(nodes.Items))
-	for i := range nodes.Items {
-		exists[nodes.Items[i].Name] = true
-	}
-	for i := range configs.Items {
-		if exists[configs.Items[i].Name] {
-			fleet.Add(&configs.Items[i])
+	for i := range snap.nodes {
+		if n := &snap.nodes[i]; n.Node != nil && n.Config != nil {
+			fleet.Add(n.Config)
 		}
 	}
 	if snap.Module != nil {
@@ -128,7 +125,7 @@ func (c *Controller) fleet(ctx context.Context, snap *snapshot) error {
 }
 
 // join brings together by node name what concerns the Module.
-func join(key types.NamespacedName, nodes []corev1.Node, configs []v1beta1.NodeModulesConfig, pods []corev1.Pod) []nodeplan.Node {
+func join(key types.NamespacedName, nodes []*corev1.Node, configs []*v1beta1.NodeModulesConfig, pods []corev1.Pod) []nodeplan.Node {
 	byName := make(map[string]*nodeplan.Node, len(nodes))
 	at := func(name string) *nodeplan.Node {
 		if byName[name] == nil {
@@ -136,11 +133,11 @@ func join(key types.NamespacedName, nodes []corev1.Node, configs []v1beta1.NodeM
 		}
 		return byName[name]
 	}
-	for i := range nodes {
-		at(nodes[i].Name).Node = &nodes[i]
+	for _, node := range nodes {
+		at(node.Name).Node = node
 	}
-	for i := range configs {
-		at(configs[i].Name).Read(key, &configs[i])
+	for _, config := range configs {
+		at(config.Name).Read(key, config)
 	}
 	for i := range pods {
 		if delivery.IsCarrier(&pods[i]) && carrierOf(&pods[i]) == key {

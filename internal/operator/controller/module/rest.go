@@ -99,7 +99,13 @@ func (r *rests) note(p *plan) {
 		r.forget(p.Key)
 		return
 	}
+	r.mu.Lock()
+	before := r.resting[p.Key]
+	r.mu.Unlock()
 	found := &resting{common: now}
+	if before != nil { // nearly always a few more than before
+		found.nodes = make([]rest, 0, len(before.nodes)+len(before.nodes)/16)
+	}
 	for i := range p.plans {
 		pl := &p.plans[i]
 		if !pl.Rests() {

@@ -88,12 +88,12 @@ func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string
 	if err != nil {
 		return nil, nil, fmt.Errorf("list pods: %w", err)
 	}
-	plugins, carriers := map[string]bool{}, map[string]reasons.Problem{}
+	plugins, carriers, made := map[string]bool{}, map[string]reasons.Problem{}, makers{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		switch {
 		case isPlugin(pod):
-			ready, err := readyPlugin(ctx, r.client, pod)
+			ready, err := made.ready(ctx, r.client, pod)
 			if err != nil {
 				return nil, nil, err
 			}

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -42,10 +43,10 @@ func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []pl
 	if err != nil {
 		return nil, nil, fmt.Errorf("list plugin pods: %w", err)
 	}
-	there := map[types.NamespacedName]bool{}
+	there, made := map[types.NamespacedName]bool{}, makers{}
 	for i := range pods.Items {
 		there[watch.ModuleOf(&pods.Items[i])] = true
-		isReady, err := readyPlugin(ctx, c, &pods.Items[i])
+		isReady, err := made.ready(ctx, c, &pods.Items[i])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -56,13 +57,35 @@ func readyPlugins(ctx context.Context, c client.Reader, node string) (ready []pl
 	return ready, func(module types.NamespacedName) bool { return there[module] }, nil
 }
 
-// readyPlugin is true for a ready pod that a DaemonSet of the Module made in that role.
-func readyPlugin(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, error) {
-	if !podReady(pod) {
+// makers are the roles of the DaemonSets that made pods, by Module and owner: many pods have the
+// same. Empty: it is no DaemonSet of the Module.
+type makers map[maker]string
+
+type maker struct {
+	module     types.NamespacedName
+	kind, name string
+	uid        types.UID
+}
+
+// ready is true for a ready pod that a DaemonSet of the Module made in that role.
+func (m makers) ready(ctx context.Context, c client.Reader, pod *corev1.Pod) (bool, error) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || !podReady(pod) {
 		return false, nil
 	}
-	daemonSet, err := kube.DaemonSetOf(ctx, c, pod, watch.ModuleOf(pod), &v1beta1.Module{})
-	return daemonSet != nil && roleOf(daemonSet) == roleOf(pod), err
+	by := maker{module: watch.ModuleOf(pod), kind: owner.Kind, name: owner.Name, uid: owner.UID}
+	role, known := m[by]
+	if !known {
+		daemonSet, err := kube.DaemonSetOf(ctx, c, pod, by.module, &v1beta1.Module{})
+		if err != nil {
+			return false, err
+		}
+		if daemonSet != nil {
+			role = roleOf(daemonSet)
+		}
+		m[by] = role
+	}
+	return role != "" && role == roleOf(pod), nil
 }
 
 // pluginNode is the index of plugin pods by node.
