@@ -150,11 +150,20 @@ const (
 	goMemoryVariable = "GOMEMLIMIT"
 	// heapPercent of the container's limit is for Go; the rest is for what Go does not count.
 	heapPercent = 90
+	// garbageVariable is Go's own, which wins.
+	garbageVariable = "GOGC"
+	// garbagePercent of what lives may be garbage. Go's 100 would let the heap of a large fleet's
+	// operator be a seventh larger; the processor time for that is small beside the rest.
+	garbagePercent = 75
 )
 
-// LimitMemory has Go collect garbage more often before the container's limit is reached, rather
-// than be killed there. It returns Go's limit in bytes; 0: none was set.
+// LimitMemory has Go collect garbage a little earlier than it would, and more often before the
+// container's limit is reached, rather than be killed there. It returns Go's limit in bytes; 0:
+// none was set.
 func LimitMemory(getenv func(string) string) (int64, error) {
+	if getenv(garbageVariable) == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
 	limit := getenv(MemoryVariable)
 	if limit == "" || getenv(goMemoryVariable) != "" {
 		return 0, nil

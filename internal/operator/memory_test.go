@@ -26,20 +26,32 @@ func TestGoKnowsTheContainersLimit(t *testing.T) {
 		"no limit":             {},
 		"512Mi":                {given: map[string]string{MemoryVariable: "536870912"}, then: 536870912 / 100 * 90},
 		"Go's own wins":        {given: map[string]string{MemoryVariable: "536870912", goMemoryVariable: "100MiB"}},
+		"Go's own percentage":  {given: map[string]string{garbageVariable: "100"}},
 		"not a number":         {given: map[string]string{MemoryVariable: "512Mi"}, fails: true},
 		"a limit below a byte": {given: map[string]string{MemoryVariable: "0"}, fails: true},
 	}
-	before := debug.SetMemoryLimit(-1)
-	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	before, garbage := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
+	t.Cleanup(func() {
+		debug.SetMemoryLimit(before)
+		debug.SetGCPercent(garbage)
+	})
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			debug.SetMemoryLimit(math.MaxInt64)
+			debug.SetGCPercent(100)
 			got, err := LimitMemory(func(key string) string { return test.given[key] })
 			if got != test.then || (err != nil) != test.fails {
 				t.Errorf("got %d, %v", got, err)
 			}
 			if set := debug.SetMemoryLimit(-1); test.then > 0 && set != test.then {
 				t.Errorf("Go's limit is %d, want %d", set, test.then)
+			}
+			want := 100
+			if test.given[garbageVariable] == "" {
+				want = garbagePercent
+			}
+			if set := debug.SetGCPercent(100); set != want {
+				t.Errorf("garbage may be %d %% of the heap, want %d", set, want)
 			}
 		})
 	}
