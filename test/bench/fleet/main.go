@@ -162,23 +162,27 @@ func run(ctx context.Context, sizes []size, timeout time.Duration, svg string) e
 			errs = append(errs, fmt.Errorf("%s: %w", s, err))
 		}
 		results = append(results, r)
+		if len(sizes) > 1 { // large sizes take long, and what is measured is not to be lost
+			errs = append(errs, printResult("MEASURED", r))
+		}
 	}
 	if len(results) == 1 {
-		return errors.Join(append(errs, printResult(results[0]))...)
+		return errors.Join(append(errs, printResult("RESULT", results[0]))...)
 	}
 	g := compare(results)
 	if svg != "" {
 		errs = append(errs, g.saveChart(svg))
 	}
-	return errors.Join(append(errs, g.print(os.Stdout), printResult(g), g.wrong())...)
+	return errors.Join(append(errs, g.print(os.Stdout), printResult("RESULT", g), g.wrong())...)
 }
 
-func printResult(of any) error {
+// printResult prints a word and a value as JSON in one line.
+func printResult(word string, of any) error {
 	line, err := json.Marshal(of)
 	if err != nil {
 		return fmt.Errorf("print the result: %w", err)
 	}
-	fmt.Printf("RESULT %s\n", line)
+	fmt.Printf("%s %s\n", word, line)
 	return nil
 }
 
