@@ -240,12 +240,16 @@ func lifeFailures() map[string]failure {
 		v1beta1.ReasonDrifted: {
 			given: loaded(),
 			breaks: func(s *scenario, node string) {
-				// Once is nobody's concern.
-				for range 2 {
-					s.eventually("it is live", func(ctx context.Context) error {
-						return shared.Debug(ctx, debugPath(node, "rmmod", "module", s.kernelModule))
-					})
-				}
+				// Once is nobody's concern. While the repair goes on, it would be one that failed.
+				s.does(node, "rmmod", "module", s.kernelModule)
+				s.eventually("it is repaired", func(ctx context.Context) error {
+					live, err := s.liveOn(ctx, node)
+					if err == nil && (live.Observed == nil || live.Observed.Repairs == 0) {
+						err = errors.New("no repair is reported")
+					}
+					return err
+				})
+				s.does(node, "rmmod", "module", s.kernelModule)
 			},
 			state: v1beta1.AttemptWaiting, words: []string{"hollow-0"},
 		},
