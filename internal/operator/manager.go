@@ -152,8 +152,8 @@ const (
 	heapPercent = 90
 	// garbageVariable is Go's own, which wins.
 	garbageVariable = "GOGC"
-	// garbagePercent of what lives may be garbage. Go's 100 would let the heap of a large fleet's
-	// operator be a seventh larger; the processor time for that is small beside the rest.
+	// garbagePercent of what lives may be garbage, between two collections. Go's 100 would let the
+	// heap grow a seventh larger, for fewer collections.
 	garbagePercent = 75
 )
 

@@ -79,7 +79,8 @@ func (p patient) read(ctx context.Context, first func(context.Context) error, ki
 }
 
 // All returns a cache's own objects of a list's kind, which must not be changed. A list would have
-// a copy of each: those of a large fleet are megabytes in every pass.
+// a copy of each: those of a large fleet are megabytes in every pass. Give no option that selects:
+// a cache lends all it has.
 func All[T any, P interface {
 	*T
 	client.Object
