@@ -78,19 +78,32 @@ func (p patient) read(ctx context.Context, first func(context.Context) error, ki
 	return then()
 }
 
+// State is which state of a cache is asked for.
+type State string
+
+const (
+	// OwnWrites waits until the cache shows the client's own writes.
+	OwnWrites State = "own writes"
+	// AsIs takes what the cache has now.
+	AsIs State = "as is"
+)
+
 // All returns a cache's own objects of a list's kind, which must not be changed. A list would have
-// a copy of each: those of a large fleet are megabytes in every pass. Give no option that selects:
-// a cache lends all it has.
+// a copy of each: those of a large fleet are megabytes in every pass.
 func All[T any, P interface {
 	*T
 	client.Object
-}](ctx context.Context, c client.Client, list client.ObjectList, options ...client.ListOption) ([]P, error) {
+}](ctx context.Context, c client.Client, list client.ObjectList, state State) ([]P, error) {
+	options := []client.ListOption{client.UnsafeDisableDeepCopy}
+	if state == AsIs {
+		options = append(options, client.DisableReadYourWritesConsistency)
+	}
 	if p, ok := c.(patient); ok {
 		if store := p.store(ctx, P(new(T)), true); store != nil {
-			return lent[P](ctx, p, store, list, options...)
+			return lent[P](ctx, p, store, list, append(options, client.Limit(1)))
 		}
 	}
-	if err := c.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+	if err := c.List(ctx, list, options...); err != nil {
 		return nil, err //nolint:wrapcheck // the caller says what it lists
 	}
 	all := make([]P, 0, meta.LenList(list))
@@ -108,9 +121,9 @@ func All[T any, P interface {
 
 // lent are the objects of a store, once it has our own writes.
 func lent[P client.Object](
-	ctx context.Context, p patient, store toolscache.Store, list client.ObjectList, options ...client.ListOption,
+	ctx context.Context, p patient, store toolscache.Store, list client.ObjectList, options []client.ListOption,
 ) ([]P, error) {
-	if err := p.List(ctx, list, append(options, client.UnsafeDisableDeepCopy, client.Limit(1))...); err != nil {
+	if err := p.List(ctx, list, options...); err != nil {
 		return nil, err
 	}
 	objects := store.List()
@@ -134,7 +147,7 @@ func (p patient) await(ctx context.Context, kind client.Object, version int64) e
 	}
 	err := wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
 		has, err := strconv.ParseInt(store.LastStoreSyncResourceVersion(), 10, 64)
-		return err != nil || has >= version, nil // versions that are no numbers tell nothing
+		return err != nil || has >= version, nil // what is not a number tells nothing
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the watch of %T, which lacks version %d of our own writes: %w", kind, version, err)

@@ -209,7 +209,7 @@ func TestAllAreTheCachesOwn(t *testing.T) {
 			}
 			var before *corev1.ConfigMap
 			for range 2 {
-				all, err := kube.All[corev1.ConfigMap](t.Context(), c, &corev1.ConfigMapList{})
+				all, err := kube.All[corev1.ConfigMap](t.Context(), c, &corev1.ConfigMapList{}, kube.OwnWrites)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -225,7 +225,7 @@ func TestAllAreTheCachesOwn(t *testing.T) {
 			if err := c.Delete(t.Context(), object); err != nil {
 				t.Fatal(err)
 			}
-			all, err := kube.All[corev1.ConfigMap](t.Context(), c, &corev1.ConfigMapList{})
+			all, err := kube.All[corev1.ConfigMap](t.Context(), c, &corev1.ConfigMapList{}, kube.OwnWrites)
 			if err != nil || mine(all)[name] != nil {
 				t.Errorf("after its deletion: %v, %v", mine(all)[name], err)
 			}

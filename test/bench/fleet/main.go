@@ -127,7 +127,7 @@ func (r result) wrong() error {
 func main() {
 	nodes := flag.String("nodes", "500", "number of hollow nodes, or several, such as 500,2000,5000")
 	modules := flag.String("modules", "1", "number of Modules, or several, such as 1,5,20: each number with each of nodes")
-	timeout := flag.Duration("timeout", 0, "how long the fleet may take to be ready (default: 5m, or a second for a Module on 5 nodes)")
+	timeout := flag.Duration("timeout", 0, "how long the fleet may take to be ready (default: 5m, or two seconds for a Module on 5 nodes)")
 	svg := flag.String("svg", "", "file for charts of what grows with the number of nodes, where there are several")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -154,7 +154,7 @@ func run(ctx context.Context, sizes []size, timeout time.Duration, svg string) e
 	var errs []error
 	for _, s := range sizes {
 		begin = time.Now() // what has to be built is built
-		r, err := measureSize(ctx, s, cmp.Or(timeout, max(5*time.Minute, time.Duration(s.nodes*s.modules)*time.Second/5)), say)
+		r, err := measureSize(ctx, s, cmp.Or(timeout, max(5*time.Minute, time.Duration(s.nodes*s.modules)*2*time.Second/5)), say)
 		if err == nil {
 			err = r.wrong()
 		}

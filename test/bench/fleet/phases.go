@@ -4,11 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -107,27 +108,42 @@ func (b *bench) load(ctx context.Context) error {
 func (b *bench) awaitLoad(ctx context.Context, w *measure.Window) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		ready, plugin := sets.New[string](), sets.New[string]()
-		return measure.Follow(ctx, measure.Lister(b.Watcher, metadataOf("NodeList")), &metav1.PartialObjectMetadata{},
-			func(n *metav1.PartialObjectMetadata, _ bool) bool {
-				note(ready, n, readyLabel)
-				note(plugin, n, pluginLabel)
-				if ready.Len() == b.Nodes && b.result.ModuleReadySeconds == 0 {
-					b.result.ModuleReadySeconds = measure.Seconds(w.Began)
-					b.Say("kernel module ready on %d nodes after %.1f s", ready.Len(), b.result.ModuleReadySeconds)
-				}
-				return plugin.Len() == b.Nodes
-			})
-	})
-	group.Go(func() error {
-		return measure.Follow(ctx, measure.Lister(b.Watcher, &v1beta1.ModuleList{}), &v1beta1.Module{}, func(m *v1beta1.Module, _ bool) bool {
+	var nodes, module error
+	var both sync.WaitGroup
+	both.Go(func() { nodes = b.awaitLabels(ctx, w) })
+	both.Go(func() {
+		module = measure.Follow(ctx, measure.Lister(b.Watcher, &v1beta1.ModuleList{}), &v1beta1.Module{}, func(m *v1beta1.Module, _ bool) bool {
 			return m.Name == moduleName && m.Status.ModuleLoader.AvailableNumber == int32(b.Nodes) &&
 				meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady)
 		})
 	})
-	return group.Wait()
+	both.Wait()
+	return errors.Join(nodes, module)
+}
+
+// awaitLabels returns when each node has both labels. It tells of each tenth of a large fleet.
+func (b *bench) awaitLabels(ctx context.Context, w *measure.Window) error {
+	ready, plugin := sets.New[string](), sets.New[string]()
+	tenth := max(b.Nodes/10, 100)
+	next := tenth
+	err := measure.Follow(ctx, measure.Lister(b.Watcher, metadataOf("NodeList")), &metav1.PartialObjectMetadata{},
+		func(n *metav1.PartialObjectMetadata, _ bool) bool {
+			note(ready, n, readyLabel)
+			note(plugin, n, pluginLabel)
+			if ready.Len() >= next && next < b.Nodes {
+				b.Say("kernel module ready on %d of %d nodes", ready.Len(), b.Nodes)
+				next += tenth
+			}
+			if ready.Len() == b.Nodes && b.result.ModuleReadySeconds == 0 {
+				b.result.ModuleReadySeconds = measure.Seconds(w.Began)
+				b.Say("kernel module ready on %d nodes after %.1f s", ready.Len(), b.result.ModuleReadySeconds)
+			}
+			return plugin.Len() == b.Nodes
+		})
+	if err != nil {
+		return fmt.Errorf("the kernel module is ready on %d, the device plugin on %d of %d nodes: %w", ready.Len(), plugin.Len(), b.Nodes, err)
+	}
+	return nil
 }
 
 func note(with sets.Set[string], n client.Object, label string) {

@@ -98,11 +98,11 @@ func (c *Controller) fleet(ctx context.Context, snap *snapshot) error {
 	key := snap.Key
 	// Lists are read only: copies of every node are what a pass would mostly cost.
 	// Another controller writes labels of nodes through this client; nothing here depends on those.
-	nodes, err := kube.All[corev1.Node](ctx, c.client, &corev1.NodeList{}, client.DisableReadYourWritesConsistency)
+	nodes, err := kube.All[corev1.Node](ctx, c.client, &corev1.NodeList{}, kube.AsIs)
 	if err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
-	configs, err := kube.All[v1beta1.NodeModulesConfig](ctx, c.client, &v1beta1.NodeModulesConfigList{})
+	configs, err := kube.All[v1beta1.NodeModulesConfig](ctx, c.client, &v1beta1.NodeModulesConfigList{}, kube.OwnWrites)
 	if err != nil {
 		return fmt.Errorf("list NodeModulesConfigs: %w", err)
 	}
