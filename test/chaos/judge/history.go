@@ -90,7 +90,7 @@ func (h *History) add(r audit.Request) error {
 		if err := json.Unmarshal(r.Object, &nmc); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
-		meta, w.config = nmc.ObjectMeta, h.read(&nmc)
+		meta, w.config, w.foreign = nmc.ObjectMeta, h.read(&nmc), h.foreign(r.URI)
 	case "nodes":
 		var node corev1.Node
 		if err := json.Unmarshal(r.Object, &node); err != nil {
@@ -171,10 +171,13 @@ func (h *History) Node(name string) (n Node, gaps int) {
 	writes := slices.Clone(h.writes[name])
 	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.revision, b.revision) })
 	writes = slices.CompactFunc(writes, func(a, b write) bool { return a.revision == b.revision }) // a write that changes nothing
+	unanswered := h.unanswered[name]
 	var last, node write
 	for _, w := range writes {
 		if w.config != nil {
-			lost, missing := h.lost(name, last, w)
+			var lost []write
+			var missing int
+			unanswered, lost, missing = h.lost(unanswered, last, w)
 			gaps += missing
 			for _, l := range lost {
 				n.order(l)
@@ -194,10 +197,11 @@ func (h *History) Node(name string) (n Node, gaps int) {
 	return n, gaps
 }
 
-// lost are the unanswered writes between two of a NodeModulesConfig that happened: by its
-// generation there must be so many. What the second write did not change itself is what the last of
-// them left. Missing is how many are not in the log: those of other Modules are, too.
-func (h *History) lost(name string, last, next write) (lost []write, missing int) {
+// lost takes out of the unanswered writes those that happened between two of a NodeModulesConfig:
+// by its generation there must be so many. They may have come before the first of the two, as long
+// as they ended after that. What the second did not change itself is what the last of them left.
+// Missing is how many are not in the log: those of other Modules are, too.
+func (h *History) lost(unanswered []write, last, next write) (rest, lost []write, missing int) {
 	var generation int64
 	if last.config != nil && last.config.uid == next.config.uid {
 		generation = last.config.generation
@@ -206,27 +210,26 @@ func (h *History) lost(name string, last, next write) (lost []write, missing int
 	if !next.status {
 		missing--
 	}
-	foreign := 0
-	for _, w := range slices.Backward(h.unanswered[name]) {
-		if missing <= 0 {
-			break
+	var foreign []write
+	for _, w := range slices.Backward(unanswered) {
+		switch {
+		case missing <= len(lost) || w.done.Before(last.received) || w.received.After(next.done):
+			rest = append(rest, w)
+		case w.foreign:
+			foreign = append(foreign, w)
+		case (next.status || next.foreign) && len(lost) == 0 && !same(w.config.order, next.config.order):
+			rest = append(rest, w)
+		default:
+			w.revision = min(max(h.reached(w.done), last.revision+1), next.revision)
+			lost = append(lost, w)
 		}
-		if w.received.Before(last.received) || w.received.After(next.done) {
-			continue
-		}
-		if w.foreign {
-			foreign++
-			continue
-		}
-		if next.status && len(lost) == 0 && !same(w.config.order, next.config.order) {
-			continue
-		}
-		w.revision = min(max(h.reached(w.done), last.revision+1), next.revision)
-		lost = append(lost, w)
-		missing--
 	}
+	missing -= len(lost)
+	happened := min(max(missing, 0), len(foreign))
+	rest = append(rest, foreign[happened:]...)
+	slices.SortStableFunc(rest, func(a, b write) int { return a.done.Compare(b.done) })
 	slices.Reverse(lost)
-	return lost, max(missing-foreign, 0)
+	return rest, lost, max(missing-happened, 0)
 }
 
 func same(a, b *Order) bool {

@@ -39,6 +39,12 @@ func aborted(second int, spec string) string {
 		nmc(second, 0, 0, spec, ""), `"code":200`, `"code":504`, 1), `"responseObject"`, `"requestObject"`, 1)
 }
 
+// until gives a line a later answer.
+func until(second int, line string) string {
+	_, after, _ := strings.Cut(line, `"stageTimestamp":"2026-01-01T00:00:`)
+	return strings.Replace(line, `"stageTimestamp":"2026-01-01T00:00:`+after[:2], fmt.Sprintf(`"stageTimestamp":"2026-01-01T00:00:%02d`, second), 1)
+}
+
 // by names the Module for which a line's write was made.
 func by(module, line string) string {
 	return strings.Replace(line, `{"verb"`, `{"requestURI":"/apis/x/n?fieldManager=drover%2Fns%2F`+module+`&force=true","verb"`, 1)
@@ -107,6 +113,29 @@ func TestHistory(t *testing.T) {
 				by("another", aborted(4, another)), by("driver", aborted(5, entryB)), reported(6, 14, 4, entryB+","+another, ""),
 			},
 			orders: []string{"1 a/6.1", "5 b/6.1 x=1"}, sights: []string{"1 false"},
+		},
+		{
+			name: "an order whose request ran out of time while the agent reported",
+			lines: []string{
+				nmc(1, 10, 1, entryA, ""), until(5, aborted(2, entryGone)), reported(3, 11, 1, entryA, liveA), reported(6, 13, 2, entryGone, ""),
+			},
+			orders: []string{"1 a/6.1", "2 "}, sights: []string{"1 false"},
+		},
+		{
+			name: "another Module's order, whose request ran out of time while the agent reported",
+			lines: []string{
+				nmc(1, 10, 1, entryA, ""), by("another", until(5, aborted(2, another))), reported(3, 11, 1, entryA, liveA),
+				reported(6, 13, 2, entryA+","+another, ""),
+			},
+			orders: []string{"1 a/6.1"}, sights: []string{"1 false"},
+		},
+		{
+			name: "one request that ran out of time is no excuse for two changes",
+			lines: []string{
+				nmc(1, 10, 1, entryA, ""), until(9, aborted(2, entryGone)), reported(3, 11, 2, entryGone, ""), reported(6, 13, 3, entryB, ""),
+				by("another", until(9, aborted(7, another))), reported(7, 14, 4, entryB+","+another, ""), reported(8, 15, 5, entryB, ""),
+			},
+			orders: []string{"1 a/6.1", "2 ", "6 b/6.1 x=1"}, sights: []string{"1 false"}, gaps: 2,
 		},
 		{
 			name:   "an order that only an agent's report shows",
