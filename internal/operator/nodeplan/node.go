@@ -143,6 +143,11 @@ func (n *Node) follows() bool { return n.Order != nil || n.Live != nil }
 // unloads reports whether an order to unload stands.
 func (n *Node) unloads() bool { return n.Order != nil && n.Order.State == v1beta1.NodeModuleAbsent }
 
+// Answered reports whether an order to unload stands, and the agent says that nothing is left.
+func (n *Node) Answered() bool {
+	return n.unloads() && !n.observed() && n.Attempt != nil && n.Attempt.State == v1beta1.AttemptAbsent
+}
+
 // observed reports whether our agent saw the kernel module live. What another operator wrote before
 // us says nothing of what the kernel holds now.
 func (n *Node) observed() bool { return n.Live != nil && n.Live.Observed != nil }

@@ -77,7 +77,6 @@ func (p *Pass) stay(n *Node, a *Aim) *v1beta1.NodeModuleSpec {
 
 // unload orders to unload, and removes the order when the agent has answered.
 func (p *Pass) unload(n *Node, a *Aim) (order *v1beta1.NodeModuleSpec, remove bool) {
-	answered := !n.observed() && n.Attempt != nil && n.Attempt.State == v1beta1.AttemptAbsent
 	switch {
 	case n.Order == nil && n.Live != nil:
 		// Unclaimed. With its Module it leaves by an order like any other.
@@ -88,7 +87,7 @@ func (p *Pass) unload(n *Node, a *Aim) (order *v1beta1.NodeModuleSpec, remove bo
 	case n.Order == nil:
 		// Left over when two Modules left at the same time.
 		return nil, n.Config != nil && n.Attempt != nil && Bare(n.Config)
-	case n.unloads() && answered:
+	case n.Answered():
 		return nil, true
 	}
 	// An order to unload follows the Module's policy for as long as there is one to ask.

@@ -141,7 +141,10 @@ type operation struct {
 // remove takes the order out, and the finalizer with the last order to unload. An object without
 // anything else goes too, as it was read: an order that came since is a conflict.
 func (c *Controller) remove(ctx context.Context, s nodeplan.Step) error {
-	config := s.Node.Config.DeepCopy()
+	config, err := c.current(ctx, s)
+	if config == nil || err != nil {
+		return err
+	}
 	var patch []operation
 	ours := func(o v1beta1.NodeModuleSpec) bool { return o.Namespace == s.Key.Namespace && o.Name == s.Key.Name }
 	if i := slices.IndexFunc(config.Spec.Modules, ours); i >= 0 {
@@ -156,14 +159,30 @@ func (c *Controller) remove(ctx context.Context, s nodeplan.Step) error {
 	if last && !nodeplan.Finalized(config) {
 		return kube.DeleteUnchanged(ctx, c.client, config)
 	}
-	owner, err := c.takeOwner(ctx, s, config)
-	if err != nil {
-		return err
-	}
-	if err := c.strip(ctx, s, config, append(patch, owner...)); err != nil || !last || config.DeletionTimestamp != nil {
+	patch = append(patch, takeOwner(config, s.Key)...)
+	if err := c.strip(ctx, s, config, patch); err != nil || !last || config.DeletionTimestamp != nil {
 		return err
 	}
 	return kube.DeleteUnchanged(ctx, c.client, config)
+}
+
+// current is the node's NodeModulesConfig as the API server has it; nil: it is gone. The cache's is
+// often older where several Modules leave at the same time, and a patch of that would only be
+// refused. What the pass decided by must still be so; else it is a conflict and nothing is written.
+func (c *Controller) current(ctx context.Context, s nodeplan.Step) (*v1beta1.NodeModulesConfig, error) {
+	seen, now := s.Node.Config, &v1beta1.NodeModulesConfig{}
+	switch err := c.live.Get(ctx, client.ObjectKeyFromObject(seen), now); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get NodeModulesConfig %s: %w", seen.Name, err)
+	}
+	var n nodeplan.Node
+	n.Read(s.Key, now)
+	if now.UID == seen.UID && (now.ResourceVersion == seen.ResourceVersion || s.Node.Answered() && n.Answered()) {
+		return now, nil
+	}
+	return nil, conflict(seen.Name, errors.New("it is no longer as the pass saw it"))
 }
 
 // free takes the finalizer off.
@@ -183,8 +202,7 @@ func (c *Controller) strip(ctx context.Context, s nodeplan.Step, config *v1beta1
 	}
 	err = c.client.Patch(ctx, config, client.RawPatch(types.JSONPatchType, text), kube.ModuleOwner(s.Key.Namespace, s.Key.Name))
 	if unfit(err) {
-		resource := v1beta1.GroupVersion.WithResource("nodemodulesconfigs").GroupResource()
-		err = apierrors.NewConflict(resource, config.Name, err)
+		err = conflict(config.Name, err)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("take orders out of NodeModulesConfig %s: %w", config.Name, err)
@@ -221,25 +239,23 @@ func takeFinalizer(config *v1beta1.NodeModulesConfig) []operation {
 	return []operation{{Op: "test", Path: at, Value: nodeplan.OrdersFinalizer}, {Op: "remove", Path: at}}
 }
 
-// takeOwner takes the Module's field owner out of metadata.managedFields: it owns the owner
-// reference, too, as each Module does, and would be listed for ever. The cache lacks these fields.
-// None are taken out of an object that is not as it was read: the patch is refused then.
-func (c *Controller) takeOwner(ctx context.Context, s nodeplan.Step, config *v1beta1.NodeModulesConfig) ([]operation, error) {
-	now := &v1beta1.NodeModulesConfig{}
-	if err := c.live.Get(ctx, client.ObjectKeyFromObject(config), now); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get NodeModulesConfig %s: %w", config.Name, err)
-	}
-	if now.ResourceVersion != config.ResourceVersion {
-		return nil, nil
-	}
+// takeOwner takes the Module's field owner out of metadata.managedFields, which the cache lacks: it
+// owns the owner reference, too, as each Module does, and would be listed for ever.
+func takeOwner(config *v1beta1.NodeModulesConfig, key types.NamespacedName) []operation {
 	var patch []operation
-	owner := string(kube.ModuleOwner(s.Key.Namespace, s.Key.Name))
-	for i := len(now.ManagedFields) - 1; i >= 0; i-- {
-		if now.ManagedFields[i].Manager == owner {
+	owner := string(kube.ModuleOwner(key.Namespace, key.Name))
+	for i := len(config.ManagedFields) - 1; i >= 0; i-- {
+		if config.ManagedFields[i].Manager == owner {
 			patch = append(patch, operation{Op: "remove", Path: fmt.Sprintf("/metadata/managedFields/%d", i)})
 		}
 	}
-	return patch, nil
+	return patch
+}
+
+// conflict says that a NodeModulesConfig is not as it was read.
+func conflict(name string, err error) error {
+	resource := v1beta1.GroupVersion.WithResource("nodemodulesconfigs").GroupResource()
+	return fmt.Errorf("change NodeModulesConfig %s: %w", name, apierrors.NewConflict(resource, name, err))
 }
 
 // unfit reports whether a test in a JSON patch failed: the object is not as it was read. The API

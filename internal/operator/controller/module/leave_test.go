@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -165,6 +166,97 @@ func TestAnEntryIsNotTakenOutOfAListThatChanged(t *testing.T) {
 	if w.exists(m) || w.config(node) != nil {
 		t.Error("the second try takes it out")
 	}
+}
+
+// TestAnOrderLeavesAnObjectThatTheCacheIsBehindOf: when several Modules leave at once, each changes
+// the objects of all. That costs no write that is refused, and none of what has changed.
+func TestAnOrderLeavesAnObjectThatTheCacheIsBehindOf(t *testing.T) {
+	patched := map[string]int{"patch nodemodulesconfigs": 1, "delete nodemodulesconfigs": 1}
+	for name, test := range map[string]struct {
+		given  func(*world, *v1beta1.NodeModulesConfig, *v1beta1.Module)
+		writes map[string]int
+	}{
+		"another order has left": {
+			given: func(w *world, nmc *v1beta1.NodeModulesConfig, _ *v1beta1.Module) {
+				nmc.Spec.Modules = nmc.Spec.Modules[1:]
+				w.must(w.admin.Update(w.Context(), nmc))
+			},
+			writes: patched,
+		},
+		"the order is to load": {
+			given: func(w *world, nmc *v1beta1.NodeModulesConfig, _ *v1beta1.Module) {
+				nmc.Spec.Modules[1].State = v1beta1.NodeModulePresent
+				w.must(w.admin.Update(w.Context(), nmc))
+			},
+		},
+		"the agent takes its answer back": {
+			given: func(w *world, nmc *v1beta1.NodeModulesConfig, _ *v1beta1.Module) {
+				w.agent(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nmc.Name}}, loaded(&nmc.Spec.Modules[1]))
+			},
+		},
+		"another object has its name": {
+			given: func(w *world, nmc *v1beta1.NodeModulesConfig, m *v1beta1.Module) {
+				nmc.Finalizers = nil
+				w.must(w.admin.Update(w.Context(), nmc))
+				w.must(w.admin.Delete(w.Context(), nmc))
+				nmc.ResourceVersion, nmc.UID = "", ""
+				w.must(w.admin.Create(w.Context(), nmc))
+				w.agent(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nmc.Name}}, gone(v1beta1.NodeModulesConfigStatus{}, m))
+			},
+		},
+		"it is gone": {
+			given: func(w *world, nmc *v1beta1.NodeModulesConfig, _ *v1beta1.Module) {
+				nmc.Finalizers = nil
+				w.must(w.admin.Update(w.Context(), nmc))
+				w.must(w.admin.Delete(w.Context(), nmc))
+			},
+			writes: map[string]int{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node, m := w.node("a"), w.module("nic")
+			w.load(node, m)
+			w.neighbour(w.config(node))
+			w.must(w.admin.Delete(t.Context(), m))
+			w.pass(m)
+			w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
+			before := w.config(node)
+			w.useBoth(w.showing(before), w.operator)
+			test.given(w, w.config(node), m)
+			mark := w.env.Mark(t)
+
+			result := w.pass(m)
+
+			got := map[string]int{}
+			for write, n := range w.env.Writes(t, mark, node.Name) {
+				got[write.Verb+" "+write.Resource] += n
+			}
+			if diff := cmp.Diff(test.writes, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+			if again := result.RequeueAfter > 0; again != (test.writes == nil) {
+				t.Errorf("the next pass is due after %s", result.RequeueAfter)
+			}
+			if left := w.entry(node, m) != nil; left != (test.writes == nil) {
+				t.Errorf("the order is left: %t", left)
+			}
+		})
+	}
+}
+
+// showing is the operator's client, which lists a NodeModulesConfig as it was.
+func (w *world) showing(before *v1beta1.NodeModulesConfig) client.WithWatch {
+	return interceptor.NewClient(w.operator, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if configs, ok := list.(*v1beta1.NodeModulesConfigList); ok {
+				configs.Items = slices.DeleteFunc(configs.Items, func(o v1beta1.NodeModulesConfig) bool { return o.Name == before.Name })
+				configs.Items = append(configs.Items, *before.DeepCopy())
+			}
+			return err
+		},
+	})
 }
 
 func TestAnOrderToUnloadOutlivesADelete(t *testing.T) {
