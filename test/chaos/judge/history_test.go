@@ -130,7 +130,7 @@ func TestHistory(t *testing.T) {
 			orders: []string{"1 a/6.1"}, sights: []string{"1 false"},
 		},
 		{
-			name: "one request that ran out of time is no excuse for two changes",
+			name: "one request that ran out of time explains one change at most",
 			lines: []string{
 				nmc(1, 10, 1, entryA, ""), until(9, aborted(2, entryGone)), reported(3, 11, 2, entryGone, ""), reported(6, 13, 3, entryB, ""),
 				by("another", until(9, aborted(7, another))), reported(7, 14, 4, entryB+","+another, ""), reported(8, 15, 5, entryB, ""),

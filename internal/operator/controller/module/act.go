@@ -182,7 +182,7 @@ func (c *Controller) current(ctx context.Context, s nodeplan.Step) (*v1beta1.Nod
 	if now.UID == seen.UID && (now.ResourceVersion == seen.ResourceVersion || s.Node.Answered() && n.Answered()) {
 		return now, nil
 	}
-	return nil, conflict(seen.Name, errors.New("it is no longer as the pass saw it"))
+	return nil, conflict(seen.Name, errors.New("it has changed since the pass read it"))
 }
 
 // free takes the finalizer off.
