@@ -39,6 +39,19 @@ func (w *world) neighbour(nmc *v1beta1.NodeModulesConfig) v1beta1.NodeModuleSpec
 	return nmc.Spec.Modules[0]
 }
 
+// answered is a node whose agent has answered a Module's order to unload, which is not the first
+// order in the object, and the Module.
+func (w *world) answered() (*corev1.Node, *v1beta1.Module) {
+	w.Helper()
+	node, m := w.node("a"), w.module("nic")
+	w.load(node, m)
+	w.neighbour(w.config(node))
+	w.must(w.admin.Delete(w.Context(), m))
+	w.pass(m)
+	w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
+	return node, m
+}
+
 // labels checks all that a node's NodeModulesConfig has.
 func (w *world) labels(node *corev1.Node, want ...string) {
 	w.Helper()
@@ -140,12 +153,7 @@ func TestAnOrderToUnloadThatAnotherOwnsTooIsTakenBack(t *testing.T) {
 
 func TestAnEntryIsNotTakenOutOfAListThatChanged(t *testing.T) {
 	w := newWorld(t)
-	node, m := w.node("a"), w.module("nic")
-	w.load(node, m)
-	w.neighbour(w.config(node))
-	w.must(w.admin.Delete(t.Context(), m))
-	w.pass(m)
-	w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
+	node, m := w.answered()
 	w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if _, ok := o.(*v1beta1.NodeModulesConfig); ok {
@@ -215,12 +223,7 @@ func TestAnOrderLeavesAnObjectThatTheCacheIsBehindOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			node, m := w.node("a"), w.module("nic")
-			w.load(node, m)
-			w.neighbour(w.config(node))
-			w.must(w.admin.Delete(t.Context(), m))
-			w.pass(m)
-			w.agent(node, gone(v1beta1.NodeModulesConfigStatus{}, m))
+			node, m := w.answered()
 			before := w.config(node)
 			w.useBoth(w.showing(before), w.operator)
 			test.given(w, w.config(node), m)

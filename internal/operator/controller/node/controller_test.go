@@ -319,29 +319,6 @@ func TestLongMessagesReachEvents(t *testing.T) {
 	})
 }
 
-func TestBurstCostsAHandfulOfStatusWrites(t *testing.T) {
-	const nodes = 30
-	s := newScene(t, nodes)
-	start(t, s.Env)
-	s.awaitCondition(t, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonLoading)
-	for _, name := range s.nodes {
-		s.order(t, name)
-	}
-	mark, began := s.Mark(t), time.Now()
-	for _, name := range s.nodes {
-		s.report(t, name, s.live("boot-1"))
-	}
-	s.awaitCondition(t, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady)
-	writes := s.Writes(t, mark)
-	if got := writes[env.Write{Agent: "drover-operator", Verb: "patch", Resource: "nodes"}]; got != nodes {
-		t.Errorf("%d label patches for %d nodes", got, nodes)
-	}
-	got, most := writes[env.Write{Agent: "drover-operator", Verb: "patch", Resource: "modules/status"}], int(time.Since(began).Seconds())+2
-	if got > most {
-		t.Errorf("%d status writes in %s, want at most %d", got, time.Since(began), most)
-	}
-}
-
 func TestRestartWritesNothing(t *testing.T) {
 	s := newScene(t, 2)
 	t.Run("first", func(t *testing.T) {

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -40,6 +41,8 @@ type reporter struct {
 	told    told
 	seen    rollout.Sightings
 	pace    *pace.Pace
+
+	progress progress
 }
 
 // Reconcile makes one Module's status right, with at most one write, and tells of conditions that
@@ -56,13 +59,7 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var result reconcile.Result
-	if leaving(module) {
-		result.RequeueAfter = max(r.answerDue(module), 0)
-	}
-	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
-		result.RequeueAfter = max(p.Again.Sub(r.Now()), time.Millisecond)
-	}
+	result := reconcile.Result{RequeueAfter: r.due(module, facts)}
 	r.Metrics.Set(module, status.Count(facts))
 	before := module.Status
 	before.Problems = nil // what others found is theirs to write
@@ -71,15 +68,30 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if equality.Semantic.DeepEqual(before, after) {
 		return result, nil
 	}
+	if rest := r.progress.rest(request.NamespacedName, &before, &after, r.Now()); rest > 0 {
+		return reconcile.Result{RequeueAfter: min(cmp.Or(result.RequeueAfter, rest), rest)}, nil
+	}
 	if err := r.write(ctx, module, &after); err != nil {
 		if p := r.Gate.Closed(); p != nil && p.Reason == v1beta1.ReasonCRDIncompatible {
 			err = r.unsaid(ctx, module, &after, p)
 		}
 		return result, kube.UnlessGone("write status", err)
 	}
+	r.progress.wrote(request.NamespacedName, r.Now())
 	r.told.forget(request.NamespacedName)
 	r.Recorder.Changed(module, before.Conditions, status.Told(after.Conditions))
 	return result, nil
+}
+
+// due is until time alone changes a status; 0: it does not.
+func (r *reporter) due(module *v1beta1.Module, facts *status.Module) time.Duration {
+	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
+		return max(p.Again.Sub(r.Now()), time.Millisecond)
+	}
+	if leaving(module) {
+		return max(r.answerDue(module), 0)
+	}
+	return 0
 }
 
 // forget drops what is known of a Module that is gone.
@@ -88,6 +100,7 @@ func (r *reporter) forget(module types.NamespacedName) {
 	r.told.forget(module)
 	r.seen.Forget(module)
 	r.pace.Forget(module)
+	r.progress.forget(module)
 	r.Metrics.Forget(module)
 }
 
