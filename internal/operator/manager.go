@@ -7,8 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"runtime/debug"
-	"strconv"
+	"os"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -137,42 +137,12 @@ func Run(ctx context.Context, mgr ctrl.Manager, o *Options, controllers map[stri
 			return fmt.Errorf("set up controller %s: %w", name, err)
 		}
 	}
+	fill := func(ctx context.Context) error { return filled(ctx, os.Getenv, mgr.GetCache(), o.grows()...) }
+	if err := mgr.Add(manager.RunnableFunc(fill)); err != nil {
+		return fmt.Errorf("add what waits for the caches: %w", err)
+	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run the controllers: %w", err)
 	}
 	return nil
-}
-
-const (
-	// MemoryVariable holds the container's memory limit in bytes. The Deployment sets it.
-	MemoryVariable = "MEMORY_LIMIT"
-	// goMemoryVariable is Go's own, which wins.
-	goMemoryVariable = "GOMEMLIMIT"
-	// heapPercent of the container's limit is for Go; the rest is for what Go does not count.
-	heapPercent = 90
-	// garbageVariable is Go's own, which wins.
-	garbageVariable = "GOGC"
-	// garbagePercent of what lives may be garbage, between two collections. Go's 100 would let the
-	// heap grow a seventh larger, for fewer collections.
-	garbagePercent = 75
-)
-
-// LimitMemory has Go collect garbage a little earlier than it would, and more often before the
-// container's limit is reached, rather than be killed there. It returns Go's limit in bytes; 0:
-// none was set.
-func LimitMemory(getenv func(string) string) (int64, error) {
-	if getenv(garbageVariable) == "" {
-		debug.SetGCPercent(garbagePercent)
-	}
-	limit := getenv(MemoryVariable)
-	if limit == "" || getenv(goMemoryVariable) != "" {
-		return 0, nil
-	}
-	bytes, err := strconv.ParseInt(limit, 10, 64)
-	if err != nil || bytes <= 0 {
-		return 0, fmt.Errorf("%s=%q is not a number of bytes", MemoryVariable, limit)
-	}
-	heap := bytes / 100 * heapPercent
-	debug.SetMemoryLimit(heap)
-	return heap, nil
 }

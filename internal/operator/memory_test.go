@@ -3,9 +3,12 @@
 package operator
 
 import (
+	"context"
+	"errors"
 	"math"
 	"reflect"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
 	"unsafe"
@@ -13,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
@@ -48,13 +53,76 @@ func TestGoKnowsTheContainersLimit(t *testing.T) {
 			}
 			want := 100
 			if test.given[garbageVariable] == "" {
-				want = garbagePercent
+				want = fillingPercent
 			}
 			if set := debug.SetGCPercent(100); set != want {
 				t.Errorf("garbage may be %d %% of the heap, want %d", set, want)
 			}
 		})
 	}
+}
+
+// TestGarbageMayGrowOnceTheCachesAreFull: until then, a whole fleet is decoded at once.
+func TestGarbageMayGrowOnceTheCachesAreFull(t *testing.T) {
+	broken, ended := errors.New("broken"), func() context.Context {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return ctx
+	}()
+	cases := map[string]struct {
+		given map[string]string
+		ends  bool  // the operator
+		fails error // of the cache
+		while int
+		then  int
+		err   error
+	}{
+		"by default":         {while: fillingPercent, then: garbagePercent},
+		"Go's own wins":      {given: map[string]string{garbageVariable: "100"}, then: 100},
+		"a cache that fails": {fails: broken, while: fillingPercent, then: fillingPercent, err: broken},
+		"the operator's end": {ends: true, fails: broken, while: fillingPercent, then: fillingPercent},
+	}
+	before := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			debug.SetGCPercent(100)
+			getenv := func(key string) string { return test.given[key] }
+			if _, err := LimitMemory(getenv); err != nil {
+				t.Fatal(err)
+			}
+			ctx, filling := t.Context(), &filling{err: test.fails}
+			if test.ends {
+				ctx = ended
+			}
+			if err := filled(ctx, getenv, filling, (&Options{}).grows()...); !errors.Is(err, test.err) {
+				t.Errorf("it ends with %v, want %v", err, test.err)
+			}
+			if filling.most != test.while || garbage() != test.then {
+				t.Errorf("garbage may be %d %% while caches are filled, %d %% after that, want %d %% and %d %%",
+					filling.most, garbage(), test.while, test.then)
+			}
+		})
+	}
+}
+
+// filling are caches that remember the most garbage that could be while one was waited for.
+type filling struct {
+	cache.Informers
+	most int
+	err  error
+}
+
+func (f *filling) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	f.most = max(f.most, garbage())
+	return nil, f.err
+}
+
+// garbage is how much of what lives may be garbage, in percent.
+func garbage() int {
+	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(sample)
+	return int(sample[0].Value.Uint64()) //nolint:gosec // a percentage
 }
 
 // TestTextsOfAllNodesAreShared: a NodeModulesConfig repeats them in spec and status, and every node
