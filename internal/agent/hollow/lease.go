@@ -29,8 +29,8 @@ const (
 	slots = 50
 	// beatTimeout bounds one renewal; one that takes longer is made up for in the next period.
 	beatTimeout = 5 * time.Second
-	// beatParallel is how many renewals of one slot run at a time.
-	beatParallel = 64
+	// beatParallel is how many nodes renew at a time.
+	beatParallel = 256
 	// missed is a gap between renewals after which the cluster may have called the node unknown.
 	missed = 25 * time.Second
 	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches
@@ -40,25 +40,27 @@ const (
 	doubtful = 3 * leasePeriod
 )
 
-// beat keeps all nodes alive until ctx ends: one wheel for all of them.
+// beat keeps all nodes alive until ctx ends: one wheel for all of them. None waits for another's
+// answer, as kubelets do not: where the API server takes a second, each turn would, and the next
+// renewals would be late by all of them.
 func (f *fleet) beat(ctx context.Context) {
 	wheel := f.o.Clock.NewTicker(leasePeriod / slots)
 	defer wheel.Stop()
+	var some errgroup.Group
+	some.SetLimit(beatParallel)
+	defer func() { _ = some.Wait() }() // pulse logs
 	for slot := 0; ; slot = (slot + 1) % slots {
 		select {
 		case <-ctx.Done():
 			return
 		case <-wheel.C():
 		}
-		var some errgroup.Group
-		some.SetLimit(beatParallel)
 		for i := slot; i < len(f.nodes); i += slots {
 			some.Go(func() error {
 				f.nodes[i].pulse(ctx, f.o.StatusInterval)
 				return nil
 			})
 		}
-		_ = some.Wait() // pulse logs
 	}
 }
 

@@ -3,10 +3,14 @@
 package hollow
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +36,51 @@ func TestAnOutageThatOneNodeSawIsEveryNodes(t *testing.T) {
 	clock.Step(aftermath)
 	if missedIt.recovering() {
 		t.Errorf("still recovering %v after the outage", aftermath)
+	}
+}
+
+// Each kubelet beats for itself. If nodes waited for one another, a busy API server would make them
+// all late, and the cluster would call them unknown.
+func TestANodesBeatWaitsForNoOther(t *testing.T) {
+	second := make(chan struct{})
+	hear := sync.OnceFunc(func() { close(second) })
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the server does not hear that the client has given up
+		if path.Base(r.URL.Path) == "second" {
+			hear()
+		}
+		select {
+		case <-second:
+		case <-r.Context().Done():
+			t.Error("the second node's beat waits until the first one's was given up")
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1"}`))
+	}))
+	defer server.Close()
+	a, err := newAPI(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := &fleet{o: Options{Clock: clock}, api: a}
+	for _, name := range []string{"first", "second"} {
+		f.nodes = append(f.nodes, &node{name: name, api: a, clock: clock, beat: clock.Now()})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var beating sync.WaitGroup
+	beating.Go(func() { f.beat(ctx) })
+	defer beating.Wait()
+	defer cancel()
+	turn := time.NewTicker(10 * time.Millisecond)
+	defer turn.Stop()
+	for {
+		select {
+		case <-second:
+			return
+		case <-turn.C:
+			clock.Step(leasePeriod / slots)
+		}
 	}
 }
 

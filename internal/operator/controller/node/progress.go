@@ -22,23 +22,38 @@ const (
 
 // progress is when statuses were last written, by Module. A new process writes the first at once.
 type progress struct {
-	written sync.Map // of types.NamespacedName to time.Time
+	mu      sync.Mutex
+	written map[types.NamespacedName]time.Time
 }
 
 // wrote notes a write.
-func (p *progress) wrote(module types.NamespacedName, now time.Time) { p.written.Store(module, now) }
+func (p *progress) wrote(module types.NamespacedName, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.written == nil {
+		p.written = map[types.NamespacedName]time.Time{}
+	}
+	p.written[module] = now
+}
 
 // rest is how long a status waits that differs from what is written; 0: it does not.
 func (p *progress) rest(module types.NamespacedName, before, after *v1beta1.ModuleStatus, now time.Time) time.Duration {
-	last, ok := p.written.Load(module)
+	p.mu.Lock()
+	last, ok := p.written[module]
+	p.mu.Unlock()
 	if !ok || !little(before, after) {
 		return 0
 	}
 	// A clock that was set back must not make it wait for longer than the bound.
-	return min(max(last.(time.Time).Add(progressRest).Sub(now), 0), progressRest)
+	return min(max(last.Add(progressRest).Sub(now), 0), progressRest)
 }
 
-func (p *progress) forget(module types.NamespacedName) { p.written.Delete(module) }
+// forget drops a Module that is gone.
+func (p *progress) forget(module types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.written, module)
+}
 
 // little reports whether two statuses say the same but for what messages tell and for how many of
 // many nodes.
