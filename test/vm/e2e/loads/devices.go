@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -147,6 +148,12 @@ func (s *Steps) state(ctx context.Context) (state, error) {
 	if err := s.Client.List(ctx, &pods, client.InNamespace(Devices), client.HasLabels{v1beta1.RoleLabel}); err != nil {
 		return state{}, err
 	}
+	ready := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && IsReady(&p) })
+	if ready < 0 {
+		// Whoever waits for one must not ask the node meanwhile: commands take time of the one processor
+		// that starts the pod.
+		return state{}, errors.New("no plugin pod is ready")
+	}
 	nmc := &v1beta1.NodeModulesConfig{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: suite.NodeName(artifacts.Linux61)}, nmc); err != nil {
 		return state{}, err
@@ -155,12 +162,8 @@ func (s *Steps) state(ctx context.Context) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	for _, p := range pods.Items {
-		if p.DeletionTimestamp == nil && IsReady(&p) {
-			return state{plugin: string(p.UID), image: p.Spec.Containers[0].Image, config: nmc.ResourceVersion, loads: count}, nil
-		}
-	}
-	return state{}, errors.New("no plugin pod is ready")
+	p := &pods.Items[ready]
+	return state{plugin: string(p.UID), image: p.Spec.Containers[0].Image, config: nmc.ResourceVersion, loads: count}, nil
 }
 
 // IsReady reports whether a pod is ready.
