@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,17 +63,19 @@ func (o *Options) grows() []client.Object {
 }
 
 // filled waits until the caches hold all objects of these kinds, and lets Go collect garbage less
-// often from then on.
+// often from then on. It tells of no error: the controllers need the same caches, and say what is
+// wrong with them.
 func filled(ctx context.Context, getenv func(string) string, informers cache.Informers, kinds ...client.Object) error {
 	if getenv(garbageVariable) != "" {
 		return nil
 	}
 	for _, kind := range kinds {
-		if _, err := informers.GetInformer(ctx, kind); err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the operator ends
-			}
-			return fmt.Errorf("wait for the cache of %T: %w", kind, err)
+		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+			_, err := informers.GetInformer(ctx, kind)
+			return err == nil, nil // the kind's definition may come later
+		})
+		if err != nil {
+			return nil //nolint:nilerr // the operator ends
 		}
 	}
 	debug.SetGCPercent(garbagePercent)
