@@ -28,7 +28,8 @@ func (b *bench) floor(ctx context.Context) error {
 	b.result.RatioToFloor = b.result.Seconds / took.Seconds
 	b.result.FloorWritesPerNode = float64(len(writes)) / float64(b.Nodes)
 	b.Say("floor: %.1f s, %.2f writes per node %v", b.result.FloorSeconds, b.result.FloorWritesPerNode, audit.Count(writes))
-	return nil
+	b.result.FloorReactionP99Seconds, err = reactionOf(writes)
+	return err
 }
 
 // clear takes back what the load made, for the floor to make it again: orders and reports, labels,

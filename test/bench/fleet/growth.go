@@ -21,8 +21,17 @@ import (
 const maxCPUGrowth = 1.3
 
 // maxReaction is within how many seconds the operator writes what a node's report asks for, of 99
-// nodes of 100, while the whole fleet loads.
-const maxReaction = 1.0
+// nodes of 100, while the whole fleet loads. Where the control plane lets a bare client wait for
+// longer, the operator may take maxReactionRatio times as long.
+const (
+	maxReaction      = 1.0
+	maxReactionRatio = 1.3
+)
+
+// mostReaction is the bound of ReactionP99Seconds.
+func (r *result) mostReaction() float64 {
+	return max(maxReaction, maxReactionRatio*r.FloorReactionP99Seconds)
+}
 
 // growth compares fleets of several sizes.
 type growth struct {
@@ -98,8 +107,8 @@ func (g *growth) wrong() error {
 		errs = append(errs, fmt.Errorf("operatorCPUPerNodeRatio %.2f is above %.1f", ratio, maxCPUGrowth))
 	}
 	for i := range g.Sizes {
-		if r := &g.Sizes[i]; r.ReactionP99Seconds >= maxReaction {
-			errs = append(errs, fmt.Errorf("%d nodes: reactionP99Seconds %.2f is not below %.0f", r.Nodes, r.ReactionP99Seconds, maxReaction))
+		if r := &g.Sizes[i]; r.ReactionP99Seconds >= r.mostReaction() {
+			errs = append(errs, fmt.Errorf("%d nodes: reactionP99Seconds %.2f is not below %.2f", r.Nodes, r.ReactionP99Seconds, r.mostReaction()))
 		}
 	}
 	return errors.Join(errs...)
@@ -117,13 +126,14 @@ func measured(format string, figure float64) string {
 func (g *growth) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, err := fmt.Fprintln(w, "nodes\tModules\tseconds\tfloor\tratio\twrites/node\tModule writes\toperator ms/node\toperator MiB"+
-		"\treaction s\tAPI server s\tetcd MiB\t")
+		"\treaction s\tits floor\tAPI server s\tetcd MiB\t")
 	errs := []error{err}
 	for i := range g.Sizes {
 		r := &g.Sizes[i]
-		_, err := fmt.Fprintf(w, "%d\t%d\t%.1f\t%s\t%s\t%.2f\t%d\t%.1f\t%.0f\t%s\t%.0f\t%.0f\t\n", r.Nodes, r.Modules, r.Seconds,
+		_, err := fmt.Fprintf(w, "%d\t%d\t%.1f\t%s\t%s\t%.2f\t%d\t%.1f\t%.0f\t%s\t%s\t%.0f\t%.0f\t\n", r.Nodes, r.Modules, r.Seconds,
 			measured("%.1f", r.FloorSeconds), measured("%.2f", r.RatioToFloor), r.WritesPerNode, r.ModuleWrites, r.cpuPerNode(),
-			r.OperatorRSSMiB, measured("%.2f", r.ReactionP99Seconds), r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
+			r.OperatorRSSMiB, measured("%.2f", r.ReactionP99Seconds), measured("%.2f", r.FloorReactionP99Seconds),
+			r.Load.CPUSeconds["kube-apiserver"], r.EtcdMiB)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, w.Flush())...)

@@ -67,18 +67,20 @@ type result struct {
 	FloorWritesPerNode float64     `json:"floorWritesPerNode"`
 	Load               measure.Use `json:"load"`
 	Floor              measure.Use `json:"floor"`
-	// Steps say where a node's seconds go. ReactionP99Seconds is from its report to its label.
-	Steps              []spread `json:"steps"`
-	ReactionP99Seconds float64  `json:"reactionP99Seconds"`
-	EventWrites        int      `json:"eventWrites"`
-	NoopWrites         int      `json:"noopWrites"`
-	RestartWrites      int      `json:"restartWrites"`
-	CordonWrites       int      `json:"cordonWrites"`
-	UnaskedUnloads     int      `json:"unaskedUnloads"`
-	Reports            int      `json:"reports"`
-	PassesPerReport    float64  `json:"passesPerReport"`
-	OperatorCPUSeconds float64  `json:"operatorCPUSeconds"`
-	OperatorRSSMiB     float64  `json:"operatorRSSMiB"`
+	// Steps say where a node's seconds go. ReactionP99Seconds is from its report to its label, and
+	// FloorReactionP99Seconds the same where a bare client sends both.
+	Steps                   []spread `json:"steps"`
+	ReactionP99Seconds      float64  `json:"reactionP99Seconds"`
+	FloorReactionP99Seconds float64  `json:"floorReactionP99Seconds"`
+	EventWrites             int      `json:"eventWrites"`
+	NoopWrites              int      `json:"noopWrites"`
+	RestartWrites           int      `json:"restartWrites"`
+	CordonWrites            int      `json:"cordonWrites"`
+	UnaskedUnloads          int      `json:"unaskedUnloads"`
+	Reports                 int      `json:"reports"`
+	PassesPerReport         float64  `json:"passesPerReport"`
+	OperatorCPUSeconds      float64  `json:"operatorCPUSeconds"`
+	OperatorRSSMiB          float64  `json:"operatorRSSMiB"`
 	// EtcdMiB is the size of etcd's database when the fleet is ready, with what is not compacted yet.
 	EtcdMiB          float64        `json:"etcdMiB"`
 	OperatorLogLines int            `json:"operatorLogLines"`

@@ -55,6 +55,24 @@ type ends [steps]time.Time
 // writes about it.
 func reaction(all []spread) float64 { return all[labelled].P99 }
 
+// reactionOf is what the same took where a bare client sent the requests; 0: it has no such node.
+func reactionOf(requests []audit.Request) (float64, error) {
+	nodes, err := stepsOf(requests)
+	if err != nil {
+		return 0, err
+	}
+	var took []float64
+	for _, n := range nodes {
+		if !n[reported].IsZero() && !n[labelled].IsZero() {
+			took = append(took, max(0, n[labelled].Sub(n[reported]).Seconds()))
+		}
+	}
+	if len(took) == 0 {
+		return 0, nil
+	}
+	return spreadOf(labelled, took).P99, nil
+}
+
 // steps says where the seconds of a load's nodes went. The API server shows a write to those who
 // watch before it logs it, so that what was logged after the window's end counts, too.
 func (b *bench) steps(requests []audit.Request, w *measure.Window) error {

@@ -106,6 +106,28 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
+// TestReactionOf: of what a bare client sends, only reports and labels count.
+func TestReactionOf(t *testing.T) {
+	began := time.Now()
+	all := oneLoad(began)
+	for i := range all {
+		all[i].UserAgent = "floor/1"
+	}
+	if got, err := reactionOf(all); got != 1 || err != nil {
+		t.Errorf("%v s, %v, want 1 s", got, err)
+	}
+	all[labelled].Done = all[reported].Done.Add(-time.Second) // logged in another order
+	if got, err := reactionOf(all); got != 0 || err != nil {
+		t.Errorf("a label that was logged first: %v s, %v", got, err)
+	}
+	if got, err := reactionOf(all[:reported]); got != 0 || err != nil {
+		t.Errorf("without a report: %v s, %v", got, err)
+	}
+	if _, err := reactionOf(nil); err == nil {
+		t.Error("nothing was sent, and there is no error")
+	}
+}
+
 // TestSpreadOf: ranks are of nodes that there are, and the mean is of all.
 func TestSpreadOf(t *testing.T) {
 	var values []float64
