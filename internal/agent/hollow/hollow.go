@@ -58,6 +58,9 @@ type Options struct {
 	CallDeadline time.Duration
 	// StatusInterval is how often a node's status is written although nothing changed; 0 is never.
 	StatusInterval time.Duration
+	// LeasePeriod is how often a node renews its lease, in whole seconds; a lease lasts for four
+	// periods. 0 is the kubelet's 10 s. What watches nodes must be told of a longer one.
+	LeasePeriod time.Duration
 	// DebugAddress is where the truth is served; empty for nowhere.
 	DebugAddress string
 	// Clock is the real one unless set.
@@ -79,6 +82,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind "+
 		"(default: a minute)")
 	flags.DurationVar(&o.StatusInterval, "node-status-interval", 5*time.Minute, "how often a node's unchanged status is written; 0 is never")
+	flags.DurationVar(&o.LeasePeriod, "lease-period", leasePeriod, "how often a node renews its lease, which lasts for four periods")
 	flags.StringVar(&o.DebugAddress, "debug-address", "", "loopback address that serves what the kernels hold, as JSON")
 }
 
@@ -89,6 +93,8 @@ func (o *Options) validate() (*regexp.Regexp, error) {
 		return nil, fmt.Errorf("--image-pattern: %w", err)
 	case o.Nodes < 1:
 		return nil, fmt.Errorf("--nodes: %d nodes", o.Nodes)
+	case o.LeasePeriod < 0 || o.LeasePeriod%time.Second != 0:
+		return nil, fmt.Errorf("--lease-period: %s is not a number of whole seconds", o.LeasePeriod)
 	case len(o.Kernels) == 0 || slices.Contains(o.Kernels, ""):
 		return nil, errors.New("--kernels: no kernel version")
 	}

@@ -3,6 +3,7 @@
 package hollow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,33 +19,38 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Like the kubelet's.
+// Like the kubelet's: a lease is renewed four times while it lasts.
 const (
-	leaseSeconds = int32(40)
-	leasePeriod  = 10 * time.Second
+	leasePeriod = 10 * time.Second
+	leaseBeats  = 4
 )
 
 const (
-	// slots is how many portions a leasePeriod is cut into, so that renewals spread.
+	// slots is how many portions a lease's period is cut into, so that renewals spread.
 	slots = 50
 	// beatTimeout bounds one renewal; one that takes longer is made up for in the next period.
 	beatTimeout = 5 * time.Second
 	// beatParallel is how many nodes renew at a time.
 	beatParallel = 256
-	// missed is a gap between renewals after which the cluster may have called the node unknown.
-	missed = 25 * time.Second
 	// aftermath is how long after an outage the cluster may yet call nodes unknown: whoever watches
 	// the leases comes back late, too, and only then begins to miss renewals.
 	aftermath = 5 * time.Minute
-	// doubtful is how long after such a doubt the cluster may yet call the node's pods not ready.
-	doubtful = 3 * leasePeriod
 )
+
+// missed is a gap between renewals after which the cluster may have called the node unknown.
+func (n *node) missed() time.Duration { return 5 * n.leasePeriod() / 2 }
+
+// doubtful is how long after such a doubt the cluster may yet call the node's pods not ready.
+func (n *node) doubtful() time.Duration { return 3 * n.leasePeriod() }
+
+// leasePeriod is how often the node renews its lease.
+func (n *node) leasePeriod() time.Duration { return cmp.Or(n.period, leasePeriod) }
 
 // beat keeps all nodes alive until ctx ends: one wheel for all of them. None waits for another's
 // answer, as kubelets do not: where the API server takes a second, each turn would, and the next
 // renewals would be late by all of them.
 func (f *fleet) beat(ctx context.Context) {
-	wheel := f.o.Clock.NewTicker(leasePeriod / slots)
+	wheel := f.o.Clock.NewTicker(cmp.Or(f.o.LeasePeriod, leasePeriod) / slots)
 	defer wheel.Stop()
 	var some errgroup.Group
 	some.SetLimit(beatParallel)
@@ -72,7 +78,7 @@ func (n *node) pulse(ctx context.Context, interval time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	n.mu.Lock()
-	doubts, wrote := n.clock.Since(n.beat) > missed, n.wrote
+	doubts, wrote := n.clock.Since(n.beat) > n.missed(), n.wrote
 	n.mu.Unlock()
 	err := n.renew(ctx)
 	if err == nil && !doubts && n.recovering() {
@@ -100,7 +106,7 @@ func (n *node) doubt() {
 func (n *node) doubted() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.doubtedAt.IsZero() && n.clock.Since(n.doubtedAt) < doubtful
+	return !n.doubtedAt.IsZero() && n.clock.Since(n.doubtedAt) < n.doubtful()
 }
 
 // note logs the first of several failures to report, and the success that ends them.
@@ -120,8 +126,8 @@ func (n *node) note(ctx context.Context, err error) {
 	}
 }
 
-// recovering says whether any node's report failed not long ago. An outage of less than a
-// leasePeriod is one that many nodes never see; the cluster may call them unknown all the same.
+// recovering says whether any node's report failed not long ago. An outage of less than a lease's
+// period is one that many nodes never see; the cluster may call them unknown all the same.
 func (n *node) recovering() bool { return n.api.outage.within(n.clock.Now(), aftermath) }
 
 // outage is when the API server last failed to answer one of the nodes.
@@ -190,7 +196,7 @@ func (n *node) renew(ctx context.Context) error {
 func (n *node) lease(now metav1.MicroTime) *coordinationv1.Lease {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	seconds := leaseSeconds
+	seconds := int32(leaseBeats * n.leasePeriod() / time.Second)
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: n.name, Namespace: leaseNamespace,

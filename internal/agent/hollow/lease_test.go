@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -81,6 +82,31 @@ func TestANodesBeatWaitsForNoOther(t *testing.T) {
 		case <-turn.C:
 			clock.Step(leasePeriod / slots)
 		}
+	}
+}
+
+// A node of a large fleet may beat less often. Its lease lasts for longer then, and a gap between
+// two beats is none.
+func TestALongerLeasePeriod(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	for period, want := range map[time.Duration]struct {
+		lease            int32
+		missed, doubtful time.Duration
+	}{
+		0:                {lease: 40, missed: 25 * time.Second, doubtful: 30 * time.Second},
+		50 * time.Second: {lease: 200, missed: 125 * time.Second, doubtful: 150 * time.Second},
+	} {
+		n := &node{name: "n", clock: clock, period: period}
+		if got := *n.lease(metav1.NewMicroTime(clock.Now())).Spec.LeaseDurationSeconds; got != want.lease {
+			t.Errorf("%s: the lease lasts %d s, want %d", period, got, want.lease)
+		}
+		if n.missed() != want.missed || n.doubtful() != want.doubtful {
+			t.Errorf("%s: missed %s, doubtful %s", period, n.missed(), n.doubtful())
+		}
+	}
+	o := Options{Nodes: 1, Kernels: []string{"6.1"}, LeasePeriod: 1500 * time.Millisecond}
+	if _, err := o.validate(); err == nil {
+		t.Error("a period of one and a half seconds is taken")
 	}
 }
 

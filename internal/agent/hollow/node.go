@@ -55,6 +55,7 @@ type node struct {
 	labels  map[string]string
 	api     *api
 	clock   clock.WithTicker
+	period  time.Duration // of its lease; 0: leasePeriod
 	kernel  *upset.Kernel
 	// wall is the agent's clock, which may be wrong; disk has the agent's files, and may be nil.
 	wall *upset.Clock
@@ -83,7 +84,7 @@ type node struct {
 func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 	name := o.Prefix + strconv.Itoa(i)
 	n := &node{
-		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, clock: o.Clock, since: metav1.NewTime(o.Clock.Now()),
+		name: name, dir: filepath.Join(o.Dir, "nodes", name), api: a, clock: o.Clock, period: o.LeasePeriod, since: metav1.NewTime(o.Clock.Now()),
 		kernel: &upset.Kernel{Host: fake.New(fake.Options{Release: o.Kernels[i%len(o.Kernels)], Clock: o.Clock, Deadline: o.CallDeadline})},
 		wall:   upset.NewClock(o.Clock),
 		labels: map[string]string{

@@ -41,6 +41,16 @@ var requestsPolicy []byte
 // other builds.
 const startPatience = 10 * time.Minute
 
+// The hollow nodes' registration is bounded, too, and each node takes its time.
+const (
+	registerPatience = 3 * time.Minute
+	registerNode     = 100 * time.Millisecond
+)
+
+// graceBeats is how many renewals a node may miss until the cluster calls it unknown, as by
+// default.
+const graceBeats = 5
+
 // Namespace is where Drover runs.
 const Namespace = "drover-system"
 
@@ -65,6 +75,9 @@ type Options struct {
 	OperatorArgs []string
 	// HollowArgs are added to the hollow nodes' command line.
 	HollowArgs []string
+	// LeasePeriod is how often hollow nodes renew their leases; 0 is the kubelet's 10 s. With a longer
+	// one, the cluster waits for longer until it calls a node unknown, too.
+	LeasePeriod time.Duration
 	// DiskSize gives each agent a disk of its own of so many bytes, which can be full; 0: none.
 	DiskSize int64
 	// WithoutPolicies leaves the admission policies out.
@@ -152,6 +165,9 @@ func (f *Fleet) startCluster(ctx context.Context) error {
 	o := devcluster.Options{
 		Dir: filepath.Join(f.dir, "cluster"), WithKwok: true, ReadyTimeout: startPatience,
 		ControllerQPS: f.o.ControllerQPS, ControllerBurst: 2 * f.o.ControllerQPS, APIServerPort: f.o.APIServerPort, ExtraSANs: f.o.ExtraSANs,
+	}
+	if f.o.LeasePeriod > 0 {
+		o.Args = append(o.Args, fmt.Sprintf("--kcm-arg=--node-monitor-grace-period=%s", graceBeats*f.o.LeasePeriod))
 	}
 	if content := f.auditPolicy(); content != nil {
 		policy := filepath.Join(f.dir, "audit-policy.yaml")
@@ -301,13 +317,16 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 		attributes = ownMounts()
 		args = append(args, fmt.Sprintf("--disk-size=%d", f.o.DiskSize))
 	}
+	if f.o.LeasePeriod > 0 {
+		args = append(args, "--lease-period="+f.o.LeasePeriod.String())
+	}
 	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")
 	f.o.Say("registering %d hollow nodes", f.o.Nodes)
 	if f.Hollow, err = startProcess(attributes, f.Binary("drover-hollow"), log, args); err != nil {
 		return err
 	}
-	return f.Hollow.WaitFor(ctx, "HOLLOW READY", 3*time.Minute)
+	return f.Hollow.WaitFor(ctx, "HOLLOW READY", registerPatience+time.Duration(f.o.Nodes)*registerNode)
 }
 
 // StopOperator ends the operator as a rolling update would, and waits.

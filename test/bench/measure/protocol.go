@@ -38,7 +38,7 @@ type stage struct {
 	// where the DaemonSet controller has not seen the label go.
 	restarts bool
 	// optional: a node may do without, such as one whose agent was so fast that nobody saw the module
-	// go. The floor sends nothing there then, either.
+	// go, or the device plugin's pod. The floor sends nothing there then, either.
 	optional bool
 }
 
@@ -84,8 +84,8 @@ func Upgrade(module types.NamespacedName) *Protocol {
 		{name: unready, is: removes(readyLabel), after: []string{order}, optional: true},
 		{name: report, agent: true, is: reportAfter(order), after: []string{order}},
 		{name: ready, is: sets(readyLabel), after: []string{report, unready}, frees: true, restarts: true, optional: true},
-		{name: unplugged, is: removes(pluginLabel), after: []string{unready}, when: pluginStops},
-		{name: plugged, is: sets(pluginLabel), after: []string{ready, unplugged}, when: pluginRuns},
+		{name: unplugged, is: removes(pluginLabel), after: []string{unready}, when: pluginStops, optional: true},
+		{name: plugged, is: sets(pluginLabel), after: []string{ready, unplugged}, when: pluginRuns, optional: true},
 	}}
 }
 
