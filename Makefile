@@ -320,7 +320,7 @@ bench-sign: ## Sign all modules of Debian's amd64 kernel, and compare bytes and 
 	@go run ./test/bench/sign
 
 .PHONY: bench-memory
-bench-memory: ## Measure what the operator's caches hold for each of MODULES Modules on each of NODES nodes, read from a real API server (16 GiB for 5,000 nodes)
+bench-memory: ## Measure what the operator's caches hold for each of MODULES Modules on each of NODES nodes, and what its process takes there (16 GiB for 5,000 nodes)
 	@go run ./test/bench/memory --nodes $(NODES) --modules $(or $(MODULES),20)
 
 .PHONY: bench-hub

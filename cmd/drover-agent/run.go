@@ -29,20 +29,26 @@ import (
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/internal/shared/profile"
 	"github.com/drover-project/drover/internal/shared/version"
 )
 
 // runOptions are the flags of run.
 type runOptions struct {
 	nodeOptions
-	podUID, modprobeD, kubeconfig, bootImage, bootStatePath string
+	podUID, modprobeD, kubeconfig, bootImage, bootStatePath, profiles string
 }
 
 func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use: "run", Short: "Make this node's kernel match its NodeModulesConfig", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := profile.Check(o.profiles); err != nil {
+				return fmt.Errorf("--pprof-bind-address %w", err)
+			}
+			return o.run(c.Context())
+		},
 	}
 	o.addFlags(c)
 	f := c.Flags()
@@ -55,6 +61,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&o.bootImage, "boot-image", os.Getenv("BOOT_IMAGE"), "image of the static pod that loads at boot: the agent's own")
 	f.StringVar(&o.bootStatePath, "boot-state-path", os.Getenv("BOOT_STATE_PATH"), "where the state directory is on the host (default: as "+
 		"in --state-dir)")
+	f.StringVar(&o.profiles, "pprof-bind-address", profile.Off, "loopback address of /debug/pprof, such as 127.0.0.1:6061; 0 is nowhere")
 	return c
 }
 
@@ -65,6 +72,10 @@ func (o runOptions) run(ctx context.Context) error {
 	config, err := clientConfig(o.kubeconfig, "drover-agent")
 	if err != nil {
 		return err
+	}
+	if err := profile.Serve(ctx, o.profiles); err != nil {
+		// The node's network is the agent's: what else has the port must not keep it from its work.
+		klog.FromContext(ctx).Error(err, "There are no profiles")
 	}
 	for ctx.Err() == nil {
 		found := place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),

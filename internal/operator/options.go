@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -28,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/kube/process"
+	"github.com/drover-project/drover/internal/shared/profile"
 	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 )
 
@@ -129,7 +129,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
-	set.StringVar(&o.ProfileAddress, "pprof-bind-address", "0", "loopback address of /debug/pprof, such as 127.0.0.1:6060; 0 is nowhere")
+	set.StringVar(&o.ProfileAddress, "pprof-bind-address", profile.Off,
+		"loopback address of /debug/pprof, such as 127.0.0.1:6060; 0 is nowhere")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")
 	set.StringVar(&o.LeaderElectionID, "leader-election-id", "", "name of the leader's Lease; default "+Name+", or "+HubName+" for a hub")
 	set.StringVar(&config, "config", "", "file with the keys of upstream's "+configKey+", or the directory where that ConfigMap is "+
@@ -207,20 +208,10 @@ func (o *Options) validate() error {
 	if o.Orders.Parallelism < 1 {
 		errs = append(errs, errors.New("--parallelism must be at least 1"))
 	}
-	if !loopback(o.ProfileAddress) {
-		errs = append(errs, fmt.Errorf("--pprof-bind-address %q is not a loopback address and a port, such as 127.0.0.1:6060", o.ProfileAddress))
+	if err := profile.Check(o.ProfileAddress); err != nil {
+		errs = append(errs, fmt.Errorf("--pprof-bind-address %w", err))
 	}
 	return errors.Join(errs...)
-}
-
-// loopback reports whether an address is off, or can be reached from the pod alone: profiles have
-// no authentication, and show what the process works on.
-func loopback(address string) bool {
-	if address == "0" {
-		return true
-	}
-	at, err := netip.ParseAddrPort(address)
-	return err == nil && at.Addr().IsLoopback()
 }
 
 // Module are the options of the controller that gives orders to nodes.

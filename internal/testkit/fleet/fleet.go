@@ -47,9 +47,12 @@ const (
 	registerNode     = 100 * time.Millisecond
 )
 
-// graceBeats is how many renewals a node may miss until the cluster calls it unknown, as by
-// default.
-const graceBeats = 5
+// graceBeats is how many renewals a node may miss until the cluster calls it unknown, and
+// statusBeats is after how many its unchanged status is written, both as by default.
+const (
+	graceBeats  = 5
+	statusBeats = 30
+)
 
 // Namespace is where Drover runs.
 const Namespace = "drover-system"
@@ -76,7 +79,8 @@ type Options struct {
 	// HollowArgs are added to the hollow nodes' command line.
 	HollowArgs []string
 	// LeasePeriod is how often hollow nodes renew their leases; 0 is the kubelet's 10 s. With a longer
-	// one, the cluster waits for longer until it calls a node unknown, too.
+	// one, they write their unchanged status less often, too, and the cluster waits for longer until
+	// it calls a node unknown.
 	LeasePeriod time.Duration
 	// DiskSize gives each agent a disk of its own of so many bytes, which can be full; 0: none.
 	DiskSize int64
@@ -318,7 +322,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 		args = append(args, fmt.Sprintf("--disk-size=%d", f.o.DiskSize))
 	}
 	if f.o.LeasePeriod > 0 {
-		args = append(args, "--lease-period="+f.o.LeasePeriod.String())
+		args = append(args, "--lease-period="+f.o.LeasePeriod.String(), "--node-status-interval="+(statusBeats*f.o.LeasePeriod).String())
 	}
 	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")

@@ -75,13 +75,16 @@ func (f *Fleet) install(ctx context.Context) error {
 	return f.installHollow(ctx)
 }
 
-// startNodes starts hollow nodes where nobody has installed Drover.
+// startNodes starts hollow nodes where nobody has installed Drover, if there are to be any.
 func (f *Fleet) startNodes(ctx context.Context) error {
 	if err := f.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
 		return err
 	}
 	if err := f.installHollow(ctx); err != nil {
 		return err
+	}
+	if f.o.Nodes == 0 {
+		return nil
 	}
 	f.o.Faults = append(f.o.Faults, "agent-off")
 	return f.StartHollow(ctx)

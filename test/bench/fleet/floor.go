@@ -13,7 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/audit"
+	"github.com/drover-project/drover/internal/testkit/fleet"
 	"github.com/drover-project/drover/test/bench/measure"
 )
 
@@ -38,21 +40,24 @@ func (b *bench) clear(ctx context.Context) error {
 	if err := b.StopAgents(ctx); err != nil {
 		return err
 	}
-	err := errors.Join(
-		b.Admin.Delete(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pluginName}}),
-		b.Admin.DeleteAllOf(ctx, &v1beta1.NodeModulesConfig{}))
-	if err != nil {
+	plugin := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pluginName}}
+	if err := b.Admin.Delete(ctx, plugin); err != nil {
 		return fmt.Errorf("make room for the floor: %w", err)
 	}
 	truth, err := b.Truth(ctx)
 	if err != nil {
 		return err
 	}
+	// One by one: an API server may give up a delete of all at once before it is through.
 	unlabel := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:null,%q:null}}}`, readyLabel, pluginLabel)))
-	for _, n := range truth {
-		if err := b.Admin.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, unlabel); err != nil {
-			return fmt.Errorf("make room for the floor: %w", err)
-		}
+	err = kube.Each(ctx, concurrency, truth, func(ctx context.Context, n fleet.NodeTruth) error {
+		meta := metav1.ObjectMeta{Name: n.Name}
+		return errors.Join(
+			client.IgnoreNotFound(b.Admin.Delete(ctx, &v1beta1.NodeModulesConfig{ObjectMeta: meta})),
+			b.Admin.Patch(ctx, &corev1.Node{ObjectMeta: meta}, unlabel))
+	})
+	if err != nil {
+		return fmt.Errorf("make room for the floor: %w", err)
 	}
 	return b.Settle(ctx)
 }

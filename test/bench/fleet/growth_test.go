@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/xml"
-	"math"
 	"strings"
 	"testing"
 
@@ -115,13 +114,7 @@ func full(nodes int, seconds float64) result {
 	}
 }
 
-// TestMemoryIsBoundedBySize, as the bounds are stated.
-func TestMemoryIsBoundedBySize(t *testing.T) {
-	for of, want := range map[size]float64{{1, 1}: 120, {500, 1}: 120, {5000, 1}: 200, {5000, 20}: 400, {2000, 5}: 157} {
-		if got := (result{Nodes: of.nodes, Modules: of.modules}).maxRSS(); math.Round(got) != want {
-			t.Errorf("%s: %.1f MiB, want %.0f", of, got, want)
-		}
-	}
+func TestSizeIsTold(t *testing.T) {
 	if text := (size{1, 1}).String(); text != "1 node, 1 Module" {
 		t.Errorf("a size is told as %q", text)
 	}

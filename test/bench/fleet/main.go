@@ -96,13 +96,6 @@ type result struct {
 	Writes           map[string]int `json:"writes"`
 }
 
-// maxRSS is how much memory the operator may take, in MiB: 120 for small fleets, 200 for 5,000
-// nodes with one Module, 400 with 20, and in proportion between.
-func (r result) maxRSS() float64 {
-	nodes, more := float64(r.Nodes)/5000, float64(r.Nodes*(r.Modules-1))/(5000*19)
-	return max(120, 100+100*nodes+200*more)
-}
-
 // wrong names every bound that the result breaks.
 func (r result) wrong() error {
 	var errs []error
@@ -116,7 +109,8 @@ func (r result) wrong() error {
 	most := float64(max(6, 5*r.Modules))
 	check(r.WritesPerNode <= most, "writesPerNode %.3f is above %.0f", r.WritesPerNode, most)
 	check(r.ModuleWrites <= maxModuleWrites*r.Modules, "moduleWrites %d is above %d", r.ModuleWrites, maxModuleWrites*r.Modules)
-	check(r.OperatorRSSMiB <= r.maxRSS(), "operatorRSSMiB %.0f is above %.0f", r.OperatorRSSMiB, r.maxRSS())
+	mostMiB := measure.MaxOperatorMiB(r.Nodes, r.Modules)
+	check(r.OperatorRSSMiB <= mostMiB, "operatorRSSMiB %.0f is above %.0f", r.OperatorRSSMiB, mostMiB)
 	if r.Modules > 1 {
 		return errors.Join(errs...)
 	}

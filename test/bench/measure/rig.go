@@ -24,6 +24,13 @@ import (
 // for writes that must not happen.
 const Quiet = 5 * time.Second
 
+// MaxOperatorMiB is how much memory the operator's process may take, in MiB: 120 for small fleets,
+// 200 for 5,000 nodes with one Module, 400 with 20, and in proportion between.
+func MaxOperatorMiB(nodes, modules int) float64 {
+	size, more := float64(nodes)/5000, float64(nodes*(modules-1))/(5000*19)
+	return max(120, 100+100*size+200*more)
+}
+
 // Rig is a hollow fleet that is measured.
 type Rig struct {
 	*fleet.Fleet

@@ -5,6 +5,9 @@
 // manager, informers and transforms; nodes and reports are made up, as agents write them. What
 // counts is the heap of this process, after a collection, with the caches against without them. All
 // that is kept of Nodes, Modules and NodeModulesConfigs counts, divided by nodes and Modules.
+//
+// Then the operator itself starts on that fleet, tells of all Modules that they are ready, and has
+// nothing else to do: what its process takes at most, and which writes it makes.
 package main
 
 import (
@@ -28,6 +31,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/testkit/fleet"
+	"github.com/drover-project/drover/test/bench/measure"
 )
 
 // maxBytesPerPair is what docs/reference/configuration.md reckons with.
@@ -38,9 +42,18 @@ type result struct {
 	Nodes   int `json:"nodes"`
 	Modules int `json:"modules"`
 	// Heap in bytes, with the caches, of which BytesBefore were there without them.
-	Heap         int64   `json:"heap"`
-	BytesBefore  int64   `json:"bytesBefore"`
-	BytesPerPair int64   `json:"bytesPerPair"`
+	Heap         int64 `json:"heap"`
+	BytesBefore  int64 `json:"bytesBefore"`
+	BytesPerPair int64 `json:"bytesPerPair"`
+	// OperatorRSSMiB is what the operator's process took at most, and OperatorCPUSeconds its processor
+	// time, from its start until nothing was left to do.
+	OperatorRSSMiB     float64 `json:"operatorRSSMiB"`
+	OperatorCPUSeconds float64 `json:"operatorCPUSeconds"`
+	ReadySeconds       float64 `json:"readySeconds"`
+	// NodeWrites are its writes of nodes, their orders and carriers, where all is as it should be;
+	// ModuleWrites are all others.
+	NodeWrites   int     `json:"nodeWrites"`
+	ModuleWrites int     `json:"moduleWrites"`
 	Seconds      float64 `json:"seconds"`
 }
 
@@ -63,7 +76,8 @@ func run(ctx context.Context, nodes, modules int) (err error) {
 		fmt.Printf("[%5.1fs] "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}
 	log.SetLogger(logr.Discard())
-	f, err := fleet.Start(ctx, fleet.Options{Bare: true, Say: say})
+	// The nodes never renew a lease, and nobody is to miss that.
+	f, err := fleet.Start(ctx, fleet.Options{Later: true, LeasePeriod: time.Hour, Say: say})
 	if err != nil {
 		return err
 	}
@@ -75,16 +89,31 @@ func run(ctx context.Context, nodes, modules int) (err error) {
 	if err := r.measure(ctx, f.AdminConfig, say); err != nil {
 		return err
 	}
+	if err := r.run(ctx, f, say); err != nil {
+		return err
+	}
 	r.Seconds = time.Since(begin).Round(time.Second).Seconds()
 	line, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	fmt.Printf("RESULT %s\n", line)
+	return r.wrong()
+}
+
+// wrong names every bound that the result breaks.
+func (r *result) wrong() error {
+	var errs []error
 	if r.BytesPerPair > maxBytesPerPair {
-		return fmt.Errorf("bytesPerPair %d is above %d", r.BytesPerPair, maxBytesPerPair)
+		errs = append(errs, fmt.Errorf("bytesPerPair %d is above %d", r.BytesPerPair, maxBytesPerPair))
 	}
-	return nil
+	if most := measure.MaxOperatorMiB(r.Nodes, r.Modules); r.OperatorRSSMiB > most {
+		errs = append(errs, fmt.Errorf("operatorRSSMiB %.0f is above %.0f", r.OperatorRSSMiB, most))
+	}
+	if r.NodeWrites > 0 {
+		errs = append(errs, fmt.Errorf("nodeWrites are %d although all nodes are as they should be", r.NodeWrites))
+	}
+	return errors.Join(errs...)
 }
 
 // measure fills the caches as the operator does.

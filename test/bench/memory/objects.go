@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 )
 
@@ -37,8 +41,10 @@ func write(ctx context.Context, f *fleet.Fleet, nodes, modules int, say func(str
 			return err
 		}
 	}
-	for i := range modules {
-		if err := f.Admin.Create(ctx, moduleOf(i)); err != nil {
+	all := make([]*v1beta1.Module, modules)
+	for i := range all {
+		all[i] = moduleOf(i)
+		if err := f.Admin.Create(ctx, all[i]); err != nil {
 			return fmt.Errorf("create a Module: %w", err)
 		}
 	}
@@ -48,13 +54,13 @@ func write(ctx context.Context, f *fleet.Fleet, nodes, modules int, say func(str
 		if i%1000 == 0 && i > 0 {
 			say("%d nodes are there", i)
 		}
-		group.Go(func() error { return writeNode(ctx, f.Admin, i, modules) })
+		group.Go(func() error { return writeNode(ctx, f.Admin, i, all) })
 	}
 	return group.Wait()
 }
 
-func writeNode(ctx context.Context, c client.Client, number, modules int) error {
-	node := nodeOf(number, modules)
+func writeNode(ctx context.Context, c client.Client, number int, modules []*v1beta1.Module) error {
+	node := nodeOf(number, len(modules))
 	status := node.Status
 	if err := c.Create(ctx, node); err != nil {
 		return fmt.Errorf("create a Node: %w", err)
@@ -64,7 +70,10 @@ func writeNode(ctx context.Context, c client.Client, number, modules int) error 
 	if err := c.Status().Patch(ctx, node, patch); err != nil {
 		return fmt.Errorf("report a Node: %w", err)
 	}
-	config := configOf(node, number, modules)
+	config, err := configOf(node, number, modules)
+	if err != nil {
+		return err
+	}
 	report := config.Status
 	if err := c.Create(ctx, config); err != nil {
 		return fmt.Errorf("create a NodeModulesConfig: %w", err)
@@ -120,36 +129,39 @@ func nodeOf(number, modules int) *corev1.Node {
 	}
 }
 
-// configOf is a node on which all Modules are live. Half of the loads took until the next second.
-func configOf(node *corev1.Node, number, modules int) *v1beta1.NodeModulesConfig {
+// configOf is a node on which all Modules are live, by the orders that the operator gives. Half of
+// the loads took until the next second.
+func configOf(node *corev1.Node, number int, modules []*v1beta1.Module) (*v1beta1.NodeModulesConfig, error) {
 	c := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, Labels: map[string]string{},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 	}}
-	kernel := node.Status.NodeInfo.KernelVersion
-	for i := range modules {
-		item := v1beta1.ModuleItem{Namespace: namespace, Name: moduleName(i), ServiceAccountName: "default"}
-		id := hash("delivery", i, kernel)
-		config := v1beta1.ModuleConfig{
-			KernelVersion: kernel, ContainerImage: image(i, kernel[:5]), ImagePullPolicy: corev1.PullIfNotPresent,
-			Modprobe: v1beta1.ModprobeSpec{ModuleName: fmt.Sprintf("vendor_driver_%d", i), DirName: "/opt", Parameters: []string{"mode=fast"}},
+	info := &node.Status.NodeInfo
+	for i, m := range modules {
+		wants := desired.New(m).On(info.KernelVersion, info.Architecture)
+		if wants.State == nil {
+			return nil, fmt.Errorf("nobody knows what %s wants of %s: %w", m.Name, node.Name, wants.Err)
 		}
-		began := metav1.NewTime(time.Unix(1_900_000_000+int64(number*modules+i), 0))
-		c.Spec.Modules = append(c.Spec.Modules, v1beta1.NodeModuleSpec{
+		item := v1beta1.ModuleItem{Namespace: m.Namespace, Name: m.Name, ServiceAccountName: delivery.ServiceAccount(m)}
+		config, id := wants.State.Config, wants.State.Delivery
+		began := metav1.NewTime(time.Unix(1_900_000_000+int64(number*len(modules)+i), 0))
+		order := v1beta1.NodeModuleSpec{
 			ModuleItem: item, Config: config, Delivery: &v1beta1.Delivery{ID: id, CarrierUID: types.UID(newID())},
-		})
+			UnloadPolicy: m.Spec.ModuleLoader.Container.UnloadPolicy,
+		}
+		c.Spec.Modules = append(c.Spec.Modules, order)
 		c.Status.Modules = append(c.Status.Modules, v1beta1.NodeModuleStatus{
-			ModuleItem: item, Config: &config, BootID: node.Status.NodeInfo.BootID,
+			ModuleItem: item, Config: &config, BootID: info.BootID,
 			LastTransitionTime: metav1.NewTime(began.Add(time.Duration(i%2) * time.Second)),
 			Observed: &v1beta1.ObservedModule{
-				Delivery: id, BuildID: hash("build", i, kernel)[:40], SrcVersion: hash("source", i)[:23], LoadBegan: &began, Taint: "OE",
+				Delivery: id, BuildID: hash("build", i, info.KernelVersion)[:40], SrcVersion: hash("source", i)[:23], LoadBegan: &began, Taint: "OE",
 				Parameters: map[string]string{"mode": "fast", "debug": "0"},
 			},
 		})
-		c.Status.Artifacts = append(c.Status.Artifacts, v1beta1.NodeArtifact{ID: id, Digest: hash("content", i, kernel)})
-		c.Labels[v1beta1.InUseLabel(namespace, item.Name)], c.Labels[v1beta1.ConfiguredLabel(namespace, item.Name)] = "", ""
+		c.Status.Artifacts = append(c.Status.Artifacts, v1beta1.NodeArtifact{ID: id, Digest: hash("content", i, info.KernelVersion)})
+		maps.Copy(c.Labels, nodeplan.Labels(&order))
 	}
-	return c
+	return c, nil
 }
 
 func hash(of ...any) string {

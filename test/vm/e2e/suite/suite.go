@@ -23,7 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -212,47 +211,12 @@ func (s *Suite) Connect() (err error) {
 	return err
 }
 
-// Eventually repeats a check until it holds. What did not hold last is the error.
-func (s *Suite) Eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	limit := cmp.Or(s.Patience, patience)
-	if s.Breaks != "" && s.Breaks != BreakUnsigned && s.started {
-		limit = brokenPatience
-	}
-	var last error
-	begin := time.Now()
-	err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		err := check(ctx)
-		if last == nil || ctx.Err() == nil {
-			last = err // an end of the time is not what was wrong
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s, within %s: %w", what, limit, errors.Join(last, err))
-	}
-	if os.Getenv("TRACE") != "" {
-		s.Say("      %s (%.1f s)", what, time.Since(begin).Seconds())
-	}
-	return nil
-}
-
 // sayProcessor prints the seconds that the first node's processor has worked, and for whom.
 func (s *Suite) sayProcessor(ctx context.Context) {
 	const script = "cd /sys/fs/cgroup; for g in . system/containerd system/kubelet kubepods; do awk -v g=$g '$1 == \"usage_usec\" {printf " +
 		"\"%s %.1f s  \", g, $2 / 1e6}' $g/cpu.stat; done"
 	used, err := s.Console(ctx, script)
 	s.Say("      processor: %s", cmp.Or(used, fmt.Sprint(err)))
-}
-
-// Throughout checks that something holds for a while, again and again.
-func (s *Suite) Throughout(ctx context.Context, duration time.Duration, check func(context.Context) error) error {
-	err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, duration, true, func(ctx context.Context) (bool, error) {
-		return false, check(ctx)
-	})
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil
-	}
-	return err
 }
 
 // Kubectl runs kubectl as the administrator.
