@@ -75,7 +75,7 @@ func (o runOptions) run(ctx context.Context) error {
 	}
 	if err := profile.Serve(ctx, o.profiles); err != nil {
 		// The node's network is the agent's: what else has the port must not keep it from its work.
-		klog.FromContext(ctx).Error(err, "There are no profiles")
+		klog.FromContext(ctx).Error(err, "Cannot serve profiles, working on without them")
 	}
 	for ctx.Err() == nil {
 		found := place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),

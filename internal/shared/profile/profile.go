@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package profile serves Go's profiles of the process on a loopback address, for whoever asks where
-// its time or its memory goes. See https://pkg.go.dev/net/http/pprof.
+// Package profile serves Go's profiles of the process on a loopback address: they show where its
+// time and its memory go. See https://pkg.go.dev/net/http/pprof.
 package profile
 
 import (

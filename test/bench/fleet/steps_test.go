@@ -124,7 +124,7 @@ func TestReactionOf(t *testing.T) {
 		t.Errorf("without a report: %v s, %v", got, err)
 	}
 	if _, err := reactionOf(nil); err == nil {
-		t.Error("nothing was sent, and there is no error")
+		t.Error("want an error: nothing was sent")
 	}
 }
 

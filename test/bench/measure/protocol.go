@@ -40,6 +40,8 @@ type stage struct {
 	// optional: a node may do without, such as one whose agent was so fast that nobody saw the module
 	// go, or the device plugin's pod. The floor sends nothing there then, either.
 	optional bool
+	// pair is a stage without which an optional one must not be: a label that went has to come back.
+	pair string
 }
 
 // Names of stages.
@@ -84,8 +86,10 @@ func Upgrade(module types.NamespacedName) *Protocol {
 		{name: unready, is: removes(readyLabel), after: []string{order}, optional: true},
 		{name: report, agent: true, is: reportAfter(order), after: []string{order}},
 		{name: ready, is: sets(readyLabel), after: []string{report, unready}, frees: true, restarts: true, optional: true},
-		{name: unplugged, is: removes(pluginLabel), after: []string{unready}, when: pluginStops, optional: true},
-		{name: plugged, is: sets(pluginLabel), after: []string{ready, unplugged}, when: pluginRuns, optional: true},
+		{name: unplugged, is: removes(pluginLabel), after: []string{unready}, when: pluginStops, optional: true,
+			pair: plugged},
+		{name: plugged, is: sets(pluginLabel), after: []string{ready, unplugged}, when: pluginRuns, optional: true,
+			pair: unplugged},
 	}}
 }
 

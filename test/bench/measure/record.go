@@ -62,8 +62,9 @@ func (r *Recording) whole() error {
 	var errs []error
 	for node, sent := range r.nodes {
 		for i := range r.protocol.stages {
-			if name := r.protocol.stages[i].name; len(sent[name].Body) == 0 && !r.protocol.stages[i].optional {
-				errs = append(errs, fmt.Errorf("node %s: the audit log has no request for the %s", node, name))
+			s := &r.protocol.stages[i]
+			if required := !s.optional || len(sent[s.pair].Body) > 0; required && len(sent[s.name].Body) == 0 {
+				errs = append(errs, fmt.Errorf("node %s: the audit log has no request for the %s", node, s.name))
 			}
 		}
 	}
