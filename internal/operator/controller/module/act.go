@@ -128,7 +128,12 @@ func (c *Controller) apply(ctx context.Context, s nodeplan.Step, order *v1beta1.
 	if s.Delivery.Mountless {
 		config.WithAnnotations(map[string]string{v1beta1.NoImageVolumesAnnotation: nodeplan.Software(n.Node)})
 	}
-	return kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, order.Name), config)
+	sent := c.options.Clock.Now()
+	if err := kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, order.Name), config); err != nil {
+		return err
+	}
+	c.ledger.answered(c.options.Clock.Now().Sub(sent))
+	return nil
 }
 
 // operation is one line of a JSON patch (RFC 6902).

@@ -78,7 +78,7 @@ type Options struct {
 	// CarrierUser is the user of carriers that run the kernel module image; nil: the cluster
 	// chooses.
 	CarrierUser *int64
-	// DeliveryMaxInFlight bounds carriers at work in the cluster. 0 is 100.
+	// DeliveryMaxInFlight bounds carriers at work in the cluster: see window. 0 is 100.
 	DeliveryMaxInFlight int
 	// Parallelism bounds writes at the same time, per Module. 0 is 32.
 	Parallelism int
@@ -137,7 +137,7 @@ func New(c client.Client, live client.Reader, options Options) *Controller {
 		client:  c,
 		live:    live,
 		options: options,
-		ledger:  newLedger(options.DeliveryMaxInFlight, options.Clock),
+		ledger:  newLedger(newWindow(options.DeliveryMaxInFlight), options.Clock),
 		pace:    pace.Pace{First: settle, Most: settleMost, Each: settleNode},
 	}
 }

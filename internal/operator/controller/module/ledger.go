@@ -27,7 +27,7 @@ const (
 // one does not know, and no order names, are made again.
 type ledger struct {
 	mu      sync.Mutex
-	max     int
+	window  window
 	clock   clock.PassiveClock
 	modules map[types.NamespacedName]*account
 	// recalled are problems by node that the process before this one reported, and this one has not
@@ -41,9 +41,9 @@ type account struct {
 	failures map[nodeplan.Place]nodeplan.Failure
 }
 
-func newLedger(slots int, clock clock.PassiveClock) *ledger {
+func newLedger(slots window, clock clock.PassiveClock) *ledger {
 	return &ledger{
-		max: slots, clock: clock, modules: map[types.NamespacedName]*account{},
+		window: slots, clock: clock, modules: map[types.NamespacedName]*account{},
 		recalled: map[types.NamespacedName]map[string]reasons.Problem{},
 	}
 }
@@ -118,6 +118,13 @@ func (l *ledger) recall(key types.NamespacedName, told map[string]reasons.Proble
 		l.recalled[key] = told
 		maps.DeleteFunc(told, func(_ string, p reasons.Problem) bool { return reasons.Step(p.Reason) != reasons.StepDelivered })
 	}
+}
+
+// answered notes how long the API server took to answer an order.
+func (l *ledger) answered(took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.window.answered(took, l.clock.Now())
 }
 
 // retain forgets failures but those with the images that nodes need now, by node.
@@ -224,7 +231,7 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 	}
 	mine, now := &l.at(key).slots, l.clock.Now()
 	mine.nodes = working
-	free, on := l.max, map[string]int{}
+	free, on := l.window.size, map[string]int{}
 	for _, a := range l.modules {
 		free -= len(a.slots.nodes)
 		for _, node := range a.slots.nodes {
@@ -272,7 +279,7 @@ func (l *ledger) share(key types.NamespacedName, now time.Time) int {
 		}
 	}
 	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.wants, b.wants) })
-	left := l.max
+	left := l.window.size
 	for len(claims) > 0 && claims[0].wants <= left/len(claims) {
 		if claims[0].key == key {
 			return claims[0].wants

@@ -53,7 +53,7 @@ func selected(name string) *corev1.Node {
 func TestSlotsBoundNewCarriers(t *testing.T) {
 	key, other := types.NamespacedName{Namespace: "team", Name: "nic"}, types.NamespacedName{Name: "other"}
 	failed := map[string]time.Time{"a": noon.Add(-time.Minute), "b": noon.Add(-time.Hour)}
-	l := newLedger(4, clocktesting.NewFakePassiveClock(noon))
+	l := newLedger(fixed(4), clocktesting.NewFakePassiveClock(noon))
 	if got := l.reserve(other, nodes(1), nil); len(got) != 0 {
 		t.Fatalf("granted %d to who asks for none", len(got))
 	}
@@ -106,7 +106,7 @@ func nodes(n int) []string {
 }
 
 func TestSlotsAreGivenOutOnce(t *testing.T) {
-	l := newLedger(100, clocktesting.NewFakePassiveClock(noon))
+	l := newLedger(fixed(100), clocktesting.NewFakePassiveClock(noon))
 	var granted atomic.Int64
 	var all sync.WaitGroup
 	for i := range 16 {
@@ -121,7 +121,7 @@ func TestSlotsAreGivenOutOnce(t *testing.T) {
 func TestFailuresRestLongerEachTime(t *testing.T) {
 	asked := noon.Add(-24 * time.Hour)
 	now := clocktesting.NewFakePassiveClock(noon)
-	l := newLedger(1, now)
+	l := newLedger(fixed(1), now)
 	key, at := types.NamespacedName{Namespace: "team", Name: "nic"}, nodeplan.Place{Node: "n", Image: "r/nic:1"}
 	rests := func(at nodeplan.Place, retry time.Time) bool {
 		return l.memory(key).Failures[at].Rests(now.Now(), retry)
@@ -161,7 +161,7 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 }
 
 func TestTheLedgerForgets(t *testing.T) {
-	l := newLedger(1, clocktesting.NewFakePassiveClock(noon))
+	l := newLedger(fixed(1), clocktesting.NewFakePassiveClock(noon))
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
 	l.create(key, "a")
 	l.create(key, "b")
@@ -187,7 +187,7 @@ func TestTheLedgerForgets(t *testing.T) {
 
 func TestWhenAPassComesAgain(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
-	c := &Controller{ledger: newLedger(1, clocktesting.NewFakePassiveClock(noon))}
+	c := &Controller{ledger: newLedger(fixed(1), clocktesting.NewFakePassiveClock(noon))}
 	cases := map[string]struct {
 		given nodeplan.Plan
 		then  time.Duration

@@ -44,7 +44,7 @@ func module(name string, wants ...string) *asker {
 // TestAModuleThatNeedsOneSlotGetsTheNext, although another one holds all and wants thousands.
 func TestAModuleThatNeedsOneSlotGetsTheNext(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(noon)
-	l := newLedger(100, now)
+	l := newLedger(fixed(100), now)
 	big, small := module("big", nodes(5000)...), module("small", "one")
 	if got := big.ask(l); got != 100 {
 		t.Fatalf("%d slots of 100 for the only one that asks", got)
@@ -95,7 +95,7 @@ func TestShares(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			now := clocktesting.NewFakePassiveClock(noon)
-			l := newLedger(tc.slots, now)
+			l := newLedger(fixed(tc.slots), now)
 			for range tc.rounds {
 				now.SetTime(now.Now().Add(time.Second))
 				for _, a := range tc.given {
@@ -116,7 +116,7 @@ func TestShares(t *testing.T) {
 	}
 
 	t.Run("a node that comes with many Modules leaves slots for others", func(t *testing.T) {
-		l := newLedger(100, clocktesting.NewFakePassiveClock(noon))
+		l := newLedger(fixed(100), clocktesting.NewFakePassiveClock(noon))
 		held := 0
 		for _, a := range many(200, of("fresh")) {
 			held += a.ask(l)
@@ -132,7 +132,7 @@ func TestShares(t *testing.T) {
 
 	t.Run("those that wait longest come first, where Modules are more than slots", func(t *testing.T) {
 		now := clocktesting.NewFakePassiveClock(noon)
-		l := newLedger(2, now)
+		l := newLedger(fixed(2), now)
 		all := many(5, func(i int) []string { return []string{fmt.Sprintf("n%d", i), fmt.Sprintf("m%d", i)} })
 		var order []string
 		for range 10 {
@@ -165,7 +165,7 @@ func TestShares(t *testing.T) {
 // TestWhoAsksNoMoreKeepsNoSlots from others: its passes may fail before they ask.
 func TestWhoAsksNoMoreKeepsNoSlots(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(noon)
-	l := newLedger(10, now)
+	l := newLedger(fixed(10), now)
 	big, silent := module("big", nodes(50)...), module("silent", nodes(50)...)
 	big.ask(l)
 	silent.ask(l)

@@ -4,10 +4,13 @@ package module_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -52,5 +55,44 @@ func TestACarrierGoesBeforeAnotherTakesItsSlot(t *testing.T) {
 
 	if diff := cmp.Diff([]string{"create", "delete", "create"}, order); diff != "" {
 		t.Errorf("carriers (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeliveriesFollowHowSoonOrdersAreAnswered: 25 begin, the others when there is time for them.
+func TestDeliveriesFollowHowSoonOrdersAreAnswered(t *testing.T) {
+	cases := map[string]struct {
+		takes time.Duration
+		then  int
+	}{
+		"at once": {then: 28},
+		"slowly":  {takes: time.Second, then: 25},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			for i := range 28 {
+				w.node(fmt.Sprintf("%02d", i))
+			}
+			m := w.module("nic")
+			var mu sync.Mutex
+			w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+				Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+					mu.Lock()
+					w.clock.SetTime(w.clock.Now().Add(tc.takes))
+					mu.Unlock()
+					return c.Apply(ctx, object, options...)
+				},
+			}))
+			w.pass(m)
+			if began := len(w.carriers(m)); began != 25 {
+				t.Errorf("%d deliveries begin, want 25", began)
+			}
+
+			w.pass(m)
+
+			if got := len(w.carriers(m)); got != tc.then {
+				t.Errorf("%d deliveries are under way after the next pass, want %d", got, tc.then)
+			}
+		})
 	}
 }
