@@ -68,7 +68,7 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	all := map[string]operator.Controller{
-		"module":  module.New(c, live, options.Module(recorder, closed)),
+		"module":  module.New(c, live, options.Module(recorder, closed, numbers)),
 		"node":    node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.Orders.AgentImage, DRA: options.Orders.DRA, Role: role, Gate: closed}),
 		"guard":   guards,

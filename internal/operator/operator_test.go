@@ -74,7 +74,7 @@ func (f *fleet) start() {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- operator.Run(ctx, mgr, options, map[string]operator.Controller{
-			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), options.Module(kube.Recorder{}, nil)),
+			"module": module.New(mgr.GetClient(), mgr.GetAPIReader(), options.Module(kube.Recorder{}, nil, nil)),
 		})
 	}()
 	f.stop = func() {

@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/kube/process"
@@ -215,9 +216,9 @@ func (o *Options) validate() error {
 }
 
 // Module are the options of the controller that gives orders to nodes.
-func (o *Options) Module(recorder kube.Recorder, g *gate.Gate) module.Options {
+func (o *Options) Module(recorder kube.Recorder, g *gate.Gate, numbers *metrics.Board) module.Options {
 	m := o.Orders
-	m.Recorder, m.Gate, m.Images = recorder, g, o.Makes()
+	m.Recorder, m.Gate, m.Metrics, m.Images = recorder, g, numbers, o.Makes()
 	return m
 }
 

@@ -33,6 +33,9 @@ var (
 		"Nodes where a Module needs attention, by reason (docs/reference/reasons.md).", append(ofModule, "reason")...)
 	uncovered = desc("drover_module_uncovered_kernels",
 		"Kernels of nodes that a Module selects for which it has no image.", ofModule...)
+	deliveries      = desc("drover_deliveries", "Deliveries under way, of all Modules.")
+	deliveriesLimit = desc("drover_deliveries_limit",
+		"Most deliveries that may be under way: fewer while the API server answers orders slowly.")
 
 	// Upstream's names and labels.
 	upstreamModules    = desc("kmm_module_num", "Number of Modules.")
@@ -53,6 +56,8 @@ type Board struct {
 	spans   *spans
 	// preflights counts PreflightValidations.
 	preflights int
+	// deliveries are under way, and limit is how many may be.
+	deliveries, limit int
 }
 
 type module struct {
@@ -92,6 +97,13 @@ func (b *Board) SetPreflights(n int) {
 	b.preflights = n
 }
 
+// SetDeliveries replaces the number of deliveries that are under way, and of those that may be.
+func (b *Board) SetDeliveries(n, limit int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deliveries, b.limit = n, limit
+}
+
 func made(c *v1beta1.ModuleLoaderContainerSpec) (build, sign bool) {
 	build, sign = c.Build != nil, c.Sign != nil
 	for i := range c.KernelMappings {
@@ -112,7 +124,7 @@ func joined(args *v1beta1.ModprobeArgs) string {
 func (b *Board) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		nodes, failing, uncovered, upstreamModules, upstreamBuilds, upstreamSigns, upstreamPlugins, upstreamPreflights, upstreamModprobe,
-		upstreamModprobeRaw,
+		upstreamModprobeRaw, deliveries, deliveriesLimit,
 	} {
 		out <- d
 	}
@@ -150,6 +162,8 @@ func (b *Board) Collect(out chan<- prometheus.Metric) {
 	gauge(upstreamSigns, signs)
 	gauge(upstreamPlugins, plugins)
 	gauge(upstreamPreflights, b.preflights)
+	gauge(deliveries, b.deliveries)
+	gauge(deliveriesLimit, b.limit)
 	b.spans.load.Collect(out)
 	b.spans.unload.Collect(out)
 	b.spans.phases.Collect(out)

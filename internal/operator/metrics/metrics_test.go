@@ -56,7 +56,10 @@ func TestModulesAreCounted(t *testing.T) {
 	b.Set(module("gpu", nil), status.Tally{States: map[status.NodeState]int{status.NodeLoading: 5}})
 	b.Set(module("gpu", nil), status.Tally{States: map[status.NodeState]int{status.NodeReady: 5}})
 	b.SetPreflights(3)
+	b.SetDeliveries(7, 25)
 	same(t, b, `
+drover_deliveries 7
+drover_deliveries_limit 25
 drover_module_failing_nodes{name="nic",namespace="team",reason="NoSuchDevice"} 1
 drover_module_nodes{name="gpu",namespace="team",state="ready"} 5
 drover_module_nodes{name="nic",namespace="team",state="failed"} 1
@@ -72,10 +75,13 @@ kmm_module_num 2
 kmm_preflight_num 3
 `)
 	b.SetPreflights(0)
+	b.SetDeliveries(0, 26)
 	// All of a Module's goes with it.
 	b.Forget(types.NamespacedName{Namespace: "team", Name: "nic"})
 	b.Forget(types.NamespacedName{Namespace: "team", Name: "gpu"})
 	same(t, b, `
+drover_deliveries 0
+drover_deliveries_limit 26
 kmm_device_plugin_num 0
 kmm_in_cluster_build_num 0
 kmm_in_cluster_sign_num 0

@@ -42,6 +42,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
 	"github.com/drover-project/drover/internal/operator/pace"
 	"github.com/drover-project/drover/internal/operator/problems"
@@ -86,6 +87,8 @@ type Options struct {
 	Gate *gate.Gate
 	// Recorder tells of Modules that go before all nodes have answered.
 	Recorder kube.Recorder
+	// Metrics shows numbers; nil is for nobody.
+	Metrics *metrics.Board
 	// Images: a controller has images built and signed, so that they are waited for.
 	Images bool
 	// DRA: the API server serves what DRA drivers need.
@@ -102,6 +105,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Parallelism <= 0 {
 		o.Parallelism = 32
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.NewBoard()
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

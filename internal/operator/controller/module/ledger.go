@@ -254,6 +254,16 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 	return granted
 }
 
+// deliveries are how many are under way, and how many may be.
+func (l *ledger) deliveries() (n, limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.modules {
+		n += len(a.slots.nodes)
+	}
+	return n, l.window.size
+}
+
 func (s *slots) stale(now time.Time) bool { return now.Sub(s.asked) > askedFor }
 
 // wants is how many slots a Module would have if it got all that it asks for.

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/reasons"
@@ -57,7 +58,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	if got := l.reserve(other, nodes(1), nil); len(got) != 0 {
 		t.Fatalf("granted %d to who asks for none", len(got))
 	}
-	c := &Controller{ledger: l}
+	c := &Controller{ledger: l, options: Options{Metrics: metrics.NewBoard()}}
 	snap := &snapshot{Pass: nodeplan.Pass{Key: key, Module: given(), Wants: desired.New(given()).With(desired.Images{}), Now: noon}}
 	snap.Memory.Failures = map[nodeplan.Place]nodeplan.Failure{}
 	for _, name := range []string{"a", "b", "c", "d"} {

@@ -94,6 +94,7 @@ func (c *Controller) admit(p *plan) {
 		asked = append(asked, pl.Node.Name)
 	}
 	granted := c.ledger.reserve(p.Key, working, asked)
+	c.options.Metrics.SetDeliveries(c.ledger.deliveries())
 	for _, pl := range asking {
 		if !granted[pl.Node.Name] {
 			pl.Holds = append(pl.Holds, nodeplan.Hold{By: nodeplan.Slots})

@@ -5,16 +5,19 @@ package module_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -61,12 +64,20 @@ func TestACarrierGoesBeforeAnotherTakesItsSlot(t *testing.T) {
 // TestDeliveriesFollowHowSoonOrdersAreAnswered: 25 begin, the others when there is time for them.
 func TestDeliveriesFollowHowSoonOrdersAreAnswered(t *testing.T) {
 	cases := map[string]struct {
-		takes time.Duration
-		then  int
+		takes       time.Duration
+		then, limit int
 	}{
-		"at once": {then: 28},
-		"slowly":  {takes: time.Second, then: 25},
+		"at once": {then: 28, limit: 50},
+		"slowly":  {takes: time.Second, then: 25, limit: 25},
 	}
+	const underWay = `
+# HELP drover_deliveries Deliveries under way, of all Modules.
+# TYPE drover_deliveries gauge
+drover_deliveries `
+	const mayBe = `
+# HELP drover_deliveries_limit Most deliveries that may be under way: fewer while the API server answers orders slowly.
+# TYPE drover_deliveries_limit gauge
+drover_deliveries_limit `
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -75,14 +86,18 @@ func TestDeliveriesFollowHowSoonOrdersAreAnswered(t *testing.T) {
 			}
 			m := w.module("nic")
 			var mu sync.Mutex
-			w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+			c := interceptor.NewClient(w.operator, interceptor.Funcs{
 				Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 					mu.Lock()
 					w.clock.SetTime(w.clock.Now().Add(tc.takes))
 					mu.Unlock()
 					return c.Apply(ctx, object, options...)
 				},
-			}))
+			})
+			board := metrics.NewBoard()
+			w.control = module.New(c, c, module.Options{
+				AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Metrics: board,
+			})
 			w.pass(m)
 			if began := len(w.carriers(m)); began != 25 {
 				t.Errorf("%d deliveries begin, want 25", began)
@@ -92,6 +107,10 @@ func TestDeliveriesFollowHowSoonOrdersAreAnswered(t *testing.T) {
 
 			if got := len(w.carriers(m)); got != tc.then {
 				t.Errorf("%d deliveries are under way after the next pass, want %d", got, tc.then)
+			}
+			want := fmt.Sprintf("%s%d\n%s%d\n", underWay, tc.then, mayBe, tc.limit)
+			if err := testutil.CollectAndCompare(board, strings.NewReader(want), "drover_deliveries", "drover_deliveries_limit"); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -5,7 +5,7 @@ package module
 import "time"
 
 const (
-	// late is an API server's answer to an order from which on it has too much to do. A node's report
+	// late is how long the API server takes for an order when it has too much to do. A node's report
 	// and its labels wait in the same queue, several times.
 	late = 250 * time.Millisecond
 	// leastSlots stay, however slowly the API server answers: fewer make a load take longer without
