@@ -201,6 +201,7 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 	resync := a.resync()
 	switch {
 	case listed && object == nil:
+		a.identify(ctx)    // now, so that the first order need not wait for it
 		return resync, nil // no object is no order: keep what is loaded
 	case listed:
 		a.accept(ctx, object)
@@ -280,18 +281,25 @@ func (a *Agent) awaitCarriers(p *pass) time.Duration {
 	return next
 }
 
+// identify asks which cluster this is, until it is known.
+func (a *Agent) identify(ctx context.Context) {
+	const askAgain = 10 * time.Second
+	now := a.o.Clock.Now()
+	if a.cluster != "" || now.Before(a.askCluster) {
+		return
+	}
+	a.askCluster = now.Add(askAgain)
+	uid, err := a.api.clusterUID(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Nothing is recorded before the cluster is known")
+	}
+	a.cluster = uid
+}
+
 // accept records what is ordered, as soon as the cluster's identity is known.
 func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
-	const askAgain = 10 * time.Second
 	logger := klog.FromContext(ctx)
-	if now := a.o.Clock.Now(); a.cluster == "" && !now.Before(a.askCluster) {
-		a.askCluster = now.Add(askAgain)
-		uid, err := a.api.clusterUID(ctx)
-		if err != nil {
-			logger.Error(err, "Nothing is recorded before the cluster is known")
-		}
-		a.cluster = uid
-	}
+	a.identify(ctx)
 	if a.cluster == "" {
 		return
 	}

@@ -167,6 +167,30 @@ func TestLoadAndUnloadThroughTheAPI(t *testing.T) {
 	c.env.AssertNoMasters(t)
 }
 
+// TestTheFirstOrderWaitsForNothing: an agent asks which cluster it is in before its node has an
+// order. Thousands of nodes may get their first one at the same time.
+func TestTheFirstOrderWaitsForNothing(t *testing.T) {
+	c := newCluster(t)
+	asked := func() (n int) {
+		for _, r := range c.env.Requests(t, c.mark) {
+			if r.UserAgent == "drover-agent/test" && r.ObjectRef.Resource == "namespaces" {
+				n++
+			}
+		}
+		return n
+	}
+	c.start()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return asked() > 0, nil })
+	if err != nil {
+		t.Fatalf("an agent without orders does not ask which cluster it is in: %v", err)
+	}
+	c.order(order("gadget", c.deliver("d1", gadget)))
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	c.wrote("writes to load", 1)
+	same(t, "times that the agent asked which cluster it is in", 1, asked())
+}
+
 func TestObjectDeletedByHand(t *testing.T) {
 	c := newCluster(t)
 	c.start()
