@@ -127,6 +127,13 @@ func (l *ledger) answered(took time.Duration) {
 	l.window.answered(took, l.clock.Now())
 }
 
+// fit makes room for a Module of so many nodes.
+func (l *ledger) fit(nodes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.window.fit(nodes)
+}
+
 // retain forgets failures but those with the images that nodes need now, by node.
 func (l *ledger) retain(key types.NamespacedName, needed map[string]string) {
 	l.mu.Lock()

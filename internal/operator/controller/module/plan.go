@@ -93,6 +93,7 @@ func (c *Controller) admit(p *plan) {
 	for _, pl := range asking {
 		asked = append(asked, pl.Node.Name)
 	}
+	c.ledger.fit(len(p.plans))
 	granted := c.ledger.reserve(p.Key, working, asked)
 	c.options.Metrics.SetDeliveries(c.ledger.deliveries())
 	for _, pl := range asking {

@@ -22,6 +22,7 @@ func TestWindow(t *testing.T) {
 	}
 	cases := map[string]struct {
 		most  int
+		nodes int
 		given []answers
 		then  int
 	}{
@@ -35,6 +36,10 @@ func TestWindow(t *testing.T) {
 		},
 		"answers stay late": {most: 100, given: []answers{{n: 900, took: soon}, {n: 90, took: tooLate, each: time.Second}}, then: 25},
 		"late ones never close it below what the flag asks for": {most: 4, given: []answers{{n: 90, took: tooLate, each: time.Second}}, then: 4},
+		"2,000 nodes":                        {most: 100, nodes: 2000, then: 25},
+		"5,000 nodes":                        {most: 100, nodes: 5000, then: 62},
+		"5,000 nodes, and answers stay late": {most: 100, nodes: 5000, given: []answers{{n: 90, took: tooLate, each: time.Second}}, then: 62},
+		"50,000 nodes":                       {most: 100, nodes: 50000, then: 100},
 		"the API server has time again": {
 			most: 100, given: []answers{{n: 90, took: tooLate, each: time.Second}, {n: 75, took: soon, each: time.Second}}, then: 100,
 		},
@@ -45,6 +50,8 @@ func TestWindow(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w, now := newWindow(tc.most), noon
+			w.fit(tc.nodes)
+			w.fit(1) // another Module
 			for _, a := range tc.given {
 				for range a.n {
 					now = now.Add(a.each)
