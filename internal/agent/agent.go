@@ -201,7 +201,8 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 	resync := a.resync()
 	switch {
 	case listed && object == nil:
-		a.identify(ctx)    // now, so that the first order need not wait for it
+		// Now, so that the first order need not wait for it.
+		a.identify(ctx)
 		return resync, nil // no object is no order: keep what is loaded
 	case listed:
 		a.accept(ctx, object)

@@ -129,11 +129,12 @@ func (c *Controller) apply(ctx context.Context, s nodeplan.Step, order *v1beta1.
 		config.WithAnnotations(map[string]string{v1beta1.NoImageVolumesAnnotation: nodeplan.Software(n.Node)})
 	}
 	sent := c.options.Clock.Now()
-	if err := kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, order.Name), config); err != nil {
-		return err
+	err = kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, order.Name), config)
+	// A refusal that comes soon says nothing of how much there is to do.
+	if took := c.options.Clock.Now().Sub(sent); err == nil || took >= late {
+		c.ledger.answered(took)
 	}
-	c.ledger.answered(c.options.Clock.Now().Sub(sent))
-	return nil
+	return err
 }
 
 // operation is one line of a JSON patch (RFC 6902).

@@ -127,7 +127,7 @@ func (l *ledger) answered(took time.Duration) {
 	l.window.answered(took, l.clock.Now())
 }
 
-// fit makes room for a Module of so many nodes.
+// fit makes room for a cluster of so many nodes.
 func (l *ledger) fit(nodes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -4,6 +4,7 @@ package module_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -70,14 +72,6 @@ func TestDeliveriesFollowHowSoonOrdersAreAnswered(t *testing.T) {
 		"at once": {then: 28, limit: 50},
 		"slowly":  {takes: time.Second, then: 25, limit: 25},
 	}
-	const underWay = `
-# HELP drover_deliveries Deliveries under way, of all Modules.
-# TYPE drover_deliveries gauge
-drover_deliveries `
-	const mayBe = `
-# HELP drover_deliveries_limit Most deliveries that may be under way: fewer while the API server answers orders slowly.
-# TYPE drover_deliveries_limit gauge
-drover_deliveries_limit `
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -108,10 +102,66 @@ drover_deliveries_limit `
 			if got := len(w.carriers(m)); got != tc.then {
 				t.Errorf("%d deliveries are under way after the next pass, want %d", got, tc.then)
 			}
-			want := fmt.Sprintf("%s%d\n%s%d\n", underWay, tc.then, mayBe, tc.limit)
-			if err := testutil.CollectAndCompare(board, strings.NewReader(want), "drover_deliveries", "drover_deliveries_limit"); err != nil {
-				t.Error(err)
-			}
+			told(t, board, tc.then, tc.limit)
 		})
+	}
+}
+
+// TestOrdersThatFail: one that fails late tells of an API server with too much to do. One that is
+// refused at once, by a webhook for example, tells nothing.
+func TestOrdersThatFail(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		limit int
+	}{
+		"late":    {takes: 30 * time.Second, limit: 25},
+		"at once": {limit: 26},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("a")
+			m := w.module("nic")
+			fails := false
+			c := interceptor.NewClient(w.operator, interceptor.Funcs{
+				Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+					if !fails {
+						return c.Apply(ctx, object, options...)
+					}
+					w.clock.SetTime(w.clock.Now().Add(tc.takes))
+					return apierrors.NewInternalError(errors.New("the order is not written"))
+				},
+			})
+			board := metrics.NewBoard()
+			w.control = module.New(c, c, module.Options{
+				AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock, Metrics: board,
+			})
+			w.pass(m)
+			w.node("b")
+			fails = true
+			if _, err := w.control.Reconcile(t.Context(), request(m)); err == nil {
+				t.Fatal("an order was not written, and nobody is told")
+			}
+			fails = false
+
+			w.pass(m)
+
+			told(t, board, len(w.carriers(m)), tc.limit)
+		})
+	}
+}
+
+// told compares how many deliveries are told to be under way, and to be allowed.
+func told(t *testing.T, board *metrics.Board, underWay, limit int) {
+	t.Helper()
+	want := fmt.Sprintf(`
+# HELP drover_deliveries Deliveries under way, of all Modules.
+# TYPE drover_deliveries gauge
+drover_deliveries %d
+# HELP drover_deliveries_limit Most deliveries that may be under way: fewer while the API server answers orders slowly.
+# TYPE drover_deliveries_limit gauge
+drover_deliveries_limit %d
+`, underWay, limit)
+	if err := testutil.CollectAndCompare(board, strings.NewReader(want), "drover_deliveries", "drover_deliveries_limit"); err != nil {
+		t.Error(err)
 	}
 }

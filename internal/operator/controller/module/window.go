@@ -11,8 +11,8 @@ const (
 	// leastSlots stay, however slowly the API server answers: fewer make a load take longer without
 	// making others wait less.
 	leastSlots = 25
-	// nodesPerSlot bounds what passes cost: each looks at all nodes, and has carriers made for no more
-	// of them than there are slots.
+	// nodesPerSlot bounds what passes cost: each looks at all of the cluster's, and has carriers made
+	// for no more of them than there are slots.
 	nodesPerSlot = 80
 	// cutRest is the time from one cut to the next: answers that come together tell of the same crowd.
 	cutRest = time.Second
@@ -35,7 +35,7 @@ func newWindow(most int) window {
 	return window{most: most, least: least, size: least}
 }
 
-// fit widens the window for a Module of so many nodes. It stays that wide.
+// fit widens the window for a cluster of so many nodes. It stays that wide.
 func (w *window) fit(nodes int) {
 	w.least = max(w.least, min(nodes/nodesPerSlot, w.most))
 	w.size = max(w.size, w.least)

@@ -51,7 +51,7 @@ func TestWindow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, now := newWindow(tc.most), noon
 			w.fit(tc.nodes)
-			w.fit(1) // another Module
+			w.fit(1) // most of the nodes are gone
 			for _, a := range tc.given {
 				for range a.n {
 					now = now.Add(a.each)
