@@ -9,24 +9,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
 
-// auditPolicy records every request but those for Leases, without bodies.
+// auditPolicy records every request but those for Leases, without bodies. That a request was
+// received is in the log before the request has an effect.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [ResponseStarted]
 rules:
 - level: None
   resources:
@@ -35,11 +39,18 @@ rules:
 - level: Metadata
 `
 
+// stageReceived is the stage of a request before it has an effect (audit.k8s.io/v1).
+const stageReceived = "RequestReceived"
+
 // Request is one request as the API server's audit log has it.
 type Request struct {
 	audit.Request
 	// RequestURI is the path with the query.
 	RequestURI string `json:"requestURI"`
+	// ID is the same in all lines about one request.
+	ID types.UID `json:"auditID"`
+	// Stage is how far the request was when the line was written.
+	Stage string `json:"stage"`
 }
 
 // IsWrite is true for requests that change, or try to change, an object that is kept: not for dry
@@ -64,7 +75,11 @@ type Mark int64
 
 var barriers atomic.Int64
 
-// Mark returns the audit log's end. All requests that were answered before are in front of it.
+// answerTimeout bounds the wait for requests under way. A webhook may take 30 seconds.
+const answerTimeout = time.Minute
+
+// Mark returns the audit log's end, once every request of the operator or an agent that had reached
+// the API server is answered. What they wrote is in front of it.
 func (e *Env) Mark(t testing.TB) Mark {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(e.AdminConfig())
@@ -74,21 +89,26 @@ func (e *Env) Mark(t testing.TB) Mark {
 	// An answer may reach its client before its line reaches the log. A request of our own, made
 	// later, shows when the log has caught up.
 	barrier := fmt.Sprintf("/version?barrier=%d", barriers.Add(1))
-	begin, err := audit.End(e.audit)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := admin.RESTClient().Get().RequestURI(barrier).Do(t.Context()).Error(); err != nil {
 		t.Fatalf("make a barrier request: %v", err)
 	}
 	var end Mark
-	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		requests, next, err := e.read(Mark(begin))
+	var awaited map[types.UID]string
+	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, answerTimeout, true, func(context.Context) (bool, error) {
+		passed, underWay, next, err := e.log.look(barrier)
+		if err != nil || !passed {
+			return false, err
+		}
+		if awaited == nil {
+			awaited = underWay
+		}
+		// Those that came after the barrier are not waited for: in a busy cluster there are always some.
+		maps.DeleteFunc(awaited, func(id types.UID, _ string) bool { return underWay[id] == "" })
 		end = next
-		return slices.ContainsFunc(requests, func(r Request) bool { return r.RequestURI == barrier }), err
+		return len(awaited) == 0, nil
 	})
 	if err != nil {
-		t.Fatalf("wait for the audit log: %v", err)
+		t.Fatalf("wait for the audit log, and for the answers to %v: %v", slices.Collect(maps.Values(awaited)), err)
 	}
 	return end
 }
@@ -97,11 +117,11 @@ func (e *Env) Mark(t testing.TB) Mark {
 func (e *Env) Requests(t testing.TB, since Mark) []Request {
 	t.Helper()
 	e.Mark(t)
-	requests, _, err := e.read(since)
+	lines, _, err := read(e.log.path, since)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return requests
+	return slices.DeleteFunc(lines, func(r Request) bool { return r.Stage == stageReceived })
 }
 
 // Writes counts the writes since a mark that the operator and the agents made, refused ones
@@ -140,9 +160,49 @@ func (e *Env) AssertNoMasters(t testing.TB) {
 	}
 }
 
+// auditLog follows the log for what is under way. Tests that run at the same time share it.
+type auditLog struct {
+	path string
+
+	mu       sync.Mutex
+	end      Mark
+	barriers map[string]bool
+	// underWay has the requests of the operator and the agents that were received and are not
+	// answered. A change can be seen before the request that made it is answered, and so counted.
+	underWay map[types.UID]string
+}
+
+func newAuditLog(path string) *auditLog {
+	return &auditLog{path: path, barriers: map[string]bool{}, underWay: map[types.UID]string{}}
+}
+
+// look reads on to the log's end. It says whether a barrier is answered, and which requests are
+// not.
+func (l *auditLog) look(barrier string) (bool, map[types.UID]string, Mark, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, end, err := read(l.path, l.end)
+	if err != nil {
+		return false, nil, 0, err
+	}
+	l.end = end
+	for _, r := range lines {
+		switch {
+		case r.Stage != stageReceived:
+			delete(l.underWay, r.ID)
+			if strings.HasPrefix(r.RequestURI, "/version?barrier=") {
+				l.barriers[r.RequestURI] = true
+			}
+		case r.Ours() && r.Verb != "watch":
+			l.underWay[r.ID] = r.Verb + " " + r.RequestURI
+		}
+	}
+	return l.barriers[barrier], maps.Clone(l.underWay), end, nil
+}
+
 // read parses the log from a byte offset on, and returns the offset after the last whole line.
-func (e *Env) read(from Mark) ([]Request, Mark, error) {
-	file, err := os.Open(e.audit)
+func read(path string, from Mark) ([]Request, Mark, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, from, fmt.Errorf("open the audit log: %w", err)
 	}

@@ -61,7 +61,7 @@ type Env struct {
 	admin  *rest.Config
 	scheme *runtime.Scheme
 	dir    string
-	audit  string
+	log    *auditLog
 
 	users sync.Mutex // envtest's user registry is not safe for concurrent use
 }
@@ -136,7 +136,7 @@ func start() (_ *Env, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the API server: %w", err)
 	}
-	e := &Env{dir: dir, audit: filepath.Join(dir, "audit.log"), scheme: NewScheme()}
+	e := &Env{dir: dir, log: newAuditLog(filepath.Join(dir, "audit.log")), scheme: NewScheme()}
 	policy := filepath.Join(dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, fmt.Errorf("write the audit policy: %w", err)
@@ -151,7 +151,7 @@ func start() (_ *Env, err error) {
 	}
 	e.test.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).
-		Set("audit-log-path", e.audit).
+		Set("audit-log-path", e.log.path).
 		Set("audit-log-maxsize", "1000000"). // megabytes: never rotated, writes are counted over the whole file
 		Set("max-requests-inflight", "4000").
 		Set("max-mutating-requests-inflight", "2000")
