@@ -162,7 +162,7 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 	})
 	unmade := facts.Problem(m, v1beta1.ProblemImages)
 	return &facts.Scene{
-		Module: m, Held: facts.Judge(m, v.Nodes, v.Configs), Configs: v.Configs,
+		Module: m, Held: facts.Judge(m, v.Fleet(), v.Configs), Configs: v.Configs,
 		// Without any, and without a complaint, there may be nobody who makes them.
 		Desired:    desired.New(m).With(desired.Images{Makes: len(images) > 0 || unmade != nil, Made: images, Problem: unmade}),
 		Plugins:    plugins,
@@ -171,10 +171,19 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 	}
 }
 
+// Fleet is all nodes, as the facts ask for them.
+func (v *View) Fleet() []*corev1.Node {
+	nodes := make([]*corev1.Node, len(v.Nodes))
+	for i := range v.Nodes {
+		nodes[i] = &v.Nodes[i]
+	}
+	return nodes
+}
+
 // About is what is known of the Module and all its nodes.
 func (v *View) About(m *v1beta1.Module) *status.Module {
 	about := facts.Of(m)
-	v.Scene(m).See(&about, v.Nodes, v.Now)
+	v.Scene(m).See(&about, v.Fleet(), v.Now)
 	return &about
 }
 

@@ -62,7 +62,7 @@ func foresee(m *v1beta1.Module, view *cluster.View) *Rollout {
 		}
 		return told(node)
 	}
-	f := scene.Forecast(view.Nodes, view.Now)
+	f := scene.Forecast(view.Fleet(), view.Now)
 	if f == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ package facts
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,9 +89,11 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 }
 
 // See adds what is known of the nodes, and of the rollout, to what is known of the Module.
-func (s *Scene) See(about *status.Module, nodes []corev1.Node, now time.Time) {
-	for i := range nodes {
-		n := &nodes[i]
+func (s *Scene) See(about *status.Module, nodes []*corev1.Node, now time.Time) {
+	// Probably as many as last time. A status can be edited to say anything.
+	last := int(s.Module.Status.ModuleLoader.NodesMatchingSelectorNumber)
+	about.Nodes = slices.Grow(about.Nodes, max(0, min(last, len(nodes))))
+	for _, n := range nodes {
 		if node, concerned := s.Node(n); concerned {
 			about.Nodes = append(about.Nodes, node)
 		} else if why := placement.Unsupported(n); why != "" && placement.Selects(s.Module, n) {
@@ -135,7 +138,7 @@ func Of(module *v1beta1.Module) status.Module {
 
 // Rollout says which nodes may change now, as the module controller sees it; nil: nothing to
 // decide, or node labels decide.
-func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
+func (s *Scene) Rollout(nodes []*corev1.Node, now time.Time) *rollout.Plan {
 	if !s.planned() {
 		return nil
 	}
@@ -147,7 +150,7 @@ func (s *Scene) Rollout(nodes []corev1.Node, now time.Time) *rollout.Plan {
 }
 
 // Forecast is how the rollout goes on; nil as for [Scene.Rollout].
-func (s *Scene) Forecast(nodes []corev1.Node, now time.Time) *rollout.Forecast {
+func (s *Scene) Forecast(nodes []*corev1.Node, now time.Time) *rollout.Forecast {
 	if !s.planned() {
 		return nil
 	}
@@ -159,10 +162,10 @@ func (s *Scene) planned() bool {
 	return m.Spec.ModuleLoader != nil && m.DeletionTimestamp == nil && !rollout.Labelled(m)
 }
 
-func (s *Scene) parts(nodes []corev1.Node) []rollout.Node {
+func (s *Scene) parts(nodes []*corev1.Node) []rollout.Node {
 	parts := make([]rollout.Node, 0, len(s.Configs))
-	for i := range nodes {
-		if part, ok := s.part(&nodes[i]); ok {
+	for _, node := range nodes {
+		if part, ok := s.part(node); ok {
 			parts = append(parts, part)
 		}
 	}

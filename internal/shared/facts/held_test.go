@@ -36,10 +36,10 @@ func TestWhomAStrikeConcerns(t *testing.T) {
 		"new":     config("new", "", nil),
 		"gone":    config("gone", "d1", &v1beta1.Strike{Delivery: "d1", Build: "nic (build 1)", Began: metav1.NewTime(began)}),
 	}
-	var nodes []corev1.Node
+	var nodes []*corev1.Node
 	for name := range configs {
 		if name != "gone" {
-			nodes = append(nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
 	}
 	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic"}}

@@ -53,7 +53,8 @@ func Deliveries(m *v1beta1.Module, carriers map[string]reasons.Problem) func(nod
 
 func pick(problems map[string]reasons.Problem, node string) *reasons.Problem {
 	if p, ok := problems[node]; ok {
-		return &p
+		found := p // what is returned is allocated, and most nodes have no problem
+		return &found
 	}
 	return nil
 }
@@ -65,10 +66,10 @@ type Held struct {
 }
 
 // Judge comes to the same verdict as the controller that gives orders: from the same reports.
-func Judge(module *v1beta1.Module, nodes []corev1.Node, configs map[string]*v1beta1.NodeModulesConfig) Held {
+func Judge(module *v1beta1.Module, nodes []*corev1.Node, configs map[string]*v1beta1.NodeModulesConfig) Held {
 	var fleet strikes.Fleet
-	for i := range nodes {
-		if config := configs[nodes[i].Name]; config != nil {
+	for _, node := range nodes {
+		if config := configs[node.Name]; config != nil {
 			fleet.Add(config)
 		}
 	}

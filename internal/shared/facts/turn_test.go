@@ -22,7 +22,7 @@ const (
 
 // fleet is a Module with two nodes that have its earlier image live, and hold the one that it asks
 // for now.
-func fleet() (*v1beta1.Module, []corev1.Node, *Scene) {
+func fleet() (*v1beta1.Module, []*corev1.Node, *Scene) {
 	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "nic"}}
 	m.Spec.Selector = map[string]string{"nic": ""}
 	m.Spec.ModuleLoader = &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
@@ -35,12 +35,12 @@ func fleet() (*v1beta1.Module, []corev1.Node, *Scene) {
 	earlier.ContainerImage = "r.example/nic:1"
 	s := &Scene{Module: m, Desired: d.With(desired.Images{}), Configs: map[string]*v1beta1.NodeModulesConfig{},
 		Deliveries: func(string) *reasons.Problem { return nil }}
-	var nodes []corev1.Node
+	var nodes []*corev1.Node
 	for _, name := range []string{"a", "b"} {
 		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nic": ""}}}
 		node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: turnKernel, Architecture: "amd64", OperatingSystem: "linux", BootID: turnBoot}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		nodes = append(nodes, node)
+		nodes = append(nodes, &node)
 		item := v1beta1.ModuleItem{Namespace: "team", Name: "nic"}
 		config := &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		config.Spec.Modules = []v1beta1.NodeModuleSpec{{ModuleItem: item, Config: earlier, Delivery: &v1beta1.Delivery{ID: "earlier"}}}
@@ -58,18 +58,18 @@ func fleet() (*v1beta1.Module, []corev1.Node, *Scene) {
 func TestTheStatusSeesTheTurnsThatAreGiven(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
-		given       func(m *v1beta1.Module, nodes []corev1.Node, s *Scene)
+		given       func(m *v1beta1.Module, nodes []*corev1.Node, s *Scene)
 		start       string
 		unavailable int
 	}{
-		"the first one in the line": {func(*v1beta1.Module, []corev1.Node, *Scene) {}, "a", 0},
-		"a node in its grace takes no place": {func(_ *v1beta1.Module, nodes []corev1.Node, _ *Scene) {
+		"the first one in the line": {func(*v1beta1.Module, []*corev1.Node, *Scene) {}, "a", 0},
+		"a node in its grace takes no place": {func(_ *v1beta1.Module, nodes []*corev1.Node, _ *Scene) {
 			nodes[0].Labels = nil
 		}, "b", 0},
-		"a node that is being drained keeps its turn": {func(_ *v1beta1.Module, nodes []corev1.Node, _ *Scene) {
+		"a node that is being drained keeps its turn": {func(_ *v1beta1.Module, nodes []*corev1.Node, _ *Scene) {
 			nodes[1].Annotations = map[string]string{v1beta1.CordonedAnnotation: "team/nic"}
 		}, "b", 0},
-		"a node whose image does not come is passed over": {func(_ *v1beta1.Module, _ []corev1.Node, s *Scene) {
+		"a node whose image does not come is passed over": {func(_ *v1beta1.Module, _ []*corev1.Node, s *Scene) {
 			s.Configs["a"].Status.Artifacts = s.Configs["a"].Status.Artifacts[:1]
 			s.Deliveries = func(node string) *reasons.Problem {
 				if node == "a" {
@@ -78,7 +78,7 @@ func TestTheStatusSeesTheTurnsThatAreGiven(t *testing.T) {
 				return nil
 			}
 		}, "b", 0},
-		"a node with no grace goes at once": {func(m *v1beta1.Module, nodes []corev1.Node, s *Scene) {
+		"a node with no grace goes at once": {func(m *v1beta1.Module, nodes []*corev1.Node, s *Scene) {
 			m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{}}
 			nodes[0].Labels = nil
 		}, "a", 1},
@@ -96,5 +96,18 @@ func TestTheStatusSeesTheTurnsThatAreGiven(t *testing.T) {
 				t.Errorf("%v begin, %d are unavailable; want %s, %d: %+v", start, p.Unavailable, tc.start, tc.unavailable, p)
 			}
 		})
+	}
+}
+
+// TestSeeBelievesNoNumber: who may write a Module's status may write any number there.
+func TestSeeBelievesNoNumber(t *testing.T) {
+	for _, number := range []int32{-1, 0, 2, 1 << 30} {
+		m, nodes, s := fleet()
+		m.Status.ModuleLoader.NodesMatchingSelectorNumber = number
+		about := Of(m)
+		s.See(&about, nodes, time.Now())
+		if len(about.Nodes) != 2 || cap(about.Nodes) > 100 {
+			t.Errorf("with %d: %d nodes and room for %d, want 2", number, len(about.Nodes), cap(about.Nodes))
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/status"
 )
@@ -24,10 +25,10 @@ import (
 // observe gathers all that is known about a Module. What it reads belongs to the cache and is not
 // changed.
 func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status.Module, error) {
-	var nodes corev1.NodeList
 	// Labels are written through this client all the time, and none that the labeler writes matters
 	// here.
-	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	nodes, err := kube.All[corev1.Node](ctx, r.client, &corev1.NodeList{}, kube.AsIs)
+	if err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
 	configs, err := r.configs(ctx)
@@ -49,10 +50,10 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	about.ReadOnly = cmp.Or(r.Gate.Closed(), about.ReadOnly)
 	scene := &facts.Scene{
 		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.Makes, Made: images, Problem: about.ImageProblem}),
-		Held: facts.Judge(module, nodes.Items, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
+		Held: facts.Judge(module, nodes, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
 	}
-	scene.See(&about, nodes.Items, r.Now())
+	scene.See(&about, nodes, r.Now())
 	return &about, nil
 }
 
@@ -66,15 +67,15 @@ func (r *reporter) answerDue(module *v1beta1.Module) time.Duration {
 }
 
 func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesConfig, error) {
-	var list v1beta1.NodeModulesConfigList
 	// Should an order of ours not be in the cache yet, its arrival there is an event, and this runs
 	// again.
-	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	list, err := kube.All[v1beta1.NodeModulesConfig](ctx, r.client, &v1beta1.NodeModulesConfigList{}, kube.AsIs)
+	if err != nil {
 		return nil, fmt.Errorf("list NodeModulesConfigs: %w", err)
 	}
-	configs := make(map[string]*v1beta1.NodeModulesConfig, len(list.Items))
-	for i := range list.Items {
-		configs[list.Items[i].Name] = &list.Items[i]
+	configs := make(map[string]*v1beta1.NodeModulesConfig, len(list))
+	for _, config := range list {
+		configs[config.Name] = config
 	}
 	return configs, nil
 }
@@ -82,16 +83,14 @@ func (r *reporter) configs(ctx context.Context) (map[string]*v1beta1.NodeModules
 // pods tells on which nodes the device plugin or DRA driver that the Module asks for is ready, and
 // what keeps deliveries from ending well.
 func (r *reporter) pods(ctx context.Context, module *v1beta1.Module) (map[string]bool, func(node string) *reasons.Problem, error) {
-	var pods corev1.PodList
-	err := r.client.List(ctx, &pods, client.InNamespace(module.Namespace),
-		client.MatchingLabels{v1beta1.ModuleNameLabel: module.Name}, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	pods, err := kube.All[corev1.Pod](ctx, r.client, &corev1.PodList{}, kube.AsIs)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list pods: %w", err)
 	}
 	plugins, carriers, made := map[string]bool{}, map[string]reasons.Problem{}, makers{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	for _, pod := range pods {
 		switch {
+		case pod.Namespace != module.Namespace || pod.Labels[v1beta1.ModuleNameLabel] != module.Name:
 		case isPlugin(pod):
 			ready, err := made.ready(ctx, r.client, pod)
 			if err != nil {
