@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -97,6 +98,22 @@ func (p *Process) MaxRSSMiB() float64 {
 		return 0
 	}
 	return float64(usage.Maxrss) / maxRSSUnitsPerMiB
+}
+
+// PeakMiB is the largest resident size of a running process up to now, in MiB (VmHWM of
+// proc_pid_status(5)).
+func (p *Process) PeakMiB() (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return 0, fmt.Errorf("ask how much memory %s took: %w", p.name, err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib float64
+		if _, err := fmt.Sscanf(line, "VmHWM: %f kB", &kib); err == nil {
+			return kib / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("ask how much memory %s took: it has no VmHWM", p.name)
 }
 
 // Stop asks the process to end, and kills it when it does not within 20 s. A nil or ended process

@@ -7,7 +7,8 @@
 // that is kept of Nodes, Modules and NodeModulesConfigs counts, divided by nodes and Modules.
 //
 // Then the operator itself starts on that fleet, tells of all Modules that they are ready, and has
-// nothing else to do: what its process takes at most, and which writes it makes.
+// nothing else to do; the API server restarts, and the caches are filled anew: what its process
+// takes at most, and which writes it makes.
 package main
 
 import (
@@ -45,8 +46,12 @@ type result struct {
 	Heap         int64 `json:"heap"`
 	BytesBefore  int64 `json:"bytesBefore"`
 	BytesPerPair int64 `json:"bytesPerPair"`
-	// OperatorRSSMiB is what the operator's process took at most, and OperatorCPUSeconds its processor
-	// time, from its start until nothing was left to do.
+	// QuietRSSMiB is what the operator's process took at most, in MiB, until nothing was left to do.
+	QuietRSSMiB float64 `json:"quietRSSMiB"`
+	// OutageSeconds passed from the API server's restart until the operator had answered two reports.
+	OutageSeconds float64 `json:"outageSeconds"`
+	// OperatorRSSMiB is what its process took at most, the API server's restart included, and
+	// OperatorCPUSeconds its processor time.
 	OperatorRSSMiB     float64 `json:"operatorRSSMiB"`
 	OperatorCPUSeconds float64 `json:"operatorCPUSeconds"`
 	ReadySeconds       float64 `json:"readySeconds"`

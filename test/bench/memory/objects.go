@@ -104,9 +104,13 @@ func image(i int, tag string) string {
 	return "registry.example.com/drivers/" + moduleName(i) + ":" + tag
 }
 
+func nodeName(number int) string {
+	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", number>>16, number>>8&255, number&255)
+}
+
 // nodeOf has the labels and the system information that nodes of clouds have.
 func nodeOf(number, modules int) *corev1.Node {
-	name := fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", number>>16, number>>8&255, number&255)
+	name := nodeName(number)
 	labels := map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		corev1.LabelInstanceTypeStable: "m6i.4xlarge", corev1.LabelTopologyRegion: "eu-central-1", corev1.LabelTopologyZone: "eu-central-1" +
