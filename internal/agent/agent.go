@@ -171,7 +171,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		case <-timer.C():
 			if a.undisturbed() {
-				timer.Reset(a.resync())
+				timer.Reset(min(a.resync(), a.poll()))
 				continue
 			}
 		}
@@ -249,14 +249,14 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 	if failed != nil {
 		return 0, failed
 	}
-	resync := a.resync()
-	next := min(resync, a.awaitCarriers(p))
+	a.await(p)
+	next := min(a.resync(), a.poll())
 	for _, at := range []time.Time{p.wake, a.writeAfter} {
 		if in := at.Sub(a.o.Clock.Now()); !at.IsZero() && in < next {
 			next = max(in, minimalPause)
 		}
 	}
-	a.rest(p, next == resync)
+	a.rest(p)
 	return next, nil
 }
 
@@ -265,20 +265,26 @@ func (a *Agent) resync() time.Duration {
 	return a.memory.Checks.Pause(a.o.Clock.Now(), wait.Jitter(a.o.Resync, 0.2))
 }
 
-// awaitCarriers returns when to look at carriers again: after a tenth of the time already waited.
-func (a *Agent) awaitCarriers(p *pass) time.Duration {
-	const rarely = 5 * time.Second
-	now, next := a.o.Clock.Now(), time.Duration(math.MaxInt64)
+// await notes the carriers that have not delivered, and since when.
+func (a *Agent) await(p *pass) {
 	still := map[types.UID]time.Time{}
 	for carrier := range p.exec.Awaited() {
 		since, ok := a.awaited[carrier]
 		if !ok {
-			since = now
+			since = a.o.Clock.Now()
 		}
 		still[carrier] = since
-		next = min(next, max(a.o.DeliveryPoll, min(now.Sub(since)/10, rarely)))
 	}
 	a.awaited = still
+}
+
+// poll is when to look at carriers again: after a tenth of the time already waited.
+func (a *Agent) poll() time.Duration {
+	const rarely = 5 * time.Second
+	now, next := a.o.Clock.Now(), time.Duration(math.MaxInt64)
+	for _, since := range a.awaited {
+		next = min(next, max(a.o.DeliveryPoll, min(now.Sub(since)/10, rarely)))
+	}
 	return next
 }
 
@@ -318,17 +324,18 @@ func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
 // to do. What else may change (another build under the same name, damage on disk) is seen after it.
 const restFor = time.Minute
 
-// stillness is what the kernel held when nothing was left to do.
+// stillness is what the kernel held when nothing was left to do but to wait.
 type stillness struct {
 	modules map[string]host.State
 	until   time.Time
 }
 
-// rest notes what the kernel holds if nothing is left to do but to look again.
-func (a *Agent) rest(p *pass, idle bool) {
+// rest notes what the kernel holds, and until when there is nothing to do but to look again. Where
+// a time is due first, that ends it.
+func (a *Agent) rest(p *pass) {
 	a.still = nil
 	seen := p.exec.Kernel.Seen()
-	if !idle || seen == nil {
+	if seen == nil {
 		return
 	}
 	for _, o := range p.exec.Orders {
@@ -336,13 +343,25 @@ func (a *Agent) rest(p *pass, idle bool) {
 			return // its file on the host is looked at each time
 		}
 	}
-	a.still = &stillness{modules: maps.Clone(seen), until: a.o.Clock.Now().Add(restFor)}
+	until := a.o.Clock.Now().Add(restFor)
+	for _, at := range []time.Time{p.wake, a.writeAfter} {
+		if !at.IsZero() && at.Before(until) {
+			until = at
+		}
+	}
+	a.still = &stillness{modules: maps.Clone(seen), until: until}
 }
 
-// undisturbed tells whether a look can be left out: nothing was to do, and nothing has changed.
+// undisturbed tells whether a look can be left out: nothing was to do, nothing has changed, and no
+// carrier has delivered.
 func (a *Agent) undisturbed() bool {
 	if a.still == nil || !a.o.Clock.Now().Before(a.still.until) {
 		return false
+	}
+	for carrier := range a.awaited {
+		if a.o.Store.Delivered(carrier) {
+			return false
+		}
 	}
 	present, err := a.o.Host.Modules()
 	return err == nil && maps.Equal(present, a.still.modules) && a.memory.Checks.Stand(a.o.Host)

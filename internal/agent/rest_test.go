@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,14 +12,21 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // TestAgentRestsWhileNothingHappens: at rest, a glance at the kernel's list of modules is enough,
-// for a minute.
+// for a minute, and while a carrier is awaited one at its output, too.
 func TestAgentRestsWhileNothingHappens(t *testing.T) {
+	awaited := v1beta1.Delivery{ID: "d2", CarrierUID: uidOf("d2")}
+	awaits := func(s *v1beta1.NodeModuleSpec) { s.Delivery = &awaited }
+	awaitsNext := func(s *v1beta1.NodeModuleSpec) { s.Next = &awaited }
+	delivers := func(r *rig) { r.deliver(awaited.ID, gadget) }
 	cases := map[string]struct {
 		order func(*v1beta1.NodeModuleSpec)
+		// fails is how often a load has failed.
+		fails int
 		given func(r *rig)
 		rests bool
 	}{
@@ -34,8 +43,21 @@ func TestAgentRestsWhileNothingHappens(t *testing.T) {
 				r.t.Fatal(err)
 			}
 		}},
-		"a file on the host is to be kept":   {order: func(s *v1beta1.NodeModuleSpec) { s.BlacklistInTree = true }},
-		"the load failed and is tried again": {order: func(s *v1beta1.NodeModuleSpec) { s.Config.Modprobe.Parameters = []string{"a=1"} }},
+		"a file on the host is to be kept": {order: func(s *v1beta1.NodeModuleSpec) { s.BlacklistInTree = true }},
+		"its carrier has not delivered":    {order: awaits, rests: true},
+		"its carrier has delivered":        {order: awaits, given: delivers},
+		"its carrier has failed": {order: awaits, given: func(r *rig) {
+			r.output(awaited.CarrierUID, manifest.ErrorFile, []byte("{}"))
+		}},
+		"the next order's carrier has not delivered": {order: awaitsNext, rests: true},
+		"the next order's carrier has delivered":     {order: awaitsNext, given: delivers},
+		"no pods directory can be opened": {order: awaits, given: func(r *rig) {
+			if err := os.RemoveAll(filepath.Join(r.dir, "pods")); err != nil {
+				r.t.Fatal(err)
+			}
+		}},
+		"another try is not due": {fails: 3, given: func(r *rig) { r.clock.Step(19 * time.Second) }, rests: true},
+		"another try is due":     {fails: 3, given: func(r *rig) { r.clock.Step(20 * time.Second) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -44,14 +66,18 @@ func TestAgentRestsWhileNothingHappens(t *testing.T) {
 			if tc.order != nil {
 				tc.order(&o)
 			}
-			if len(o.Config.Modprobe.Parameters) > 0 {
-				r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV"})
-			}
 			_, ctx := ktesting.NewTestContext(t)
 			r.agent.recorded = &record{Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{o}}}
-			for range 2 { // the first loads
-				if _, err := r.agent.look(ctx); err != nil {
+			for i := range max(tc.fails, 2) { // the first loads
+				if i < tc.fails {
+					r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV"})
+				}
+				next, err := r.agent.look(ctx)
+				if err != nil {
 					t.Fatal(err)
+				}
+				if i+1 < tc.fails {
+					r.clock.Step(next)
 				}
 			}
 			if tc.given != nil {

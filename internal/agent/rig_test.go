@@ -136,16 +136,11 @@ func uidOf(name string) types.UID {
 
 func (r *rig) write(uid types.UID, files map[string][]byte) {
 	r.t.Helper()
-	dir, err := store.OutputDir(uid)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	dir = filepath.Join(r.dir, "pods", dir)
 	m := manifest.Manifest{Schema: manifest.Schema, Kernel: release}
 	for name, content := range files {
 		sum := sha256.Sum256(content)
 		m.Files = append(m.Files, manifest.Entry{Path: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])})
-		r.file(filepath.Join(dir, manifest.TreeDir, name), content)
+		r.output(uid, path.Join(manifest.TreeDir, name), content)
 	}
 	slices.SortFunc(m.Files, func(a, b manifest.Entry) int {
 		if a.Path < b.Path {
@@ -157,7 +152,17 @@ func (r *rig) write(uid types.UID, files map[string][]byte) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.file(filepath.Join(dir, manifest.File), data)
+	r.output(uid, manifest.File, data)
+}
+
+// output is a file of what a carrier has put out.
+func (r *rig) output(uid types.UID, name string, content []byte) {
+	r.t.Helper()
+	dir, err := store.OutputDir(uid)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.file(filepath.Join(r.dir, "pods", dir, name), content)
 }
 
 func (r *rig) file(name string, content []byte) {

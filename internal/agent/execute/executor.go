@@ -46,6 +46,7 @@ type Parts struct {
 // Store keeps the content of deliveries on the node, as package store does.
 type Store interface {
 	Import(ctx context.Context, id string, carrier types.UID) (digest string, err error)
+	Delivered(carrier types.UID) bool
 	Open(id string) (fs.FS, error)
 	Held() (map[string]string, error)
 	Baked() (map[string]string, error)

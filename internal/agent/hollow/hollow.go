@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/drover-project/drover/internal/agent/hollow/upset"
 )
 
 // registrations is how many nodes are registered at a time.
@@ -50,6 +52,9 @@ type Options struct {
 	// DiskSize gives each agent's files a disk of their own of so many bytes, which can be full; 0 has
 	// them in Dir. It takes a mount namespace of the process's own.
 	DiskSize int64
+	// InMemory keeps Dir in memory, of which it may take half, where the system has mounts. It takes a
+	// mount namespace of the process's own.
+	InMemory bool
 	// Faults are "agent-off", "load-<errno>" and "unload-<errno>", each for all nodes or, with
 	// "@<node>", for one.
 	Faults []string
@@ -78,6 +83,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.ModuleParams, "module-params", nil, "parameters that the modules in images have")
 	flags.StringVar(&o.Dir, "dir", "", "directory of the nodes' disks (default: a temporary one)")
 	flags.Int64Var(&o.DiskSize, "disk-size", 0, "bytes of a disk of its own for each agent's files, which needs a mount namespace; 0 is none")
+	flags.BoolVar(&o.InMemory, "in-memory", false, "keep the nodes' disks in memory, which needs a mount namespace, or else on disk")
 	flags.StringSliceVar(&o.Faults, "fault", nil, "agent-off, load-<errno>, unload-<errno>; @<node> at the end limits it to that node")
 	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind "+
 		"(default: a minute)")
@@ -126,6 +132,14 @@ func Run(ctx context.Context, config *rest.Config, o Options, out io.Writer) (er
 			return fmt.Errorf("make a directory: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+	}
+	if o.InMemory {
+		disk, failed := upset.Mount(o.Dir, upset.HalfOfMemory)
+		if failed != nil {
+			klog.FromContext(ctx).Error(failed, "The nodes' disks are on this machine's", "dir", o.Dir)
+		} else {
+			defer func() { err = errors.Join(err, disk.Unmount()) }()
+		}
 	}
 	f := &fleet{o: o, byName: map[string]*node{}}
 	if f.api, err = newAPI(config); err != nil {

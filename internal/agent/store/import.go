@@ -83,6 +83,17 @@ func (s *Store) Import(ctx context.Context, id string, carrier types.UID) (strin
 	return s.commit(ctx, id, m, tmp)
 }
 
+// Delivered reports whether an import of the carrier's output would find more than that it is not
+// complete yet. It costs less than an import.
+func (s *Store) Delivered(carrier types.UID) bool {
+	out, err := s.openOutput(carrier)
+	if err == nil {
+		defer func() { _ = out.Close() }()
+		_, err = readManifest(out)
+	}
+	return !errors.Is(err, ErrNotReady)
+}
+
 func (s *Store) held(id string) (string, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

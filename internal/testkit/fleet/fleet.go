@@ -84,6 +84,9 @@ type Options struct {
 	LeasePeriod time.Duration
 	// DiskSize gives each agent a disk of its own of so many bytes, which can be full; 0: none.
 	DiskSize int64
+	// InMemory keeps the nodes' disks in memory, where the system lets us: nodes have disks of their
+	// own, and the control plane does not wait for those.
+	InMemory bool
 	// WithoutPolicies leaves the admission policies out.
 	WithoutPolicies bool
 	// Bare leaves Drover out, its CRDs included, and starts the control plane alone.
@@ -316,9 +319,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	for _, fault := range f.o.Faults {
 		args = append(args, "--fault="+fault)
 	}
-	attributes := attributes()
 	if f.o.DiskSize > 0 {
-		attributes = ownMounts()
 		args = append(args, fmt.Sprintf("--disk-size=%d", f.o.DiskSize))
 	}
 	if f.o.LeasePeriod > 0 {
@@ -327,10 +328,26 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 	args = append(args, f.o.HollowArgs...)
 	log := filepath.Join(f.dir, "hollow.log")
 	f.o.Say("registering %d hollow nodes", f.o.Nodes)
-	if f.Hollow, err = startProcess(attributes, f.Binary("drover-hollow"), log, args); err != nil {
+	if f.Hollow, err = f.startHollow(log, args); err != nil {
 		return err
 	}
 	return f.Hollow.WaitFor(ctx, "HOLLOW READY", registerPatience+time.Duration(f.o.Nodes)*registerNode)
+}
+
+// startHollow gives the process the mounts that it needs, or might have.
+func (f *Fleet) startHollow(log string, args []string) (*Process, error) {
+	binary := f.Binary("drover-hollow")
+	if f.o.InMemory {
+		p, err := startProcess(ownMounts(), binary, log, append(args, "--in-memory"))
+		if f.o.DiskSize > 0 || err == nil {
+			return p, err
+		}
+		f.o.Say("the hollow nodes' disks are on this machine's: %v", err)
+	}
+	if f.o.DiskSize > 0 {
+		return startProcess(ownMounts(), binary, log, args)
+	}
+	return startProcess(attributes(), binary, log, args)
 }
 
 // StopOperator ends the operator as a rolling update would, and waits.

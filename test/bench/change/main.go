@@ -109,7 +109,7 @@ func run(ctx context.Context, name string, nodes int, timeout time.Duration) (er
 	}
 	begin = time.Now() // what has to be built is built
 	f, err := fleet.Start(ctx, fleet.Options{
-		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true,
+		Nodes: nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true, InMemory: true,
 		NodeLabels: map[string]string{"drover.dev/sample-device": "true"}, OperatorArgs: []string{fmt.Sprintf("--parallelism=%d", concurrency)},
 	})
 	if err != nil {

@@ -198,7 +198,7 @@ func measureSize(ctx context.Context, s size, timeout time.Duration, say func(st
 		return r, err
 	}
 	o := fleet.Options{
-		Nodes: s.nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true,
+		Nodes: s.nodes, Kernels: kernels, ControllerQPS: kcmQPS, Say: say, KeepRequests: true, InMemory: true,
 		NodeLabels:  map[string]string{"drover.dev/sample-device": "true"},
 		LeasePeriod: leasePeriod(s.nodes),
 		// As the default install, whose operator also examines images.

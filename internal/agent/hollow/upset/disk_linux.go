@@ -17,8 +17,8 @@ type Disk struct {
 	size int64
 }
 
-// Mount makes a disk of so many bytes at a path. Whoever starts the process gives it a mount
-// namespace of its own: with the process, the disks end.
+// Mount makes a disk of so many bytes, or HalfOfMemory, at a path. Whoever starts the process gives
+// it a mount namespace of its own: with the process, the disks end.
 func Mount(path string, size int64) (*Disk, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make a disk: %w", err)
@@ -50,7 +50,13 @@ func (d *Disk) resize(size int64) error {
 	return nil
 }
 
-func (d *Disk) options(size int64) string { return fmt.Sprintf("mode=700,size=%d", size) }
+// options of a tmpfs, see tmpfs(5).
+func (d *Disk) options(size int64) string {
+	if size == HalfOfMemory {
+		return "mode=700,size=50%"
+	}
+	return fmt.Sprintf("mode=700,size=%d", size)
+}
 
 // Unmount ends the disk.
 func (d *Disk) Unmount() error {

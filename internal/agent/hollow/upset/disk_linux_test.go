@@ -25,11 +25,19 @@ func TestDisk(t *testing.T) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "disk")
-	d, err := upset.Mount(dir, 1<<20)
-	if err != nil {
-		t.Fatal(err)
+	for name, size := range map[string]int64{"a size": 1 << 20, "half of the memory": upset.HalfOfMemory} {
+		t.Log(name)
+		dir := filepath.Join(t.TempDir(), "disk")
+		d, err := upset.Mount(dir, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fills(t, d, dir)
 	}
+}
+
+func fills(t *testing.T, d *upset.Disk, dir string) {
+	t.Helper()
 	defer func() {
 		if err := d.Unmount(); err != nil {
 			t.Error(err)
