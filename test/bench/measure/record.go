@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/drover-project/drover/internal/testkit/audit"
 )
@@ -25,7 +26,9 @@ type Recording struct {
 func (p *Protocol) Record(writes []audit.Request) (*Recording, error) {
 	r := &Recording{protocol: p, nodes: map[string]map[string]audit.Request{}}
 	carriers := map[string]string{} // the node of each
-	for _, w := range writes {
+	// The log has them in the order of their answers, and who watches may act before one is logged.
+	byReceipt := slices.SortedStableFunc(slices.Values(writes), func(a, b audit.Request) int { return a.Received.Compare(b.Received) })
+	for _, w := range byReceipt {
 		if w.ResponseStatus.Code >= 300 {
 			continue
 		}

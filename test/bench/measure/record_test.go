@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -96,6 +97,24 @@ func TestRecord(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// An agent sees its order before the API server logs that it has answered the operator, and may be
+// logged before it.
+func TestRecordOfAFastAgent(t *testing.T) {
+	all := slices.Clone(upgraded)
+	for i := range all {
+		all[i].Received = time.Unix(int64(i), 0)
+	}
+	at := slices.IndexFunc(all, func(r audit.Request) bool { return string(r.Body) == string(orderOf1.Body) })
+	all[at], all[at+2] = all[at+2], all[at]
+	r, err := Upgrade(module).Record(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.nodes["n"]; string(got[imported].Body) != string(status.Body) || string(got[report].Body) != string(again.Body) {
+		t.Errorf("recorded: %+v", got)
 	}
 }
 
