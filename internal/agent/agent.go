@@ -171,7 +171,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		case <-timer.C():
 			if a.undisturbed() {
-				timer.Reset(min(a.resync(), a.poll()))
+				timer.Reset(a.glance())
 				continue
 			}
 		}
@@ -263,6 +263,11 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 // resync is when to look at the kernel, and at what readyWhen asks for, again without a hint.
 func (a *Agent) resync() time.Duration {
 	return a.memory.Checks.Pause(a.o.Clock.Now(), wait.Jitter(a.o.Resync, 0.2))
+}
+
+// glance is when to look again while nothing disturbs the rest, or ends it.
+func (a *Agent) glance() time.Duration {
+	return max(minimalPause, min(a.resync(), a.poll(), a.still.until.Sub(a.o.Clock.Now())))
 }
 
 // await notes the carriers that have not delivered, and since when.

@@ -87,3 +87,21 @@ func TestAgentRestsWhileNothingHappens(t *testing.T) {
 		})
 	}
 }
+
+// TestATryIsNotSleptThrough: at the last glance before a try is due, the next look is at that time.
+func TestATryIsNotSleptThrough(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	_, ctx := ktesting.NewTestContext(t)
+	o := order("gadget", r.deliver("d1", gadget))
+	r.agent.recorded = &record{Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{o}}}
+	for _, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 0} {
+		r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV"})
+		if _, err := r.agent.look(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.clock.Step(pause)
+	}
+	r.clock.Step(19 * time.Second)
+	same(t, "rests", true, r.agent.undisturbed())
+	same(t, "the next look", time.Second, r.agent.glance())
+}
