@@ -35,7 +35,7 @@ var (
 		"Kernels of nodes that a Module selects for which it has no image.", ofModule...)
 	deliveries      = desc("drover_deliveries", "Deliveries under way, of all Modules.")
 	deliveriesLimit = desc("drover_deliveries_limit",
-		"Most deliveries that may be under way: fewer while the API server answers orders slowly.")
+		"Most deliveries that may keep the API server busy: fewer while it answers orders slowly.")
 
 	// Upstream's names and labels.
 	upstreamModules    = desc("kmm_module_num", "Number of Modules.")
@@ -97,7 +97,8 @@ func (b *Board) SetPreflights(n int) {
 	b.preflights = n
 }
 
-// SetDeliveries replaces the number of deliveries that are under way, and of those that may be.
+// SetDeliveries replaces the number of deliveries that are under way, and of those that may keep
+// the API server busy.
 func (b *Board) SetDeliveries(n, limit int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

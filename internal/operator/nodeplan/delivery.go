@@ -23,6 +23,9 @@ const (
 	// CollectTime is how long a carrier that runs may wait for its node's agent, which looks every
 	// few seconds, until its slot goes to others.
 	CollectTime = time.Minute
+	// QuietTime is how long a carrier stays as it is until it counts as one that only pulls, or waits:
+	// it costs the registry and the node something, and the API server nothing.
+	QuietTime = 10 * time.Second
 )
 
 // Delivery is which carriers come and go, and which order the node has, or gets, by them.
@@ -37,8 +40,8 @@ type Delivery struct {
 	FailedAt, Retry time.Time
 	// Create is the carrier to create, or nil. Its UID goes into Order.
 	Create *delivery.Request
-	// Works: a carrier is at work, and holds a slot.
-	Works bool
+	// Works: a carrier is at work, and holds a slot. Quiet: it costs the API server nothing.
+	Works, Quiet bool
 	// Mountless: the node mounts no images, which is written beside the order.
 	Mountless bool
 	// Order to write; nil: the one that stands is right.
@@ -143,6 +146,7 @@ func (p *Pass) bring(n *Node, a *Aim, t *Turn, d Delivery, carrier *corev1.Pod) 
 	if !refused && delivery.ProblemOf(carrier) == nil && placement.Ready(n.Node) {
 		d = p.watch(d, carrier)
 		d.Works = !p.idles(carrier)
+		d.Quiet = d.Works && p.waited(carrier) >= QuietTime
 	}
 	return d
 }

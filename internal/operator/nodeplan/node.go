@@ -120,16 +120,18 @@ type Node struct {
 	Config *v1beta1.NodeModulesConfig
 	rollout.Entry
 	Carriers []*corev1.Pod
-	// Rest says that the last pass found nothing to do here, and that nothing has changed since. Nil:
-	// it has to be looked at.
+	// Rest says that the last pass found nothing to do here but to wait for a slot, and that nothing
+	// has changed since. Nil: it has to be looked at.
 	Rest *Rest
 }
 
-// Rest is what a pass remembers of a node where there is nothing to do.
+// Rest is what a pass remembers of a node where there is nothing to do, or that waits for a slot.
 type Rest struct {
 	// Part of the rollout; Has: the node has one.
 	Part rollout.Node
 	Has  bool
+	// Asks is the image that waits for a slot; empty: none does.
+	Asks string
 }
 
 // Read takes in the node's NodeModulesConfig.

@@ -72,12 +72,12 @@ type scene struct {
 
 // outcome is what a plan does with the node, in words.
 type outcome struct {
-	Creates, Discards, Writes, Removes, Failed, Working bool
-	Remaining                                           int
-	State                                               v1beta1.NodeModuleState
-	Reason                                              string
-	Carrier                                             types.UID
-	Blocked                                             bool
+	Creates, Discards, Writes, Removes, Failed, Working, Quiet bool
+	Remaining                                                  int
+	State                                                      v1beta1.NodeModuleState
+	Reason                                                     string
+	Carrier                                                    types.UID
+	Blocked                                                    bool
 	// Paused and Asked (for a retry) are what is written beside.
 	Paused, Asked, Excused bool
 	Patience               time.Duration
@@ -140,7 +140,7 @@ func (s *scene) play(t *testing.T) outcome {
 	step := pl.Step()
 	out := outcome{
 		Creates: step.Create != nil, Discards: len(step.Discard) > 0, Removes: step.Remove, Failed: step.Failed != nil,
-		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works, Taints: pl.Drain.Taint,
+		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works, Quiet: pl.Delivery.Quiet, Taints: pl.Drain.Taint,
 	}
 	if s.module != nil && step.Remains() {
 		out.Remaining = 1

@@ -4,6 +4,7 @@ package nodeplan
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,8 @@ type Plan struct {
 	Turn     Turn
 	Delivery Delivery
 	Drain    Drain
+	// Rest is why the node was not planned anew, or nil.
+	Rest *Rest
 	// Holds are added while the plan is carried out.
 	Holds []Hold
 }
@@ -57,31 +60,62 @@ func (p *Pass) Make(nodes []Node, aims []Aim, r *rollout.Plan) []Plan {
 		n, a := &nodes[i], &aims[i]
 		if n.Rest != nil {
 			if r == nil || !r.Hold[n.Name] {
-				plans[i] = Plan{Key: p.Key, Node: n}
+				plans[i] = Plan{Key: p.Key, Node: n, Rest: n.Rest}
 				continue
 			}
 			*a = p.Aim(n)
 		}
-		t := p.Turn(n, a, r)
-		d := p.Delivery(n, a, &t)
-		plans[i] = Plan{Key: p.Key, Node: n, Aim: *a, Turn: t, Delivery: d, Drain: p.Drain(n, a, &t, &d)}
+		plans[i] = p.plan(n, a, r)
 	}
 	return plans
 }
 
-// Rests reports whether there is nothing to do, and nothing to tell or to wait for but a change of
-// what was observed.
+func (p *Pass) plan(n *Node, a *Aim, r *rollout.Plan) Plan {
+	t := p.Turn(n, a, r)
+	d := p.Delivery(n, a, &t)
+	return Plan{Key: p.Key, Node: n, Aim: *a, Turn: t, Delivery: d, Drain: p.Drain(n, a, &t, &d)}
+}
+
+// Wake plans for a node that has waited for a slot, and has one now.
+func (p *Pass) Wake(pl *Plan) {
+	if pl.Rest != nil {
+		a := p.Aim(pl.Node)
+		*pl = p.plan(pl.Node, &a, nil)
+	}
+}
+
+// Rests reports whether there is nothing to do, and nothing to tell or to wait for but a slot, or a
+// change of what was observed.
 func (pl *Plan) Rests() bool {
+	if pl.Rest != nil {
+		return true
+	}
 	s := pl.Step()
 	drains := pl.Drain.Empty || len(pl.Drain.Evict) > 0 || pl.Drain.Uncordon || pl.Drain.Released || pl.Drain.Taint || pl.Drain.Left
 	waits := pl.Aim.Due > 0 || pl.Delivery.Due > 0 || pl.Drain.Due > 0 || !pl.Aim.Unwanted.IsZero() || pl.Turn.Waits
-	return pl.Node.Node != nil && len(pl.Node.Carriers) == 0 && s.Idle() && !drains && !waits && pl.Delivery.Image == "" &&
-		!pl.Delivery.Works && len(pl.AllHolds()) == 0 && pl.Tell() == nil
+	return pl.Node.Node != nil && len(pl.Node.Carriers) == 0 && s.Idle() && !drains && !waits && pl.Delivery.Image == pl.queues() &&
+		!pl.Delivery.Works && pl.onlySlots() && pl.Tell() == nil
+}
+
+// queues is the image that waits for a slot, and has not failed before; empty: none does.
+func (pl *Plan) queues() string {
+	if pl.Asks() && len(pl.Holds) > 0 && pl.Delivery.FailedAt.IsZero() && pl.onlySlots() {
+		return pl.Delivery.Image
+	}
+	return ""
+}
+
+// onlySlots reports whether nothing else holds the node's change.
+func (pl *Plan) onlySlots() bool {
+	return !slices.ContainsFunc(pl.AllHolds(), func(h Hold) bool { return h.By != Slots })
 }
 
 // Rest is what to remember of a node that rests.
 func (p *Pass) Rest(pl *Plan) Rest {
-	var r Rest
+	if pl.Rest != nil {
+		return *pl.Rest
+	}
+	r := Rest{Asks: pl.queues()}
 	if p.rolls() {
 		r.Part, r.Has = p.part(pl.Node, &pl.Aim)
 	}
@@ -102,6 +136,19 @@ func (pl *Plan) Request() *delivery.Request {
 		return nil
 	}
 	return pl.Delivery.Create
+}
+
+// Asks reports whether the node needs a slot for a new carrier.
+func (pl *Plan) Asks() bool {
+	return pl.Rest != nil && pl.Rest.Asks != "" || pl.Request() != nil
+}
+
+// Needs is the image that the node needs delivered; empty: none.
+func (pl *Plan) Needs() string {
+	if pl.Rest != nil {
+		return pl.Rest.Asks
+	}
+	return pl.Delivery.Image
 }
 
 // AllHolds are those of the stages, and those that were added.

@@ -100,6 +100,8 @@ func TestPlanForANode(t *testing.T) {
 		"a carrier of ours at work is waited for": {
 			given: []func(*scene){entry(ours), carrier(ours)}, then: outcome{Working: true, Remaining: 1, Patience: StartTime},
 		},
+		"and is quiet while it pulls": {given: []func(*scene){entry(ours), carrier(ours), since(QuietTime)},
+			then: outcome{Working: true, Quiet: true, Remaining: 1, Patience: StartTime - QuietTime}},
 		"a carrier of ours that no entry names yet is named": {
 			given: []func(*scene){noConfig, carrier(ours), trusted},
 			then:  outcome{Writes: true, Carrier: ours, Working: true, Remaining: 1, Patience: StartTime},
@@ -151,7 +153,7 @@ func TestPlanForANode(t *testing.T) {
 		},
 		"a carrier that runs is waited for": {
 			given: []func(*scene){entry(ours), carrier(ours, runs), since(59 * time.Second)},
-			then:  outcome{Working: true, Remaining: 1, Patience: time.Second},
+			then:  outcome{Working: true, Quiet: true, Remaining: 1, Patience: time.Second},
 		},
 		"one that nobody collects holds no slot": {
 			given: []func(*scene){entry(ours), carrier(ours, runs), since(time.Minute)}, then: outcome{Remaining: 1},

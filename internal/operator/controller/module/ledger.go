@@ -127,13 +127,6 @@ func (l *ledger) answered(took time.Duration) {
 	l.window.answered(took, l.clock.Now())
 }
 
-// fit makes room for a cluster of so many nodes.
-func (l *ledger) fit(nodes int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.window.fit(nodes)
-}
-
 // retain forgets failures but those with the images that nodes need now, by node.
 func (l *ledger) retain(key types.NamespacedName, needed map[string]string) {
 	l.mu.Lock()
@@ -214,22 +207,23 @@ const (
 
 // slots are a Module's part of the slots for deliveries.
 type slots struct {
-	// nodes are those with a carrier at work.
+	// nodes are those with a carrier at work, of which so many are quiet.
 	nodes []string
+	quiet int
 	// waiting counts what was asked for and not given, on nodes that had room for it; asked is
 	// when, and since is when it last got a slot, or first asked.
 	waiting      int
 	asked, since time.Time
 }
 
-// reserve notes the nodes on which the Module has carriers at work, and returns those of the nodes
-// it asks for, in their order, that get a slot. Passes of several Modules run at the same time:
-// what one gets, no other does.
+// reserve notes the nodes on which the Module has carriers at work, and how many of these are
+// quiet, and returns those of the nodes it asks for, in their order, that get a slot. Passes of
+// several Modules run at the same time: what one gets, no other does.
 //
 // While others wait, a Module gets no more than its share: as many as each of them, and what they
 // do not want. One that has more keeps it. Where there are more Modules than slots, those that have
 // waited longest get one.
-func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[string]bool {
+func (l *ledger) reserve(key types.NamespacedName, working []string, quiet int, asked []string) map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	granted := map[string]bool{}
@@ -237,10 +231,9 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 		return granted
 	}
 	mine, now := &l.at(key).slots, l.clock.Now()
-	mine.nodes = working
-	free, on := l.window.size, map[string]int{}
+	mine.nodes, mine.quiet = working, quiet
+	on := map[string]int{}
 	for _, a := range l.modules {
-		free -= len(a.slots.nodes)
 		for _, node := range a.slots.nodes {
 			on[node]++
 		}
@@ -250,7 +243,7 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 		mine.since = now
 	}
 	mine.waiting, mine.asked = len(asked), now
-	most := min(len(asked), max(free, 0), max(l.share(key, now)-len(working), 0))
+	most := min(len(asked), l.room(key, now, l.window.most, (*slots).all), l.room(key, now, l.window.size, (*slots).busy))
 	for _, node := range asked[:most] {
 		granted[node] = true
 	}
@@ -261,7 +254,17 @@ func (l *ledger) reserve(key types.NamespacedName, working, asked []string) map[
 	return granted
 }
 
-// deliveries are how many are under way, and how many may be.
+// room is how many of so many slots are free and a Module's, where held counts those that one has.
+// The caller has the lock.
+func (l *ledger) room(key types.NamespacedName, now time.Time, size int, held func(*slots) int) int {
+	free := size
+	for _, a := range l.modules {
+		free -= held(&a.slots)
+	}
+	return max(0, min(free, l.share(key, now, size, held)-held(&l.at(key).slots)))
+}
+
+// deliveries are how many are under way, and how many may keep the API server busy.
 func (l *ledger) deliveries() (n, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,17 +276,21 @@ func (l *ledger) deliveries() (n, limit int) {
 
 func (s *slots) stale(now time.Time) bool { return now.Sub(s.asked) > askedFor }
 
-// wants is how many slots a Module would have if it got all that it asks for.
-func (s *slots) wants(now time.Time) int {
+// all is how many slots a Module has, and busy how many of them keep the API server busy.
+func (s *slots) all() int  { return len(s.nodes) }
+func (s *slots) busy() int { return len(s.nodes) - s.quiet }
+
+// wants is how many slots a Module that holds so many would have if it got all that it asks for.
+func (s *slots) wants(now time.Time, held int) int {
 	if s.stale(now) {
-		return len(s.nodes)
+		return held
 	}
-	return len(s.nodes) + s.waiting
+	return held + s.waiting
 }
 
-// share is how many of all slots are a Module's while others want some: those who want least get
-// it, and the others the same each of what is left. The caller has the lock.
-func (l *ledger) share(key types.NamespacedName, now time.Time) int {
+// share is how many of so many slots are a Module's while others want some: those who want least
+// get it, and the others the same each of what is left.
+func (l *ledger) share(key types.NamespacedName, now time.Time, size int, held func(*slots) int) int {
 	type claim struct {
 		key   types.NamespacedName
 		wants int
@@ -291,12 +298,12 @@ func (l *ledger) share(key types.NamespacedName, now time.Time) int {
 	}
 	var claims []claim
 	for k, a := range l.modules {
-		if n := a.slots.wants(now); n > 0 {
+		if n := a.slots.wants(now, held(&a.slots)); n > 0 {
 			claims = append(claims, claim{k, n, a.slots.since})
 		}
 	}
 	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.wants, b.wants) })
-	left := l.window.size
+	left := size
 	for len(claims) > 0 && claims[0].wants <= left/len(claims) {
 		if claims[0].key == key {
 			return claims[0].wants

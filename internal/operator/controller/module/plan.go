@@ -74,17 +74,21 @@ func (c *Controller) turns(snap *snapshot, aims []nodeplan.Aim) *rollout.Plan {
 // then where the failure is oldest, so that those that always fail keep nobody out.
 func (c *Controller) admit(p *plan) {
 	var working, asked []string
+	quiet := 0
 	var asking []*nodeplan.Plan
 	needed := map[string]string{}
 	for i := range p.plans {
 		pl := &p.plans[i]
-		if pl.Delivery.Image != "" {
-			needed[pl.Node.Name] = pl.Delivery.Image
+		if image := pl.Needs(); image != "" {
+			needed[pl.Node.Name] = image
 		}
 		if pl.Delivery.Works {
 			working = append(working, pl.Node.Name)
+			if pl.Delivery.Quiet {
+				quiet++
+			}
 		}
-		if pl.Request() != nil {
+		if pl.Asks() {
 			asking = append(asking, pl)
 		}
 	}
@@ -93,11 +97,12 @@ func (c *Controller) admit(p *plan) {
 	for _, pl := range asking {
 		asked = append(asked, pl.Node.Name)
 	}
-	c.ledger.fit(len(p.plans))
-	granted := c.ledger.reserve(p.Key, working, asked)
+	granted := c.ledger.reserve(p.Key, working, quiet, asked)
 	c.options.Metrics.SetDeliveries(c.ledger.deliveries())
 	for _, pl := range asking {
-		if !granted[pl.Node.Name] {
+		if granted[pl.Node.Name] {
+			p.Wake(pl)
+		} else {
 			pl.Holds = append(pl.Holds, nodeplan.Hold{By: nodeplan.Slots})
 		}
 	}

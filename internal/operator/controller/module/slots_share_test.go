@@ -17,11 +17,12 @@ type asker struct {
 	key     types.NamespacedName
 	wants   []string
 	working []string
+	quiet   int
 }
 
 // ask is one pass: what is granted is at work from then on.
 func (a *asker) ask(l *ledger) int {
-	granted := l.reserve(a.key, a.working, a.wants)
+	granted := l.reserve(a.key, a.working, a.quiet, a.wants)
 	var left []string
 	for _, node := range a.wants {
 		if granted[node] {

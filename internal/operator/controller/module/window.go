@@ -11,16 +11,14 @@ const (
 	// leastSlots stay, however slowly the API server answers: fewer make a load take longer without
 	// making others wait less.
 	leastSlots = 25
-	// nodesPerSlot bounds what passes cost: each looks at all of the cluster's, and has carriers made
-	// for no more of them than there are slots.
-	nodesPerSlot = 80
 	// cutRest is the time from one cut to the next: answers that come together tell of the same crowd.
 	cutRest = time.Second
 )
 
-// window is how many deliveries may be under way: as many as the API server takes, as a TCP sender
+// window is how many deliveries may keep the API server busy: as many as it takes, as a TCP sender
 // has as many segments on their way as the network takes. It opens by one with each order that is
-// answered soon, and narrows by a quarter where one is answered late. A new one is narrow.
+// answered soon, and narrows by a quarter where one is answered late. A new one is narrow. A
+// delivery that only pulls, or waits, is none of them: see [nodeplan.QuietTime].
 //
 // Orders tell it, and not carriers: a webhook that looks at pods takes its time, however little the
 // API server has to do.
@@ -33,12 +31,6 @@ type window struct {
 func newWindow(most int) window {
 	least := min(most, leastSlots)
 	return window{most: most, least: least, size: least}
-}
-
-// fit widens the window for a cluster of so many nodes. It stays that wide.
-func (w *window) fit(nodes int) {
-	w.least = max(w.least, min(nodes/nodesPerSlot, w.most))
-	w.size = max(w.size, w.least)
 }
 
 // answered notes that the API server has just answered an order, and how long that took.

@@ -22,7 +22,6 @@ func TestWindow(t *testing.T) {
 	}
 	cases := map[string]struct {
 		most  int
-		nodes int
 		given []answers
 		then  int
 	}{
@@ -36,10 +35,6 @@ func TestWindow(t *testing.T) {
 		},
 		"answers stay late": {most: 100, given: []answers{{n: 900, took: soon}, {n: 90, took: tooLate, each: time.Second}}, then: 25},
 		"late ones never close it below what the flag asks for": {most: 4, given: []answers{{n: 90, took: tooLate, each: time.Second}}, then: 4},
-		"2,000 nodes":                        {most: 100, nodes: 2000, then: 25},
-		"5,000 nodes":                        {most: 100, nodes: 5000, then: 62},
-		"5,000 nodes, and answers stay late": {most: 100, nodes: 5000, given: []answers{{n: 90, took: tooLate, each: time.Second}}, then: 62},
-		"50,000 nodes":                       {most: 100, nodes: 50000, then: 100},
 		"the API server has time again": {
 			most: 100, given: []answers{{n: 90, took: tooLate, each: time.Second}, {n: 75, took: soon, each: time.Second}}, then: 100,
 		},
@@ -50,8 +45,6 @@ func TestWindow(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w, now := newWindow(tc.most), noon
-			w.fit(tc.nodes)
-			w.fit(1) // most of the nodes are gone
 			for _, a := range tc.given {
 				for range a.n {
 					now = now.Add(a.each)
@@ -81,5 +74,32 @@ func TestAWindowThatNarrowsTakesNoSlotBack(t *testing.T) {
 	}
 	if want := []int{0, 0, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("granted %v as deliveries end, want %v", got, want)
+	}
+}
+
+// TestQuietDeliveriesLeaveRoom in the window, up to the flag, and are shared as fairly.
+func TestQuietDeliveriesLeaveRoom(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(noon)
+	l := newLedger(window{most: 8, least: 2, size: 2}, now)
+	nic, gpu := module("nic", nodes(20)...), module("gpu", nodes(1)...)
+	var got []int
+	for _, quiet := range []int{0, 0, 1, 3, 5, 7, 8} {
+		nic.quiet = quiet
+		got = append(got, nic.ask(l))
+	}
+	// The first two keep the API server busy; then they only pull, one after another.
+	if want := []int{2, 0, 1, 2, 2, 1, 0}; !slices.Equal(got, want) {
+		t.Errorf("granted %v as deliveries become quiet, want %v", got, want)
+	}
+	if n, limit := l.deliveries(); n != 8 || limit != 2 {
+		t.Errorf("%d deliveries are under way, of which %d may be busy", n, limit)
+	}
+	if got := gpu.ask(l); got != 0 {
+		t.Errorf("%d slots where none is free", got)
+	}
+	nic.end()
+	nic.quiet--
+	if got := []int{nic.ask(l), gpu.ask(l)}; !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("granted %v to the one that has nearly all and to the one that waits, want [0 1]", got)
 	}
 }
