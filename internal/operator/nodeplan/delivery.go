@@ -40,8 +40,10 @@ type Delivery struct {
 	FailedAt, Retry time.Time
 	// Create is the carrier to create, or nil. Its UID goes into Order.
 	Create *delivery.Request
-	// Works: a carrier is at work, and holds a slot. Quiet: it costs the API server nothing.
-	Works, Quiet bool
+	// Works: a carrier is at work, and holds a slot. Quiet is from when it costs the API server
+	// nothing.
+	Works bool
+	Quiet time.Time
 	// Mountless: the node mounts no images, which is written beside the order.
 	Mountless bool
 	// Order to write; nil: the one that stands is right.
@@ -146,7 +148,7 @@ func (p *Pass) bring(n *Node, a *Aim, t *Turn, d Delivery, carrier *corev1.Pod) 
 	if !refused && delivery.ProblemOf(carrier) == nil && placement.Ready(n.Node) {
 		d = p.watch(d, carrier)
 		d.Works = !p.idles(carrier)
-		d.Quiet = d.Works && p.waited(carrier) >= QuietTime
+		d.Quiet = p.Now.Add(QuietTime - p.waited(carrier))
 	}
 	return d
 }

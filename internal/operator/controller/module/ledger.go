@@ -207,23 +207,23 @@ const (
 
 // slots are a Module's part of the slots for deliveries.
 type slots struct {
-	// nodes are those with a carrier at work, of which so many are quiet.
+	// nodes are those with a carrier at work, and quiet is from when each is one that only pulls.
 	nodes []string
-	quiet int
+	quiet []time.Time
 	// waiting counts what was asked for and not given, on nodes that had room for it; asked is
 	// when, and since is when it last got a slot, or first asked.
 	waiting      int
 	asked, since time.Time
 }
 
-// reserve notes the nodes on which the Module has carriers at work, and how many of these are
-// quiet, and returns those of the nodes it asks for, in their order, that get a slot. Passes of
+// reserve notes the nodes on which the Module has carriers at work, and from when each is quiet,
+// and returns those of the nodes it asks for, in their order, that get a slot. Passes of
 // several Modules run at the same time: what one gets, no other does.
 //
 // While others wait, a Module gets no more than its share: as many as each of them, and what they
 // do not want. One that has more keeps it. Where there are more Modules than slots, those that have
 // waited longest get one.
-func (l *ledger) reserve(key types.NamespacedName, working []string, quiet int, asked []string) map[string]bool {
+func (l *ledger) reserve(key types.NamespacedName, working []string, quiet []time.Time, asked []string) map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	granted := map[string]bool{}
@@ -243,11 +243,13 @@ func (l *ledger) reserve(key types.NamespacedName, working []string, quiet int, 
 		mine.since = now
 	}
 	mine.waiting, mine.asked = len(asked), now
-	most := min(len(asked), l.room(key, now, l.window.most, (*slots).all), l.room(key, now, l.window.size, (*slots).busy))
+	most := min(len(asked), l.room(key, now, l.window.most, (*slots).all),
+		l.room(key, now, l.window.size, func(s *slots) int { return s.busy(now) }))
 	for _, node := range asked[:most] {
 		granted[node] = true
 	}
 	mine.nodes = slices.Concat(working, asked[:most])
+	mine.quiet = slices.Concat(quiet, slices.Repeat([]time.Time{now.Add(nodeplan.QuietTime)}, most))
 	if mine.waiting -= most; most > 0 {
 		mine.since = now
 	}
@@ -277,8 +279,17 @@ func (l *ledger) deliveries() (n, limit int) {
 func (s *slots) stale(now time.Time) bool { return now.Sub(s.asked) > askedFor }
 
 // all is how many slots a Module has, and busy how many of them keep the API server busy.
-func (s *slots) all() int  { return len(s.nodes) }
-func (s *slots) busy() int { return len(s.nodes) - s.quiet }
+func (s *slots) all() int { return len(s.nodes) }
+
+func (s *slots) busy(now time.Time) int {
+	n := len(s.nodes)
+	for _, from := range s.quiet {
+		if !now.Before(from) {
+			n--
+		}
+	}
+	return n
+}
 
 // wants is how many slots a Module that holds so many would have if it got all that it asks for.
 func (s *slots) wants(now time.Time, held int) int {

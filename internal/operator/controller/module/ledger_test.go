@@ -55,7 +55,7 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	key, other := types.NamespacedName{Namespace: "team", Name: "nic"}, types.NamespacedName{Name: "other"}
 	failed := map[string]time.Time{"a": noon.Add(-time.Minute), "b": noon.Add(-time.Hour)}
 	l := newLedger(fixed(4), clocktesting.NewFakePassiveClock(noon))
-	if got := l.reserve(other, nodes(1), 0, nil); len(got) != 0 {
+	if got := l.reserve(other, nodes(1), nil, nil); len(got) != 0 {
 		t.Fatalf("granted %d to who asks for none", len(got))
 	}
 	c := &Controller{ledger: l, options: Options{Metrics: metrics.NewBoard()}}
@@ -86,13 +86,13 @@ func TestSlotsBoundNewCarriers(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "c", "d"}, served); diff != "" || queued != 1 {
 		t.Errorf("queued %d; who never failed comes first, then whose failure is oldest (-want +got):\n%s", queued, diff)
 	}
-	if got := l.reserve(other, nodes(1), 0, nodes(1)); len(got) != 0 {
+	if got := l.reserve(other, nodes(1), nil, nodes(1)); len(got) != 0 {
 		t.Errorf("granted %d of no free slots", len(got))
 	}
-	if got := l.reserve(key, nodes(1), 0, nil); len(got) != 0 {
+	if got := l.reserve(key, nodes(1), nil, nil); len(got) != 0 {
 		t.Errorf("granted %d to who asks for none", len(got))
 	}
-	if got := l.reserve(other, nodes(1), 0, nodes(5)); len(got) != 2 {
+	if got := l.reserve(other, nodes(1), nil, nodes(5)); len(got) != 2 {
 		t.Errorf("granted %d of 2 free slots", len(got))
 	}
 }
@@ -112,7 +112,7 @@ func TestSlotsAreGivenOutOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			granted.Add(int64(len(l.reserve(types.NamespacedName{Name: fmt.Sprint(i)}, nil, 0, nodes(30)))))
+			granted.Add(int64(len(l.reserve(types.NamespacedName{Name: fmt.Sprint(i)}, nil, nil, nodes(30)))))
 		})
 	}
 	all.Wait()
@@ -183,7 +183,7 @@ func TestTheLedgerForgets(t *testing.T) {
 	l.retain(key, nil)
 	l.nextRetry(key)
 	l.problems(key)
-	if granted := l.reserve(key, nil, 0, nil); len(granted) != 0 || len(l.modules) != 0 {
+	if granted := l.reserve(key, nil, nil, nil); len(granted) != 0 || len(l.modules) != 0 {
 		t.Errorf("%d slots granted, %d accounts: looking at a Module that is gone makes it one again", len(granted), len(l.modules))
 	}
 }

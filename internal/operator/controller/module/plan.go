@@ -74,7 +74,7 @@ func (c *Controller) turns(snap *snapshot, aims []nodeplan.Aim) *rollout.Plan {
 // then where the failure is oldest, so that those that always fail keep nobody out.
 func (c *Controller) admit(p *plan) {
 	var working, asked []string
-	quiet := 0
+	var quiet []time.Time
 	var asking []*nodeplan.Plan
 	needed := map[string]string{}
 	for i := range p.plans {
@@ -84,9 +84,7 @@ func (c *Controller) admit(p *plan) {
 		}
 		if pl.Delivery.Works {
 			working = append(working, pl.Node.Name)
-			if pl.Delivery.Quiet {
-				quiet++
-			}
+			quiet = append(quiet, pl.Delivery.Quiet)
 		}
 		if pl.Asks() {
 			asking = append(asking, pl)

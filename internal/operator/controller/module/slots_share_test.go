@@ -17,7 +17,7 @@ type asker struct {
 	key     types.NamespacedName
 	wants   []string
 	working []string
-	quiet   int
+	quiet   []time.Time
 }
 
 // ask is one pass: what is granted is at work from then on.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/drover-project/drover/internal/operator/nodeplan"
 )
 
 // fixed is a window of n slots, whatever the API server answers.
@@ -84,7 +86,7 @@ func TestQuietDeliveriesLeaveRoom(t *testing.T) {
 	nic, gpu := module("nic", nodes(20)...), module("gpu", nodes(1)...)
 	var got []int
 	for _, quiet := range []int{0, 0, 1, 3, 5, 7, 8} {
-		nic.quiet = quiet
+		nic.quiet = slices.Repeat([]time.Time{noon}, quiet)
 		got = append(got, nic.ask(l))
 	}
 	// The first two keep the API server busy; then they only pull, one after another.
@@ -98,8 +100,23 @@ func TestQuietDeliveriesLeaveRoom(t *testing.T) {
 		t.Errorf("%d slots where none is free", got)
 	}
 	nic.end()
-	nic.quiet--
+	nic.quiet = nic.quiet[1:]
 	if got := []int{nic.ask(l), gpu.ask(l)}; !slices.Equal(got, []int{0, 1}) {
 		t.Errorf("granted %v to the one that has nearly all and to the one that waits, want [0 1]", got)
+	}
+}
+
+// TestADeliveryBecomesQuietByTime, also where its Module has no further pass: another one's slots
+// must not wait for that.
+func TestADeliveryBecomesQuietByTime(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(noon)
+	l := newLedger(window{most: 8, least: 2, size: 2}, now)
+	nic, gpu := module("nic", nodes(2)...), module("gpu", nodes(1)...)
+	if got := []int{nic.ask(l), gpu.ask(l)}; !slices.Equal(got, []int{2, 0}) {
+		t.Fatalf("granted %v, want [2 0]", got)
+	}
+	now.SetTime(noon.Add(nodeplan.QuietTime))
+	if got := gpu.ask(l); got != 1 {
+		t.Errorf("%d slots once the others' deliveries only pull, want 1", got)
 	}
 }
