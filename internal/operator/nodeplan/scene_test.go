@@ -140,7 +140,8 @@ func (s *scene) play(t *testing.T) outcome {
 	step := pl.Step()
 	out := outcome{
 		Creates: step.Create != nil, Discards: len(step.Discard) > 0, Removes: step.Remove, Failed: step.Failed != nil,
-		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works, Quiet: pl.Delivery.Works && !pl.Delivery.Quiet.After(noon), Taints: pl.Drain.Taint,
+		Blocked: pl.Delivery.Hold != nil, Working: pl.Delivery.Works, Taints: pl.Drain.Taint,
+		Quiet: pl.Delivery.Works && !pl.Delivery.Quiet.After(noon),
 	}
 	if s.module != nil && step.Remains() {
 		out.Remaining = 1
