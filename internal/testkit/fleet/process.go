@@ -91,17 +91,9 @@ func (p *Process) CPUSeconds() float64 {
 	return (s.UserTime() + s.SystemTime()).Seconds()
 }
 
-// MaxRSSMiB is the largest resident size of an ended process, in MiB.
-func (p *Process) MaxRSSMiB() float64 {
-	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return 0
-	}
-	return float64(usage.Maxrss) / maxRSSUnitsPerMiB
-}
-
 // PeakMiB is the largest resident size of a running process up to now, in MiB (VmHWM of
-// proc_pid_status(5)).
+// proc_pid_status(5)). What the system tells of an ended child (ru_maxrss of getrusage(2)) would be
+// this process's own peak, where that is larger: a child begins with its parent's figure.
 func (p *Process) PeakMiB() (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {

@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// maxRSSUnitsPerMiB: Linux gives kilobytes.
-const maxRSSUnitsPerMiB = 1024
-
 // spawner starts children from one thread that never ends: the death signal is sent when the
 // starting *thread* ends.
 var spawner = func() chan<- func() {

@@ -6,9 +6,6 @@ package fleet
 
 import "syscall"
 
-// maxRSSUnitsPerMiB: the BSDs give bytes.
-const maxRSSUnitsPerMiB = 1 << 20
-
 // spawner starts children.
 var spawner = func() chan<- func() {
 	work := make(chan func())

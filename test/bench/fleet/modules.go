@@ -109,13 +109,17 @@ func (b *bench) count(writes []audit.Request) {
 	b.result.ModuleWrites = len(writes) - perNode
 }
 
-// stopOperator reads what the operator has cost when it has ended.
+// stopOperator ends the operator and reads what it has cost.
 func (b *bench) stopOperator() error {
 	operator := b.Operator
+	var err error
+	if b.result.OperatorRSSMiB, err = operator.PeakMiB(); err != nil {
+		return err
+	}
 	if err := b.StopOperator(); err != nil {
 		return err
 	}
-	b.result.OperatorCPUSeconds, b.result.OperatorRSSMiB = operator.CPUSeconds(), operator.MaxRSSMiB()
+	b.result.OperatorCPUSeconds = operator.CPUSeconds()
 	log, err := os.ReadFile(operator.Log())
 	if err != nil {
 		return fmt.Errorf("read the operator's log: %w", err)

@@ -81,7 +81,9 @@ func measure(ctx context.Context, clusters int, timeout time.Duration, say func(
 	last, waited := b.deploy(ctx)
 	m.Seconds = time.Since(begin).Seconds()
 	m.ClustersApplied, m.ClustersReady = int(last.NumberApplied), int(last.NumberReady)
-	if err := errors.Join(waited, process.Stop()); err != nil {
+	var peak error
+	m.RSSMiB, peak = process.PeakMiB()
+	if err := errors.Join(waited, peak, process.Stop()); err != nil {
 		return m, err
 	}
 	requests, err := log.Next()
@@ -89,7 +91,7 @@ func measure(ctx context.Context, clusters int, timeout time.Duration, say func(
 		return m, err
 	}
 	m.WritesPerCluster = float64(len(audit.OurWrites(requests))) / float64(clusters)
-	m.CPUSeconds, m.RSSMiB = process.CPUSeconds(), process.MaxRSSMiB()
+	m.CPUSeconds = process.CPUSeconds()
 	say("%d clusters are Ready after %.1f s: %.2f writes and %.3f s of a processor each, %.0f MiB", m.ClustersReady, m.Seconds,
 		m.WritesPerCluster,
 		m.CPUSeconds/float64(clusters), m.RSSMiB)

@@ -49,10 +49,13 @@ func (r *result) run(ctx context.Context, f *fleet.Fleet, say func(string, ...an
 	if err := r.outage(ctx, rig); err != nil {
 		return fmt.Errorf("after the API server's restart: %w", err)
 	}
+	if r.OperatorRSSMiB, err = operator.PeakMiB(); err != nil {
+		return err
+	}
 	if err := f.StopOperator(); err != nil {
 		return fmt.Errorf("stop the operator: %w", err)
 	}
-	r.OperatorRSSMiB, r.OperatorCPUSeconds = operator.MaxRSSMiB(), operator.CPUSeconds()
+	r.OperatorCPUSeconds = operator.CPUSeconds()
 	say("the operator took %.0f MiB at most (%.0f before the API server's restart) and %.1f s of a processor: %v",
 		r.OperatorRSSMiB, r.QuietRSSMiB, r.OperatorCPUSeconds, audit.Count(writes))
 	return nil
