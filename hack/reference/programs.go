@@ -116,11 +116,12 @@ var (
 // names of its commands.
 func parseHelp(said string) (c command, commands []string, err error) {
 	section := "what"
+	if paragraph, _, _ := strings.Cut(said, "\n\n"); !strings.HasPrefix(paragraph, "Usage") {
+		c.Short = firstSentence(paragraph)
+	}
 	for line := range strings.Lines(said) {
 		line = strings.TrimRight(line, "\n")
 		switch {
-		case section == "what" && c.Short == "" && line != "" && !strings.HasPrefix(line, "Usage"):
-			c.Short = line
 		case strings.HasPrefix(line, "Use \""):
 			section = "end"
 		case line != "" && !strings.HasPrefix(line, " ") && strings.HasSuffix(line, ":"):
@@ -157,6 +158,9 @@ func (c *command) take(line string) error {
 	}
 	if len(c.Flags) == 0 || !strings.HasPrefix(line, "    ") {
 		return fmt.Errorf("a line that is not a flag: %q", line)
+	}
+	if strings.HasPrefix(strings.TrimSpace(line), "--") {
+		return fmt.Errorf("a flag whose value is not one word: %q", line)
 	}
 	last := &c.Flags[len(c.Flags)-1]
 	last.Meaning = strings.TrimSpace(last.Meaning + " " + strings.TrimSpace(line))

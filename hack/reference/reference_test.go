@@ -9,7 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const cobraHelp = `Say why
+const cobraHelp = `Checks every step, in order,
+and shows where it stops. It changes
+nothing.
+
+Before you begin: look.
 
 Usage:
   drover explain MODULE [flags]
@@ -32,10 +36,11 @@ const goHelp = "Usage of operator:\n  -agent-image string\n    \timage of the ag
 func TestParseHelp(t *testing.T) {
 	for name, tc := range map[string]struct {
 		given, says string
+		short       string
 		flags       []programFlag
 		commands    []string
 	}{
-		"cobra": {given: cobraHelp, flags: []programFlag{
+		"cobra": {given: cobraHelp, short: "Checks every step, in order, and shows where it stops.", flags: []programFlag{
 			{Name: "output", Short: "o", Type: "string", Default: "json", Meaning: `how it is printed: "json" or "yaml"`},
 			{Name: "wait", Meaning: "wait for it"},
 		}},
@@ -44,9 +49,12 @@ func TestParseHelp(t *testing.T) {
 			{Name: "leader-elect", Default: "true", Meaning: "elect a leader"},
 			{Name: "v", Type: "value", Meaning: "level"},
 		}},
-		"commands":                  {given: "Look\n\nAvailable Commands:\n  help     Help\n  run      Run it\n", commands: []string{"run"}},
+		"commands": {given: "Look\n\nAvailable Commands:\n  help     Help\n  run      Run it\n", short: "Look", commands: []string{"run"}},
 		"no help":                   {given: "moo\n", says: "no flag and no command"},
 		"a line that is not a flag": {given: "Say\n\nFlags:\nno flag at all\n", says: "a line that is not a flag"},
+		"a value of two words": {
+			given: "Say\n\nFlags:\n      --image   a name\n      --kernel uname -r   a version\n", says: "a flag whose value is not one word",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, commands, err := parseHelp(tc.given)
@@ -55,6 +63,9 @@ func TestParseHelp(t *testing.T) {
 			}
 			if err != nil {
 				return
+			}
+			if c.Short != tc.short {
+				t.Errorf("it is %q, want %q", c.Short, tc.short)
 			}
 			if diff := cmp.Diff(tc.flags, c.Flags); diff != "" {
 				t.Error(diff)

@@ -260,7 +260,7 @@ type ModuleStatus struct {
 	// observedGeneration is the Module generation that this status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Ready, KernelsCovered, Loaded and DevicesReady.
+	// conditions are Ready, KernelsCovered, ImagesAvailable, Loaded, DevicesReady and Stalled.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

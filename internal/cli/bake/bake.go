@@ -82,7 +82,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&o.modprobe.ModulesLoadingOrder, "load-order", nil, "Same as modprobe.modulesLoadingOrder, with --image")
 	flags.StringVar(&o.modprobe.DirName, "dir-name", "/opt", "Same as modprobe.dirName, with --image")
 	flags.StringVar(&o.modprobe.FirmwarePath, "firmware-path", "", "Same as modprobe.firmwarePath, with --image")
-	flags.StringSliceVar(&o.kernels, "kernel", nil, "Kernel versions, as `uname -r` prints them (default: those in the root's lib/modules)")
+	flags.StringSliceVar(&o.kernels, "kernel", nil, "Kernel `VERSIONS`, as uname -r prints them (default: those in the root's lib/modules)")
 	flags.StringVar(&o.arch, "arch", runtime.GOARCH, "Processor of the nodes, for example arm64")
 	flags.StringVar(&o.from, "from", "", "Read the image from here: a reference, an OCI layout, an archive or a folder")
 	flags.StringVar(&o.root, "root", "", "Root file system of the node's image")

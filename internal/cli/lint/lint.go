@@ -97,7 +97,7 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 func (o *options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&o.file, "filename", "f", "", "File with Modules instead of IMAGE; - is standard input. Other objects are skipped")
-	flags.StringVar(&o.kernel, "kernel", "", "Kernel version, as `uname -r` prints it")
+	flags.StringVar(&o.kernel, "kernel", "", "Kernel `VERSION`, as uname -r prints it")
 	flags.StringVar(&o.platform, "platform", "", "Check only this platform, for example linux/arm64 (default: all of the image)")
 	flags.StringVar(&o.symvers, "symvers", "", "The kernel's Module.symvers or System.map, to check symbols")
 	flags.StringVar(&o.tree, "kernel-tree", "", "The kernel's own lib/modules/VERSION folder, to check dependencies and vermagic")

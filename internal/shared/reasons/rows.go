@@ -124,7 +124,7 @@ var attention = []Reason{
 	{
 		Name: v1beta1.ReasonImageTooLarge, Class: ClassFinal, Step: StepDelivered,
 		Meaning: "the image's content exceeds the delivery limit",
-		Next:    "put less below `dirName`, or raise the limit",
+		Next:    "put less below `dirName`",
 	},
 	{
 		Name: v1beta1.ReasonVermagicMismatch, Class: ClassFinal, Step: StepChecks,

@@ -13,7 +13,7 @@ import (
 type ModuleStatusApplyConfiguration struct {
 	// observedGeneration is the Module generation that this status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Ready, KernelsCovered, Loaded and DevicesReady.
+	// conditions are Ready, KernelsCovered, ImagesAvailable, Loaded, DevicesReady and Stalled.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// problems are what controllers of the operator were refused, or refuse, and what no other object
 	// shows. Each controller writes those of its part. The conditions are made of them, among other
