@@ -99,6 +99,8 @@ type Place struct{ Node, Image string }
 // Failure is a delivery that was refused or ended badly.
 type Failure struct {
 	Problem reasons.Problem
+	// Carrier that ended; "": none was created.
+	Carrier types.UID
 	At      time.Time
 	// Rest is how long the delivery rests, and Until is when that ends.
 	Rest  time.Duration

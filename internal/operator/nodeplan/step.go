@@ -228,6 +228,14 @@ func (s *Step) Remains() bool {
 	return s.Node.Node != nil && !s.Remove && (s.Node.follows() || s.Write != nil)
 }
 
+// Ended is the carrier that failed: the last of those that go. None where one was refused.
+func (s *Step) Ended() types.UID {
+	if s.Delivery.Failed == nil || len(s.Discard) == 0 {
+		return ""
+	}
+	return s.Discard[len(s.Discard)-1].UID
+}
+
 // Named is the order to write with the carrier that was created for it.
 func (s *Step) Named(carrier types.UID) *v1beta1.NodeModuleSpec {
 	return carried(&s.Aim, &s.Turn, carrier)

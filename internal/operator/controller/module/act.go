@@ -77,7 +77,7 @@ func (c *Controller) perform(ctx context.Context, s nodeplan.Step) error {
 		order = s.Named(carrier)
 	}
 	if s.Failed != nil {
-		c.ledger.fail(s.Key, nodeplan.Place{Node: s.Node.Name, Image: s.Delivery.Image}, *s.Failed, s.Delivery.Retry)
+		c.ledger.fail(s.Key, nodeplan.Place{Node: s.Node.Name, Image: s.Delivery.Image}, s.Ended(), *s.Failed, s.Delivery.Retry)
 	}
 	switch {
 	case order != nil:
@@ -98,7 +98,7 @@ func (c *Controller) create(
 	err = c.client.Create(ctx, pod, kube.OwnerCarrier)
 	switch {
 	case err == nil:
-		c.ledger.create(key, pod.UID)
+		c.ledger.create(key, request.Node, pod.UID)
 		return pod.UID, nil, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
 		log.FromContext(ctx).V(2).Info("Carrier refused", "node", request.Node, "reason", err.Error())

@@ -166,6 +166,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	p := c.plan(snap)
+	defer c.settle(snap.Key)
 	c.audit(p)
 	if snap.leaving() {
 		if departed, err := c.departed(ctx, snap); err != nil || !departed {
@@ -180,6 +181,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	err = c.carryOut(ctx, p)
 	return ended(err, reconcile.Result{RequeueAfter: c.again(p)})
+}
+
+// settle gives back the slots of a pass that were not used.
+func (c *Controller) settle(key types.NamespacedName) {
+	if c.ledger.settle(key) {
+		c.options.Metrics.SetDeliveries(c.ledger.deliveries())
+	}
 }
 
 // carryOut does what is planned, and tells what keeps it from nodes.

@@ -64,11 +64,13 @@ func (l *ledger) read(key types.NamespacedName) account {
 	return account{}
 }
 
-// create notes a carrier that this process created.
-func (l *ledger) create(key types.NamespacedName, uid types.UID) {
+// create notes a carrier that this process created on a node.
+func (l *ledger) create(key types.NamespacedName, node string, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at(key).carriers[uid] = nodeplan.Sight{Created: true, Since: l.clock.Now()}
+	a := l.at(key)
+	a.carriers[uid] = nodeplan.Sight{Created: true, Since: l.clock.Now()}
+	delete(a.slots.granted, node)
 }
 
 // memory is what is known of a Module's deliveries, for one pass.
@@ -98,14 +100,17 @@ func (l *ledger) look(key types.NamespacedName, nodes []nodeplan.Node) {
 	}
 }
 
-// fail notes a delivery that was refused or ended badly: it rests 10 s, then twice as long, up to 5
-// min.
-func (l *ledger) fail(key types.NamespacedName, at nodeplan.Place, problem reasons.Problem, retry time.Time) {
+// fail notes a delivery that was refused, or whose carrier ended badly: it rests 10 s, then twice as
+// long, up to 5 min. One carrier fails once: while it cannot be deleted, each pass finds it again.
+func (l *ledger) fail(key types.NamespacedName, at nodeplan.Place, carrier types.UID, problem reasons.Problem, retry time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	failures, now := l.at(key).failures, l.clock.Now()
+	if carrier != "" && failures[at].Carrier == carrier {
+		return
+	}
 	rest := min(max(2*failures[at].Rest, firstRest), longRest)
-	failures[at] = nodeplan.Failure{Problem: problem, At: now, Rest: rest, Until: now.Add(rest), Retry: retry}
+	failures[at] = nodeplan.Failure{Problem: problem, Carrier: carrier, At: now, Rest: rest, Until: now.Add(rest), Retry: retry}
 	delete(l.recalled[key], at.Node)
 }
 
@@ -210,6 +215,8 @@ type slots struct {
 	// nodes are those with a carrier at work, and quiet is from when each is one that only pulls.
 	nodes []string
 	quiet []time.Time
+	// granted are those among them for which no carrier has been created yet.
+	granted map[string]bool
 	// waiting counts what was asked for and not given, on nodes that had room for it; asked is
 	// when, and since is when it last got a slot, or first asked.
 	waiting      int
@@ -250,10 +257,31 @@ func (l *ledger) reserve(key types.NamespacedName, working []string, quiet []tim
 	}
 	mine.nodes = slices.Concat(working, asked[:most])
 	mine.quiet = slices.Concat(quiet, slices.Repeat([]time.Time{now.Add(nodeplan.QuietTime)}, most))
+	mine.granted = maps.Clone(granted)
 	if mine.waiting -= most; most > 0 {
 		mine.since = now
 	}
 	return granted
+}
+
+// settle ends a pass: a slot for which no carrier was created, since it was refused for example, is
+// free again, since the Module may not ask for minutes. It reports whether there was one.
+func (l *ledger) settle(key types.NamespacedName) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.modules[key]
+	if a == nil || len(a.slots.granted) == 0 {
+		return false
+	}
+	var nodes []string
+	var quiet []time.Time
+	for i, node := range a.slots.nodes {
+		if !a.slots.granted[node] {
+			nodes, quiet = append(nodes, node), append(quiet, a.slots.quiet[i])
+		}
+	}
+	a.slots.nodes, a.slots.quiet, a.slots.granted = nodes, quiet, nil
+	return true
 }
 
 // room is how many of so many slots are free and a Module's, where held counts those that one has.

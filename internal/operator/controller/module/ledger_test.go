@@ -132,7 +132,7 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 	problem := reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: "no"}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second,
 		5 * time.Minute, 5 * time.Minute} {
-		l.fail(key, at, problem, asked)
+		l.fail(key, at, "", problem, asked)
 		if got := l.nextRetry(key); got != want {
 			t.Errorf("rests %s, want %s", got, want)
 		}
@@ -166,8 +166,8 @@ func TestFailuresRestLongerEachTime(t *testing.T) {
 func TestTheLedgerForgets(t *testing.T) {
 	l := newLedger(fixed(1), clocktesting.NewFakePassiveClock(noon))
 	key := types.NamespacedName{Namespace: "team", Name: "nic"}
-	l.create(key, "a")
-	l.create(key, "b")
+	l.create(key, "m", "a")
+	l.create(key, "n", "b")
 	l.look(key, []nodeplan.Node{{Carriers: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "b"}}}}})
 	created := func(uid types.UID) bool { return l.memory(key).Carriers[uid].Created }
 	if created("a") || !created("b") {

@@ -80,7 +80,7 @@ func shared(p *plan) (granted, waits, rests string) {
 func TestANodeThatWaitsForASlotRests(t *testing.T) {
 	failed := func(f *fleet, node string) {
 		f.control.ledger.fail(types.NamespacedName{Namespace: "drivers", Name: "m"},
-			nodeplan.Place{Node: node, Image: "registry.example/m:1"}, reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}, time.Time{})
+			nodeplan.Place{Node: node, Image: "registry.example/m:1"}, "", reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}, time.Time{})
 	}
 	cases := map[string]struct {
 		given                 func(*fleet)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -126,6 +127,36 @@ func TestARefusedCarrierIsReportedAndRests(t *testing.T) {
 		t.Error("no order without a carrier")
 	}
 	w.quiet(m) // it is told once
+}
+
+// TestACarrierFailsOnce, however often the API server refuses to delete it.
+func TestACarrierFailsOnce(t *testing.T) {
+	w := newWorld(t)
+	w.node("a")
+	m := w.module("nic")
+	keep := true
+	w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			if keep {
+				return apierrors.NewInternalError(errors.New("etcd has no leader"))
+			}
+			return c.Delete(ctx, object, options...)
+		},
+	}))
+	w.pass(m)
+	pod := &w.carriers(m)[0]
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "Node didn't have enough resource"}
+	w.must(w.admin.Status().Update(t.Context(), pod))
+	for range 5 {
+		if _, err := w.control.Reconcile(t.Context(), request(m)); err == nil {
+			t.Fatal("a carrier was not deleted, and nobody is told")
+		}
+	}
+	keep = false
+
+	if after := w.pass(m).RequeueAfter; after != 10*time.Second {
+		t.Errorf("the next try is due after %s, want 10s: one carrier failed, once", after)
+	}
 }
 
 // TestARestartForgetsNoProblem: what stood before is told until the image is there, by whoever asks

@@ -15,9 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/shared/delivery"
@@ -60,6 +62,45 @@ func TestACarrierGoesBeforeAnotherTakesItsSlot(t *testing.T) {
 
 	if diff := cmp.Diff([]string{"create", "delete", "create"}, order); diff != "" {
 		t.Errorf("carriers (-want +got):\n%s", diff)
+	}
+}
+
+// TestNoCarrierNoSlot: what one Module cannot have made takes nothing from the others.
+func TestNoCarrierNoSlot(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer error
+		fails  bool
+	}{
+		"refused": {answer: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota: pods"))},
+		"failed":  {answer: apierrors.NewInternalError(errors.New("etcd has no leader")), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("a")
+			broken, well := w.module("broken"), w.module("well")
+			board := metrics.NewBoard()
+			c := interceptor.NewClient(w.operator, interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+					if object.GetLabels()[v1beta1.ModuleNameLabel] == broken.Name {
+						return tc.answer
+					}
+					return c.Create(ctx, object, options...)
+				},
+			})
+			w.control = module.New(c, c, module.Options{
+				AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto, DeliveryMaxInFlight: 1, Clock: w.clock, Metrics: board,
+			})
+			if _, err := w.control.Reconcile(t.Context(), request(broken)); (err != nil) != tc.fails {
+				t.Fatalf("the pass of what is broken ends with %v", err)
+			}
+			told(t, board, 0, 1)
+
+			w.pass(well)
+
+			if len(w.carriers(well)) != 1 {
+				t.Error("the only slot is held by a Module that has no carrier")
+			}
+		})
 	}
 }
 
