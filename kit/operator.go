@@ -28,6 +28,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/drover-project/drover/internal/shared/kube"
 )
@@ -65,7 +66,8 @@ type Operator[O Object] struct {
 	// Finalizer, if set, such as "example.com/modules", keeps the object until its children are gone.
 	// Without it, the garbage collector removes them afterwards.
 	Finalizer string
-	// Watch, if set, adds watches of what Check and Observe read.
+	// Watch, if set, adds watches of what Check and Observe read. Options that it sets replace the
+	// kit's, whose RateLimiter has an object wait for a minute at most after a pass that failed.
 	Watch func(mgr ctrl.Manager, b *builder.Builder) *builder.Builder
 	// Ended, if set, is called with what a pass found out, nil if the object is ready. For metrics.
 	Ended func(key types.NamespacedName, problem *Problem)
@@ -96,7 +98,8 @@ func NewReconciler[O Object](c client.Client, live client.Reader, recorder event
 // Add registers the operator with a manager, whose scheme must have all of its kinds.
 func Add[O Object](mgr ctrl.Manager, op Operator[O]) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(op.Name), op)
-	b := ctrl.NewControllerManagedBy(mgr).Named(op.Name).For(op.New(), builder.WithPredicates(r.echoes.others()))
+	b := ctrl.NewControllerManagedBy(mgr).Named(op.Name).For(op.New(), builder.WithPredicates(r.echoes.others())).
+		WithOptions(controller.Options{RateLimiter: kube.Backoff()})
 	for _, child := range op.Children {
 		b = b.Owns(child)
 	}

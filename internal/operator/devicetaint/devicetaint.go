@@ -69,7 +69,11 @@ func New(c client.Client, kind schema.GroupVersionKind) *Rules {
 // Keep taints the driver's devices on the nodes of begin, leaves the taints on those of stay, and
 // removes all others of the Module. It does all that it can, and returns what it could not do.
 func (r *Rules) Keep(ctx context.Context, module types.NamespacedName, driver string, begin, stay map[string]bool) error {
-	if some, err := r.may(ctx, module); err != nil || !some && len(begin) == 0 {
+	some, err := r.may(ctx, module)
+	if driver == "" && !some {
+		return nil // also where rules may not be listed: a Module that has no driver needs none
+	}
+	if err != nil || !some && len(begin) == 0 {
 		return err
 	}
 	rules, err := r.list(ctx, labels(module))

@@ -4,6 +4,7 @@ package devicetaint_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -11,10 +12,12 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/drover-project/drover/internal/operator/devicetaint"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -131,6 +134,25 @@ func TestKeep(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(pools)); !slices.Equal(got, step.pools) {
 			t.Errorf("%s: tainted are the pools %v, want %v", step.name, got, step.pools)
 		}
+	}
+}
+
+// TestWhereRulesCannotBeListed: a Module without a driver does not wait for the right to do so. Any
+// pass that fails keeps a Module from being deleted.
+func TestWhereRulesCannotBeListed(t *testing.T) {
+	e := env.Get(t)
+	kind := kindOf(t, e.Admin(t))
+	operator := interceptor.NewClient(e.Client(t, e.Config(t, env.Operator)), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "devicetaintrules"}, "", errors.New("no such right"))
+		},
+	})
+	rules, module := devicetaint.New(operator, kind), types.NamespacedName{Namespace: "team", Name: "nic"}
+	if err := rules.Keep(t.Context(), module, "", nil, nil); err != nil {
+		t.Errorf("a Module without a driver: %v", err)
+	}
+	if err := rules.Keep(t.Context(), module, "example.com", nil, nil); !apierrors.IsForbidden(err) {
+		t.Errorf("a Module with a driver: %v, want that it is forbidden: a rule of it could stay for ever", err)
 	}
 }
 

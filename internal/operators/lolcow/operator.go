@@ -69,7 +69,11 @@ func (o *operator) kit() kit.Operator[*api.Lolcow] {
 		Explain:  o.explain,
 		Forget:   o.forget,
 		Watch: func(_ ctrl.Manager, b *builder.Builder) *builder.Builder {
-			return b.WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+			// These options replace the kit's, also its pauses after failures.
+			return b.WithOptions(controller.Options{
+				MaxConcurrentReconciles: workers,
+				RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](50*time.Millisecond, time.Minute),
+			})
 		},
 	}
 }

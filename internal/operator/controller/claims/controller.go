@@ -21,6 +21,7 @@ import (
 	clusterv1alpha1 "open-cluster-management.io/api/cluster/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -77,6 +78,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 				}
 			},
 		}).
+		WithOptions(controller.Options{RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("claims", reconcile.Func(c.Reconcile)))
 	if err != nil {
 		return fmt.Errorf("set up the controller of claims: %w", err)

@@ -88,7 +88,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(&corev1.Node{}, watch.If(nodeChanged)).
 		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{}, watch.If(watch.ConfigChanged)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.selected), watch.If(moduleChanged)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("condition", c))
 	if err != nil {
 		return fmt.Errorf("set up the condition controller: %w", err)

@@ -65,7 +65,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			}
 			return []reconcile.Request{{}}
 		})).
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("guard", c))
 	if err != nil {
 		return fmt.Errorf("set up the guard: %w", err)

@@ -37,8 +37,6 @@ const (
 	passTimeout = 5 * time.Minute
 )
 
-var options = controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}
-
 // SetupWithManager registers both reconcilers and their watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(c.setupImages(mgr), c.setupWants(mgr))
@@ -60,7 +58,9 @@ func (c *Controller) setupImages(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfPod)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.imagesOfEnvironment),
 			builder.WithPredicates(predicate.NewPredicateFuncs(isEnvironment))).
-		WithOptions(options).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout, RateLimiter: kube.Backoff(),
+		}).
 		Complete(kube.Traced("moduleimage", reconcile.Func(c.Image)))
 	if err != nil {
 		return fmt.Errorf("set up the controller of images: %w", err)
@@ -77,7 +77,9 @@ func (c *Controller) setupWants(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, watch.Changes(c.nodeEvent)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.modulesOfSource)).
-		WithOptions(options).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout, RateLimiter: kube.Backoff(),
+		}).
 		Complete(kube.Traced("moduleimage-wants", reconcile.Func(c.Module)))
 	if err != nil {
 		return fmt.Errorf("set up the controller of wanted images: %w", err)

@@ -102,7 +102,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{}, watch.If(watch.ConfigChanged)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPlugin), watch.If(podChanged)).
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(l.nodesOfDaemonSet), onlyNew).
-		WithOptions(controller.Options{MaxConcurrentReconciles: labelWorkers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: labelWorkers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("node", l))
 	if err != nil {
 		return fmt.Errorf("set up the labeler: %w", err)
@@ -124,7 +124,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, r.soon(isPart), watch.If(podChanged)).
 		Watches(&appsv1.DaemonSet{}, r.soon(isPart), onlyNew).
 		WatchesRawSource(r.changesOfGate()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers})
+		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers, RateLimiter: kube.Backoff()})
 	if r.Makes {
 		reports = reports.Watches(&v1alpha1.ModuleImage{}, r.soon(func(client.Object) bool { return true }))
 	}

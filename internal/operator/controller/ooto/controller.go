@@ -156,7 +156,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.Module{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1beta1.Module{}, &handler.EnqueueRequestForObject{}).
 		WatchesMetadata(&corev1.ConfigMap{}, owner).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("ooto", c))
 	if err != nil {
 		return fmt.Errorf("set up the controller of Modules of %s: %w", v1alpha1.GroupVersion.Group, err)

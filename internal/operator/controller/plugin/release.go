@@ -64,7 +64,7 @@ func (r *releaser) setup(mgr ctrl.Manager) error {
 		Named("plugin-release").
 		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}).
 		WithEventFilter(predicate.NewPredicateFuncs(heldByKMM)).
-		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("plugin-release", r))
 	if err != nil {
 		return fmt.Errorf("set up the release of plugin pods: %w", err)

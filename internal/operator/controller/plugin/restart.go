@@ -154,7 +154,7 @@ func (r *restarter) setup(mgr ctrl.Manager) error {
 		Named("plugin-restart").
 		Watches(&v1beta1.NodeModulesConfig{}, later(func(o client.Object) []string { return []string{o.GetName()} }), watch.If(loaded)).
 		Watches(&corev1.Pod{}, later(waitingPodNode), watch.If(waitEnded)).
-		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("plugin-restart", r))
 	if err != nil {
 		return fmt.Errorf("set up the restarter of plugins: %w", err)

@@ -63,7 +63,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1beta1.Module{}, own).
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(watch.Module), watch.If(setChanged)).
 		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(watch.Module), own).
-		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers})
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()})
 	if c.options.DRA {
 		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
 	}

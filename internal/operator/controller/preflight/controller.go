@@ -285,7 +285,9 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all), watch.If(architectureChanged)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout, RateLimiter: kube.Backoff(),
+		}).
 		Complete(kube.Traced("preflight", c))
 	if err != nil {
 		return fmt.Errorf("set up the controller of preflights: %w", err)

@@ -91,7 +91,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{}, watch.If(watch.ConfigChanged)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.taintedNodes),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("startup", c))
 	if err != nil {
 		return fmt.Errorf("set up the startup controller: %w", err)
