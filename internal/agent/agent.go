@@ -70,6 +70,9 @@ type Agent struct {
 	recorded         *record // what the record said at start; nil: nothing to work from
 	foreign          error   // why the record was moved aside, until no order waits for that
 	foreignPublished bool
+	// old are the orders that the API server has newer ones for, as the answer to a write said: the
+	// watch is yet to bring them.
+	old version
 	distrusted       []error   // why other files were moved aside
 	cluster          types.UID // empty until known; asked for again at askCluster
 	askCluster       time.Time
@@ -232,6 +235,9 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 			return 0, err
 		}
 		a.dropStaleAcks(ctx, p, object)
+		if a.old == versionOf(object) {
+			return a.resync(), nil
+		}
 		if err := a.publishForeign(ctx, p, object); err != nil {
 			return 0, err
 		}

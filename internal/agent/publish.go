@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -76,7 +77,8 @@ func (a *Agent) write(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) b
 
 // dropStaleAcks takes back acknowledgements of unloads whose modules are ordered again, before
 // anything is loaded: the operator must never take an old one for an answer to its next order.
-// While that fails, those orders wait.
+// While that fails, those orders wait. If the operator has given others meanwhile, it may have
+// taken the old one for their answer: then these are not carried out any more.
 func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.NodeModulesConfig) {
 	last := a.lastStatus(object)
 	stale := func(at v1beta1.NodeModuleAttempt) bool {
@@ -88,6 +90,9 @@ func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.Node
 	next := last.DeepCopy()
 	next.Attempts = slices.DeleteFunc(next.Attempts, stale)
 	if !a.o.Clock.Now().Before(a.writeAfter) && a.write(ctx, next) {
+		if versionOf(a.applied) != versionOf(object) {
+			a.old = versionOf(object)
+		}
 		return
 	}
 	for _, at := range last.Attempts {
@@ -96,6 +101,14 @@ func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.Node
 		}
 	}
 }
+
+// version tells a node's orders from those before and after.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(o *v1beta1.NodeModulesConfig) version { return version{o.UID, o.Generation} }
 
 func keyOf(at v1beta1.NodeModuleAttempt) orders.Key {
 	return orders.Key{Namespace: at.Namespace, Name: at.Name}
