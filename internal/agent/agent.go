@@ -72,10 +72,10 @@ type Agent struct {
 	foreignPublished bool
 	// old are the orders that the API server has newer ones for, as the answer to a write said: the
 	// watch is yet to bring them.
-	old version
-	distrusted       []error   // why other files were moved aside
-	cluster          types.UID // empty until known; asked for again at askCluster
-	askCluster       time.Time
+	old        version
+	distrusted []error   // why other files were moved aside
+	cluster    types.UID // empty until known; asked for again at askCluster
+	askCluster time.Time
 
 	// applied is the object as the last status write left it: newer than the watch for a moment.
 	applied     *v1beta1.NodeModulesConfig

@@ -100,8 +100,8 @@ func (l *ledger) look(key types.NamespacedName, nodes []nodeplan.Node) {
 	}
 }
 
-// fail notes a delivery that was refused, or whose carrier ended badly: it rests 10 s, then twice as
-// long, up to 5 min. One carrier fails once: while it cannot be deleted, each pass finds it again.
+// fail notes a delivery that was refused, or whose carrier ended badly: it rests 10 s, then twice
+// as long, up to 5 min. One carrier fails once: while it cannot be deleted, each pass finds it.
 func (l *ledger) fail(key types.NamespacedName, at nodeplan.Place, carrier types.UID, problem reasons.Problem, retry time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
