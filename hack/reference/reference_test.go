@@ -49,7 +49,9 @@ func TestParseHelp(t *testing.T) {
 			{Name: "leader-elect", Default: "true", Meaning: "elect a leader"},
 			{Name: "v", Type: "value", Meaning: "level"},
 		}},
-		"commands":                  {given: "Look\n\nAvailable Commands:\n  help     Help\n  run      Run it\n", short: "Look", commands: []string{"run"}},
+		"commands": {
+			given: "Look\n\nAvailable Commands:\n  help     Help\n  run      Run it\n", short: "Look", commands: []string{"run"},
+		},
 		"no help":                   {given: "moo\n", says: "no flag and no command"},
 		"a line that is not a flag": {given: "Say\n\nFlags:\nno flag at all\n", says: "a line that is not a flag"},
 		"a value of two words": {
