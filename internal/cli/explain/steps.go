@@ -115,6 +115,9 @@ func (s *subject) delivered() Step {
 		return Failed.step(reasons.StepDelivered, p.Message).because(p.Reason)
 	case s.known.Live && s.entry.Live.Observed != nil && s.entry.Live.Observed.BuiltIn:
 		return OK.step(reasons.StepDelivered, "not needed: the module is built into the kernel")
+	case c == nil && s.asked():
+		return Waiting.step(reasons.StepDelivered, "a label says that the node was baked with the content: its agent is asked before a "+
+			"carrier pod comes")
 	case c == nil && !s.view.PodsSeen:
 		return Unknown.step(reasons.StepDelivered, "the node does not hold it; you may not see the pods that deliver it")
 	case c == nil:
@@ -123,6 +126,12 @@ func (s *subject) delivered() Step {
 	default:
 		return Waiting.step(reasons.StepDelivered, carrying(c, s.view.Now))
 	}
+}
+
+// asked reports whether a baked node's agent is to answer before a carrier pod is made.
+func (s *subject) asked() bool {
+	_, baked := s.node.Labels[v1beta1.BakedLabel(s.wants.State.Delivery)]
+	return baked && s.entry.Order != nil && s.entry.Attempt == nil && s.entry.Live == nil
 }
 
 func carrying(c *corev1.Pod, now time.Time) string {

@@ -151,6 +151,10 @@ func TestOneNode(t *testing.T) {
 		"no-mapping": func(w *world) {
 			w.node("hollow-1", func(n *corev1.Node) { n.Status.NodeInfo.KernelVersion = oldKernel })
 		},
+		"baked-unanswered": func(w *world) {
+			c := w.node("hollow-1")
+			w.Nodes[0].Labels[v1beta1.BakedLabel(w.order(c).Delivery.ID)] = ""
+		},
 		"image-not-found": func(w *world) {
 			w.order(w.node("hollow-1"))
 			w.carrier("hollow-1", "ErrImagePull", "registry.example.com/nic:2-6.1.0-44-amd64: not found")
