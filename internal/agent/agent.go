@@ -70,11 +70,14 @@ type Agent struct {
 	recorded         *record // what the record said at start; nil: nothing to work from
 	foreign          error   // why the record was moved aside, until no order waits for that
 	foreignPublished bool
+	// unrecorded is why the orders of now could not be recorded, or nil.
+	unrecorded error
 	// old are the orders that the API server has newer ones for, as the answer to a write said: the
 	// watch is yet to bring them.
 	old        version
 	distrusted []error   // why other files were moved aside
-	cluster    types.UID // empty until known; asked for again at askCluster
+	cluster    types.UID // empty until known, since nameless; asked for again at askCluster
+	nameless   error
 	askCluster time.Time
 
 	// applied is the object as the last status write left it: newer than the watch for a moment.
@@ -123,6 +126,9 @@ func (a *Agent) remember() error {
 	var err error
 	if a.recorded, err = readRecord(a.o.StateDir, a.o.NodeName); untrusted(err) {
 		a.foreign, err = err, nil
+	}
+	if a.recorded != nil {
+		a.record.last, err = statefile.Encode(recordSchema, *a.recorded)
 	}
 	return err
 }
@@ -208,7 +214,7 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 		a.identify(ctx)
 		return resync, nil // no object is no order: keep what is loaded
 	case listed:
-		a.accept(ctx, object)
+		a.unrecorded = a.accept(ctx, object)
 		return a.work(ctx, object.Spec, object)
 	}
 	if left := a.started.Add(answerGrace).Sub(a.o.Clock.Now()); left > 0 {
@@ -301,25 +307,26 @@ func (a *Agent) poll() time.Duration {
 
 // identify asks which cluster this is, until it is known.
 func (a *Agent) identify(ctx context.Context) {
-	const askAgain = 10 * time.Second
 	now := a.o.Clock.Now()
 	if a.cluster != "" || now.Before(a.askCluster) {
 		return
 	}
-	a.askCluster = now.Add(askAgain)
-	uid, err := a.api.clusterUID(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Nothing is recorded before the cluster is known")
+	a.askCluster = now.Add(recordAgain)
+	if a.cluster, a.nameless = a.api.clusterUID(ctx); a.nameless != nil {
+		klog.FromContext(ctx).Error(a.nameless, "Nothing is recorded before the cluster is known")
 	}
-	a.cluster = uid
 }
 
-// accept records what is ordered, as soon as the cluster's identity is known.
-func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
-	logger := klog.FromContext(ctx)
+// recordAgain is how soon orders that could not be recorded are tried again.
+const recordAgain = 3 * time.Second
+
+// accept records what is ordered, as soon as the cluster's identity is known. Orders that are not
+// recorded must not be carried out: an agent that starts without the API server works from the
+// record, and would go back to older ones.
+func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) error {
 	a.identify(ctx)
 	if a.cluster == "" {
-		return
+		return fmt.Errorf("the agent does not know which cluster this is, so that the orders cannot be recorded: %w", a.nameless)
 	}
 	if err := a.recorded.belongsTo(a.o.StateDir, a.cluster); err != nil {
 		a.foreign = err
@@ -327,8 +334,10 @@ func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) {
 	}
 	a.recorded = nil // from now on the API server's word counts
 	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: object.Spec}); err != nil {
-		logger.Error(err, "Cannot record the orders: a boot without the API server would miss them")
+		klog.FromContext(ctx).Error(err, "Cannot record the orders, so that none is carried out")
+		return fmt.Errorf("the orders cannot be recorded: %w", err)
 	}
+	return nil
 }
 
 // restFor is how long a look at the names and states of modules is enough, while there is nothing

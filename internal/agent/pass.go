@@ -37,7 +37,12 @@ func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pass{exec: exec, place: a.o.Place, foreign: a.foreign}, nil
+	p := &pass{exec: exec, place: a.o.Place, foreign: a.foreign}
+	if a.unrecorded != nil {
+		p.place.Idle = cmp.Or(p.place.Idle, a.unrecorded.Error())
+		p.wakeAt(a.o.Clock.Now().Add(recordAgain))
+	}
+	return p, nil
 }
 
 // keys are all orders and all that is loaded, in the order in which they are settled.
