@@ -18,6 +18,7 @@ import (
 	"math"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -326,7 +327,11 @@ const recordAgain = 3 * time.Second
 func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) error {
 	a.identify(ctx)
 	if a.cluster == "" {
-		return fmt.Errorf("the agent does not know which cluster this is, so that the orders cannot be recorded: %w", a.nameless)
+		if a.recorded != nil && equality.Semantic.DeepEqual(a.recorded.Spec, object.Spec) {
+			return nil // as without an answer of the API server: they are what would be worked from then
+		}
+		// The cause is in the second line: it may differ each time, which is no news.
+		return fmt.Errorf("the agent does not know which cluster this is, so that the orders cannot be recorded\n%w", a.nameless)
 	}
 	if err := a.recorded.belongsTo(a.o.StateDir, a.cluster); err != nil {
 		a.foreign = err

@@ -179,6 +179,7 @@ func (w *recorder) write(r record) error {
 	if bytes.Equal(data, w.last) {
 		return nil
 	}
+	w.last = nil // a failure may come after the file is in place
 	if err := statefile.Replace(w.dir, recordFile, data, 0o600, w.durable); err != nil {
 		return err
 	}

@@ -58,8 +58,12 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 		return nil, err
 	}
 	p.wakeAt(wake)
-	failed := []error{p.exec.TidyFirmware(p.keys())}
-	notListed := p.exec.PutBlacklists()
+	var failed []error
+	var notListed map[orders.Key]*orders.Attempt
+	idle := p.place.Idle != ""
+	if !idle {
+		failed, notListed = append(failed, p.exec.TidyFirmware(p.keys())), p.exec.PutBlacklists()
+	}
 	for _, k := range p.keys() {
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
@@ -68,14 +72,17 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 				return nil, errors.Join(append(failed, err)...)
 			}
 		}
-		next := p.exec.ImportNext(ctx, k, p.place.Idle != "")
+		next := p.exec.ImportNext(ctx, k, idle)
 		o.Attempt = cmp.Or(o.Attempt, next, notListed[k])
 		if o.Attempt == nil && o.Live && orders.Present(p.exec.Orders[k]) {
 			o.Attempt = report.Recurring(o.Loaded, p.exec.Clock.Now())
 		}
 		out[k] = o
 	}
-	return out, errors.Join(append(failed, p.exec.TidyBlacklists(p.keys()))...)
+	if !idle {
+		failed = append(failed, p.exec.TidyBlacklists(p.keys()))
+	}
+	return out, errors.Join(failed...)
 }
 
 // troubled is the outcome of an order that the agent's own means failed.

@@ -64,6 +64,31 @@ func TestWhatIsNotRecordedIsNotCarriedOut(t *testing.T) {
 	}
 }
 
+// TestARebootNeedsNoClustersName: orders that are recorded are carried out, although the API server
+// does not say which cluster it is. After a power cut of all nodes, it may have no time for that.
+func TestARebootNeedsNoClustersName(t *testing.T) {
+	c := newCluster(t)
+	var asks atomic.Bool
+	asks.Store(true)
+	c.api.Wrap(func(inner http.RoundTripper) http.RoundTripper { return notAsking{inner, &asks} })
+	c.start()
+	c.order(order("gadget", c.deliver("d1", gadget)))
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool { return loadedImage(s, "gadget") != "" })
+	c.stop()
+	c.host.Reboot("")
+	asks.Store(false)
+
+	c.start()
+
+	boot, err := c.host.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.until("load after the boot", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return len(s.Modules) == 1 && s.Modules[0].BootID == boot && loadedImage(s, "gadget") != ""
+	})
+}
+
 // notAsking is an API server that does not say which cluster it is.
 type notAsking struct {
 	http.RoundTripper
