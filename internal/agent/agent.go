@@ -215,8 +215,12 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 		a.identify(ctx)
 		return resync, nil // no object is no order: keep what is loaded
 	case listed:
-		a.unrecorded = a.accept(ctx, object)
-		return a.work(ctx, object.Spec, object)
+		spec, current := a.takeBack(ctx, object)
+		if !current {
+			return resync, nil
+		}
+		a.unrecorded = a.accept(ctx, spec)
+		return a.work(ctx, spec, object)
 	}
 	if left := a.started.Add(answerGrace).Sub(a.o.Clock.Now()); left > 0 {
 		return left, nil
@@ -235,15 +239,8 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		return 0, err
 	}
 	if object != nil {
-		if a.reportedTo != object.UID { // what was tried on another object says nothing about this one
-			a.reportedTo, a.writeAfter, a.writeFailed = object.UID, time.Time{}, 0
-		}
 		if err := p.exec.Restore(a.lastStatus(object)); err != nil {
 			return 0, err
-		}
-		a.dropStaleAcks(ctx, p, object)
-		if a.old == versionOf(object) {
-			return a.resync(), nil
 		}
 		if err := a.publishForeign(ctx, p, object); err != nil {
 			return 0, err
@@ -324,10 +321,10 @@ const recordAgain = 3 * time.Second
 // accept records what is ordered, as soon as the cluster's identity is known. Orders that are not
 // recorded must not be carried out: an agent that starts without the API server works from the
 // record, and would go back to older ones.
-func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) error {
+func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) error {
 	a.identify(ctx)
 	if a.cluster == "" {
-		if a.recorded != nil && equality.Semantic.DeepEqual(a.recorded.Spec, object.Spec) {
+		if a.recorded != nil && equality.Semantic.DeepEqual(a.recorded.Spec, spec) {
 			return nil // as without an answer of the API server: they are what would be worked from then
 		}
 		// The cause is in the second line: it may differ each time, which is no news.
@@ -338,7 +335,7 @@ func (a *Agent) accept(ctx context.Context, object *v1beta1.NodeModulesConfig) e
 		a.logDistrusted(ctx)
 	}
 	a.recorded = nil // from now on the API server's word counts
-	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: object.Spec}); err != nil {
+	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: spec}); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot record the orders, so that none is carried out")
 		return fmt.Errorf("the orders cannot be recorded: %w", err)
 	}

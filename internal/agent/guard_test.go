@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -55,6 +56,30 @@ func (r *rig) boot(h host.Host, o v1beta1.NodeModuleSpec) (down bool) {
 	defer func() { down = recover() != nil }()
 	r.pass(o)
 	return false
+}
+
+// TestAFuseThatCannotBeWrittenIsTold: a load counts as good after a while, which the fuse notes. A
+// disk that has filled up meanwhile stops loads and unloads, and not the agent's reports.
+func TestAFuseThatCannotBeWrittenIsTold(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	d := r.deliver("d1", gadget)
+	if r.boot(r.host, order("gadget", d)) {
+		t.Fatal("the node went down")
+	}
+	name := filepath.Join(r.dir, "fuse", "fuse.json")
+	if err := errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.Step(fuse.SettleAfter)
+
+	s := r.pass(order("gadget", d, absent))
+
+	same(t, "attempt", "Failed AgentFailed", attempt(s, "gadget"))
+	same(t, "live", []string{"gadget"}, liveNow(r))
+	if err := os.RemoveAll(name); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "attempt", "Absent ModuleDeleted", attempt(r.pass(order("gadget", d, absent)), "gadget"))
 }
 
 func TestNodeThatGoesDownAtALoad(t *testing.T) {

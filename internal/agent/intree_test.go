@@ -4,7 +4,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
@@ -94,6 +98,51 @@ func TestReplacedModulesComeBack(t *testing.T) {
 		same(t, "live", both, liveNow(r))
 	})
 }
+
+// TestReplacedModulesComeBackLater: what keeps the agent from putting them back, after ours is
+// gone, only delays that.
+func TestReplacedModulesComeBackLater(t *testing.T) {
+	both := []string{"stock", "stock_top"}
+	for name, hinder := range map[string]func(*rig, v1beta1.NodeModuleSpec){
+		"it is killed right after the unload": func(r *rig, gone v1beta1.NodeModuleSpec) {
+			defer func() { _ = recover() }()
+			r.restart(dyingLoad{r.host})
+			r.pass(gone)
+		},
+		"the journal cannot be written": func(r *rig, gone v1beta1.NodeModuleSpec) {
+			name := filepath.Join(r.dir, "state", journal.File)
+			if err := errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "in the way"), 0o700)); err != nil {
+				r.t.Fatal(err)
+			}
+			same(r.t, "attempt", "Failed AgentFailed", attempt(r.pass(gone), "gadget"))
+			same(r.t, "attempt", "Failed AgentFailed", attempt(r.pass(gone), "gadget"))
+			if err := os.RemoveAll(name); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := stock(t)
+			d := r.deliver("d1", gadget)
+			r.pass(order("gadget", d, replacing))
+			gone := order("gadget", d, replacing, absent)
+			hinder(r, gone)
+			if name != "the journal cannot be written" {
+				r.restart(r.host)
+			}
+
+			s := r.pass(gone)
+
+			same(t, "attempt", "Absent ModuleDeleted", attempt(s, "gadget"))
+			same(t, "live", both, liveNow(r))
+		})
+	}
+}
+
+// dyingLoad ends the agent before a load.
+type dyingLoad struct{ host.Host }
+
+func (dyingLoad) Load(context.Context, host.LoadRequest) error { panic("killed") }
 
 // dyingUnload ends the agent after an unload.
 type dyingUnload struct {

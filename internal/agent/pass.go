@@ -53,12 +53,12 @@ func (p *pass) keys() []orders.Key { return decide.Sequence(p.exec.Orders, p.exe
 func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error) {
 	out := map[orders.Key]report.Outcome{}
 	p.exec.Ending = func() bool { return ctx.Err() != nil }
+	var failed []error
 	wake, err := p.exec.TendFuse(ctx)
 	if err != nil {
-		return nil, err
+		failed, p.place.Idle = append(failed, err), cmp.Or(p.place.Idle, err.Error())
 	}
 	p.wakeAt(wake)
-	var failed []error
 	var notListed map[orders.Key]*orders.Attempt
 	idle := p.place.Idle != ""
 	if !idle {
@@ -107,8 +107,8 @@ func (p *pass) settleOne(ctx context.Context, k orders.Key) (report.Outcome, err
 		if err != nil {
 			return report.Outcome{}, err
 		}
-		if d.Verb == decide.Rest && decide.Vacant(f) {
-			if err := p.exec.PutBack(ctx, k); err != nil {
+		if d.Verb == decide.Rest {
+			if err := p.end(ctx, f); err != nil {
 				return report.Outcome{}, err
 			}
 		}
@@ -124,6 +124,17 @@ func (p *pass) settleOne(ctx context.Context, k orders.Key) (report.Outcome, err
 		}
 	}
 	return report.Outcome{}, fmt.Errorf("no end after %d steps", maxSteps)
+}
+
+// end does what is left to do where nothing of an order is in the kernel.
+func (p *pass) end(ctx context.Context, f observe.Facts) error {
+	switch {
+	case decide.Vacant(f):
+		return p.exec.PutBack(ctx, f.Key)
+	case decide.Over(f):
+		return p.exec.Close(ctx, f.Key)
+	}
+	return nil
 }
 
 // next is the next step for an order as it stands or, if there is none, as it last worked.

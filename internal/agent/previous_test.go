@@ -60,6 +60,23 @@ func TestFailedBuildBringsThePreviousOneBack(t *testing.T) {
 	}
 }
 
+// TestADeletedModuleHasNothingToGoBackTo, also where a boot has unloaded it: another Module of its
+// name waits for its own image.
+func TestADeletedModuleHasNothingToGoBackTo(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	first := r.deliver("d1", gadget)
+	r.pass(order("gadget", first))
+	r.host.Reboot("")
+	r.restart(r.host)
+	same(t, "attempt", "Absent ModuleDeleted", attempt(r.pass(order("gadget", first, absent)), "gadget"))
+	r.restart(r.host)
+
+	s := r.pass(order("gadget", &v1beta1.Delivery{ID: "d2", CarrierUID: uidOf("d2")}))
+
+	same(t, "live", "", loadedImage(s, "gadget"))
+	same(t, "calls", []string{"finit_module gadget", "reboot "}, r.calls())
+}
+
 // TestRetryTriesAnOrderThatWasRolledBack at once, also one that the kernel refused for good.
 func TestRetryTriesAnOrderThatWasRolledBack(t *testing.T) {
 	for _, errno := range []string{"ENODEV", "EKEYREJECTED"} {

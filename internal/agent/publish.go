@@ -75,17 +75,23 @@ func (a *Agent) write(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) b
 	return false
 }
 
-// dropStaleAcks takes back acknowledgements of unloads whose modules are ordered again, before
-// anything is loaded: the operator must never take an old one for an answer to its next order.
-// While that fails, those orders wait. If the operator has given others meanwhile, it may have
-// taken the old one for their answer: then these are not carried out any more.
-func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.NodeModulesConfig) {
-	last := a.lastStatus(object)
-	stale := func(at v1beta1.NodeModuleAttempt) bool {
-		return at.State == v1beta1.AttemptAbsent && orders.Present(p.exec.Orders[keyOf(at)])
+// takeBack takes back acknowledgements of unloads whose modules are ordered again, before anything
+// is recorded or loaded: the operator must never take an old one for an answer to its next order.
+// It returns the orders to carry out: while that fails, without those. If the operator has given
+// others meanwhile, it may have taken the old one for their answer: then none is current.
+func (a *Agent) takeBack(ctx context.Context, object *v1beta1.NodeModulesConfig) (spec v1beta1.NodeModulesConfigSpec, current bool) {
+	if a.reportedTo != object.UID { // what was tried on another object says nothing about this one
+		a.reportedTo, a.writeAfter, a.writeFailed = object.UID, time.Time{}, 0
 	}
+	last, spec, again := a.lastStatus(object), object.Spec, map[orders.Key]bool{}
+	for i := range spec.Modules {
+		if m := &spec.Modules[i]; orders.Present(m) {
+			again[orders.Key{Namespace: m.Namespace, Name: m.Name}] = true
+		}
+	}
+	stale := func(at v1beta1.NodeModuleAttempt) bool { return at.State == v1beta1.AttemptAbsent && again[keyOf(at)] }
 	if !slices.ContainsFunc(last.Attempts, stale) {
-		return
+		return spec, a.old != versionOf(object)
 	}
 	next := last.DeepCopy()
 	next.Attempts = slices.DeleteFunc(next.Attempts, stale)
@@ -93,13 +99,14 @@ func (a *Agent) dropStaleAcks(ctx context.Context, p *pass, object *v1beta1.Node
 		if versionOf(a.applied) != versionOf(object) {
 			a.old = versionOf(object)
 		}
-		return
+		return spec, a.old != versionOf(object)
 	}
-	for _, at := range last.Attempts {
-		if stale(at) {
-			delete(p.exec.Orders, keyOf(at))
-		}
-	}
+	spec.Modules = slices.DeleteFunc(slices.Clone(spec.Modules), func(m v1beta1.NodeModuleSpec) bool {
+		return slices.ContainsFunc(last.Attempts, func(at v1beta1.NodeModuleAttempt) bool {
+			return stale(at) && at.Namespace == m.Namespace && at.Name == m.Name
+		})
+	})
+	return spec, true
 }
 
 // version tells a node's orders from those before and after.

@@ -351,6 +351,12 @@ func Vacant(f observe.Facts) bool {
 	return !present
 }
 
+// Over tells whether nothing of an order to unload is loaded any more: what was replaced is put
+// back, if the agent ended, or its disk was full, when that was to be done.
+func Over(f observe.Facts) bool {
+	return orders.Absent(f.Order) && !f.Order.Paused && f.Loaded == nil
+}
+
 // RetryAsked tells whether another try is asked for, and there is something to do about it now.
 func RetryAsked(f observe.Facts, retried *journal.Retried) bool {
 	if f.Order == nil || f.Order.Retry == nil || f.Order.Paused || !f.Order.Retry.After(retried.Last[f.Key]) {

@@ -96,6 +96,24 @@ func (e *Executor) Forget(ctx context.Context, k orders.Key) error {
 	return e.PutBack(ctx, k)
 }
 
+// Close ends an order to unload of which nothing is loaded, since it was carried out or the node
+// has booted: what it replaced is put back, and there is no form of it to go back to.
+func (e *Executor) Close(ctx context.Context, k orders.Key) error {
+	if err := e.PutBack(ctx, k); err != nil {
+		return err
+	}
+	w, ok := e.Journal.Worked[k]
+	if !ok {
+		return nil
+	}
+	delete(e.Journal.Worked, k)
+	err := e.Journal.Write()
+	if err != nil {
+		e.Journal.Worked[k] = w
+	}
+	return err
+}
+
 // passOn makes a module ours for the other orders that count on it.
 func (e *Executor) passOn(k orders.Key, name string) {
 	for other, l := range e.Journal.Loaded {
@@ -107,9 +125,15 @@ func (e *Executor) passOn(k orders.Key, name string) {
 	}
 }
 
+// drop forgets a load. One that the disk still names is forgotten again.
 func (e *Executor) drop(k orders.Key) error {
+	l, had := e.Journal.Loaded[k]
 	delete(e.Journal.Loaded, k)
-	return e.Journal.Write()
+	err := e.Journal.Write()
+	if err != nil && had {
+		e.Journal.Loaded[k] = l
+	}
+	return err
 }
 
 // refused ends a load that the kernel has refused at a step.
