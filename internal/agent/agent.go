@@ -219,7 +219,11 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 		if !current {
 			return resync, nil
 		}
-		a.unrecorded = a.accept(ctx, spec)
+		err := a.accept(ctx, spec)
+		if err != nil && a.unrecorded == nil {
+			klog.FromContext(ctx).Error(err, "What cannot be recorded is not carried out")
+		}
+		a.unrecorded = err
 		return a.work(ctx, spec, object)
 	}
 	if left := a.started.Add(answerGrace).Sub(a.o.Clock.Now()); left > 0 {
@@ -336,7 +340,6 @@ func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) 
 	}
 	a.recorded = nil // from now on the API server's word counts
 	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: spec}); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot record the orders, so that none is carried out")
 		return fmt.Errorf("the orders cannot be recorded: %w", err)
 	}
 	return nil
