@@ -331,7 +331,7 @@ func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) 
 		if a.recorded != nil && equality.Semantic.DeepEqual(a.recorded.Spec, spec) {
 			return nil // as without an answer of the API server: they are what would be worked from then
 		}
-		// The cause is in the second line: it may differ each time, which is no news.
+		// The cause is in the second line, whose changes are not reported: it may differ each time.
 		return fmt.Errorf("the agent does not know which cluster this is, so that the orders cannot be recorded\n%w", a.nameless)
 	}
 	if err := a.recorded.belongsTo(a.o.StateDir, a.cluster); err != nil {

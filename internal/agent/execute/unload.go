@@ -97,7 +97,7 @@ func (e *Executor) Forget(ctx context.Context, k orders.Key) error {
 }
 
 // Close ends an order to unload of which nothing is loaded, since it was carried out or the node
-// has booted: what it replaced is put back, and there is no form of it to go back to.
+// has booted: what it replaced is put back, and nothing goes back to an earlier form of it.
 func (e *Executor) Close(ctx context.Context, k orders.Key) error {
 	if err := e.PutBack(ctx, k); err != nil {
 		return err
