@@ -23,6 +23,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -36,6 +37,7 @@ type cluster struct {
 	env   *env.Env
 	admin client.WithWatch
 	mark  env.Mark
+	place place.Findings
 	stop  func()
 }
 
@@ -63,7 +65,7 @@ func (c *cluster) start() {
 	}
 	a, err := New(Options{
 		NodeName: c.node, StateDir: filepath.Join(c.dir, "state"), Config: c.api,
-		Parts:  execute.Parts{Host: c.host, Store: st, Clock: clock.RealClock{}},
+		Parts: execute.Parts{Host: c.host, Store: st, Clock: clock.RealClock{}}, Place: c.place,
 		Resync: 500 * time.Millisecond, DeliveryPoll: 20 * time.Millisecond,
 	})
 	if err != nil {

@@ -44,6 +44,10 @@ func (a *Agent) publish(ctx context.Context, p *pass, object *v1beta1.NodeModule
 	maps.Copy(need, baked)
 	last := a.lastStatus(object)
 	next := report.Status(e.BootID, outcomes, need, last, now)
+	if a.o.Place.Idle != "" {
+		// Its store is one that is thrown away. What the node holds is as it was, and needs no carrier.
+		next.Artifacts = last.Artifacts
+	}
 	ordered := func(k orders.Key) bool { return e.Orders[k] != nil }
 	if !report.NeedsWrite(last, next, ordered, e.Held, now) {
 		a.writeAfter = time.Time{}

@@ -89,6 +89,31 @@ func TestARebootNeedsNoClustersName(t *testing.T) {
 	})
 }
 
+// TestAnIdleAgentKeepsWhatTheNodeHolds: without its state directory, an agent cannot tell what is
+// there. Were it to say "nothing", the operator would send it all again.
+func TestAnIdleAgentKeepsWhatTheNodeHolds(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	d := c.deliver("d1", gadget)
+	c.order(order("gadget", d))
+	c.until("load", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		return loadedImage(s, "gadget") != "" && len(s.Artifacts) == 1
+	})
+	c.stop()
+	if err := errors.Join(os.RemoveAll(filepath.Join(c.dir, "state")), os.RemoveAll(filepath.Join(c.dir, "store"))); err != nil {
+		t.Fatal(err)
+	}
+	c.place.Idle = "the state directory cannot be written"
+
+	c.start()
+	c.order(order("gadget", d, params("debug=1")))
+
+	c.until("say so", func(s *v1beta1.NodeModulesConfigStatus) bool {
+		same(t, "artifacts", 1, len(s.Artifacts))
+		return attempt(s, "gadget") == "Failed AgentFailed"
+	})
+}
+
 // notAsking is an API server that does not say which cluster it is.
 type notAsking struct {
 	http.RoundTripper

@@ -109,9 +109,9 @@ func try(name string, how int, role string) (*os.File, error) {
 		return nil, wrap(file.Close())
 	}
 	if err == nil && role != "" {
-		err = file.Truncate(0)
-		_, wrote := file.WriteAt(fmt.Appendf(nil, "%s, process %d\n", role, os.Getpid()), 0)
-		err = errors.Join(err, wrote)
+		// For people only: on a full disk, it may not say who has the lock.
+		_ = file.Truncate(0)
+		_, _ = file.WriteAt(fmt.Appendf(nil, "%s, process %d\n", role, os.Getpid()), 0)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())

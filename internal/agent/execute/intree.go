@@ -134,7 +134,8 @@ func (e *Executor) loadHosts(ctx context.Context, k orders.Key, steps []plan.Ste
 			continue
 		}
 		klog.FromContext(ctx).Info("Putting back", "module", k.String(), "name", s.Name)
-		if err := e.insert(ctx, k, s, nil); err != nil && !s.Optional {
+		refusal, err := e.insert(ctx, k, s, nil)
+		if err := errors.Join(refusal, err); err != nil && !s.Optional {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/journal"
 	"github.com/drover-project/drover/internal/agent/observe"
@@ -86,7 +87,10 @@ func (e *Executor) insertAll(ctx context.Context, f observe.Facts, l *journal.Lo
 		if s.Name == f.Plan.Main {
 			parameters = f.Order.Config.Modprobe.Parameters
 		}
-		err := e.insert(ctx, f.Key, s, parameters)
+		err, failed := e.insert(ctx, f.Key, s, parameters)
+		if failed != nil {
+			return failed // the journal names what was begun; the next pass goes on
+		}
 		if errors.Is(err, host.Errno("EEXIST")) && s.Name != f.Plan.Main {
 			err = nil // a dependency that came meanwhile is taken as it is
 		}
@@ -132,33 +136,37 @@ func (e *Executor) intent(f observe.Facts) *journal.Load {
 }
 
 // insert loads one module. A module that appeared meanwhile is as good when it is the same build.
-func (e *Executor) insert(ctx context.Context, k orders.Key, s plan.Step, parameters []string) error {
+// refusal is the kernel's; err says that the agent's own means failed, on a full disk for example,
+// and says nothing about the build.
+func (e *Executor) insert(ctx context.Context, k orders.Key, s plan.Step, parameters []string) (refusal, err error) {
 	file, err := s.Tree.Open(s.Path)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", s.Path, err)
+		return nil, fmt.Errorf("open %s: %w", s.Path, err)
 	}
 	defer func() { _ = file.Close() }() // only read from
+	if err := e.openFuse(s); errors.As(err, new(fuse.Hold)) {
+		return err, nil // without an optional module, the rest is loaded
+	} else if err != nil {
+		return nil, err
+	}
 	klog.FromContext(ctx).Info("Loading", "module", k.String(), "name", s.Name, "buildID", s.BuildID)
-	if err := e.openFuse(s); err != nil {
-		return err
-	}
-	err = e.Host.Load(ctx, host.LoadRequest{Name: s.Name, File: file, Params: parameters, For: k.String()})
+	refusal = e.Host.Load(ctx, host.LoadRequest{Name: s.Name, File: file, Params: parameters, For: k.String()})
 	e.Kernel.Changed()
-	if e.Fuse != nil && !errors.Is(err, host.ErrTimeout) {
-		if failed := e.closeFuse(s, err == nil); failed != nil {
-			return failed
-		}
-		if failed := e.blameOops(ctx, []plan.Step{s}, err); failed != nil {
-			return failed
+	if e.Fuse != nil && !errors.Is(refusal, host.ErrTimeout) {
+		if err := errors.Join(e.closeFuse(s, refusal == nil), e.blameOops(ctx, []plan.Step{s}, refusal)); err != nil {
+			return nil, err
 		}
 	}
-	if errors.Is(err, host.Errno("EEXIST")) {
+	if errors.Is(refusal, host.ErrNotMade) {
+		return nil, refusal
+	}
+	if errors.Is(refusal, host.Errno("EEXIST")) {
 		live, seeErr := e.Kernel.See(s.Name)
 		if m, ok := live[s.Name]; seeErr == nil && ok && s.Is(m) {
-			return nil
+			return nil, nil
 		}
 	}
-	return err
+	return refusal, nil
 }
 
 // verify asks the kernel whether the load did what it said.

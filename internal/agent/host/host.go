@@ -45,8 +45,8 @@ type Host interface {
 	// Tree is the host's own lib/modules/<Release()>.
 	Tree() (fs.FS, error)
 	// Load inserts a module and returns when its init has returned. The error is a *CallError if the
-	// kernel refuses, a *DiedError if the call was killed, and matches ErrTimeout if the call did not
-	// return in time: it may still be running.
+	// kernel refuses, a *DiedError if the call was killed, and matches ErrNotMade if it never began,
+	// or ErrTimeout if it did not return in time: it may still be running.
 	Load(ctx context.Context, r LoadRequest) error
 	// Unload removes a module that nobody uses, and never waits for users. Errors are those of Load;
 	// EBUSY and EAGAIN mean in use.
@@ -124,6 +124,10 @@ func (e *CallError) Is(target error) bool {
 	var t *CallError
 	return errors.As(target, &t) && t.Call == "" && t.Module == "" && t.Errno == e.Errno
 }
+
+// ErrNotMade matches the error of a kernel call that never reached the kernel, for want of memory
+// or processes for example.
+var ErrNotMade = errors.New("the kernel call could not be made")
 
 // ErrTimeout matches the error of a kernel call that did not return before its deadline.
 var ErrTimeout = errors.New("the kernel call did not return in time")

@@ -205,6 +205,8 @@ func (r *Real) call(call, module string, request kcall.Request, file *os.File) e
 	switch {
 	case errors.Is(err, kcall.ErrLeftBehind):
 		return fmt.Errorf("%s %s: %w", call, module, ErrTimeout)
+	case errors.Is(err, kcall.ErrNotStarted):
+		return fmt.Errorf("%s %s: %w: %w", call, module, ErrNotMade, err)
 	case errors.Is(err, kcall.ErrDied):
 		return &DiedError{Call: call, Module: module, Log: newText(before, r.log()), Err: err}
 	case err != nil:

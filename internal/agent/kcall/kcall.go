@@ -86,6 +86,9 @@ func commandLine(params []string) string {
 // ErrDied says that the child ended without an answer. Most likely an oops killed it.
 var ErrDied = errors.New("the child process died in the call")
 
+// ErrNotStarted says that there was no child to make the call, for want of memory for example.
+var ErrNotStarted = errors.New("the child process cannot be started")
+
 // Caller makes kernel calls, each in a child.
 type Caller struct {
 	Command []string // the program and its first arguments, for example {"/proc/self/exe", "kcall"}
@@ -109,7 +112,7 @@ func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
 		child.ExtraFiles = []*os.File{file} // descriptor 3
 	}
 	if err := child.Start(); err != nil {
-		return Answer{}, fmt.Errorf("kcall: start the child: %w", err)
+		return Answer{}, fmt.Errorf("kcall: %w: %w", ErrNotStarted, err)
 	}
 	ended := c.Wait(child, module)
 	if errors.Is(ended, ErrLeftBehind) {

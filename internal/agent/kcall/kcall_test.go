@@ -4,6 +4,7 @@ package kcall
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -39,5 +40,12 @@ func TestRunWantsOneCall(t *testing.T) {
 	}
 	if err := Run(strings.NewReader("no JSON"), &bytes.Buffer{}); err == nil {
 		t.Error("junk was taken for a request")
+	}
+}
+
+func TestAChildThatCannotStart(t *testing.T) {
+	c := Caller{Command: []string{"/does/not/exist"}}
+	if _, err := c.Call("m", Request{Unload: "m"}, nil); !errors.Is(err, ErrNotStarted) {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/drover-project/drover/internal/agent/boot"
 	"github.com/drover-project/drover/internal/agent/host"
 )
 
@@ -49,11 +51,19 @@ func unwritable(dir string) string {
 			err = errors.Join(err, probe.Close(), os.Remove(probe.Name()))
 		}
 	}
-	if err == nil {
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if err == nil || full && usedBefore(dir) {
 		return ""
 	}
 	return fmt.Sprintf("the state directory cannot be written (%v). Set --state-dir, and the volume mounted there, to a directory on a "+
 		"writable disk of the node.", err)
+}
+
+// usedBefore tells whether an agent has worked with a state directory. While it is full, what is in
+// it still says what is loaded and held; what cannot be noted there is not carried out.
+func usedBefore(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, boot.LockFile))
+	return err == nil
 }
 
 // wrongPods looks for the directory that the kubelet made for the agent's own pod.

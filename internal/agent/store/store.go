@@ -93,13 +93,18 @@ func New(ctx context.Context, dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{dir: abs, opt: opt, log: klog.FromContext(ctx).WithName("store")}
-	if err := os.RemoveAll(s.path(incomingDir)); err != nil {
-		return nil, fmt.Errorf("store: clear imports cut short: %w", err)
-	}
 	for _, d := range []string{"", treesDir, deliveriesDir, damagedDir, incomingDir} {
 		if err := statefile.MakeDir(s.path(d)); err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
+	}
+	// The directory stays: a full disk may have no room for it.
+	cut, err := os.ReadDir(s.path(incomingDir))
+	for _, d := range cut {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.path(incomingDir), d.Name())))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: clear imports cut short: %w", err)
 	}
 	return s, nil
 }

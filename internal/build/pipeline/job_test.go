@@ -3,6 +3,7 @@
 package pipeline_test
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/build/pipeline/result"
@@ -151,6 +153,26 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	}
 	if strings.Contains(pod.InitContainers[1].Args[1], "licence") || strings.Contains(pod.InitContainers[1].Args[1], "b c; d") {
 		t.Error("a value is part of the script's text")
+	}
+}
+
+// TestWhereNothingIsCompiledAnyProcessorDoes: the image may be for one that this cluster lacks.
+func TestWhereNothingIsCompiledAnyProcessorDoes(t *testing.T) {
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.ModuleImageSpec)
+		want   string
+	}{
+		"build":     {change: func(*v1alpha1.ModuleImageSpec) {}, want: other},
+		"sign only": {change: func(s *v1alpha1.ModuleImageSpec) { s.Build = nil }, want: runtime.GOARCH},
+	} {
+		made := image(t, module(signing), configMap("FROM a"), options().BuildahImage)
+		made.Spec.Architecture = other
+		tc.change(&made.Spec)
+		pod := pipeline.Job(made, 1, "New", options()).Spec.Template.Spec
+		if got := pod.NodeSelector[corev1.LabelArchStable]; got != tc.want {
+			t.Errorf("%s: the pod needs a node with the processor %q, want %q", name, got, tc.want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,10 +120,13 @@ func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []co
 	return found
 }
 
-// nodeSelector says which nodes a Job's pod may run on.
+// nodeSelector says which nodes a Job's pod may run on. Where nothing is compiled, its steps only
+// read and write bytes: they run on the operator's own processor, which the cluster is known to
+// have. There may be no node yet of the one that the image is for.
 func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
-	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture}
+	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH}
 	if spec.Build != nil {
+		all[corev1.LabelArchStable] = spec.Architecture
 		maps.Copy(all, spec.Build.Selector)
 	}
 	return all

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/shared/placement"
@@ -42,7 +44,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Short: "Try again at once, and forget what failed before",
 		Long: "Asks the agents to forget earlier failures of a Module: pauses between tries, the kernel's refusals, and quarantines of builds " +
 			"that took\n" +
-			"the node down. With NODE, it asks only that node, for all Modules.",
+			"the node down. With NODE, it asks only that node, for all Modules. On a hub, it has the images of a ManagedClusterModule tried\n" +
+			"again.",
 		Example: "  drover retry my-driver -n drivers          # on every node; a rollout that a crash stopped goes on\n" +
 			"  drover retry my-driver node-7 -n drivers   # on one node; its result decides whether the rollout goes on",
 		Args: cobra.RangeArgs(1, 2),
@@ -66,12 +69,11 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 
 // run sets the annotation and says how to follow the result.
 func (o *options) run(ctx context.Context) error {
-	modules := o.client.Resource(v1beta1.GroupVersion.WithResource("modules")).Namespace(o.namespace)
-	module, err := modules.Get(ctx, o.module, metav1.GetOptions{})
+	target, module, err := o.find(ctx)
 	if err != nil {
-		return fmt.Errorf("get Module %s in namespace %s: %w", o.module, o.namespace, err)
+		return err
 	}
-	target, objects := modules, []*metav1.PartialObjectMetadata{module}
+	objects := []*metav1.PartialObjectMetadata{module}
 	if o.node != "" {
 		target = o.client.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
 		node, err := target.Get(ctx, o.node, metav1.GetOptions{})
@@ -95,8 +97,30 @@ func (o *options) run(ctx context.Context) error {
 				v1beta1.PausedAnnotation)
 		}
 	}
-	_, _ = fmt.Fprint(o.Out, done(o.namespace, o.module, o.node, at))
+	if module.Namespace == "" {
+		_, _ = fmt.Fprint(o.Out, doneOnHub(o.module, at))
+	} else {
+		_, _ = fmt.Fprint(o.Out, done(o.namespace, o.module, o.node, at))
+	}
 	return nil
+}
+
+// find returns the Module or, where there is none of that name, the ManagedClusterModule of a hub.
+func (o *options) find(ctx context.Context) (metadata.ResourceInterface, *metav1.PartialObjectMetadata, error) {
+	modules := o.client.Resource(v1beta1.GroupVersion.WithResource("modules")).Namespace(o.namespace)
+	module, err := modules.Get(ctx, o.module, metav1.GetOptions{})
+	if err == nil {
+		return modules, module, nil
+	}
+	err = fmt.Errorf("get Module %s in namespace %s: %w", o.module, o.namespace, err)
+	if !apierrors.IsNotFound(err) || o.node != "" {
+		return nil, nil, err
+	}
+	managed := o.client.Resource(hubv1beta1.GroupVersion.WithResource("managedclustermodules"))
+	if module, errManaged := managed.Get(ctx, o.module, metav1.GetOptions{}); errManaged == nil {
+		return managed, module, nil
+	}
+	return nil, nil, err
 }
 
 // newer is now, or later: agents ignore a time that is not newer than the last request's.
@@ -108,6 +132,11 @@ func newer(now time.Time, objects []*metav1.PartialObjectMetadata) string {
 		}
 	}
 	return at.Format(time.RFC3339)
+}
+
+func doneOnHub(name, at string) string {
+	return fmt.Sprintf("Asked for the images of ManagedClusterModule %s to be tried again (%s=%s).\nTo watch:\n"+
+		"  drover status %[1]s\n  kubectl get moduleimages -n drover-system\n", name, v1beta1.RetryAnnotation, at)
 }
 
 func done(namespace, module, node, at string) string {

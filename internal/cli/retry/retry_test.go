@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/retry"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -108,6 +109,42 @@ func TestRetry(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRetryOnAHub: what is no Module of the namespace may be a ManagedClusterModule.
+func TestRetryOnAHub(t *testing.T) {
+	e := env.Get(t)
+	e.Install(t, "hub")
+	admin := e.Admin(t)
+	if err := hubv1beta1.AddToScheme(admin.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	namespace := e.Namespace(t)
+	managed := &hubv1beta1.ManagedClusterModule{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-nic"},
+		Spec: hubv1beta1.ManagedClusterModuleSpec{
+			SpokeNamespace: namespace, Selector: map[string]string{"nic": "yes"},
+			ModuleSpec: v1beta1.ModuleSpec{Selector: map[string]string{"nic": "yes"}},
+		},
+	}
+	if err := admin.Create(t.Context(), managed); err != nil {
+		t.Fatal(err)
+	}
+
+	out, complaint := run(t, e.AdminConfig(), namespace, managed.Name)
+
+	if complaint != "" || !strings.Contains(out, "ManagedClusterModule "+managed.Name) {
+		t.Errorf("it says %q and complains %q", out, complaint)
+	}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(managed), managed); err != nil {
+		t.Fatal(err)
+	}
+	if got := managed.Annotations[v1beta1.RetryAnnotation]; got != "2030-01-01T12:00:00Z" {
+		t.Errorf("retry %q", got)
+	}
+	if _, complaint := run(t, e.AdminConfig(), namespace, "nick"); !strings.Contains(complaint, "Module nick") {
+		t.Errorf("of what is neither, it complains %q", complaint)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/hub/direct"
 )
 
 // TestAModuleStaysWhereItIsIfItCannotMove: what is unloaded first and then not taken serves
@@ -90,6 +91,43 @@ func TestALabelDropsNoConnection(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestARenewedTokenDropsNoConnection: until the new connection stands, the old one says what the
+// cluster has. One that does not come to stand takes over as well, and says why.
+func TestARenewedTokenDropsNoConnection(t *testing.T) {
+	w := newWorld(t)
+	config := w.env.Config(t, "drover-hub-access")
+	secret := w.cluster("renewed", w.kubeconfig(config))
+	w.reached("renewed")
+	put := func(token, region string) {
+		config.BearerToken = token
+		secret.Labels["region"], secret.Data[direct.KubeconfigKey] = region, w.kubeconfig(config)
+		w.must(w.admin.Update(t.Context(), secret))
+	}
+
+	put(w.env.Config(t, "drover-hub-access").BearerToken, "south")
+
+	w.eventually("the hub sees the Secret", func(ctx context.Context) error {
+		target, err := w.target(ctx, "renewed")
+		if err != nil || target == nil || target.Labels["region"] != "south" {
+			return fmt.Errorf("%+v: %w", target, err)
+		}
+		if target.Unknown || target.Unreachable != "" {
+			t.Errorf("with its new token, it is %+v", target)
+		}
+		return nil
+	})
+	put("none", "west")
+	w.eventually("the hub says that the next one is wrong", func(ctx context.Context) error {
+		target, err := w.target(ctx, "renewed")
+		if err != nil || target == nil || !strings.Contains(target.Unreachable, "Unauthorized") || target.Labels["region"] != "west" {
+			return fmt.Errorf("%+v: %w", target, err)
+		}
+		return nil
+	})
+	put(w.env.Config(t, "drover-hub-access").BearerToken, "east")
+	w.reached("renewed")
 }
 
 // TestAWebhookThatDoesNotAnswerIsARefusal: the API server calls it an internal error of its own.

@@ -37,6 +37,9 @@ import (
 // requestTimeout bounds one request to a cluster: one that hangs must not delay the others.
 const requestTimeout = 15 * time.Second
 
+// unread is said of a cluster that answers, and whose Modules are not known.
+const unread = "its Modules cannot be read: check that its operator is installed, and that the kubeconfig's user may list Modules"
+
 // connection to a cluster.
 type connection struct {
 	cache  cache.Cache
@@ -169,7 +172,11 @@ func (c *connection) answers(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("ask whether it is ready: %w", err)
 	}
 	if !c.cache.WaitForCacheSync(ctx) {
-		return errors.New("its Modules cannot be read: check that its operator is installed, and that the kubeconfig's user may list Modules")
+		return errors.New(unread)
+	}
+	// A watch that is refused by now would leave the cache as it was.
+	if err := c.client.List(ctx, &v1beta1.ModuleList{}, client.HasLabels{hub.NameLabel}, client.Limit(1)); err != nil {
+		return fmt.Errorf("%s: %w", unread, err)
 	}
 	c.synced.Store(true)
 	return nil

@@ -62,6 +62,7 @@ type Transport struct {
 
 // member is a cluster.
 type member struct {
+	name       string
 	secret     types.UID
 	version    string
 	kubeconfig []byte
@@ -72,6 +73,8 @@ type member struct {
 	unreachable string
 	// first: it existed when this process began to look. looked: it has been asked once.
 	first, looked bool
+	// successor takes over once it has been asked; nil: none.
+	successor *member
 }
 
 // New makes the transport of a hub. c reads Secrets of the namespace from the cache.
@@ -134,18 +137,11 @@ func (t *Transport) sync(ctx context.Context) error {
 		if m != nil && m.secret == secret.UID && m.version == secret.ResourceVersion {
 			continue
 		}
-		if m != nil && m.secret == secret.UID && bytes.Equal(m.kubeconfig, secret.Data[KubeconfigKey]) {
-			m.version, m.labels = secret.ResourceVersion, secret.Labels
-			continue
-		}
-		if m != nil {
-			m.end()
-		}
-		t.members[secret.Name] = t.begin(ctx, secret)
+		t.members[secret.Name] = t.renew(ctx, m, secret)
 	}
 	for name, m := range t.members {
 		if !there[name] {
-			m.end()
+			m.stop()
 			delete(t.members, name)
 		}
 	}
@@ -155,12 +151,46 @@ func (t *Transport) sync(ctx context.Context) error {
 	return nil
 }
 
+// stop ends the connection, and that of its successor.
+func (m *member) stop() {
+	if m.successor != nil {
+		m.successor.stop()
+	}
+	m.end()
+}
+
+// renew is the member for a Secret that is new (m: nil) or has changed. Where a cluster answers,
+// its connection serves until the one of another kubeconfig has been asked: a renewed token must
+// not make what the cluster has unknown, or start the times anew for which Modules have been ready.
+func (t *Transport) renew(ctx context.Context, m *member, secret *corev1.Secret) *member {
+	if m == nil {
+		return t.begin(ctx, secret)
+	}
+	if m.secret == secret.UID && bytes.Equal(m.kubeconfig, secret.Data[KubeconfigKey]) {
+		m.version, m.labels = secret.ResourceVersion, secret.Labels
+		if m.successor != nil {
+			m.successor.version, m.successor.labels = m.version, m.labels
+		}
+		return m
+	}
+	next := t.begin(ctx, secret)
+	if m.secret != secret.UID || m.connection == nil || m.unreachable != "" || next.connection == nil {
+		m.stop()
+		return next
+	}
+	if m.successor != nil {
+		m.successor.stop()
+	}
+	m.successor, m.version, m.kubeconfig, m.labels = next, next.version, next.kubeconfig, next.labels
+	return m
+}
+
 // begin connects to a cluster and watches the connection until ctx ends.
 func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
 	ctx, end := context.WithCancel(ctx)
 	m := &member{
-		secret: secret.UID, version: secret.ResourceVersion, kubeconfig: secret.Data[KubeconfigKey], labels: secret.Labels, end: end,
-		first: !t.listed,
+		name: secret.Name, secret: secret.UID, version: secret.ResourceVersion, kubeconfig: secret.Data[KubeconfigKey],
+		labels: secret.Labels, end: end, first: !t.listed,
 	}
 	c, err := connect(secret.Data[KubeconfigKey], t.namespace, hub.Sender(t.hub, t.Name(), secret.Name))
 	if err != nil {
@@ -214,6 +244,11 @@ func (t *Transport) say(m *member, err error) (anew bool) {
 	t.mu.Lock()
 	same := m.looked && (m.unreachable == "") == (text == "")
 	m.unreachable, m.looked = text, true
+	if before := t.members[m.name]; before != nil && before.successor == m {
+		before.successor = nil
+		before.stop()
+		t.members[m.name] = m
+	}
 	changed := t.changed
 	t.mu.Unlock()
 	if !same {

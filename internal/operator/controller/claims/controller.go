@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -98,7 +99,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	number := map[hub.Platform]int{}
 	for i := range nodes.Items {
-		if p := platformOf(&nodes.Items[i]); p.Kernel != "" {
+		if p := platformOf(&nodes.Items[i]); p.Kernel != "" && placement.AgentExpected(&nodes.Items[i]) {
 			number[p]++
 		}
 	}

@@ -58,11 +58,14 @@ func (w *world) must(err error) {
 }
 
 // node joins one that runs a kernel.
-func (w *world) node(name, kernel string) {
+func (w *world) node(name, kernel string, change ...func(*corev1.Node)) {
 	w.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.must(w.admin.Create(w.Context(), n))
 	n.Status.NodeInfo.KernelVersion, n.Status.NodeInfo.Architecture = kernel, "arm64"
+	for _, c := range change {
+		c(n)
+	}
 	w.must(w.admin.Status().Update(w.Context(), n))
 	w.Cleanup(func() { w.must(w.admin.Delete(context.Background(), n)) })
 }
@@ -94,6 +97,7 @@ func TestASpokeSaysWhatItRuns(t *testing.T) {
 	w.node("a", "6.1.0-44-amd64")
 	w.node("b", "6.12.57+deb12-amd64")
 	w.node("c", "6.12.57+deb12-amd64")
+	w.node("w", "10.0.20348.2031", func(n *corev1.Node) { n.Status.NodeInfo.OperatingSystem = "windows" })
 	if again := w.pass().RequeueAfter; again == 0 {
 		t.Error("nobody looks whether Open Cluster Management comes")
 	}

@@ -11,6 +11,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -105,19 +106,30 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	wants := map[types.NamespacedName]bool{}
+	wants, failed := c.ask(ctx, p, found, all)
+	if err := c.release(ctx, p.Name, all, wants); err != nil {
+		return reconcile.Result{}, errors.Join(failed, err)
+	}
+	return reconcile.Result{}, errors.Join(failed, c.report(ctx, p, statusOf(p, found, c.options.Clock.Now())))
+}
+
+// ask wants every image that is to be examined, and returns which these are. What the API server
+// refuses, by a quota for example, is the finding about that Module; no other one waits for it.
+func (c *Controller) ask(
+	ctx context.Context, p *v1beta2.PreflightValidation, found []finding, all map[types.NamespacedName]*v1alpha1.ModuleImage,
+) (wants map[types.NamespacedName]bool, failed error) {
+	wants = map[types.NamespacedName]bool{}
 	for i := range found {
 		for key, spec := range found[i].wants {
 			wants[key] = true
-			if err := c.want(ctx, p, key, spec, all[key]); err != nil {
-				return reconcile.Result{}, err
+			err := c.want(ctx, p, key, spec, all[key])
+			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+				found[i] = found[i].fails(v1beta1.ReasonCheckFailed, fmt.Sprintf("the API server refuses what asks for the examination: %v", err))
 			}
+			failed = errors.Join(failed, err)
 		}
 	}
-	if err := c.release(ctx, p.Name, all, wants); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{}, c.report(ctx, p, statusOf(p, found, c.options.Clock.Now()))
+	return wants, failed
 }
 
 func (c *Controller) count(ctx context.Context) error {

@@ -3,16 +3,23 @@
 package preflight_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
+	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/build/pipeline"
@@ -105,6 +112,35 @@ func TestPreflightOutcomes(t *testing.T) {
 			t.Errorf("the operator wrote %+v", write)
 		}
 	}
+}
+
+// TestARefusedImageIsTold: what a quota of one namespace keeps from being asked for is the answer
+// about its Module, and the others have theirs.
+func TestARefusedImageIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.module("denied", nil)
+	w.module("good", nil)
+	operator := w.env.Client(t, w.env.Config(t, env.Operator))
+	c := interceptor.NewClient(operator, interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			if image, ok := object.(*droverac.ModuleImageApplyConfiguration); ok && image.Labels[v1beta1.ModuleNameLabel] == "denied" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "moduleimages"}, *image.Name, errors.New("exceeded quota"))
+			}
+			return c.Apply(ctx, object, options...)
+		},
+	})
+	w.control = preflight.New(c, c, preflight.Options{Examines: true, Makes: true, Gate: &gate.Gate{}})
+	p := w.ask("quota", false)
+
+	for range 2 {
+		_, err := w.control.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("it is not tried again: %v", err)
+		}
+	}
+
+	w.found(p, "denied", v1beta2.VerificationFailure, v1beta1.ReasonCheckFailed, "exceeded quota")
+	w.found(p, "good", v1beta2.VerificationInProgress, v1beta1.ReasonBuilding)
 }
 
 // TestPreflightIsANodeThatRunsTheKernel: a preflight that pushes asks for the very image of a node
