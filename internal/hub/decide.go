@@ -65,7 +65,7 @@ type Decision struct {
 	Order  *Order
 	// Absent are the transports that are not installed on the hub.
 	Absent []string
-	// Kept are clusters that are not selected and refuse to delete the Module.
+	// Kept are clusters that are not selected, and refuse to delete the Module or are not reached.
 	Kept []State
 }
 
@@ -179,7 +179,8 @@ func (v *view) ready() bool {
 
 // cluster is how far the cluster is with what it was sent, whatever kernels are new there.
 func (v *view) cluster() Cluster {
-	c := Cluster{Name: v.target.Name, Labels: v.target.Labels, Sent: v.begun, Held: v.want != nil, Away: v.target.Unreachable != ""}
+	c := Cluster{Name: v.target.Name, Labels: v.target.Labels, Sent: v.begun, Held: v.want != nil, Away: v.target.Unreachable != "",
+		Unknown: v.target.Unknown && !v.target.New}
 	if c.Sent {
 		revision := v.parcel.Module.Annotations[RevisionAnnotation]
 		c.Failed, c.Ready = v.parcel.Report.FailedWith(revision), v.parcel.Report.ReadyWith(revision)
@@ -226,12 +227,13 @@ func (d *Decision) Fail(cluster string, err error) {
 	}
 }
 
-// Refuses reports whether an API server refuses something, and is not only unable to take it now.
-// Its answer is InternalError where a webhook does not answer, and where its schema lacks a field.
+// Refuses reports whether an API server refuses something, and is not only unable to take it now,
+// or does not know the hub, whose token may have been renewed. Its answer is InternalError where a
+// webhook does not answer, and where its schema lacks a field.
 func Refuses(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.Is(err, ErrTaken) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) &&
-		!apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err)
+		!apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err) && !apierrors.IsUnauthorized(err)
 }
 
 func unreached(t *Target) string { return "the hub cannot reach the cluster: " + cut(t.Unreachable) }

@@ -30,6 +30,9 @@ func (d *Decision) deselect(f *Facts, selected map[string]bool, now time.Time) {
 		case parcel.Nothing || parcel.Going: // nothing is lost, or it is going already
 			d.Recall = append(d.Recall, name)
 			continue
+		case parcel.Away != "": // it counts when it is reached again
+			d.Kept = append(d.Kept, Left(&Target{Name: name, Unreachable: parcel.Away}, false))
+			continue
 		}
 		nodes = append(nodes, n)
 	}

@@ -56,6 +56,29 @@ func TestTooManyAreNotRecalledUnconfirmed(t *testing.T) {
 	}
 }
 
+// TestADeselectedClusterThatIsAwayHoldsNobodyUp: it is named, and is asked when it is back.
+func TestADeselectedClusterThatIsAwayHoldsNobodyUp(t *testing.T) {
+	one := intstr.FromInt32(1)
+	s := newScene(t, "a", "b", "c")
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	s.facts.Module.Spec.Rollout = &hubv1beta1.ClusterRollout{MaxConcurrency: &one}
+	away := s.facts.Parcels["a"]
+	away.Away = "no route to host"
+	s.facts.Parcels["a"] = away
+	s.facts.Targets = s.facts.Targets[2:]
+
+	d := s.decide()
+
+	if strings.Join(d.Recall, " ") != "b" || len(d.Mass) > 0 {
+		t.Errorf("recalled from %v, kept by %v", d.Recall, d.Mass)
+	}
+	ready := StatusOf(s.facts.Module, d, s.now).Conditions[0]
+	if !strings.Contains(ready.Message, "cluster a is no longer selected: the hub cannot reach the cluster: no route to host") {
+		t.Errorf("it says %s", ready.Message)
+	}
+}
+
 // TestWhatIsRecalledAlreadyHoldsNobodyUp: a cluster that is away keeps its Module for days.
 func TestWhatIsRecalledAlreadyHoldsNobodyUp(t *testing.T) {
 	one := intstr.FromInt32(1)

@@ -28,6 +28,8 @@ type Cluster struct {
 	Sent bool
 	// Ready: with what it was sent. Away: it is not reached, and its last report may be outdated.
 	Ready, Away bool
+	// Unknown: what it has is not known. It may have been sent what is wanted, and not be Ready.
+	Unknown bool
 	// Declaration of what it is Ready with.
 	Declaration string
 	// Failed is the reason why it will not become Ready by itself; empty: it may.
@@ -129,7 +131,7 @@ func sort(waves []hubv1beta1.Wave, clusters []Cluster) (sorted [][]Cluster, name
 
 // nodesOf are clusters as nodes of the planner. One that has nothing yet is behind, too: a first
 // Module may be as bad as a later one. One that is away has its turn when it is back, and takes no
-// place until then, unless it went away before it was Ready with what it was sent.
+// place until then, unless it went away before it was Ready with what it was sent, or may have.
 func nodesOf(clusters []Cluster, now time.Time) []rollout.Node {
 	nodes := make([]rollout.Node, 0, len(clusters))
 	for i := range clusters {
@@ -140,6 +142,9 @@ func nodesOf(clusters []Cluster, now time.Time) []rollout.Node {
 			if n.Rests = c.Ready && c.Away; c.Ready && !c.Away {
 				n.Since, n.Load = now, rollout.Load{Boot: c.Declaration}
 			}
+		}
+		if c.Unknown {
+			n.Stage, n.Ready = rollout.Given, false
 		}
 		nodes = append(nodes, n)
 	}

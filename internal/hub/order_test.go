@@ -38,6 +38,7 @@ func TestOrderOfClusters(t *testing.T) {
 	lost := func(c *Cluster) { c.Sent, c.Ready, c.Away = true, true, true }
 	failed := func(c *Cluster) { c.Sent, c.Failed = true, "SymbolMismatch" }
 	late := func(c *Cluster) { c.Held = false }
+	unknown := func(c *Cluster) { c.Away, c.Unknown = true, true }
 
 	for name, tc := range map[string]struct {
 		given    *hubv1beta1.ClusterRollout
@@ -57,6 +58,14 @@ func TestOrderOfClusters(t *testing.T) {
 		"a wave waits until the one before is Ready": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},
 			clusters: []Cluster{cluster("a", "tier=canary", sent), cluster("b", "region=east", nil)}, wave: "canary", waiting: 1,
+		},
+		"what a cluster has is not known: it may be in the middle of it": {
+			given:    &hubv1beta1.ClusterRollout{MaxConcurrency: ptr.To(intstr.FromInt32(1))},
+			clusters: []Cluster{cluster("a", "", unknown), cluster("b", "", nil), cluster("c", "", done)}, wave: "rest", waiting: 1,
+		},
+		"a place is left": {
+			given:    &hubv1beta1.ClusterRollout{MaxConcurrency: ptr.To(intstr.FromInt32(2))},
+			clusters: []Cluster{cluster("a", "", unknown), cluster("b", "", nil), cluster("c", "", nil)}, send: "b", wave: "rest", waiting: 1,
 		},
 		"the next wave": {
 			given:    &hubv1beta1.ClusterRollout{Waves: waves},

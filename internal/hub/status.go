@@ -129,8 +129,9 @@ func readyOf(m *hubv1beta1.ManagedClusterModule, s *hubv1beta1.ManagedClusterMod
 		return c
 	case len(bad) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1beta1.ReasonReady, "ready on "+all(len(d.States))
-		if len(d.Kept) > 0 {
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, d.Kept[0].Reason, c.Message+kept(d)
+		c.Message += kept(d)
+		if len(d.Kept) > 0 && firstKept(d).Refused {
+			c.Status, c.Reason = metav1.ConditionFalse, firstKept(d).Reason
 		}
 		return c
 	}
@@ -159,7 +160,22 @@ func kept(d *Decision) string {
 	if len(d.Kept) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; cluster %s is no longer selected: %s", d.Kept[0].Name, d.Kept[0].Message)
+	first := firstKept(d)
+	text := fmt.Sprintf("; cluster %s is no longer selected: %s", first.Name, first.Message)
+	if more := len(d.Kept) - 1; more > 0 {
+		text += fmt.Sprintf("; %d more", more)
+	}
+	return text
+}
+
+// firstKept is the same each time: a refusal, if there is one.
+func firstKept(d *Decision) State {
+	return slices.MinFunc(d.Kept, func(a, b State) int {
+		if a.Refused != b.Refused {
+			return map[bool]int{true: -1, false: 1}[a.Refused]
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 func all(n int) string {

@@ -21,6 +21,8 @@ type Target struct {
 	Unreachable string
 	// Unknown: this process does not know yet what the cluster runs and has.
 	Unknown bool
+	// New: this process has begun to look before the cluster was there, and has sent it nothing.
+	New bool
 }
 
 // Parcel is what a cluster was last sent for a ManagedClusterModule, and what became of it.
@@ -30,6 +32,8 @@ type Parcel struct {
 	Report Report
 	// Going: it is being deleted there. Nothing: the cluster has none, as it refused it.
 	Going, Nothing bool
+	// Away is why the hub does not reach the cluster to take it back; empty: it does.
+	Away string
 }
 
 // ErrAbsent says that what a transport needs is not installed on the hub yet.

@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"maps"
-	"runtime"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -121,10 +120,9 @@ func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []co
 }
 
 // nodeSelector says which nodes a Job's pod may run on. Where nothing is compiled, its steps only
-// read and write bytes: they run on the operator's own processor, which the cluster is known to
-// have. There may be no node yet of the one that the image is for.
+// read and write bytes, on any processor: there may be no node yet of the one that an image is for.
 func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
-	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH}
+	all := map[string]string{corev1.LabelOSStable: "linux"}
 	if spec.Build != nil {
 		all[corev1.LabelArchStable] = spec.Architecture
 		maps.Copy(all, spec.Build.Selector)

@@ -44,8 +44,8 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Short: "Try again at once, and forget what failed before",
 		Long: "Asks the agents to forget earlier failures of a Module: pauses between tries, the kernel's refusals, and quarantines of builds " +
 			"that took\n" +
-			"the node down. With NODE, it asks only that node, for all Modules. On a hub, it has the images of a ManagedClusterModule tried\n" +
-			"again.",
+			"the node down. With NODE, it asks only that node, for all Modules. On a hub, it has the images of a ManagedClusterModule\n" +
+			"tried again that the hub makes; what failed on a cluster's nodes is retried there.",
 		Example: "  drover retry my-driver -n drivers          # on every node; a rollout that a crash stopped goes on\n" +
 			"  drover retry my-driver node-7 -n drivers   # on one node; its result decides whether the rollout goes on",
 		Args: cobra.RangeArgs(1, 2),
@@ -135,8 +135,9 @@ func newer(now time.Time, objects []*metav1.PartialObjectMetadata) string {
 }
 
 func doneOnHub(name, at string) string {
-	return fmt.Sprintf("Asked for the images of ManagedClusterModule %s to be tried again (%s=%s).\nTo watch:\n"+
-		"  drover status %[1]s\n  kubectl get moduleimages -n drover-system\n", name, v1beta1.RetryAnnotation, at)
+	return fmt.Sprintf("Asked for the images that the hub makes for ManagedClusterModule %s to be tried again (%s=%s).\nTo watch:\n"+
+		"  drover status %[1]s\n  kubectl get moduleimages -n drover-system\nWhat failed on the nodes of a cluster is retried there: drover "+
+		"retry %[1]s -n NAMESPACE, by that cluster's kubeconfig\n", name, v1beta1.RetryAnnotation, at)
 }
 
 func done(namespace, module, node, at string) string {

@@ -11,13 +11,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
+
+// TestACacheHasCaughtUp: an old cache is not what a cluster says, after an outage for example.
+func TestACacheHasCaughtUp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		have, now, at string // UID and version
+		want          bool
+	}{
+		"nothing":                  {at: "9", want: true},
+		"the same":                 {have: "a5", now: "a5", at: "9", want: true},
+		"newer than the list":      {have: "a7", now: "a5", at: "6", want: true},
+		"older":                    {have: "a5", now: "a7", at: "9"},
+		"not there yet":            {now: "a7", at: "9"},
+		"gone by now":              {have: "a5", at: "9"},
+		"newer than the whole":     {have: "a5", at: "4", want: true},
+		"another one of that name": {have: "a5", now: "b7", at: "9"},
+		"versions unlike numbers":  {have: "ax", now: "ay", at: "z", want: true},
+	} {
+		now := &metav1.PartialObjectMetadataList{}
+		now.ResourceVersion = tc.at
+		var have []v1beta1.Module
+		if tc.now != "" {
+			now.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: types.UID(tc.now[:1]), ResourceVersion: tc.now[1:]}}}
+		}
+		if tc.have != "" {
+			have = []v1beta1.Module{{ObjectMeta: metav1.ObjectMeta{UID: types.UID(tc.have[:1]), ResourceVersion: tc.have[1:]}}}
+		}
+		if got := caughtUp(have, now); got != tc.want {
+			t.Errorf("%s: it has caught up: %v", name, got)
+		}
+	}
+}
 
 // TestAccessThatIsTakenAwayIsTold: the cache of a cluster whose Modules may no longer be read stays
 // as it was. It must not pass for what the cluster says.

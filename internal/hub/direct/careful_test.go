@@ -100,6 +100,16 @@ func TestARenewedTokenDropsNoConnection(t *testing.T) {
 	config := w.env.Config(t, "drover-hub-access")
 	secret := w.cluster("renewed", w.kubeconfig(config))
 	w.reached("renewed")
+	m := sent(w.env.Namespace(t), "kept")
+	w.must(w.transport.Send(t.Context(), "renewed", m))
+	has := func(ctx context.Context) error {
+		parcels, err := w.transport.Parcels(ctx, "kept")
+		if err == nil && parcels["renewed"].Module == nil {
+			err = errors.New("the Module is not known")
+		}
+		return err
+	}
+	w.eventually("the Module is there", has)
 	put := func(token, region string) {
 		config.BearerToken = token
 		secret.Labels["region"], secret.Data[direct.KubeconfigKey] = region, w.kubeconfig(config)
@@ -124,16 +134,46 @@ func TestARenewedTokenDropsNoConnection(t *testing.T) {
 		if err != nil || target == nil || !strings.Contains(target.Unreachable, "Unauthorized") || target.Labels["region"] != "west" {
 			return fmt.Errorf("%+v: %w", target, err)
 		}
+		if target.Unknown {
+			t.Error("what it has is forgotten")
+		}
 		return nil
 	})
+	w.must(has(t.Context()))
+	if gone, err := w.transport.Recall(t.Context(), "renewed", client.ObjectKeyFromObject(m)); gone || err != nil {
+		t.Errorf("of a cluster that is not reached, the Module is gone: %v, %v", gone, err)
+	}
 	put(w.env.Config(t, "drover-hub-access").BearerToken, "east")
 	w.reached("renewed")
+	w.must(has(t.Context()))
+	server := config.Host
+	config.Host = "https://127.0.0.1:1"
+	put("none", "elsewhere")
+	w.eventually("another server is another cluster", func(ctx context.Context) error {
+		target, err := w.target(ctx, "renewed")
+		if err != nil || target == nil || target.Labels["region"] != "elsewhere" {
+			return fmt.Errorf("%+v: %w", target, err)
+		}
+		if !target.Unknown || target.Unreachable == "" {
+			t.Errorf("with another server, it is %+v", target)
+		}
+		return nil
+	})
+	config.Host = server
+	put(w.env.Config(t, "drover-hub-access").BearerToken, "east")
+	w.eventually("the Module goes", func(ctx context.Context) error {
+		gone, err := w.transport.Recall(ctx, "renewed", client.ObjectKeyFromObject(m))
+		if err == nil && !gone {
+			err = errors.New("it is there")
+		}
+		return err
+	})
 }
 
 // TestAWebhookThatDoesNotAnswerIsARefusal: the API server calls it an internal error of its own.
 func TestAWebhookThatDoesNotAnswerIsARefusal(t *testing.T) {
 	w := newWorld(t)
-	w.cluster("guarded", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
+	secret := w.cluster("guarded", w.kubeconfig(w.env.Config(t, "drover-hub-access")))
 	w.reached("guarded")
 	m := sent(w.env.Namespace(t), "gpu")
 	webhook := &admissionv1.ValidatingWebhookConfiguration{
@@ -163,6 +203,20 @@ func TestAWebhookThatDoesNotAnswerIsARefusal(t *testing.T) {
 	parcels, err := w.transport.Parcels(t.Context(), "gpu")
 	if p := parcels["guarded"]; err != nil || !p.Nothing || !strings.Contains(p.Report.Refused, "modules.example.com") {
 		t.Errorf("%+v: %v", p, err)
+	}
+	secret.Data[direct.KubeconfigKey] = []byte("{")
+	w.must(w.admin.Update(t.Context(), secret))
+	w.eventually("the cluster is not reached", func(ctx context.Context) error {
+		if target, err := w.target(ctx, "guarded"); err != nil || target == nil || target.Unreachable == "" || target.Unknown {
+			return fmt.Errorf("%+v: %w", target, err)
+		}
+		return nil
+	})
+	secret.Data[direct.KubeconfigKey] = w.kubeconfig(w.env.Config(t, "drover-hub-access"))
+	w.must(w.admin.Update(t.Context(), secret))
+	w.reached("guarded")
+	if parcels, err := w.transport.Parcels(t.Context(), "gpu"); err != nil || parcels["guarded"].Report.Refused == "" {
+		t.Errorf("with a new token, what it refused is forgotten: %+v, %v", parcels["guarded"], err)
 	}
 	w.must(w.admin.Delete(t.Context(), webhook))
 	w.eventually("without it, the Module is sent", func(ctx context.Context) error { return w.transport.Send(ctx, "guarded", m) })

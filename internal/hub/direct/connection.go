@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,14 +38,13 @@ import (
 // requestTimeout bounds one request to a cluster: one that hangs must not delay the others.
 const requestTimeout = 15 * time.Second
 
-// unread is said of a cluster that answers, and whose Modules are not known.
-const unread = "its Modules cannot be read: check that its operator is installed, and that the kubeconfig's user may list Modules"
-
 // connection to a cluster.
 type connection struct {
 	cache  cache.Cache
 	client client.Client
 	rest   rest.Interface
+	// server is the address of the cluster's API server.
+	server string
 	// namespace of the cluster's operator.
 	namespace string
 	// sender of this hub's Modules.
@@ -75,6 +75,18 @@ func (c *connection) note(m *v1beta1.Module, err error) {
 			c.refused = map[string]*refusal{}
 		}
 		c.refused[m.Name] = &refusal{module: m, text: err.Error()}
+	}
+}
+
+// inherit takes over what the cluster refused by the connection before.
+func (c *connection) inherit(before *connection) {
+	before.mu.Lock()
+	refused := maps.Clone(before.refused)
+	before.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused == nil {
+		c.refused = refused
 	}
 }
 
@@ -129,7 +141,7 @@ func connect(kubeconfig []byte, namespace, sender string) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client: %w", err)
 	}
-	return &connection{cache: informers, client: c, rest: asks, namespace: namespace, sender: sender}, nil
+	return &connection{cache: informers, client: c, rest: asks, server: config.Host, namespace: namespace, sender: sender}, nil
 }
 
 // run keeps the cache until ctx ends, and reports changes.
@@ -161,24 +173,6 @@ func (c *connection) run(ctx context.Context, changed func(name string)) error {
 	if err := c.cache.Start(ctx); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	return nil
-}
-
-// answers is why a cluster does not answer; nil: it does, and the cache is filled.
-func (c *connection) answers(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := c.rest.Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
-		return fmt.Errorf("ask whether it is ready: %w", err)
-	}
-	if !c.cache.WaitForCacheSync(ctx) {
-		return errors.New(unread)
-	}
-	// A watch that is refused by now would leave the cache as it was.
-	if err := c.client.List(ctx, &v1beta1.ModuleList{}, client.HasLabels{hub.NameLabel}, client.Limit(1)); err != nil {
-		return fmt.Errorf("%s: %w", unread, err)
-	}
-	c.synced.Store(true)
 	return nil
 }
 

@@ -10,11 +10,9 @@
 package direct
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,11 +37,6 @@ const (
 	Platforms = "drover-platforms"
 	// Owner is the field owner in clusters.
 	Owner client.FieldOwner = "drover-hub"
-
-	// pingPeriod is how often a cluster is asked whether it answers.
-	pingPeriod = 30 * time.Second
-	// startTimeout bounds how long it may take to answer, with a filled cache.
-	startTimeout = 30 * time.Second
 )
 
 // Transport implements [hub.Transport].
@@ -58,23 +51,6 @@ type Transport struct {
 	changed func(name string)
 	// listed: the Secrets have been read.
 	listed bool
-}
-
-// member is a cluster.
-type member struct {
-	name       string
-	secret     types.UID
-	version    string
-	kubeconfig []byte
-	labels     map[string]string
-	end        context.CancelFunc
-	// connection is nil if the kubeconfig cannot be used.
-	connection  *connection
-	unreachable string
-	// first: it existed when this process began to look. looked: it has been asked once.
-	first, looked bool
-	// successor takes over once it has been asked; nil: none.
-	successor *member
 }
 
 // New makes the transport of a hub. c reads Secrets of the namespace from the cache.
@@ -151,112 +127,6 @@ func (t *Transport) sync(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the connection, and that of its successor.
-func (m *member) stop() {
-	if m.successor != nil {
-		m.successor.stop()
-	}
-	m.end()
-}
-
-// renew is the member for a Secret that is new (m: nil) or has changed. Where a cluster answers,
-// its connection serves until the one of another kubeconfig has been asked: a renewed token must
-// not make what the cluster has unknown, or start the times anew for which Modules have been ready.
-func (t *Transport) renew(ctx context.Context, m *member, secret *corev1.Secret) *member {
-	if m == nil {
-		return t.begin(ctx, secret)
-	}
-	if m.secret == secret.UID && bytes.Equal(m.kubeconfig, secret.Data[KubeconfigKey]) {
-		m.version, m.labels = secret.ResourceVersion, secret.Labels
-		if m.successor != nil {
-			m.successor.version, m.successor.labels = m.version, m.labels
-		}
-		return m
-	}
-	next := t.begin(ctx, secret)
-	if m.secret != secret.UID || m.connection == nil || m.unreachable != "" || next.connection == nil {
-		m.stop()
-		return next
-	}
-	if m.successor != nil {
-		m.successor.stop()
-	}
-	m.successor, m.version, m.kubeconfig, m.labels = next, next.version, next.kubeconfig, next.labels
-	return m
-}
-
-// begin connects to a cluster and watches the connection until ctx ends.
-func (t *Transport) begin(ctx context.Context, secret *corev1.Secret) *member {
-	ctx, end := context.WithCancel(ctx)
-	m := &member{
-		name: secret.Name, secret: secret.UID, version: secret.ResourceVersion, kubeconfig: secret.Data[KubeconfigKey],
-		labels: secret.Labels, end: end, first: !t.listed,
-	}
-	c, err := connect(secret.Data[KubeconfigKey], t.namespace, hub.Sender(t.hub, t.Name(), secret.Name))
-	if err != nil {
-		m.looked = true
-		m.unreachable = fmt.Sprintf("Secret %s/%s, key %s: %v", secret.Namespace, secret.Name, KubeconfigKey, err)
-		return m
-	}
-	m.connection, m.unreachable = c, "it has not answered yet"
-	go t.look(ctx, m)
-	return m
-}
-
-// look keeps a cluster's cache running and notes whether the cluster answers.
-func (t *Transport) look(ctx context.Context, m *member) {
-	go func() {
-		if err := m.connection.run(ctx, t.changed); err != nil && ctx.Err() == nil {
-			t.say(m, err)
-		}
-	}()
-	ticker := time.NewTicker(pingPeriod)
-	defer ticker.Stop()
-	for {
-		if t.say(m, m.connection.answers(ctx, startTimeout)) {
-			t.found(ctx, m.connection)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// found reports all Modules of a cluster that answers again, also those that nobody wants.
-func (t *Transport) found(ctx context.Context, c *connection) {
-	names, err := c.names(ctx)
-	if err != nil {
-		log.FromContext(ctx).Error(err, "Look at a cluster's Modules")
-	}
-	for _, name := range names {
-		t.changed(name)
-	}
-}
-
-// say notes whether a cluster answers. anew: it did not before.
-func (t *Transport) say(m *member, err error) (anew bool) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	t.mu.Lock()
-	same := m.looked && (m.unreachable == "") == (text == "")
-	m.unreachable, m.looked = text, true
-	if before := t.members[m.name]; before != nil && before.successor == m {
-		before.successor = nil
-		before.stop()
-		t.members[m.name] = m
-	}
-	changed := t.changed
-	t.mu.Unlock()
-	if !same {
-		changed("")
-	}
-	return !same && text == ""
-}
-
 // Targets implements [hub.Transport].
 func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
 	t.mu.Lock()
@@ -269,8 +139,7 @@ func (t *Transport) Targets(ctx context.Context) ([]hub.Target, error) {
 		if m.first && !m.looked {
 			return nil, hub.ErrBeginning
 		}
-		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable, Unknown: m.connection == nil ||
-			!m.connection.synced.Load()}
+		target := hub.Target{Name: name, Labels: m.labels, Unreachable: m.unreachable, Unknown: !m.known(), New: !m.first}
 		if m.connection != nil {
 			var err error
 			if target.Claims, err = m.connection.claims(ctx); err != nil && target.Unreachable == "" {
@@ -292,14 +161,20 @@ func (t *Transport) reached(cluster string) *connection {
 	return nil
 }
 
-// connections by cluster.
-func (t *Transport) connections() map[string]*connection {
+// link is the connection to a cluster, and why the hub does not reach that; empty: it does.
+type link struct {
+	*connection
+	away string
+}
+
+// links by cluster.
+func (t *Transport) links() map[string]link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := map[string]*connection{}
+	all := map[string]link{}
 	for name, m := range t.members {
 		if m.connection != nil {
-			all[name] = m.connection
+			all[name] = link{m.connection, m.unreachable}
 		}
 	}
 	return all
@@ -308,12 +183,12 @@ func (t *Transport) connections() map[string]*connection {
 // Parcels implements [hub.Transport], for a cluster that does not answer by what was last known.
 func (t *Transport) Parcels(ctx context.Context, name string) (map[string]hub.Parcel, error) {
 	parcels := map[string]hub.Parcel{}
-	for cluster, c := range t.connections() {
+	for cluster, c := range t.links() {
 		m, err := c.module(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("cluster %s: %w", cluster, err)
 		}
-		parcel := hub.Parcel{Module: m}
+		parcel := hub.Parcel{Module: m, Away: c.away}
 		if m != nil {
 			parcel.Report, parcel.Going = hub.ReportOf(m), m.DeletionTimestamp != nil
 		}
@@ -342,14 +217,17 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 
 // Recall implements [hub.Transport].
 func (t *Transport) Recall(ctx context.Context, cluster string, m types.NamespacedName) (gone bool, err error) {
-	c := t.reached(cluster)
-	if c == nil {
+	c := t.links()[cluster]
+	if c.connection == nil || !c.synced.Load() {
 		return false, nil
 	}
-	c.forget(m.Name)
 	all, err := c.modules(ctx, m.Name)
-	if err != nil || len(all) == 0 {
-		return err == nil, err
+	if err != nil || c.away != "" && len(all) > 0 {
+		return false, err
+	}
+	c.forget(m.Name)
+	if len(all) == 0 {
+		return true, nil
 	}
 	return false, c.remove(ctx, all)
 }

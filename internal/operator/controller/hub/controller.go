@@ -324,9 +324,11 @@ func (c *Controller) act(ctx context.Context, m *hubv1beta1.ManagedClusterModule
 	key := types.NamespacedName{Namespace: m.Spec.SpokeNamespace, Name: m.Name}
 	recalled := kube.Each(ctx, atOnce, d.Recall, func(ctx context.Context, cluster string) error {
 		if _, err := reach[cluster].Recall(ctx, cluster, key); err != nil {
-			mu.Lock()
-			d.Kept = append(d.Kept, hub.Keeps(&hub.Target{Name: cluster}, err))
-			mu.Unlock()
+			if hub.Refuses(err) {
+				mu.Lock()
+				d.Kept = append(d.Kept, hub.Keeps(&hub.Target{Name: cluster}, err))
+				mu.Unlock()
+			}
 			return fmt.Errorf("recall from cluster %s: %w", cluster, err)
 		}
 		return nil

@@ -79,7 +79,11 @@ func (c *Controller) recall(ctx context.Context, m *hubv1beta1.ManagedClusterMod
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("recall from cluster %s: %w", cluster, err))
-			left = append(left, hub.Keeps(target, err))
+			still := hub.Left(target, target.Unreachable == "")
+			if hub.Refuses(err) {
+				still = hub.Keeps(target, err)
+			}
+			left = append(left, still)
 		case !gone:
 			left = append(left, hub.Left(target, target.Unreachable == ""))
 		}

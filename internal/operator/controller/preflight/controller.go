@@ -13,7 +13,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,10 +122,10 @@ func (c *Controller) ask(
 ) (wants map[types.NamespacedName]bool, failed error) {
 	wants = map[types.NamespacedName]bool{}
 	for i := range found {
-		for key, spec := range found[i].wants {
+		for _, key := range slices.SortedFunc(maps.Keys(found[i].wants), byName) {
 			wants[key] = true
-			err := c.want(ctx, p, key, spec, all[key])
-			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			err := c.want(ctx, p, key, found[i].wants[key], all[key])
+			if (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && found[i].status != v1beta2.VerificationFailure {
 				found[i] = found[i].fails(v1beta1.ReasonCheckFailed, fmt.Sprintf("the API server refuses what asks for the examination: %v", err))
 			}
 			failed = errors.Join(failed, err)
@@ -131,6 +133,8 @@ func (c *Controller) ask(
 	}
 	return wants, failed
 }
+
+func byName(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
 
 func (c *Controller) count(ctx context.Context) error {
 	var all v1beta2.PreflightValidationList
