@@ -3,13 +3,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/agent"
@@ -62,6 +65,19 @@ func TestStartOnAFullDisk(t *testing.T) {
 			t.Errorf("full %v: the agent is idle: %s", full, idle)
 		}
 		starts(t, o)
+	}
+}
+
+// TestIdleOnAFullDisk: an agent without a place for its state says so. What it needs for that is in
+// memory.
+func TestIdleOnAFullDisk(t *testing.T) {
+	full := filepath.Join(t.TempDir(), "not", "there")
+	t.Setenv("TMPDIR", full)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	o := runOptions{nodeOptions: nodeOptions{nodeName: "n", hostRoot: "/", stateDir: full, kubeletPods: full}}
+	if err := o.idle(ctx, &rest.Config{Host: "127.0.0.1:1"}, place.Findings{Idle: "there is no room"}); err != nil {
+		t.Error(err)
 	}
 }
 

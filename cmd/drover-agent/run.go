@@ -26,6 +26,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/kcall"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
@@ -81,7 +82,11 @@ func (o runOptions) run(ctx context.Context) error {
 		found := place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),
 			MountInfo: "/proc/self/mountinfo"})
 		if found.Idle == "" {
-			return o.work(ctx, config, found)
+			err := o.work(ctx, config, found)
+			if ctx.Err() != nil || !kcall.Lacking(err) {
+				return err
+			}
+			found.Idle = fmt.Sprintf("the agent cannot begin its work: %v", err)
 		}
 		klog.FromContext(ctx).Error(nil, "Nothing is loaded or unloaded", "why", found.Idle)
 		idle, stop := context.WithTimeout(ctx, lookAgain)
@@ -96,7 +101,11 @@ func (o runOptions) run(ctx context.Context) error {
 
 // idle reports only. What it has to remember, it remembers in a directory that is thrown away.
 func (o runOptions) idle(ctx context.Context, config *rest.Config, found place.Findings) error {
-	dir, err := os.MkdirTemp("", "drover-idle-")
+	// In memory, if it can be: the disk may be full.
+	dir, err := os.MkdirTemp("/dev/shm", "drover-idle-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "drover-idle-")
+	}
 	if err != nil {
 		return fmt.Errorf("idle: %w", err)
 	}

@@ -80,6 +80,7 @@ type Agent struct {
 	cluster    types.UID // empty until known, since nameless; asked for again at askCluster
 	nameless   error
 	askCluster time.Time
+	asked      int
 
 	// applied is the object as the last status write left it: newer than the watch for a moment.
 	applied     *v1beta1.NodeModulesConfig
@@ -243,7 +244,8 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 		return 0, err
 	}
 	if object != nil {
-		if err := p.exec.Restore(a.lastStatus(object)); err != nil {
+		p.said = a.lastStatus(object)
+		if err := p.exec.Restore(p.said); err != nil {
 			return 0, err
 		}
 		if err := a.publishForeign(ctx, p, object); err != nil {
@@ -313,8 +315,10 @@ func (a *Agent) identify(ctx context.Context) {
 	if a.cluster != "" || now.Before(a.askCluster) {
 		return
 	}
-	a.askCluster = now.Add(recordAgain)
-	if a.cluster, a.nameless = a.api.clusterUID(ctx); a.nameless != nil {
+	a.cluster, a.nameless = a.api.clusterUID(ctx)
+	a.asked = min(a.asked+1, 4)
+	a.askCluster = a.o.Clock.Now().Add(wait.Jitter(recordAgain<<(a.asked-1), 0.2)) // at most half a minute
+	if a.nameless != nil {
 		klog.FromContext(ctx).Error(a.nameless, "Nothing is recorded before the cluster is known")
 	}
 }

@@ -25,6 +25,8 @@ const (
 	fieldOwner     = "drover-agent"
 	resource       = "nodemodulesconfigs"
 	requestTimeout = 15 * time.Second
+	// identityTimeout is short: work waits for it that may need no identity.
+	identityTimeout = 5 * time.Second
 )
 
 // api are the agent's requests: one watch, one kind of write, and the cluster's identity once.
@@ -98,7 +100,7 @@ type wholeStatus struct {
 
 // clusterUID is the UID of namespace kube-system, which identifies a cluster.
 func (a *api) clusterUID(ctx context.Context) (types.UID, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
 	data, err := a.kmm.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).Do(ctx).Raw()
 	var namespace metav1.PartialObjectMetadata

@@ -5,11 +5,8 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +17,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
-	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // crashingHost goes down, and its agent with it, when a module is loaded.
@@ -84,59 +80,6 @@ func TestAFuseThatCannotBeWrittenIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "attempt", "Absent ModuleDeleted", attempt(r.pass(order("gadget", d, absent)), "gadget"))
-}
-
-// TestWhatTheAgentLacksIsNotTheBuildsFault: a full disk or a lack of processes at a load says
-// nothing about the build. It is not rolled back, and is loaded as soon as the agent can.
-func TestWhatTheAgentLacksIsNotTheBuildsFault(t *testing.T) {
-	for name, tc := range map[string]struct {
-		h      func(host.Host) host.Host
-		hinder func(fuseFile string) error
-		says   string
-	}{
-		"room on the disk": {h: func(h host.Host) host.Host { return h }, hinder: func(name string) error {
-			return errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "in the way"), 0o700))
-		}, says: "note the load of gadget"},
-		"a process": {h: func(h host.Host) host.Host { return &busyHost{h} }, hinder: func(string) error { return nil },
-			says: "resource temporarily unavailable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, fake.Options{})
-			if r.boot(tc.h(r.host), order("widget", r.deliver("d0", synth.Module{Name: "widget"}))) {
-				t.Fatal("the node went down")
-			}
-			file := filepath.Join(r.dir, "fuse", "fuse.json")
-			if err := tc.hinder(file); err != nil {
-				t.Fatal(err)
-			}
-			both := []v1beta1.NodeModuleSpec{order("widget", &v1beta1.Delivery{ID: "d0", CarrierUID: uidOf("d0")}),
-				order("gadget", r.deliver("d1", gadget))}
-
-			s := r.pass(both...)
-
-			same(t, "attempt", "Failed AgentFailed", attempt(s, "gadget"))
-			if !strings.Contains(s.Attempts[len(s.Attempts)-1].Message, tc.says) {
-				t.Errorf("it says %q", s.Attempts[len(s.Attempts)-1].Message)
-			}
-			if err := os.RemoveAll(file); err != nil {
-				t.Fatal(err)
-			}
-			r.agent.o.Host = r.host
-			s = r.pass(both...)
-			same(t, "attempt", "", attempt(s, "gadget"))
-			same(t, "live", []string{"gadget", "widget"}, liveNow(r))
-		})
-	}
-}
-
-// busyHost is short of processes when gadget is to be loaded.
-type busyHost struct{ host.Host }
-
-func (b *busyHost) Load(ctx context.Context, req host.LoadRequest) error {
-	if req.Name != "gadget" {
-		return b.Host.Load(ctx, req)
-	}
-	return fmt.Errorf("finit_module %s: %w: %w", req.Name, host.ErrNotMade, syscall.EAGAIN)
 }
 
 func TestNodeThatGoesDownAtALoad(t *testing.T) {

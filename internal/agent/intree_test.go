@@ -120,6 +120,11 @@ func TestReplacedModulesComeBackLater(t *testing.T) {
 				r.t.Fatal(err)
 			}
 		},
+		"the node has no process for it": func(r *rig, gone v1beta1.NodeModuleSpec) {
+			r.restart(lackingHost{r.host, "stock stock_top"})
+			same(r.t, "attempt", "Failed AgentFailed", attempt(r.pass(gone), "gadget"))
+			same(r.t, "attempt", "Failed AgentFailed", attempt(r.pass(gone), "gadget"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stock(t)

@@ -26,10 +26,11 @@ const maxSteps = 12
 // pass is one look at everything: facts are read once and again after each step that changes them.
 type pass struct {
 	exec        *execute.Executor
-	place       place.Findings // what is wrong with the agent's directories
-	foreign     error          // why its record is not believed
-	foreignSaid bool           // an attempt says so
-	wake        time.Time      // wake is the earliest time at which some order has to be decided again.
+	place       place.Findings                   // what is wrong with the agent's directories
+	foreign     error                            // why its record is not believed
+	foreignSaid bool                             // an attempt says so
+	said        *v1beta1.NodeModulesConfigStatus // what was reported last; nil: not known
+	wake        time.Time                        // wake is the earliest time at which some order has to be decided again.
 }
 
 func (a *Agent) newPass(spec v1beta1.NodeModulesConfigSpec) (*pass, error) {
@@ -73,7 +74,7 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 			}
 		}
 		next := p.exec.ImportNext(ctx, k, idle)
-		o.Attempt = cmp.Or(o.Attempt, next, notListed[k])
+		o.Attempt = p.stillStruck(k, cmp.Or(o.Attempt, next, notListed[k]))
 		if o.Attempt == nil && o.Live && orders.Present(p.exec.Orders[k]) {
 			o.Attempt = report.Recurring(o.Loaded, p.exec.Clock.Now())
 		}
@@ -83,6 +84,23 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 		failed = append(failed, p.exec.TidyBlacklists(p.keys()))
 	}
 	return out, errors.Join(failed...)
+}
+
+// stillStruck keeps what the fuse has against a delivery in the attempt of an agent that cannot ask
+// it now: other nodes still need to know.
+func (p *pass) stillStruck(k orders.Key, a *orders.Attempt) *orders.Attempt {
+	if a == nil || a.Reason != v1beta1.ReasonAgentFailed || a.Strike != nil || p.said == nil || !orders.Present(p.exec.Orders[k]) {
+		return a
+	}
+	for i := range p.said.Attempts {
+		at := &p.said.Attempts[i]
+		if keyOf(*at) == k && at.Strike != nil && at.Strike.Delivery == orders.DeliveryID(p.exec.Orders[k]) {
+			struck := *a
+			struck.Strike, struck.Strikes = at.Strike.DeepCopy(), at.Strikes
+			return &struck
+		}
+	}
+	return a
 }
 
 // troubled is the outcome of an order that the agent's own means failed.

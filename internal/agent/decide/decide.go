@@ -234,7 +234,9 @@ func planned(f observe.Facts) Decision {
 			"Module %s holds another build of %s on this node, for itself or for what it loads; there can be only one.", other, f.Plan.Main))
 	}
 	same := f.SameLoad()
-	if same && (f.Loaded.BuiltIn || allLive(f)) {
+	// Where modprobe's arguments do not tell the main module, only the end of the load does.
+	told := f.Loaded != nil && (f.Loaded.Main != "" || f.Loaded.Complete)
+	if same && told && (f.Loaded.BuiltIn || allLive(f)) {
 		return Decision{Verb: Refresh}
 	}
 	// Before anything is unloaded for it, and before a load that began is tried again.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/kcall"
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
@@ -42,7 +43,7 @@ func (e *Executor) Import(ctx context.Context, f observe.Facts) error {
 // importTree takes over a carrier's output. Where there is no room, what no order needs goes first.
 func (e *Executor) importTree(ctx context.Context, d *v1beta1.Delivery) (string, error) {
 	digest, err := e.Store.Import(ctx, d.ID, d.CarrierUID)
-	if !errors.Is(err, syscall.ENOSPC) {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return digest, err
 	}
 	wanted := e.Journal.Wanted(e.Orders, e.Held)
@@ -82,7 +83,7 @@ func (e *Executor) ImportNext(ctx context.Context, k orders.Key, idle bool) *ord
 	case errors.Is(err, fs.ErrNotExist):
 		e.ahead[next.CarrierUID] = true
 		return nil
-	case errors.Is(err, syscall.ENOSPC):
+	case kcall.Lacking(err):
 		e.ahead[next.CarrierUID] = true // there may be room by then
 		return report.ImportFailed(err)
 	}

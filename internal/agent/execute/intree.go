@@ -99,7 +99,10 @@ func (e *Executor) PutBack(ctx context.Context, k orders.Key) error {
 			continue
 		}
 		if err == nil {
-			err = e.loadHosts(ctx, k, steps)
+			var failed error
+			if err, failed = e.loadHosts(ctx, k, steps); failed != nil {
+				return failed // what is left is put back when the agent can
+			}
 		}
 		if err != nil {
 			// Somebody may have loaded it, or its hardware may be gone.
@@ -107,7 +110,11 @@ func (e *Executor) PutBack(ctx context.Context, k orders.Key) error {
 		}
 	}
 	delete(e.Journal.Replaced, k)
-	return e.Journal.Write()
+	err := e.Journal.Write()
+	if err != nil {
+		e.Journal.Replaced[k] = names
+	}
+	return err
 }
 
 // alsoReplaces finds another order that wants one of the modules away.
@@ -124,22 +131,23 @@ func (e *Executor) alsoReplaces(k orders.Key, steps []plan.Step) (orders.Key, bo
 	return orders.Key{}, false
 }
 
-func (e *Executor) loadHosts(ctx context.Context, k orders.Key, steps []plan.Step) error {
+// loadHosts loads modules of the host. Of its errors, see insert.
+func (e *Executor) loadHosts(ctx context.Context, k orders.Key, steps []plan.Step) (refusal, err error) {
 	for _, s := range steps {
 		live, err := e.Kernel.See(s.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(live) > 0 {
 			continue
 		}
 		klog.FromContext(ctx).Info("Putting back", "module", k.String(), "name", s.Name)
 		refusal, err := e.insert(ctx, k, s, nil)
-		if err := errors.Join(refusal, err); err != nil && !s.Optional {
-			return err
+		if err != nil || refusal != nil && !s.Optional {
+			return refusal, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // PutBlacklists keeps the host from loading what orders replace, where they ask for it. Attempts

@@ -144,8 +144,8 @@ func (e *Executor) insert(ctx context.Context, k orders.Key, s plan.Step, parame
 		return nil, fmt.Errorf("open %s: %w", s.Path, err)
 	}
 	defer func() { _ = file.Close() }() // only read from
-	if err := e.openFuse(s); errors.As(err, new(fuse.Hold)) {
-		return err, nil // without an optional module, the rest is loaded
+	if err := e.openFuse(s); errors.As(err, new(fuse.Hold)) || errors.Is(err, fuse.ErrNoBuild) {
+		return err, nil // this module is not loaded; without an optional one, the rest is
 	} else if err != nil {
 		return nil, err
 	}

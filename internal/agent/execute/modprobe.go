@@ -47,6 +47,9 @@ func (e *Executor) loadByModprobe(ctx context.Context, f observe.Facts, l *journ
 	if err := errors.Join(e.closeFuses(open), e.blameOops(ctx, open, failed)); err != nil {
 		return err
 	}
+	if errors.Is(failed, host.ErrNotMade) {
+		return failed // the next pass tries again
+	}
 	came, err := e.came(open)
 	if err != nil {
 		return err

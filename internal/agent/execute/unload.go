@@ -21,6 +21,12 @@ import (
 
 // Unload takes out what is ours, last loaded first. A dependency that is in use by now may stay.
 func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
+	if orders.Present(e.Orders[f.Key]) {
+		// What is to come in its place has to be noted. On a full disk, what is loaded stays.
+		if err := e.Journal.Write(); err != nil {
+			return err
+		}
+	}
 	f, done, err := e.unloadByModprobe(ctx, f)
 	if done || err != nil {
 		return err

@@ -158,13 +158,16 @@ func (f *Fuse) Allowed(b Build, now time.Time) (Hold, bool) {
 	return f.state.allowed(b.normal(), now)
 }
 
+// ErrNoBuild says that a name or a build ID is not what a module can have.
+var ErrNoBuild = errors.New("is not a build of a module")
+
 // Intent records, on disk, that the build is about to be loaded. It must not be loaded unless
 // Intent returns nil; the error is a Hold if Allowed would have refused it.
 //
 // Whatever runs the load must end before Done is called: after that, nothing watches it.
 func (f *Fuse) Intent(b Build, now time.Time) error {
 	if b.Module == "" || len(b.Module) > maxName || len(b.BuildID) > maxBuildID {
-		return fmt.Errorf("fuse: %.80q (%.130q) is not a build of a module", b.Module, b.BuildID)
+		return fmt.Errorf("fuse: %.80q (%.130q) %w", b.Module, b.BuildID, ErrNoBuild)
 	}
 	b = b.normal()
 	f.mu.Lock()

@@ -238,6 +238,8 @@ func (r *Real) Modprobe(_ context.Context, req ModprobeRequest) error {
 		return nil
 	case errors.Is(err, kcall.ErrLeftBehind):
 		return fmt.Errorf("modprobe %s: %w", name, ErrTimeout)
+	case errors.Is(err, kcall.ErrNotStarted):
+		return fmt.Errorf("modprobe %s: %w: %w", name, ErrNotMade, err)
 	case !errors.As(err, &failed):
 		return err
 	case failed.Killed:

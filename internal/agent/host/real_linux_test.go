@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,8 +35,10 @@ func TestMain(m *testing.M) {
 			}
 		}
 		fmt.Println(`{}`)
+	case "lack":
+		os.Exit(2)
 	case "oops":
-		os.Exit(137)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 }
 
@@ -173,6 +176,16 @@ func TestChildThatDies(t *testing.T) {
 	var exit *exec.ExitError
 	var died *DiedError
 	if !errors.As(err, &exit) || !errors.As(err, &died) || died.Module != "gadget" {
+		t.Fatalf("err %v", err)
+	}
+}
+
+// TestChildThatLacksThreads: a Go program that cannot make threads ends by itself, with the code 2.
+// Nothing has been asked of the kernel.
+func TestChildThatLacksThreads(t *testing.T) {
+	t.Setenv("TEST_KCALL", "lack")
+	err := realHost(t, time.Minute).Unload(t.Context(), UnloadRequest{Name: "gadget"})
+	if !errors.Is(err, ErrNotMade) || errors.As(err, new(*DiedError)) {
 		t.Fatalf("err %v", err)
 	}
 }

@@ -156,9 +156,14 @@ func (r *Retried) Of(k orders.Key) *metav1.Time {
 
 // Note notes on disk that a request was carried out.
 func (r *Retried) Note(k orders.Key, asked time.Time, ordered func(orders.Key) bool) error {
+	before := maps.Clone(r.Last)
 	r.Last[k] = asked
 	if len(r.Last) > maxRetried {
 		maps.DeleteFunc(r.Last, func(k orders.Key, _ time.Time) bool { return !ordered(k) })
 	}
-	return statefile.Write(r.disk.dir, RetriedFile, retriedSchema, r, r.disk.durable)
+	err := statefile.Write(r.disk.dir, RetriedFile, retriedSchema, r, r.disk.durable)
+	if err != nil {
+		r.Last = before // else it would count again after a boot
+	}
+	return err
 }

@@ -86,8 +86,9 @@ func commandLine(params []string) string {
 // ErrDied says that the child ended without an answer. Most likely an oops killed it.
 var ErrDied = errors.New("the child process died in the call")
 
-// ErrNotStarted says that there was no child to make the call, for want of memory for example.
-var ErrNotStarted = errors.New("the child process cannot be started")
+// ErrNotStarted says that there was no child that could make the call, for want of memory for
+// example.
+var ErrNotStarted = errors.New("there is no child process that can make the call")
 
 // Caller makes kernel calls, each in a child.
 type Caller struct {
@@ -125,6 +126,10 @@ func (c *Caller) Call(module string, r Request, file *os.File) (Answer, error) {
 func answer(out []byte, ended error) (Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(out, &a); err != nil {
+		// One that ends by itself lacked something: memory, or threads. An oops leaves no exit code.
+		if exit, ok := errors.AsType[*exec.ExitError](ended); ok && exit.ExitCode() >= 0 {
+			return Answer{}, fmt.Errorf("kcall: %w: %w", ErrNotStarted, ended)
+		}
 		if ended != nil {
 			return Answer{}, fmt.Errorf("kcall: %w: %w", ErrDied, ended)
 		}

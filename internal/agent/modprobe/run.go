@@ -4,6 +4,7 @@ package modprobe
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -33,13 +34,16 @@ type Runner struct {
 }
 
 // Run makes one call and waits for its end. The error is an *Error when modprobe failed, and
-// kcall.ErrLeftBehind when it, or an earlier call that reads the same layout, is still running.
+// kcall.ErrNotStarted when the node lacked what it takes to run it. It is kcall.ErrLeftBehind when
+// it, or an earlier call that reads the same layout, is still running.
 func (r *Runner) Run(args []string, c Content) error {
 	root := r.Stage.Root(c.Dir)
 	if r.Left(root) {
 		return kcall.ErrLeftBehind
 	}
-	if err := r.Stage.Prepare(c); err != nil {
+	if err := r.Stage.Prepare(c); kcall.Lacking(err) {
+		return fmt.Errorf("%w: %w", kcall.ErrNotStarted, err)
+	} else if err != nil {
 		return err
 	}
 	cmd := exec.Command(r.Stage.Kmod)
@@ -53,7 +57,7 @@ func (r *Runner) Run(args []string, c Content) error {
 	said := &kcall.Limited{Most: maxSaid}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
-		return errors.Join(&Error{Said: err.Error()}, r.Stage.Remove(c.Dir))
+		return errors.Join(fmt.Errorf("modprobe: %w: %w", kcall.ErrNotStarted, err), r.Stage.Remove(c.Dir))
 	}
 	ended := r.Wait(cmd, root)
 	if errors.Is(ended, kcall.ErrLeftBehind) {

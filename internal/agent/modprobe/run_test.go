@@ -152,3 +152,11 @@ func TestHungModprobeIsLeftBehind(t *testing.T) {
 		t.Errorf("after its end: %v", err)
 	}
 }
+
+// TestModprobeThatCannotStart: it has said nothing about a module.
+func TestModprobeThatCannotStart(t *testing.T) {
+	r := &Runner{Stage: stage(t, "/does/not/exist", nil), Children: kcall.Children{Deadline: time.Minute}}
+	if err := r.Run([]string{"a"}, content()); !errors.Is(err, kcall.ErrNotStarted) {
+		t.Errorf("the error is %v", err)
+	}
+}

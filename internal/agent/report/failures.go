@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/kcall"
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
@@ -177,9 +178,11 @@ func ImportFailed(err error) *orders.Attempt {
 	switch {
 	case errors.As(err, &refused):
 		return orders.Failed(refused.Reason, "%s", refused.Message)
-	case errors.Is(err, syscall.ENOSPC):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return orders.Failed(v1beta1.ReasonAgentFailed, "The node has no room for the carrier's output: %v. "+
 			"Free space on the file system of the agent's state directory, or take Modules off the node.", err)
+	case kcall.Lacking(err):
+		return orders.Failed(v1beta1.ReasonAgentFailed, "The agent on the node cannot take over the carrier's output: %v.", err)
 	}
 	return orders.Failed(v1beta1.ReasonImageUnreadable, "The carrier's output cannot be imported: %v.", err)
 }
