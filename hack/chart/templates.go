@@ -37,6 +37,10 @@ var layers = []layer{
 		name: "node-condition", on: ".Values.nodeCondition.enabled", resources: []string{"default"}, components: []string{"node-condition"},
 		over: "cluster",
 	},
+	{
+		name: "critical-quota", on: ".Values.criticalQuota.enabled", resources: []string{"default"}, components: []string{"critical-quota"},
+		over: "cluster",
+	},
 	{name: "openshift", on: ".Values.openshift.enabled", resources: []string{"openshift"}, over: "cluster"},
 	{name: "hub", on: ".Values.hub.enabled", resources: []string{"hub"}},
 	{name: "deviceconfig", on: ".Values.operators.deviceconfig.enabled", resources: []string{"operators/deviceconfig/default"}},
@@ -165,7 +169,7 @@ func keep(o *unstructured.Unstructured) {
 func (l layer) file(kind string) string {
 	sort, known := map[string]string{
 		"CustomResourceDefinition": "crds", "ValidatingAdmissionPolicy": "policies", "ValidatingAdmissionPolicyBinding": "policies",
-		"SecurityContextConstraints": "constraints", "Namespace": "namespace",
+		"SecurityContextConstraints": "constraints", "Namespace": "namespace", "ResourceQuota": "quota",
 		"Service": "services", "ServiceMonitor": "services", "PrometheusRule": "rules", "ConfigMap": "dashboard",
 	}[kind]
 	if !known {

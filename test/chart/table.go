@@ -83,6 +83,9 @@ func switches() []setting {
 			value: "nodeCondition.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*",
 			want: `"--node-condition"`,
 		},
+		{
+			value: "criticalQuota.enabled", given: "true", values: `{}`, object: "ResourceQuota drover-system/drover-critical-pods", want: "true",
+		},
 		{value: "openshift.enabled", given: "true", values: `{}`, object: "SecurityContextConstraints drover-agent", want: "true"},
 		{
 			value: "noPtrace.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/securityContext/capabilities/add",

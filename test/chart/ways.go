@@ -43,7 +43,7 @@ var (
 
 // everything switches on all that can stand in one cluster.
 const everything = `{hub: {enabled: true}, build: {enabled: true}, ooto: {enabled: true}, openshift: {enabled: true},
-  nodeCondition: {enabled: true}, noPtrace: {enabled: true}, blacklist: {enabled: true}, boot: {enabled: true},
+  nodeCondition: {enabled: true}, criticalQuota: {enabled: true}, noPtrace: {enabled: true}, blacklist: {enabled: true}, boot: {enabled: true},
   operators: {deviceconfig: {enabled: true}, ptemplate: {enabled: true}, lolcow: {enabled: true}}}`
 
 var ways = []way{
@@ -62,6 +62,7 @@ var ways = []way{
 	{name: "build", values: `{build: {enabled: true}}`, parts: []part{with("build")}},
 	{name: "ooto", values: `{ooto: {enabled: true}}`, parts: []part{with("ooto")}},
 	{name: "nodeCondition", values: `{nodeCondition: {enabled: true}}`, parts: []part{with("node-condition")}},
+	{name: "criticalQuota", values: `{criticalQuota: {enabled: true}}`, parts: []part{with("critical-quota")}},
 	{name: "boot", values: `{boot: {enabled: true}}`, parts: []part{with("boot")}},
 	{name: "blacklist", values: `{blacklist: {enabled: true}}`, parts: []part{with("blacklist")}},
 	{name: "noPtrace", values: `{noPtrace: {enabled: true}}`, parts: []part{with("no-ptrace")}},
@@ -80,7 +81,8 @@ var ways = []way{
 	{
 		name: "everything", values: everything,
 		parts: []part{
-			{resources: []string{"openshift"}, components: []string{"build", "ooto", "node-condition", "no-ptrace", "blacklist", "boot"}},
+			{resources: []string{"openshift"}, components: []string{"build", "ooto", "node-condition", "critical-quota", "no-ptrace",
+				"blacklist", "boot"}},
 			hub, deviceconfig, ptemplate, lolcow,
 		},
 	},

@@ -3,10 +3,18 @@
 package step
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	registry "github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/drover-project/drover/internal/build/pipeline/result"
 )
 
 // TestCredentialsAreMerged: of both forms, the first for each registry; what is missing or
@@ -53,5 +61,43 @@ func TestCredentialsAreMerged(t *testing.T) {
 	}
 	if err := (&Registry{Auth: []string{"nobody"}}).Merge(""); err != nil {
 		t.Errorf("without a name: %v", err)
+	}
+}
+
+// TestAnImmutableTagIsNoOutage: registries refuse by a code of their own, and say so in words.
+// Another try, after another build, would be refused as well.
+func TestAnImmutableTagIsNoOutage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code int
+		body string
+		want result.Reason
+	}{
+		"Amazon ECR": {http.StatusBadRequest, `{"errors":[{"code":"TAG_INVALID","message":"The image tag '1' already exists in the 'nic' ` +
+			`repository and cannot be overwritten because the repository is immutable."}]}`, result.ReasonInvalid},
+		"Harbor": {http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'nic:1' ` +
+			`configured as immutable."}]}`, result.ReasonInvalid},
+		"another refusal": {http.StatusBadRequest, `{"errors":[{"code":"MANIFEST_INVALID","message":"manifest invalid"}]}`, result.ReasonFailed},
+		"an outage":       {http.StatusServiceUnavailable, `immutable storage is away`, result.ReasonUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPut {
+					w.WriteHeader(http.StatusOK)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tc.code)
+				_, _ = w.Write([]byte(tc.body))
+			}))
+			t.Cleanup(server.Close)
+			ref, err := registry.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/nic:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = remote.Put(ref, empty.Image, remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
+			if got := classify(err); err == nil || got != tc.want {
+				t.Errorf("%s: %v", got, err)
+			}
+		})
 	}
 }

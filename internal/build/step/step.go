@@ -201,6 +201,9 @@ func classifyRegistry(err error) result.Reason {
 	case errors.As(err, &verification), errors.As(err, &record), strings.Contains(err.Error(), "x509: "),
 		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return result.ReasonTLS
+	case errors.As(err, &answered) && answered.StatusCode < http.StatusInternalServerError &&
+		strings.Contains(strings.ToLower(err.Error()), "immutable"):
+		return result.ReasonInvalid // another try, after another build, would be refused as well
 	case errors.As(err, &answered):
 		return answer(answered.StatusCode)
 	case errors.As(err, &network), errors.As(err, &request):

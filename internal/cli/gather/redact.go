@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // removed stands for what is not shown.
@@ -19,6 +21,10 @@ var pairs = []string{"env", "args", "buildArgs"}
 
 // commands are words of a command line: a token may be one of them.
 var commands = []string{"args", "command"}
+
+// told are names in such pairs whose values say which kernel, Module and image something is about:
+// template variables, which builds get, and images of ours.
+var told = append([]string{"OPERATOR_IMAGE", "AGENT_IMAGE", "SIGNER_IMAGE", "BUILD_IMAGE", "BOOT_IMAGE"}, kernel.VariableNames()...)
 
 // leastSecret is how long a value must be to be looked for elsewhere. Shorter ones stand in too
 // many words.
@@ -81,7 +87,8 @@ func hasPairs(list []any) bool {
 func (r *redactor) pairs(list []any) {
 	for _, item := range list {
 		if pair, ok := item.(map[string]any); ok {
-			if value, ok := pair["value"].(string); ok && value != "" {
+			name, _ := pair["name"].(string)
+			if value, ok := pair["value"].(string); ok && value != "" && !slices.Contains(told, name) {
 				r.remember(value)
 				pair["value"] = removed
 			}

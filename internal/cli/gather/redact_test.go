@@ -36,6 +36,12 @@ func TestObjectsAreRedacted(t *testing.T) {
 			given: `{spec: {build: {args: [{name: TOKEN, value: tell-nobody}]}}}`,
 			want:  `{spec: {build: {args: [{name: TOKEN, value: "[removed]"}]}}}`,
 		},
+		"what tells kernels and images apart": {
+			given: `{env: [{name: AGENT_IMAGE, value: "r.example/agent:1"}], spec: {build: {args: [{name: KERNEL_FULL_VERSION,
+				value: 6.1.0-44-amd64}, {name: MOD_NAME, value: my-module}]}}}`,
+			want: `{env: [{name: AGENT_IMAGE, value: "r.example/agent:1"}], spec: {build: {args: [{name: KERNEL_FULL_VERSION,
+				value: 6.1.0-44-amd64}, {name: MOD_NAME, value: my-module}]}}}`,
+		},
 		"a command line": {
 			given: `{spec: {containers: [{command: [/bin/sh, -c], args: [--build-arg, TOKEN=tell-nobody], image: i}]}}`,
 			want:  `{spec: {containers: [{command: ["[removed]: 2"], args: ["[removed]: 2"], image: i}]}}`,

@@ -12,6 +12,9 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
+// DriverAnnotation on a DRA driver's DaemonSet names the driver, in case the Module no longer does.
+const DriverAnnotation = "drover.dev/dra-driver"
+
 // Holds reports whether a claim has devices of one of the drivers and is reserved for a pod. The
 // kubelet unprepares devices before it says that a pod has ended, and only then is the pod taken
 // off the claim.

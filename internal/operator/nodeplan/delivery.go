@@ -139,8 +139,7 @@ func (p *Pass) bring(n *Node, a *Aim, t *Turn, d Delivery, carrier *corev1.Pod) 
 		return discarded(d, carrier)
 	case p.otherMode(n, carrier):
 		return switched(n, a, t, d, carrier)
-	case !delivery.Running(carrier) && !delivery.PullsAs(carrier, p.Module, a.Image):
-		// It waits for an image that other Secrets may be allowed to pull.
+	case !delivery.Running(carrier) && p.pullsOtherwise(a, carrier, d.Retry):
 		return discarded(d, carrier)
 	}
 	d.Order = n.unlessRight(carried(a, t, carrier.UID))
@@ -151,6 +150,14 @@ func (p *Pass) bring(n *Node, a *Aim, t *Turn, d Delivery, carrier *corev1.Pod) 
 		d.Quiet = p.Now.Add(QuietTime - p.waited(carrier))
 	}
 	return d
+}
+
+// pullsOtherwise reports whether a new carrier may get what this one waits for: by other Secrets,
+// with another image of the agent or, after a retry was asked for, by what its ServiceAccount has.
+func (p *Pass) pullsOtherwise(a *Aim, carrier *corev1.Pod, retry time.Time) bool {
+	agent := delivery.AgentImageOf(carrier)
+	return !delivery.PullsAs(carrier, p.Module, a.Image) || agent != "" && agent != p.Carriers.Image ||
+		retry.After(carrier.CreationTimestamp.Time) && delivery.ProblemOf(carrier) != nil
 }
 
 // create asks for a carrier, unless the node cannot run one now.

@@ -57,7 +57,12 @@ func (p *Pass) Drain(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 // everywhere at once, drains nothing. Nothing is remembered but the cordon's mark on the node.
 func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 	r := Drain{}
-	if n.Node == nil || a.Keep && a.Unload == "" {
+	switch {
+	case n.Node == nil:
+		return r
+	case a.Keep && a.Unload == "":
+		// A turn that had begun is called off: nothing is to change here for now.
+		r.Uncordon = drain.Marked(n.Node, p.Key) && !a.Wishes.Paused && !n.Changing()
 		return r
 	}
 	policy, bounded := p.drainPolicy()

@@ -115,6 +115,32 @@ func TestAKernelModuleGoesAfterItsDRADriver(t *testing.T) {
 	}
 }
 
+// TestATurnThatIsCalledOffUncordons: a node that was cordoned for a change that is held back, such
+// as by a strike elsewhere, is not left so. One in the middle of a change is, and a paused one.
+func TestATurnThatIsCalledOffUncordons(t *testing.T) {
+	for name, tc := range map[string]struct {
+		given func(*scene, *Aim)
+		want  bool
+	}{
+		"before its turn":           {func(*scene, *Aim) {}, true},
+		"in the middle of a change": {func(s *scene, _ *Aim) { s.node.Config.Status.Modules = nil }, false},
+		"paused":                    {func(_ *scene, a *Aim) { a.Wishes.Paused = true }, false},
+		"cordoned by others":        {func(s *scene, _ *Aim) { s.node.Node.Annotations = nil }, false},
+	} {
+		s, a := driven(t), Aim{Keep: true}
+		s.module.Spec.DRA, s.devices = nil, Devices{}
+		s.module.Spec.Rollout = &v1beta1.RolloutSpec{Drain: v1beta1.DrainNode}
+		s.node.Node.Annotations = map[string]string{v1beta1.CordonedAnnotation: key.String()}
+		s.node.Node.Spec.Unschedulable = true
+		tc.given(s, &a)
+		s.node.Read(key, s.node.Config)
+		p := Pass{Key: key, Module: s.module, Now: noon}
+		if got := p.Drain(&s.node, &a, &Turn{}, &Delivery{}).Uncordon; got != tc.want {
+			t.Errorf("%s: it is uncordoned: %v", name, got)
+		}
+	}
+}
+
 // TestATakenOverOrderKeepsItsDRADriver: what another operator has loaded of the same build, the
 // agent adopts or does not touch. Nothing leaves for that, and pods keep their devices.
 func TestATakenOverOrderKeepsItsDRADriver(t *testing.T) {

@@ -28,6 +28,7 @@ const (
 	imageDir    = "/image"
 	outDir      = "/out"
 	copyName    = "copy"
+	exportName  = "export"
 
 	defaultServiceAccount = "default"
 
@@ -179,7 +180,7 @@ func carrierMeta(r *Request) metav1.ObjectMeta {
 
 func exportContainer(r *Request) corev1.Container {
 	return corev1.Container{
-		Name:            "export",
+		Name:            exportName,
 		Image:           r.AgentImage,
 		ImagePullPolicy: corev1.PullIfNotPresent,
 		Args:            slices.Concat([]string{"export"}, ExportArgs(r.Config), []string{"--from", imageDir, "--to", outDir}),
@@ -311,6 +312,16 @@ var (
 	oldestContainerd = version.MustParseGeneric("2.1.0")
 	oldestCRIO       = version.MustParseGeneric("1.31.0")
 )
+
+// AgentImageOf is the agent's image in a carrier; empty: it has none.
+func AgentImageOf(carrier *corev1.Pod) string {
+	for i := range carrier.Spec.Containers {
+		if carrier.Spec.Containers[i].Name == exportName {
+			return carrier.Spec.Containers[i].Image
+		}
+	}
+	return ""
+}
 
 // ModeOf is the mode of a carrier that exists.
 func ModeOf(carrier *corev1.Pod) Mode {

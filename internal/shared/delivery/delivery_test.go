@@ -207,6 +207,22 @@ func TestProblemOf(t *testing.T) {
 			given: waiting("ErrImagePull", "failed to resolve reference: nic:1: not found"),
 			then:  &reasons.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "failed to resolve reference: nic:1: not found"},
 		},
+		"a registry that cannot be reached, from a port that looks like a code": {
+			given: waiting("ErrImagePull", "dial tcp 10.0.0.7:40412->10.0.0.9:443: i/o timeout"),
+			then:  &reasons.Problem{Reason: v1beta1.ReasonPullFailed, Message: "dial tcp 10.0.0.7:40412->10.0.0.9:443: i/o timeout"},
+		},
+		"a kernel that looks like a code": {
+			given: waiting("ErrImagePull", "nic:5.14.0-404.el9: connection refused"),
+			then:  &reasons.Problem{Reason: v1beta1.ReasonPullFailed, Message: "nic:5.14.0-404.el9: connection refused"},
+		},
+		"an image for other processors": {
+			given: waiting("ErrImagePull", "no match for platform in manifest sha256:1: not found"),
+			then:  &reasons.Problem{Reason: v1beta1.ReasonPullFailed, Message: "no match for platform in manifest sha256:1: not found"},
+		},
+		"a registry that answers by a code": {
+			given: waiting("ErrImagePull", "unexpected status code 404 for nic:1"),
+			then:  &reasons.Problem{Reason: v1beta1.ReasonImageNotFound, Message: "unexpected status code 404 for nic:1"},
+		},
 		"no right to pull": {
 			given: waiting("ImagePullBackOff", "failed to authorize: 401 Unauthorized"),
 			then:  &reasons.Problem{Reason: v1beta1.ReasonPullUnauthorized, Message: "failed to authorize: 401 Unauthorized"},

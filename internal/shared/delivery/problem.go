@@ -136,7 +136,9 @@ func pullReason(message string) string {
 	}{
 		{v1beta1.ReasonPullUnauthorized, []string{"unauthorized", "authentication required", "authorization failed", "access denied", "denied: ",
 			"403 forbidden", "no basic auth credentials"}},
-		{v1beta1.ReasonImageNotFound, []string{"not found", "manifest unknown", "name unknown", "404"}},
+		// The node's processor, or its platform: the registry has the image.
+		{v1beta1.ReasonPullFailed, []string{"no match for platform", "i/o timeout", "no image found in manifest list"}},
+		{v1beta1.ReasonImageNotFound, []string{"not found", "manifest unknown", "name unknown", "status 404", "status code 404"}},
 	} {
 		for _, word := range words.any {
 			if strings.Contains(text, word) {

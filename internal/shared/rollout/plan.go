@@ -93,8 +93,10 @@ type Plan struct {
 	Reason string
 	// Away are waiting nodes that are not Ready.
 	Away int
-	// Trial: of some build, the first node has to prove it before others get it.
+	// Trial: of some build, the first node has to prove it before others get it. Lost is one that went
+	// away before it had the change, which may be why.
 	Trial bool
+	Lost  string
 	// Halt is why no further node is begun with; zero: nothing.
 	Halt Halt
 	// Mass are deselected nodes that are too many to go without a confirmation.
@@ -201,8 +203,9 @@ func (m *maker) given(n *Node) {
 		m.Underway++
 	default:
 		m.Underway++
-		if n.Ready {
-			m.trying[n.Build] = true
+		m.trying[n.Build] = true
+		if !n.Ready && (m.Lost == "" || n.Name < m.Lost) {
+			m.Lost = n.Name
 		}
 	}
 }

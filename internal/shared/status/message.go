@@ -174,6 +174,8 @@ func progress(m *Module) string {
 		text += ", paused by spec.rollout.paused"
 	case p.Halt == rollout.HaltFailed:
 		text += fmt.Sprintf(", paused: %s %s failed (%s)", words.Plural(len(p.Failed), "node"), words.List(p.Failed, maxNames), p.Reason)
+	case p.Trial && p.Lost != "":
+		text += fmt.Sprintf(", node %s went away with the change before it held it: the others wait until it is back or deleted", p.Lost)
 	case p.Trial:
 		text += ", the first node must hold the change before the others begin"
 	case p.Unavailable >= p.Limit:

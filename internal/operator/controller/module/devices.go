@@ -26,14 +26,16 @@ type DeviceTaints interface {
 	Keep(ctx context.Context, module types.NamespacedName, driver string, begin, stay map[string]bool) error
 }
 
-// devices reads what is known of them. Without a DRA driver it reads nothing.
+// devices reads what is known of them. Without a DRA driver it reads no claims.
 func (c *Controller) devices(ctx context.Context, m *v1beta1.Module) (nodeplan.Devices, error) {
 	d := nodeplan.Devices{Pods: map[string]bool{}}
-	if m == nil || m.Spec.DRA == nil || !c.options.DRA {
+	if m == nil || !c.options.DRA {
 		return d, nil
 	}
-	d.Driver = m.Spec.DRA.DriverName
 	var err error
+	if d.Driver, err = c.driver(ctx, m); d.Driver == "" || err != nil {
+		return d, err
+	}
 	if d.Claims, err = usedClaims(ctx, c.client, d.Driver, client.UnsafeDisableDeepCopy); err != nil {
 		return d, err
 	}
@@ -49,6 +51,26 @@ func (c *Controller) devices(ctx context.Context, m *v1beta1.Module) (nodeplan.D
 		}
 	}
 	return d, nil
+}
+
+// driver is the DRA driver that serves: another one than the Module asks for, or one that it no
+// longer asks for, as long as pods have its devices. Empty: none does.
+func (c *Controller) driver(ctx context.Context, m *v1beta1.Module) (string, error) {
+	var daemonSets appsv1.DaemonSetList
+	err := c.client.List(ctx, &daemonSets, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy, madeForDRA(m))
+	if err != nil {
+		return "", fmt.Errorf("list the DaemonSets of a DRA driver: %w", err)
+	}
+	for i := range daemonSets.Items {
+		ds := &daemonSets.Items[i]
+		if serving := ds.Annotations[claims.DriverAnnotation]; serving != "" && kube.MadeFor(ds, m.UID) {
+			return serving, nil
+		}
+	}
+	if m.Spec.DRA == nil {
+		return "", nil
+	}
+	return m.Spec.DRA.DriverName, nil
 }
 
 func madeForDRA(m *v1beta1.Module) client.MatchingLabels {

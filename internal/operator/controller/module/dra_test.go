@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/claims"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -95,6 +97,51 @@ func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 	w.pass(m)
 	if w.exists(m) {
 		t.Error("the Module is left")
+	}
+}
+
+// TestADriverThatIsNoLongerAskedForKeepsItsClaims: the Module changes and names no driver, or
+// another one, while pods have devices of the one that serves.
+func TestADriverThatIsNoLongerAskedForKeepsItsClaims(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
+	for name, change := range map[string]func(*v1beta1.Module){
+		"none":    func(m *v1beta1.Module) { m.Spec.DRA = nil },
+		"another": func(m *v1beta1.Module) { m.Spec.DRA.DriverName += ".new" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.control = module.New(w.operator, w.operator,
+				module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
+			node, m := w.node("a"), w.module("nic")
+			driver := w.namespace + ".example.com"
+			m.Spec.DRA = &v1beta1.DRASpec{DriverName: driver, Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
+			w.must(w.admin.Update(t.Context(), m))
+			w.load(node, m)
+			labels := map[string]string{v1beta1.ModuleNameLabel: m.Name, v1beta1.RoleLabel: v1beta1.RoleDRA}
+			ds := &appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "nic-dra", Labels: labels,
+					Annotations: map[string]string{claims.DriverAnnotation: driver, kube.ModuleAnnotation: string(m.UID)}},
+				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "dra", Image: "example.com/driver:1"}}},
+				}},
+			}
+			w.must(w.admin.Create(t.Context(), ds))
+			w.claim(driver, node)
+			w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+			change(m)
+			w.must(w.admin.Update(t.Context(), m))
+			w.must(w.admin.Delete(t.Context(), m))
+
+			w.pass(m)
+
+			if e := w.ordered(node, m); e.State != "" && e.State != v1beta1.NodeModulePresent {
+				t.Errorf("with a claim, the order is %s", e.State)
+			}
+			if p := w.problems(m)[node.Name]; p.Reason != v1beta1.ReasonInUse || !strings.Contains(p.Message, driver) {
+				t.Errorf("the claim is not named: %+v", p)
+			}
+		})
 	}
 }
 

@@ -324,6 +324,12 @@ func tries(failures []*pipeline.Run) string {
 	return fmt.Sprintf("try %d of %d", min(len(failures), failureLimit), failureLimit)
 }
 
+func available(message string) metav1.Condition {
+	return metav1.Condition{
+		Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: message,
+	}
+}
+
 func unavailable(reason, format string, args ...any) metav1.Condition {
 	return metav1.Condition{
 		Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...),
@@ -351,20 +357,24 @@ func (j *jobs) available(job string, busy bool) metav1.Condition {
 		// Each Job examines the image again; only an unreachable registry says nothing new.
 		missed, verb = len(failures) > 0 && failures[0].Outcome.Reason != v1beta1.ReasonCheckFailed, "examines"
 	}
+	text := "The registry has " + spec.Image
 	switch {
+	case j.gone && missed:
+		f := failures[0].Outcome
+		return unavailable(f.Reason, "the registry has lost %s, which is made again; %s: %s", spec.Image, tries(failures), f.Message)
+	case j.gone && len(failures) > 0: // nobody knows: a node's word is not the registry's
+		f := failures[0].Outcome
+		return available(fmt.Sprintf("%s, as far as is known: a node has not found it, and the registry cannot be asked: %s", text, f.Message))
 	case j.gone && busy:
 		return unavailable(v1beta1.ReasonImageNotFound, "the registry has lost %s; Job %s makes it again", spec.Image, job)
 	case j.gone:
 		return unavailable(v1beta1.ReasonImageNotFound,
 			"the registry has lost %s, although it was made %d times within a day: check what deletes it there", spec.Image, healLimit)
 	case j.good != nil && !missed:
-		text := "The registry has " + spec.Image
 		if spec.Examine != nil {
 			text = "Nothing found speaks against loading " + spec.Image + " on kernel " + spec.KernelVersion
 		}
-		return metav1.Condition{
-			Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonImagesAvailable, Message: text,
-		}
+		return available(text)
 	case len(failures) > 0:
 		f := failures[0].Outcome
 		return unavailable(f.Reason, "image %s for kernel %s, %s: %s", spec.Image, spec.KernelVersion, tries(failures), f.Message)

@@ -1,55 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package moduleimage_test
+package moduleimage
 
 import (
-	"context"
+	"strings"
 	"testing"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/build/pipeline/result"
 )
 
-// TestABuildOnALostNodeIsMadeElsewhere: the eviction asked for the pod's end, and no kubelet is
-// there to end it. A minute after the pod should have ended, its Job makes room for the next, and
-// nothing counts as a failure.
-func TestABuildOnALostNodeIsMadeElsewhere(t *testing.T) {
-	w := newWorld(t)
-	w.pass()
-	job := w.active()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.namespace, Name: job.Name + "-pod", Labels: job.Spec.Template.Labels,
-			Finalizers: []string{batchv1.JobTrackingFinalizer}, // the Job's own: it stays until the pod has ended
-		},
-		Spec: *job.Spec.Template.Spec.DeepCopy(),
-	}
-	pod.Labels[batchv1.JobNameLabel] = job.Name
-	pod.Spec.NodeName = w.namespace
-	w.must(w.admin.Create(t.Context(), pod))
-	t.Cleanup(func() {
-		w.must(w.admin.Patch(context.Background(), pod,
-			client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+// TestALostImageThatCannotBeMadeSaysWhy: the registry's loss is told with the failure to mend it.
+// As long as nobody could ask the registry, a node's word keeps no other node waiting.
+func TestALostImageThatCannotBeMadeSaysWhy(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	good := run(1, func(r *pipeline.Run) {
+		r.Succeeded, r.Recorded, r.Finished, r.Outcome.Digest = true, true, now.Add(-time.Hour), "sha256:a"
 	})
-	w.must(w.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(30)))
-	w.clock.SetTime(time.Now())
-
-	again := w.pass()
-	if got := w.active(); got.UID != job.UID || again <= 0 || again > 2*time.Minute {
-		t.Fatalf("while the pod may still end, Job %s is at work, and the next look is in %v", got.Name, again)
+	for name, tc := range map[string]struct {
+		state  result.State
+		reason string
+		status metav1.ConditionStatus
+		says   string
+	}{
+		"found missing":        {result.StateMissing, v1beta1.ReasonPullUnauthorized, metav1.ConditionFalse, "has lost"},
+		"the registry is away": {"", v1beta1.ReasonImagesAvailable, metav1.ConditionTrue, "as far as is known"},
+	} {
+		bad := run(2, func(r *pipeline.Run) {
+			r.Failed, r.Recorded, r.Finished, r.Outcome = true, true, now,
+				pipeline.Outcome{Reason: v1beta1.ReasonPullUnauthorized, Message: "the token has expired", Passing: true, State: tc.state}
+		})
+		for _, at := range []time.Time{now.Add(time.Second), now.Add(longPause)} { // between tries, and at the next
+			c := decide(wanted(), []pipeline.Run{good, bad}, now.Add(-time.Minute), at).status.Conditions[0]
+			if c.Status != tc.status || c.Reason != tc.reason || !strings.Contains(c.Message, tc.says) ||
+				!strings.Contains(c.Message, "the token has expired") || strings.Contains(c.Message, "was made") {
+				t.Errorf("%s: %s %s: %s", name, c.Status, c.Reason, c.Message)
+			}
+		}
 	}
-	w.clock.SetTime(w.clock.Now().Add(again + time.Second))
-	mark := w.env.Mark(t)
-	w.pass()
-
-	if got := w.active(); got.UID == job.UID || w.created(mark) != 1 {
-		t.Errorf("Job %s is at work, and %d were made", got.Name, w.created(mark))
-	}
-	if status := w.wanted().Status; status.Failures != 0 {
-		t.Errorf("it counts as a failure: %+v", status)
-	}
-	w.quiet()
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/claims"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -36,6 +37,15 @@ func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p1"}}
 	if err := admin.Status().Update(t.Context(), claim); err != nil {
 		t.Fatal(err)
+	}
+
+	// Another driver has to wait.
+	driver := m.Spec.DRA.DriverName
+	change(t, admin, m, func() { m.Spec.DRA.DriverName = "other." + driver })
+	served(t, admin, namespace, "another")
+	exists(t, admin, daemonSet, true)
+	if got := daemonSet.Annotations[claims.DriverAnnotation]; got != driver {
+		t.Errorf("under claims, the driver is replaced by %s", got)
 	}
 
 	// A device plugin takes its place, and both stand for now.

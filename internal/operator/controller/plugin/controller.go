@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/claims"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/problems"
 	"github.com/drover-project/drover/internal/shared/kube"
@@ -86,6 +87,9 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 	daemonSet, err := wish(module, c.options.AgentImage, now.daemonSets)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if problem, err := c.outlived(ctx, daemonSet, find(now.daemonSets, daemonSet.Name)); problem != nil || err != nil {
+		return reconcile.Result{RequeueAfter: claimDelay}, errors.Join(err, c.report(ctx, module, problem))
 	}
 	taken, err := c.ensureClasses(ctx, module, now.classes)
 	if err != nil {
@@ -166,7 +170,7 @@ func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonS
 
 // right is true when the object has all that is asked for, and was last written for the same wish.
 func right(want, got *appsv1.DaemonSet) (bool, error) {
-	if want.Annotations[driverAnnotation] != got.Annotations[driverAnnotation] {
+	if want.Annotations[claims.DriverAnnotation] != got.Annotations[claims.DriverAnnotation] {
 		return false, nil
 	}
 	wish, err := kube.Wish(want, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))

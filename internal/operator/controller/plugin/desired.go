@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/claims"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
@@ -96,7 +97,7 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 	}
 	ds.Annotations[kube.HashAnnotation] = hash
 	if d := module.Spec.DRA; d != nil {
-		ds.Annotations[driverAnnotation] = d.DriverName
+		ds.Annotations[claims.DriverAnnotation] = d.DriverName
 	}
 	return ds, nil
 }

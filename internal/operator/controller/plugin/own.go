@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/claims"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
 // Objects have no owner reference to their Module. In a foreground deletion the garbage collector
@@ -137,9 +138,6 @@ func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) erro
 
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
 
-// driverAnnotation on a DRA driver's DaemonSet names the driver, in case the Module no longer does.
-const driverAnnotation = "drover.dev/dra-driver"
-
 // keepDriver takes out of have the DRA drivers that cannot go yet, with their ServiceAccounts, and
 // reports whether it waits for any. A pod that has a device cannot end without its driver.
 //
@@ -149,7 +147,7 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 	leaves := module.DeletionTimestamp != nil && module.Spec.ModuleLoader != nil
 	waits := false
 	for _, daemonSet := range slices.Clone(now.daemonSets) {
-		driver := daemonSet.Annotations[driverAnnotation]
+		driver := daemonSet.Annotations[claims.DriverAnnotation]
 		if driver == "" || module.Spec.DRA != nil && module.DeletionTimestamp == nil {
 			continue
 		}
@@ -168,6 +166,24 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 		now.accounts = slices.DeleteFunc(now.accounts, func(a *corev1.ServiceAccount) bool { return a.Name == account })
 	}
 	return waits, nil
+}
+
+// outlived is why the driver that serves cannot make way for one of another name: pods have devices
+// of it, and could not end without it.
+func (c *Controller) outlived(ctx context.Context, want, current *appsv1.DaemonSet) (*reasons.Problem, error) {
+	if current == nil {
+		return nil, nil
+	}
+	driver := current.Annotations[claims.DriverAnnotation]
+	if driver == "" || driver == want.Annotations[claims.DriverAnnotation] {
+		return nil, nil
+	}
+	held, err := c.held(ctx, driver)
+	if err != nil || !held {
+		return nil, err
+	}
+	return &reasons.Problem{Reason: v1beta1.ReasonInUse, Message: fmt.Sprintf("pods hold devices of %s, which serves until they end; then %s "+
+		"does", driver, want.Annotations[claims.DriverAnnotation])}, nil
 }
 
 // held reports whether pods have devices of a driver. The API server is asked as well: the cache
