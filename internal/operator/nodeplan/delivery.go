@@ -4,6 +4,7 @@ package nodeplan
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -215,6 +216,8 @@ func (p *Pass) watch(d Delivery, carrier *corev1.Pod) Delivery {
 	case p.stalled(carrier):
 		d.Tell = delivery.Stalled(carrier, StartTime)
 	case p.idles(carrier):
+		d.Tell = &reasons.Problem{Reason: v1beta1.ReasonAgentMissing, Message: fmt.Sprintf("carrier pod %s has the image's content ready, and "+
+			"no agent has fetched it for more than %d minute", carrier.Name, int(CollectTime.Minutes()))}
 	case delivery.Running(carrier):
 		d.Due = CollectTime - p.waited(carrier)
 	default:

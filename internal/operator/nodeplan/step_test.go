@@ -155,8 +155,9 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), carrier(ours, runs), since(59 * time.Second)},
 			then:  outcome{Working: true, Quiet: true, Remaining: 1, Patience: time.Second},
 		},
-		"one that nobody collects holds no slot": {
-			given: []func(*scene){entry(ours), carrier(ours, runs), since(time.Minute)}, then: outcome{Remaining: 1},
+		"one that nobody collects holds no slot, and says so": {
+			given: []func(*scene){entry(ours), carrier(ours, runs), since(time.Minute)},
+			then:  outcome{Remaining: 1, Told: v1beta1.ReasonAgentMissing},
 		},
 		"nor does one on a node that is not Ready": {
 			given: []func(*scene){entry(ours), carrier(ours), func(s *scene) { s.node.Node.Status.Conditions = nil }}, then: outcome{Remaining: 1},

@@ -88,6 +88,8 @@ type Plan struct {
 	Total, Limit, Unavailable int
 	// Done nodes have what is rolled out, Underway ones have the order for it, Waiting ones do not.
 	Done, Underway, Waiting int
+	// Going nodes are no longer selected, and keep a place until they have carried out their order.
+	Going []string
 	// Failed are the names of nodes that failed, in order, and Reason why the first did.
 	Failed []string
 	Reason string
@@ -186,6 +188,7 @@ func (m *maker) count(n *Node) {
 	case Leaving:
 		m.leaving = append(m.leaving, n)
 	case Going:
+		m.Going = append(m.Going, n.Name)
 	}
 }
 

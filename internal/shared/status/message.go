@@ -181,6 +181,10 @@ func progress(m *Module) string {
 	case p.Unavailable >= p.Limit:
 		text += fmt.Sprintf(", %d of at most %d unavailable%s", p.Unavailable, p.Limit, failures(p))
 	}
+	if going := len(p.Going); p.Halt == "" && going > 0 && p.Unavailable >= p.Limit {
+		text += fmt.Sprintf("; %s, no longer selected, %s a place of maxUnavailable until it is unloaded there",
+			words.List(p.Going, maxNames), verb(going, "takes", "take"))
+	}
 	return text
 }
 

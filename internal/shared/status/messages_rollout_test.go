@@ -42,6 +42,22 @@ func TestMessagesOfRollouts(t *testing.T) {
 				"have generation 4, " +
 				"1 waiting but not Ready, paused by spec.rollout.paused; RollingOut on a, b"},
 		},
+		"the first node went away": {
+			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(3, old), Rollout: &rollout.Plan{
+				Total: 3, Waiting: 2, Underway: 1, Limit: 1, Unavailable: 1, Trial: true, Lost: "a", Hold: hold("b", "c"),
+			}},
+			then: map[string]string{loaded: "False RollingOut: Live on 0 of 3 nodes, another build is live on 3 nodes; rollout: 0 of 3 nodes " +
+				"have generation 4, 1 under way, node a went away with the change before it held it: the others wait until it is back or " +
+				"deleted; Loading on a; RollingOut on b, c"},
+		},
+		"one that is no longer selected does not answer": {
+			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(2, old), Rollout: &rollout.Plan{
+				Total: 3, Waiting: 2, Limit: 1, Unavailable: 1, Going: []string{"z"}, Hold: hold("a", "b"),
+			}},
+			then: map[string]string{loaded: "False RollingOut: Live on 0 of 2 nodes, another build is live on 2 nodes; rollout: 0 of 3 nodes " +
+				"have generation 4, 1 of at most 1 unavailable; z, no longer selected, takes a place of maxUnavailable until it is unloaded " +
+				"there; RollingOut on a, b"},
+		},
 		"deselected all at once": {
 			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Wanted = false }),
 				Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}}},

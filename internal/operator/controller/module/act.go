@@ -100,7 +100,8 @@ func (c *Controller) create(
 	case err == nil:
 		c.ledger.create(key, request.Node, pod.UID)
 		return pod.UID, nil, nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err),
+		kube.FailedWebhook(err) != "":
 		log.FromContext(ctx).V(2).Info("Carrier refused", "node", request.Node, "reason", err.Error())
 		return "", &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused, Message: err.Error()}, nil
 	}

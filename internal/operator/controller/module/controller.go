@@ -216,10 +216,12 @@ func (c *Controller) carryOut(ctx context.Context, p *plan) error {
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(p.plans), "steps", len(steps), "remaining", remaining)
 	// What refuses a taint stops nothing: the claims are read once more before the order.
 	err := errors.Join(tainted, c.act(ctx, steps))
+	kept := c.webhook(ctx, err)
 	if err == nil && remaining == len(left) && p.made == 0 {
 		err = c.release(ctx, p.Module, left...)
+		kept = c.refusal(ctx, err)
 	}
-	return errors.Join(err, c.report(ctx, p, c.refusal(ctx, err)))
+	return errors.Join(err, c.report(ctx, p, kept))
 }
 
 // report tells what keeps the Module's image, and orders, from nodes that are still there, and what

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -18,9 +19,18 @@ import (
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,verbs=list
 
-// refusal is what keeps a Module from being written, if that is an admission webhook without
-// a server, such as one that KMM has left; nil: it is not. What it says is the same at each try.
+// refusal is what keeps a Module from being written, if that is admission; nil: it is not. What it
+// says is the same at each try.
 func (c *Controller) refusal(ctx context.Context, err error) *reasons.Problem {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf("the API server refuses to change this Module: %v", err)}
+	}
+	return c.webhook(ctx, err)
+}
+
+// webhook is the admission webhook without a server, such as one that KMM has left, that kept
+// something from being written; nil: there is none.
+func (c *Controller) webhook(ctx context.Context, err error) *reasons.Problem {
 	name := kube.FailedWebhook(err)
 	if name == "" {
 		return nil
@@ -31,11 +41,11 @@ func (c *Controller) refusal(ctx context.Context, err error) *reasons.Problem {
 	}
 	if configuration == "" {
 		return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf(
-			"the admission webhook %s does not answer, so the API server refuses to change this Module: start its server, or delete its "+
+			"the admission webhook %s does not answer, so the API server refuses what this Module needs: start its server, or delete its "+
 				"configuration if it belongs to an operator that is gone", name)}
 	}
 	return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf(
-		"the webhook %s of %s %s does not answer, so the API server refuses to change this Module: start its server, or, if it belongs to an "+
+		"the webhook %s of %s %s does not answer, so the API server refuses what this Module needs: start its server, or, if it belongs to an "+
 			"operator that is gone, run kubectl delete %[2]s %[3]s", name, kind, configuration)}
 }
 

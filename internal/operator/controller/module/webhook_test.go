@@ -4,6 +4,7 @@ package module_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +12,17 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 // TestAWebhookWithoutAServerIsNamed: KMM leaves one. What needs no change of the Module is done,
@@ -72,6 +78,34 @@ func TestAWebhookWithoutAServerIsNamed(t *testing.T) {
 		_, _ = w.control.Reconcile(ctx, request) // refused until the API server has noticed
 		return apierrors.IsNotFound(w.admin.Get(ctx, request.NamespacedName, &v1beta1.Module{}))
 	})
+}
+
+// TestAPolicyThatDeniesTheFinalizerIsNamed: without it, nothing is ordered.
+func TestAPolicyThatDeniesTheFinalizerIsNamed(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	denies := interceptor.NewClient(w.operator, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			if _, ok := o.(*v1beta1.Module); ok {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "modules"}, o.GetName(), errors.New("policy: label team is missing"))
+			}
+			return c.Patch(ctx, o, p, options...)
+		},
+	})
+	w.control = module.New(denies, w.operator,
+		module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events)})
+
+	if _, err := w.control.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)}); err == nil {
+		t.Error("it is not tried again")
+	}
+
+	p := w.problems(m)[v1beta1.AllNodes]
+	if p.Reason != v1beta1.ReasonWriteRefused || !strings.Contains(p.Message, "label team is missing") {
+		t.Errorf("the Module is told %+v", p)
+	}
+	if w.entry(node, m) != nil {
+		t.Error("something is ordered")
+	}
 }
 
 // until polls until done, for at most a minute.
