@@ -89,10 +89,10 @@ func Observe(f *Facts) Node {
 			n.Load = Load{Boot: f.Live.BootID, At: f.Live.LastTransitionTime.Unix()}
 		}
 	case Behind:
-		n.Stuck = f.stuck()
+		n.Stuck, n.Changing = f.stuck(), f.changing()
 		n.Late = n.Late || f.refused()
 	case Leaving:
-		n.Later = f.Later
+		n.Later, n.Changing = f.Later, f.changing()
 	case Fresh:
 		n.Lost = f.lost()
 	case Going:
@@ -164,6 +164,15 @@ func (f *Facts) failed() string {
 // rests: the order waits for the next boot, and what is live stays until then.
 func (f *Facts) rests() bool {
 	return f.serving() && f.Attempt != nil && f.Attempt.Reason == v1beta1.ReasonRebootRequired
+}
+
+// changing: something else is live than is ordered, and nothing says that it stays.
+func (f *Facts) changing() bool {
+	if !f.serving() || f.Order == nil || f.Order.Delivery == nil || f.Order.Paused || f.failed() != "" || f.rests() {
+		return false
+	}
+	by := f.Live.Observed.Delivery
+	return !SameBuild(f.Live.Config, &f.Order.Config) || by != "" && by != f.Order.Delivery.ID
 }
 
 // stuck: nothing is live, and nothing comes of the order: its image is not there, or it failed.

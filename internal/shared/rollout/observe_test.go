@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -96,5 +98,44 @@ func TestSoakIsNoShorterThanAsked(t *testing.T) {
 				t.Errorf("%d nodes are done, want %d", p.Done, tc.done)
 			}
 		})
+	}
+}
+
+// TestAnEarlierOrderMayStillBeCarriedOut: while what is live is not what was ordered last, the node
+// may lose it at any moment, whatever the Module asks for by now.
+func TestAnEarlierOrderMayStillBeCarriedOut(t *testing.T) {
+	config := func(image string) v1beta1.ModuleConfig {
+		return v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: image}
+	}
+	for name, tc := range map[string]struct {
+		ordered, live, by string
+		attempt           *v1beta1.NodeModuleAttempt
+		paused            bool
+		want              bool
+	}{
+		"it is carried out":        {ordered: "r/nic:1", live: "r/nic:1", by: "d1"},
+		"it is not":                {ordered: "r/nic:2", live: "r/nic:1", by: "d1", want: true},
+		"of an image of that name": {ordered: "r/nic:1", live: "r/nic:1", by: "d0", want: true},
+		"it waits for users": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
+			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}, want: true},
+		"it failed": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
+			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonRolledBack}},
+		"it waits for a boot": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
+			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired}},
+		"it is paused": {ordered: "r/nic:2", live: "r/nic:1", by: "d1", paused: true},
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		node.Status.NodeInfo.BootID = "boot"
+		now, was, wanted := config(tc.ordered), config(tc.live), config("r/nic:3")
+		for _, asked := range []*v1beta1.ModuleConfig{&wanted, nil} { // nil: the node is no longer selected
+			n := rollout.Observe(&rollout.Facts{Node: node, Config: asked, Delivery: "d3", Entry: rollout.Entry{
+				Order:   &v1beta1.NodeModuleSpec{Config: now, Delivery: &v1beta1.Delivery{ID: "d1"}, Paused: tc.paused},
+				Live:    &v1beta1.NodeModuleStatus{Config: &was, BootID: "boot", Observed: &v1beta1.ObservedModule{Delivery: tc.by}},
+				Attempt: tc.attempt,
+			}})
+			if n.Changing != tc.want {
+				t.Errorf("%s, asked for %v: changing %v", name, asked != nil, n.Changing)
+			}
+		}
 	}
 }

@@ -43,6 +43,9 @@ type Node struct {
 	Serving bool
 	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
 	Stuck bool
+	// Changing: an order that the Module asks for no more is not carried out yet. What is live may go
+	// for it at any moment, so that the node is unavailable already, and needs no place.
+	Changing bool
 	// Lost: a fresh node that has an earlier order, for another kernel than it has booted, and nothing
 	// live.
 	Lost bool
@@ -233,7 +236,7 @@ func (m *maker) again(at time.Time) {
 func (m *maker) unavailable(n *Node) bool {
 	switch n.Stage {
 	case Behind, Leaving:
-		return !n.Ready || !n.Serving
+		return !n.Ready || !n.Serving || n.Changing
 	case Given:
 		return !n.Ready || n.Failed != "" || !n.Rests && (n.Since.IsZero() || !m.soaked(n))
 	case Going:
@@ -256,7 +259,7 @@ func (m *maker) unload() {
 		}
 		switch {
 		case n.Later || n.Paused:
-		case n.Serving:
+		case n.Serving && !n.Changing:
 			lose = append(lose, n.Name)
 		default:
 			m.Start[n.Name] = true
@@ -311,8 +314,8 @@ func (m *maker) reload() {
 		waits := trial && (alone || m.trying[n.Build])
 		switch {
 		case trial && first[n.Build], n.Stuck && waits:
-		case n.Stuck, places > 0 && !waits:
-			if !n.Stuck { // else it needs no place: it is unavailable already
+		case n.Stuck, (n.Changing || places > 0) && !waits:
+			if !n.Stuck && !n.Changing { // else it needs no place: it is unavailable already
 				places--
 			}
 			if first[n.Build] = trial; trial {

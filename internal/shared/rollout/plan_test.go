@@ -38,6 +38,7 @@ func empty(n *rollout.Node)  { n.Held = false }
 func late(n *rollout.Node)   { n.Held, n.Late = false, true }
 func stuck(n *rollout.Node)  { n.Serving, n.Stuck = false, true }
 func gone(n *rollout.Node)   { n.Serving = false }
+func turns(n *rollout.Node)  { n.Changing = true }
 func failed(n *rollout.Node) { n.Failed = "RolledBack" }
 func rests(n *rollout.Node)  { n.Rests = true }
 func paused(n *rollout.Node) { n.Paused = true }
@@ -127,6 +128,12 @@ func TestWhoMayChangeNow(t *testing.T) {
 			given:  []rollout.Node{given("a"), given("b"), behind("c", empty), behind("d", empty), behind("e", empty)},
 			policy: plain, then: "deliver c d"},
 
+		"a node that an earlier order may change now is unavailable, and needs no place": {
+			given:  []rollout.Node{behind("a"), behind("b", turns), behind("c"), behind("d"), behind("e")},
+			policy: rollout.Policy{MaxUnavailable: intstr.FromInt32(1)}, then: "start b"},
+		"so it does if it is no longer selected": {
+			given:  []rollout.Node{leaving("a"), leaving("b", turns), behind("c"), behind("d")},
+			policy: rollout.Policy{MaxUnavailable: intstr.FromInt32(2)}, then: "start a b"},
 		"the first step is one node": {given: []rollout.Node{behind("a"), behind("b", empty)}, policy: careful, then: "start a"},
 		"on which the others wait":   {given: []rollout.Node{given("a"), behind("b")}, policy: careful, then: ""},
 		"for the soak time": {
