@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/build/pipeline/result"
@@ -152,25 +151,6 @@ func TestBuildsFindWhatUpstreamsDo(t *testing.T) {
 	}
 	if strings.Contains(pod.InitContainers[1].Args[1], "licence") || strings.Contains(pod.InitContainers[1].Args[1], "b c; d") {
 		t.Error("a value is part of the script's text")
-	}
-}
-
-// TestWhereNothingIsCompiledAnyProcessorDoes: the image may be for one that this cluster lacks.
-func TestWhereNothingIsCompiledAnyProcessorDoes(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*v1alpha1.ModuleImageSpec)
-		want   string
-	}{
-		"build":     {change: func(*v1alpha1.ModuleImageSpec) {}, want: "arm64"},
-		"sign only": {change: func(s *v1alpha1.ModuleImageSpec) { s.Build = nil }, want: ""},
-	} {
-		made := image(t, module(signing), configMap("FROM a"), options().BuildahImage)
-		made.Spec.Architecture = "arm64"
-		tc.change(&made.Spec)
-		pod := pipeline.Job(made, 1, "New", options()).Spec.Template.Spec
-		if got := pod.NodeSelector[corev1.LabelArchStable]; got != tc.want {
-			t.Errorf("%s: the pod needs a node with the processor %q, want %q", name, got, tc.want)
-		}
 	}
 }
 

@@ -119,12 +119,10 @@ func MountsImages(spec *v1alpha1.ModuleImageSpec, mode delivery.Mode, nodes []co
 	return found
 }
 
-// nodeSelector says which nodes a Job's pod may run on. Where nothing is compiled, its steps only
-// read and write bytes, on any processor: there may be no node yet of the one that an image is for.
+// nodeSelector says which nodes a Job's pod may run on.
 func nodeSelector(spec *v1alpha1.ModuleImageSpec) map[string]string {
-	all := map[string]string{corev1.LabelOSStable: "linux"}
+	all := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: spec.Architecture}
 	if spec.Build != nil {
-		all[corev1.LabelArchStable] = spec.Architecture
 		maps.Copy(all, spec.Build.Selector)
 	}
 	return all
