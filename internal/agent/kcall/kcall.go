@@ -88,7 +88,7 @@ var ErrDied = errors.New("the child process died in the call")
 
 // ErrNotStarted says that there was no child that could make the call, for want of memory for
 // example.
-var ErrNotStarted = errors.New("there is no child process that can make the call")
+var ErrNotStarted = errors.New("no child process could make the call")
 
 // Caller makes kernel calls, each in a child.
 type Caller struct {

@@ -43,8 +43,8 @@ type Node struct {
 	Serving bool
 	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
 	Stuck bool
-	// Changing: an order that the Module asks for no more is not carried out yet. What is live may go
-	// for it at any moment, so that the node is unavailable already, and needs no place.
+	// Changing: an earlier order, not what the Module asks for now, is still to be carried out.
+	// What is live may go for it at any moment: the node is unavailable already, and needs no place.
 	Changing bool
 	// Lost: a fresh node that has an earlier order, for another kernel than it has booted, and nothing
 	// live.
