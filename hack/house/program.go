@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -22,36 +21,27 @@ var fakes = []string{
 	"internal/agent/hollow", "internal/agent/host/fake", "internal/shared/kmod/synth", "internal/testkit", "kit/kittest", "test/",
 }
 
-// links looks for fakes among the symbols of each product.
+// links looks for fakes among the packages that each product is linked from.
 func (h *house) links() error {
-	dir, err := os.MkdirTemp("", "house-")
-	if err != nil {
-		return fmt.Errorf("make a folder for the programs: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
 	for _, p := range products {
-		program := filepath.Join(dir, p)
-		build := exec.Command("go", "build", "-o", program, "./cmd/"+p)
-		build.Dir = h.root
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w: %s", p, err, out)
-		}
-		symbols, err := exec.Command("go", "tool", "nm", program).Output()
+		list := exec.Command("go", "list", "-deps", "./cmd/"+p)
+		list.Dir = h.root
+		packages, err := list.Output()
 		if err != nil {
-			return fmt.Errorf("list the symbols of %s: %w", p, err)
+			return fmt.Errorf("list the packages of %s: %w", p, err)
 		}
-		h.symbols(p, string(symbols))
+		h.linked(p, strings.Fields(string(packages)))
 	}
 	return nil
 }
 
-// symbols tells each fake once that is in a program, and a program that has none of our symbols.
-func (h *house) symbols(program, symbols string) {
-	if !strings.Contains(symbols, module) && !strings.Contains(symbols, " main.main") {
-		h.tell("cmd/%s: its symbols cannot be read", program)
+// linked tells each fake once that is in a program, and a program whose packages lack itself.
+func (h *house) linked(program string, packages []string) {
+	if !slices.Contains(packages, module+"cmd/"+program) {
+		h.tell("cmd/%s: its packages cannot be read", program)
 	}
 	for _, fake := range fakes {
-		if strings.Contains(symbols, " "+module+fake) {
+		if slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(p+"/", module+strings.TrimSuffix(fake, "/")+"/") }) {
 			h.tell("cmd/%s: links %s", program, fake)
 		}
 	}

@@ -40,8 +40,9 @@ func TestHouseSees(t *testing.T) {
 	h.reasonsIn("internal/a/a_test.go", "return v1beta1.ReasonLost")
 	h.reasonsIn("internal/shared/reasons/rows.go", "return v1beta1.ReasonLost")
 	h.reasons()
-	h.symbols("drover-agent", " 1 T "+module+"internal/agent.Run\n 2 T "+module+"internal/agent/hollow.New\n")
-	h.symbols("drover", "")
+	h.linked("drover-agent", []string{module + "cmd/drover-agent", module + "internal/agent", module + "internal/agent/hollow"})
+	h.linked("drover-kcall", []string{module + "cmd/drover-kcall", module + "internal/agent/hollowness", module + "testing"})
+	h.linked("drover", nil)
 	want := []string{
 		"README.md: 91 lines, and at most 90",
 		"a.md:1: 145 characters, and at most 140",
@@ -49,7 +50,7 @@ func TestHouseSees(t *testing.T) {
 		"b.go:4: 148 characters, and at most 100",
 		"b.go:5: 146 characters, and at most 140",
 		"cmd/drover-agent: links internal/agent/hollow",
-		"cmd/drover: its symbols cannot be read",
+		"cmd/drover: its packages cannot be read",
 		"internal/a/long.go:3:1: long has 62 lines, and at most 60",
 		"internal/a/program is 1048577 bytes: at most 1048576; build products are not tracked",
 		"internal/a/reconcile.go:3:1: Reconcile has 42 lines, and at most 40",
