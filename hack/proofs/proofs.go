@@ -25,6 +25,24 @@ var all = []proof{
 	{group: "tests", name: "test", command: "test", limit: 2 * time.Hour},
 	{group: "tests", name: "fuzz", command: "fuzz FUZZTIME=10s", limit: 2 * time.Hour},
 	{group: "tests", name: "chart-install", command: "chart-install", limit: time.Hour},
+	{group: "tests", name: "chart", command: "chart", limit: time.Hour, counter: []counterproof{
+		{"chart BREAK=object", `"equal":false`},
+	}},
+	{group: "tests", name: "bundle", command: "bundle VERSION=v0.1.0", limit: time.Hour, counter: []counterproof{
+		{"bundle VERSION=v0.1.0 BREAK=definition", `"valid":false`},
+	}},
+	{group: "tests", name: "conformance", command: "conformance", limit: time.Hour, counter: []counterproof{
+		{"conformance BREAK=regexp NUMBERS=3", "  3  an invalid regexp is refused                       FAILED"},
+	}},
+	{group: "tests", name: "docs-test", command: "docs-test", limit: time.Hour, counter: []counterproof{
+		{"docs-test BREAK=command PAGES=signing.md", "docs: 1 problems"},
+	}},
+	{group: "kernel", name: "kmods", command: "kmods", limit: time.Hour, counter: []counterproof{
+		{"kmods BREAK=license", "the licence of ptemplate_char_dev is \"Apache 2.0\" instead of GPL"},
+	}},
+	{group: "kernel", name: "main", command: "e2e-kernel", limit: time.Hour, counter: []counterproof{
+		{"e2e-kernel BREAK=image", "FAILED a:"},
+	}},
 	{group: "kernel", name: "node", command: "e2e-kernel GROUP=node", limit: time.Hour},
 	{group: "kernel", name: "disk", command: "e2e-kernel GROUP=disk", limit: time.Hour},
 	{group: "kernel", name: "versions", command: "e2e-kernel GROUP=versions", limit: 2 * time.Hour, counter: []counterproof{
@@ -73,11 +91,16 @@ var all = []proof{
 	{group: "fleet", name: "conformance-1.31", command: "conformance KUBERNETES=1.31", limit: time.Hour},
 	{group: "fleet", name: "conformance-1.33", command: "conformance KUBERNETES=1.33", limit: time.Hour},
 	{group: "fleet", name: "bench-hub", command: "bench-hub CLUSTERS=200", limit: time.Hour},
-	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour},
+	{group: "fleet", name: "bench-fleet", command: "bench-fleet NODES=500", limit: time.Hour, counter: []counterproof{
+		{"bench-fleet NODES=10 BREAK=unload", "1 unloads that nobody asked for"},
+	}},
 	{group: "fleet", name: "bench-upgrade", command: "bench-upgrade NODES=500", limit: time.Hour},
 	{group: "fleet", name: "bench-delete", command: "bench-delete NODES=500", limit: time.Hour},
 	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
-	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour},
+	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour, counter: []counterproof{
+		{"chaos NODES=10 BREAK=unload", "1 unloads that nobody asked for"},
+		{"chaos NODES=20 BREAK=limit", "reloads over the limit"},
+	}},
 	{group: "fleet", name: "soak", command: "soak MINUTES=10", limit: time.Hour, counter: []counterproof{
 		{"soak NODES=20 MINUTES=2 BREAK=unload", `"unaskedUnloads":1,`},
 		{"soak NODES=20 MINUTES=2 BREAK=leak", "agents.descriptors grows"},

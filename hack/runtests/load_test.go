@@ -29,8 +29,8 @@ func TestBusyLoopsEndWithTheirInput(t *testing.T) {
 // TestUnderLoadAllTestsRun: Go keeps what passed, and three runs in a row would be one.
 func TestUnderLoadAllTestsRun(t *testing.T) {
 	for load, want := range map[string]bool{"": false, "4": true} {
-		if got := slices.Contains(arguments(load, "", ""), "-count=1"); got != want {
-			t.Errorf("LOAD=%s: %v", load, arguments(load, "", ""))
+		if got := slices.Contains(arguments(load, "", "", ""), "-count=1"); got != want {
+			t.Errorf("LOAD=%s: %v", load, arguments(load, "", "", ""))
 		}
 	}
 }

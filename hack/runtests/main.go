@@ -44,11 +44,12 @@ func main() {
 	packages := flag.String("packages", "./...", "packages to test, separated by spaces")
 	run := flag.String("run", "", "run only tests that match")
 	tags := flag.String("tags", "", "build tags")
+	wrapper := flag.String("exec", "", "a command that runs each package's tests in its own way, as go test -exec has it")
 	kept := flag.String("results", resultsFile, "keep the results here; empty: nowhere")
 	flag.Parse()
 	load := os.Getenv("LOAD")
 	err := underLoad(load, func() error {
-		return runTests(ctx, *packages, arguments(load, *run, *tags), cmp.Or(*kept, os.DevNull))
+		return runTests(ctx, *packages, arguments(load, *run, *tags, *wrapper), cmp.Or(*kept, os.DevNull))
 	})
 	stop()
 	if err != nil {
@@ -59,7 +60,7 @@ func main() {
 
 // arguments of `go test`, but for packages. Without load, packages whose tests passed before and
 // have not changed are not tested again.
-func arguments(load, pattern, tags string) []string {
+func arguments(load, pattern, tags, wrapper string) []string {
 	args := []string{"-timeout", "20m"}
 	if load != "" {
 		args = append(args, "-count=1")
@@ -69,6 +70,9 @@ func arguments(load, pattern, tags string) []string {
 	}
 	if pattern != "" {
 		args = append(args, "-run", pattern)
+	}
+	if wrapper != "" {
+		args = append(args, "-exec", wrapper)
 	}
 	return args
 }
