@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command runtests runs all Go tests against a real API server. It builds the embedded control
-// plane when needed, prints one line per package and the output of what failed, and keeps the
-// results for `make rows` in .cache/test.json (or where -results says).
+// plane when needed, prints one line per package and the output of what failed, and at the end the
+// slowest tests and packages and what the run cost. It keeps the results for `make rows` in
+// .cache/test.json (or where -results says).
 //
 // LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then
 // fails leans on time. Then, nothing counts that passed before.
@@ -13,7 +14,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/drover-project/drover/hack/gotest"
 )
@@ -87,16 +88,17 @@ func runTests(ctx context.Context, packages string, args []string, kept string) 
 	}
 	defer func() { _ = results.Close() }()
 
+	begin := time.Now()
 	chosen, err := choose(ctx, packages)
 	if err != nil {
 		return err
 	}
 	fmt.Println("testing (the first run compiles; minutes on 2 cores)")
-	var tally counts
+	tally := newTally()
 	err = gotest.Run(ctx, append(args, chosen...), func(stdout io.Reader) error {
 		return tally.follow(io.TeeReader(stdout, results), os.Stdout)
 	})
-	return errors.Join(err, tally.report(os.Stdout))
+	return errors.Join(err, tally.report(os.Stdout, spentSince(begin)))
 }
 
 // choose is what to test. Of all packages, the one that `make conformance` runs is left out: it
@@ -122,66 +124,4 @@ func turn(name string) int {
 		return i
 	}
 	return len(slowest)
-}
-
-// counts of top-level tests and subtests.
-type counts struct{ passed, failed, skipped, packages int }
-
-// follow prints packages as they end, and the output of every failed test or build.
-func (c *counts) follow(in io.Reader, out io.Writer) error {
-	output := map[string][]string{}
-	return gotest.Each(in, func(e *gotest.Event) {
-		key := e.Package + e.ImportPath + " " + e.Test
-		switch {
-		case e.Action == "output" || e.Action == "build-output":
-			output[key] = append(output[key], e.Output)
-		case e.Action == "build-fail":
-			show(out, output[key])
-		case e.Test != "":
-			c.test(e.Action)
-			if e.Action == "fail" {
-				fmt.Fprintf(out, "--- FAIL: %s %s (%.2fs)\n", e.Package, e.Test, e.Elapsed)
-				show(out, output[key])
-			}
-			if e.Action == "pass" || e.Action == "skip" {
-				delete(output, key)
-			}
-		case e.Action == "pass":
-			c.packages++
-			fmt.Fprintf(out, "ok  \t%s\t%.3fs\n", e.Package, e.Elapsed)
-		case e.Action == "fail":
-			c.packages++
-			show(out, output[key])
-			fmt.Fprintf(out, "FAIL\t%s\t%.3fs\n", e.Package, e.Elapsed)
-		}
-	}, func(line string) { fmt.Fprintln(out, line) })
-}
-
-func show(out io.Writer, lines []string) {
-	for _, l := range lines {
-		fmt.Fprint(out, l)
-	}
-}
-
-func (c *counts) test(action string) {
-	switch action {
-	case "pass":
-		c.passed++
-	case "fail":
-		c.failed++
-	case "skip":
-		c.skipped++
-	}
-}
-
-func (c *counts) report(out io.Writer) error {
-	result, err := json.Marshal(map[string]int{"passed": c.passed, "failed": c.failed, "skipped": c.skipped, "packages": c.packages})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\nRESULT %s\n", c.passed, c.failed, c.skipped, result)
-	if c.passed == 0 {
-		return errors.New("no test ran")
-	}
-	return nil
 }
