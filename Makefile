@@ -33,12 +33,12 @@ demo: ## Do the main job on an embedded cluster: a Module goes in, every node's 
 	@go run ./test/demo
 
 .PHONY: test
-test: ## Pass the tests: all Go tests, against a real API server, with the race detector where there is a C compiler (LOAD=4: beside four busy loops)
+test: ## Pass the tests: all Go tests, against a real API server, those of what runs beside itself with the race detector (LOAD=4: beside four busy loops)
 	@go run ./hack/runtests $(TESTFLAGS)
 
 .PHONY: race
-race: ## Pass the tests of what runs beside itself, with the race detector: agent, controllers, operator and kit (gcc or clang)
-	@go run ./hack/runtests -results "" -packages "./internal/agent/... ./internal/operator/controller/... ./internal/shared/kube/... ./internal/operator/... ./kit"
+race: ## Pass the tests of what runs beside itself, with the race detector (gcc or clang)
+	@go run ./hack/runtests -results "" -concurrent
 
 .PHONY: help
 help: ## List the targets

@@ -154,7 +154,7 @@ func test(ctx context.Context, out io.Writer, pkg, only string) (map[int]tally, 
 		args = append(args, "-run", "^TestConformance$/^("+strings.ReplaceAll(only, ",", "|")+")_")
 	}
 	var results map[int]tally
-	err := gotest.Run(ctx, append(args, pkg), func(stdout io.Reader) (err error) {
+	err := gotest.Run(ctx, gotest.Plain, append(args, pkg), func(stdout io.Reader) (err error) {
 		results, err = follow(stdout, out)
 		return err
 	})

@@ -46,7 +46,7 @@ func run(ctx context.Context, chosen string) (green bool, err error) {
 	}
 	fmt.Println("starting a fleet (the first run compiles; minutes on 2 cores)")
 	t, began := newTally(groups), time.Now()
-	failed := gotest.Run(ctx, []string{"-v", "-count=1", "-timeout", timeout, "-run", pattern(groups), "./test/e2e"},
+	failed := gotest.Run(ctx, gotest.Plain, []string{"-v", "-count=1", "-timeout", timeout, "-run", pattern(groups), "./test/e2e"},
 		func(out io.Reader) error {
 			return t.follow(out, os.Stdout)
 		})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gotest runs `go test -json` with what our tests need: the embedded control plane and,
-// where there is a C compiler, the race detector.
+// Package gotest runs `go test -json` with what our tests need: the embedded control plane and, if
+// asked for, the race detector.
 package gotest
 
 import (
@@ -25,9 +25,20 @@ type Event struct {
 	Elapsed                                   float64
 }
 
+// Detector is whether tests run under the race detector.
+type Detector bool
+
+const (
+	// Plain is without it. It sees nothing of the programs that a test starts, and nothing where only
+	// one goroutine runs.
+	Plain Detector = false
+	// Race is with it. It needs a C compiler, but on macOS (see RaceDetectorWorks).
+	Race Detector = true
+)
+
 // Run runs `go test -json` with more arguments and hands over its output. A test that fails is an
 // error too.
-func Run(ctx context.Context, arguments []string, follow func(io.Reader) error) error {
+func Run(ctx context.Context, detector Detector, arguments []string, follow func(io.Reader) error) error {
 	assets, err := devcluster.Assets(ctx)
 	if err != nil {
 		return fmt.Errorf("build the control plane for the API tests: %w", err)
@@ -36,10 +47,8 @@ func Run(ctx context.Context, arguments []string, follow func(io.Reader) error) 
 	// traces need none.
 	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w"}
 	env := append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
-	if raceDetectorWorks() {
+	if detector == Race {
 		args, env = append(args, "-race"), append(env, "CGO_ENABLED=1")
-	} else {
-		fmt.Println("no C compiler found: testing without the race detector")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, arguments...)...)
 	cmd.Env = env
@@ -56,7 +65,8 @@ func Run(ctx context.Context, arguments []string, follow func(io.Reader) error) 
 	return errors.Join(follow(stdout), cmd.Wait())
 }
 
-func raceDetectorWorks() bool {
+// RaceDetectorWorks is true where Go can link it.
+func RaceDetectorWorks() bool {
 	if runtime.GOOS == "darwin" {
 		return true
 	}

@@ -8,7 +8,9 @@
 // LOAD=N keeps N processors busy beside the tests, as other work on the machine would: what then
 // fails leans on time. Then, nothing counts that passed before.
 //
-// The race detector needs a C compiler on linux; without one it is left out, and that is said.
+// What runs beside itself is tested with the race detector, the rest without: it would find nothing
+// there, and all that is linked would be compiled twice. It needs a C compiler on linux; without
+// one it is left out, and that is said.
 package main
 
 import (
@@ -32,6 +34,7 @@ import (
 const (
 	resultsFile = ".cache/test.json"
 	conformance = "/test/conformance"
+	everything  = "./..."
 )
 
 // slowest packages, by their tests' time.
@@ -42,15 +45,17 @@ func main() {
 		beBusy(os.Stdin)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	packages := flag.String("packages", "./...", "packages to test, separated by spaces")
+	packages := flag.String("packages", everything, "packages to test, separated by spaces")
 	run := flag.String("run", "", "run only tests that match")
 	tags := flag.String("tags", "", "build tags")
 	wrapper := flag.String("exec", "", "a command that runs each package's tests in its own way, as go test -exec has it")
+	only := flag.Bool("concurrent", false, "test only what runs beside itself, with the race detector")
 	kept := flag.String("results", resultsFile, "keep the results here; empty: nowhere")
 	flag.Parse()
 	load := os.Getenv("LOAD")
 	err := underLoad(load, func() error {
-		return runTests(ctx, *packages, arguments(load, *run, *tags, *wrapper), cmp.Or(*kept, os.DevNull))
+		chosen := selection{packages: *packages, tags: *tags, concurrent: *only}
+		return runTests(ctx, chosen, arguments(load, *run, *tags, *wrapper), cmp.Or(*kept, os.DevNull))
 	})
 	stop()
 	if err != nil {
@@ -78,7 +83,7 @@ func arguments(load, pattern, tags, wrapper string) []string {
 	return args
 }
 
-func runTests(ctx context.Context, packages string, args []string, kept string) error {
+func runTests(ctx context.Context, s selection, args []string, kept string) error {
 	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
 		return err
 	}
@@ -89,33 +94,68 @@ func runTests(ctx context.Context, packages string, args []string, kept string) 
 	defer func() { _ = results.Close() }()
 
 	begin := time.Now()
-	chosen, err := choose(ctx, packages)
+	race, plain, err := choose(ctx, s)
 	if err != nil {
 		return err
 	}
 	fmt.Println("testing (the first run compiles; minutes on 2 cores)")
+	if len(race) > 0 && !gotest.RaceDetectorWorks() {
+		fmt.Println("no C compiler found: testing without the race detector")
+		race, plain = nil, append(race, plain...)
+	}
 	tally := newTally()
-	err = gotest.Run(ctx, append(args, chosen...), func(stdout io.Reader) error {
-		return tally.follow(io.TeeReader(stdout, results), os.Stdout)
-	})
+	test := func(detector gotest.Detector, chosen []string) error {
+		if len(chosen) == 0 {
+			return nil
+		}
+		return gotest.Run(ctx, detector, append(slices.Clone(args), chosen...), func(stdout io.Reader) error {
+			return tally.follow(io.TeeReader(stdout, results), os.Stdout)
+		})
+	}
+	err = errors.Join(test(gotest.Race, race), test(gotest.Plain, plain))
 	return errors.Join(err, tally.report(os.Stdout, spentSince(begin)))
 }
 
-// choose is what to test. Of all packages, the one that `make conformance` runs is left out: it
-// needs a fleet of its own, and CI runs both.
-func choose(ctx context.Context, packages string) ([]string, error) {
-	if packages != "./..." {
-		return strings.Fields(packages), nil
-	}
-	list, err := exec.CommandContext(ctx, "go", "list", packages).Output()
+// selection of packages to test.
+type selection struct {
+	// packages as go names them, and build tags.
+	packages, tags string
+	// concurrent leaves out what does not run beside itself.
+	concurrent bool
+}
+
+// choose is what to test: what is concurrent with the race detector, and the rest without. Of all
+// packages, the one that `make conformance` runs is left out: it needs a fleet of its own, and CI
+// runs both.
+func choose(ctx context.Context, s selection) (race, plain []string, err error) {
+	args := append([]string{"list", "-e", "-tags=" + s.tags, "-f", "{{.ImportPath}}\t{{.Dir}}"}, strings.Fields(s.packages)...)
+	list := exec.CommandContext(ctx, "go", args...)
+	list.Stderr = os.Stderr
+	output, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the packages: %w", err)
+		return nil, nil, fmt.Errorf("list the packages: %w", err)
 	}
-	all := slices.DeleteFunc(strings.Fields(string(list)), func(name string) bool { return strings.HasSuffix(name, conformance) })
+	for line := range strings.Lines(string(output)) {
+		name, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if s.packages == everything && strings.HasSuffix(name, conformance) {
+			continue
+		}
+		found, err := concurrent(dir, strings.TrimPrefix(name, module))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case found:
+			race = append(race, name)
+		case !s.concurrent:
+			plain = append(plain, name)
+		}
+	}
 	// Those that wait for clusters more than they compute begin first, so that the others are done
 	// meanwhile.
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(turn(a), turn(b)) })
-	return all, nil
+	sooner := func(a, b string) int { return cmp.Compare(turn(a), turn(b)) }
+	slices.SortStableFunc(race, sooner)
+	slices.SortStableFunc(plain, sooner)
+	return race, plain, nil
 }
 
 // turn is when a package's tests begin, lowest first.
