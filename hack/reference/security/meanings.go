@@ -42,6 +42,8 @@ func key(role, on string, writes bool) string {
 // policies says what each admission policy is for.
 var policies = map[string]string{
 	"drover-agent-status": "An agent writes the status of its own node's NodeModulesConfig, and of no other.",
+	"drover-kubelets": "A kubelet leaves the labels and annotations that Drover reads from its Node as they are, but for those " +
+		"that a node is born with: `baked.drover.dev/…`, and which version it wants when it registers.",
 	"drover-carriers": "Only the operator makes carriers, it makes no other pods by itself, and no one changes them, " +
 		"runs anything in them or connects to them.",
 	"drover-carrier-image": "A carrier's program is the agent's image, and no other.",

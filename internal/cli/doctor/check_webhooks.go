@@ -157,7 +157,7 @@ func trial(s *Snapshot) []Finding {
 }
 
 // bound are the admission policies that Drover brings.
-var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carriers", "drover-module-annotations",
+var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carriers", "drover-kubelets", "drover-module-annotations",
 	"drover-module-policies", "drover-module-policies-audit", "drover-modules", "drover-namespaces", "drover-operator-pods"}
 
 func policies(s *Snapshot) []Finding {

@@ -150,6 +150,8 @@ func start() (_ *Env, err error) {
 		Scheme:                   e.scheme,
 	}
 	e.test.ControlPlane.GetAPIServer().Configure().
+		Set("authorization-mode", "Node,RBAC").
+		Set("enable-admission-plugins", "NodeRestriction").
 		Set("audit-policy-file", policy).
 		Set("audit-log-path", e.log.path).
 		Set("audit-log-maxsize", "1000000"). // megabytes: never rotated, writes are counted over the whole file

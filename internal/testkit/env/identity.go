@@ -78,6 +78,13 @@ func (e *Env) UserConfig(t testing.TB, name string, groups ...string) *rest.Conf
 	return config
 }
 
+// KubeletConfig is for the kubelet of a node, with the rights that the Node authorizer gives it and
+// NodeRestriction leaves it. The Node need not exist.
+func (e *Env) KubeletConfig(t testing.TB, node string) *rest.Config {
+	t.Helper()
+	return e.UserConfig(t, "system:node:"+node, "system:nodes")
+}
+
 // Namespace creates a namespace with a unique name and returns the name.
 func (e *Env) Namespace(t testing.TB) string {
 	t.Helper()

@@ -151,16 +151,40 @@ func (e *Env) awaitPolicies(ctx context.Context, admin client.Client) error {
 			return err
 		}
 	}
+	if err := e.awaitKubelets(ctx); err != nil {
+		return err
+	}
 	return e.awaitObjectPolicies(ctx, admin)
+}
+
+// as is a client of another identity, which need not exist.
+func (e *Env) as(user string, groups ...string) (client.Client, error) {
+	config := rest.CopyConfig(e.AdminConfig())
+	config.Impersonate.UserName, config.Impersonate.Groups = user, groups
+	c, err := client.New(config, client.Options{Scheme: e.scheme})
+	if err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", user, err)
+	}
+	return c, nil
+}
+
+// awaitKubelets does the same for the policy about kubelets.
+func (e *Env) awaitKubelets(ctx context.Context) error {
+	kubelet, err := e.as("system:node:policy-probe", "system:nodes")
+	if err != nil {
+		return err
+	}
+	return awaitRefusal(ctx, "drover-kubelets", func(ctx context.Context) error {
+		labels := map[string]string{kmmv1beta1.ReadyLabel(OperatorNamespace, "policy-probe"): ""}
+		return kubelet.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "policy-probe", Labels: labels}}, client.DryRunAll)
+	})
 }
 
 // awaitObjectPolicies does the same for the policies that are about an object that must exist.
 func (e *Env) awaitObjectPolicies(ctx context.Context, admin client.Client) error {
-	config := rest.CopyConfig(e.AdminConfig())
-	config.Impersonate.UserName = "system:serviceaccount:" + OperatorNamespace + ":" + Agent
-	agent, err := client.New(config, client.Options{Scheme: e.scheme})
+	agent, err := e.as("system:serviceaccount:" + OperatorNamespace + ":" + Agent)
 	if err != nil {
-		return fmt.Errorf("make an agent's client: %w", err)
+		return err
 	}
 	nmc := &kmmv1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: "policy-probe"}}
 	if err := admin.Create(ctx, nmc); err != nil {
