@@ -238,7 +238,7 @@ func (o *Options) Images(g *gate.Gate) moduleimage.Options {
 		return hub.Asked(image) == (o.Mode == ModeHub) && (o.Makes() || pipeline.OnlyExamined(&image.Spec))
 	}
 	p := o.Build
-	p.User, p.Delivery = o.Orders.CarrierUser, o.Orders.DeliveryMode
+	p.User, p.Delivery, p.Hub = o.Orders.CarrierUser, o.Orders.DeliveryMode, o.Mode == ModeHub
 	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: p}
 }
 

@@ -106,7 +106,8 @@ func TestKubeletsLeaveEveryLabelOfThePage(t *testing.T) {
 // TestKubeletsReport: a heartbeat passes, whatever labels the node has.
 func TestKubeletsReport(t *testing.T) {
 	e := env.Get(t)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "kubelet-", Labels: map[string]string{v1beta1.ReadyLabel("apps", "nic"): ""}}}
+	labels := map[string]string{v1beta1.ReadyLabel("apps", "nic"): ""}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "kubelet-", Labels: labels}}
 	if err := e.Admin(t).Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,8 @@ func TestKubeletsReport(t *testing.T) {
 // registers has a new kubelet create its Node.
 func registers(t *testing.T, e *env.Env, tc kubeletCase) error {
 	t.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.Namespace(t), Labels: map[string]string{}, Annotations: map[string]string{}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.Namespace(t)}}
+	node.Labels, node.Annotations = map[string]string{}, map[string]string{}
 	for label, value := range tc.labels {
 		node.Labels[label] = fmt.Sprint(value)
 	}
@@ -154,7 +156,8 @@ func relabels(t *testing.T, e *env.Env, tc kubeletCase, subresource string) erro
 	} else {
 		err = kubelet.SubResource(subresource).Patch(t.Context(), node, patch)
 	}
-	if err == nil && tc.before.labels == nil && maps.Equal(before.Labels, node.Labels) && maps.Equal(before.Annotations, node.Annotations) {
+	same := maps.Equal(before.Labels, node.Labels) && maps.Equal(before.Annotations, node.Annotations)
+	if err == nil && tc.before.labels == nil && same {
 		t.Errorf("the patch of %q changed nothing", subresource)
 	}
 	return err

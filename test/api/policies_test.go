@@ -43,7 +43,7 @@ func carrier(t *testing.T, namespace string, mode delivery.Mode, change ...func(
 // "restricted".
 func editor(t *testing.T, e *env.Env) (*rest.Config, string) {
 	t.Helper()
-	admin, namespace := e.Admin(t), e.Namespace(t)
+	admin, namespace := e.Admin(t), e.ModuleNamespace(t)
 	patch := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := admin.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
@@ -143,7 +143,7 @@ func TestOperatorMakesCarriersOnly(t *testing.T) {
 			}
 			if len(tc.then) > 0 {
 				// What is refused may well be refused by Pod Security first; the policy must hold anywhere.
-				pod.Namespace = e.Namespace(t)
+				pod.Namespace = e.ModuleNamespace(t)
 			}
 			check(t, operator.Create(t.Context(), pod, client.DryRunAll), tc.then...)
 		})
@@ -203,7 +203,7 @@ func TestCarriersAreSealed(t *testing.T) {
 
 func TestClusterControllersMayChangeMetadataOfCarriers(t *testing.T) {
 	e := env.Get(t)
-	namespace := e.Namespace(t)
+	namespace := e.ModuleNamespace(t)
 	sealed := carrier(t, namespace, delivery.ModeImageVolume)
 	if err := e.Client(t, e.Config(t, env.Operator)).Create(t.Context(), sealed); err != nil {
 		t.Fatal(err)

@@ -231,6 +231,9 @@ const (
 	// ImageLabel is on the Jobs of a ModuleImage and on their pods, with the ModuleImage's name.
 	ImageLabel = "drover.dev/module-image"
 
+	// HubLabel is on the Jobs of a hub, whose namespaces need hold no Module. Its value is empty.
+	HubLabel = "drover.dev/hub"
+
 	// ImagePrefix begins the name of every ModuleImage and of its Jobs.
 	ImagePrefix = "drover-image-"
 )

@@ -52,7 +52,18 @@ var policies = map[string]string{
 	"drover-module-annotations":    "Times in annotations are times.",
 	"drover-module-policies":       "A Module that a ModulePolicy does not allow is refused, as far as the Module alone tells.",
 	"drover-module-policies-audit": "The same as a warning, for ModulePolicies that are only tried.",
-	"drover-operator-pods":         "The operator takes KMM's finalizer off pods that are being deleted, and changes nothing else of pods.",
-	"drover-namespaces":            "A namespace that holds Modules is not deleted.",
-	"drover-ooto":                  "Warns of fields that have no meaning here.",
+	"drover-operator-workloads": "What the operator makes has the labels and the shape of a device plugin's or DRA driver's DaemonSet, of " +
+		"an image's Job, or of a ServiceAccount without Secrets; it changes no others.",
+	"drover-operator-configmaps": "In its namespace, the operator writes the ConfigMap of a spoke's kernels, and not the one of images.",
+	"drover-operator-deletes":    "Of pods, DaemonSets, Jobs and ServiceAccounts, the operator deletes what was made for a Module.",
+	"drover-operator-modules": "The operator writes its finalizer into Modules, and nothing else, but for those that it keeps for " +
+		"`ooto.sigs.k8s.io`.",
+	"drover-operator-nodes": "The operator writes its own labels, its cordons and one condition of nodes, and takes off taints that are not " +
+		"the cluster's own.",
+	"drover-namespaces-of-modules": "The operator makes pods, DaemonSets, Jobs and ServiceAccounts only in namespaces that hold a Module.",
+	"drover-daemonsets-of-modules": "A DaemonSet that the operator writes under a Module's name runs that Module's images, commands, " +
+		"ServiceAccount, volumes and privileges.",
+	"drover-operator-pods": "The operator takes KMM's finalizer off pods that are being deleted, and changes nothing else of pods.",
+	"drover-namespaces":    "A namespace that holds Modules is not deleted.",
+	"drover-ooto":          "Warns of fields that have no meaning here.",
 }

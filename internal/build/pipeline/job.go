@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -82,6 +83,8 @@ type Options struct {
 	User *int64
 	// Deadline ends a Job.
 	Deadline time.Duration
+	// Hub: Jobs have the label [v1alpha1.HubLabel].
+	Hub bool
 	// BuildRequests and BuildLimits are the compiling container's, over the defaults.
 	BuildRequests, BuildLimits corev1.ResourceList
 	// AccountSecrets are the ServiceAccount's pull secrets, which, as for a kubelet, may be missing.
@@ -113,6 +116,10 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 		// A service mesh's sidecar would keep the pod from ending.
 		"sidecar.istio.io/inject": "false",
 	}
+	own := maps.Clone(labels)
+	if o.Hub {
+		own[v1alpha1.HubLabel] = ""
+	}
 	annotations := map[string]string{CauseAnnotation: cause, SettingsAnnotation: Settings(image, o)}
 	if t := image.Spec.Trigger; t != nil {
 		annotations[TriggerAnnotation] = strconv.Itoa(*t)
@@ -122,7 +129,7 @@ func Job(image *v1alpha1.ModuleImage, n int, cause string, o *Options) *batchv1.
 	}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: image.Namespace, Name: JobName(image, n), Labels: labels, Annotations: annotations,
+			Namespace: image.Namespace, Name: JobName(image, n), Labels: own, Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "ModuleImage", Name: image.Name, UID: image.UID, Controller: ptr.To(true),
 			}},

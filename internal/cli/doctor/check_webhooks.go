@@ -157,8 +157,10 @@ func trial(s *Snapshot) []Finding {
 }
 
 // bound are the admission policies that Drover brings.
-var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carriers", "drover-kubelets", "drover-module-annotations",
-	"drover-module-policies", "drover-module-policies-audit", "drover-modules", "drover-namespaces", "drover-operator-pods"}
+var bound = []string{"drover-agent-status", "drover-carrier-image", "drover-carriers", "drover-daemonsets-of-modules", "drover-kubelets",
+	"drover-module-annotations", "drover-module-policies", "drover-module-policies-audit", "drover-modules", "drover-namespaces",
+	"drover-namespaces-of-modules", "drover-operator-configmaps", "drover-operator-deletes", "drover-operator-modules",
+	"drover-operator-nodes", "drover-operator-pods", "drover-operator-workloads"}
 
 func policies(s *Snapshot) []Finding {
 	if !s.maybe() {

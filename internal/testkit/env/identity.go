@@ -12,6 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
 // tokenSeconds is how long a token lasts; no test binary runs that long.
@@ -83,6 +85,22 @@ func (e *Env) UserConfig(t testing.TB, name string, groups ...string) *rest.Conf
 func (e *Env) KubeletConfig(t testing.TB, node string) *rest.Config {
 	t.Helper()
 	return e.UserConfig(t, "system:node:"+node, "system:nodes")
+}
+
+// ModuleNamespace creates a namespace with a Module that the admission policies know, as they must
+// for the operator to make anything there.
+func (e *Env) ModuleNamespace(t testing.TB) string {
+	t.Helper()
+	namespace := e.Namespace(t)
+	module := &kmmv1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "resident"},
+		Spec: kmmv1beta1.ModuleSpec{Selector: map[string]string{"drover.dev/no-node": ""}}}
+	if err := e.Admin(t).Create(t.Context(), module); err != nil {
+		t.Fatalf("create a Module: %v", err)
+	}
+	if err := e.awaitModule(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	return namespace
 }
 
 // Namespace creates a namespace with a unique name and returns the name.

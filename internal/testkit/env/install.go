@@ -217,6 +217,9 @@ func (e *Env) awaitObjectPolicies(ctx context.Context, admin client.Client) erro
 	if err != nil {
 		return err
 	}
+	if err := e.awaitOperator(ctx); err != nil {
+		return err
+	}
 	if err := admin.Delete(ctx, module); err != nil {
 		return fmt.Errorf("delete a probe: %w", err)
 	}

@@ -95,7 +95,7 @@ func (c *Controller) create(
 	ctx context.Context, key types.NamespacedName, request *delivery.Request,
 ) (carrier types.UID, refusal *reasons.Problem, err error) {
 	pod := delivery.Carrier(request)
-	err = c.client.Create(ctx, pod, kube.OwnerCarrier)
+	err = kube.Known(ctx, func() error { return c.client.Create(ctx, pod, kube.OwnerCarrier) })
 	switch {
 	case err == nil:
 		c.ledger.create(key, request.Node, pod.UID)

@@ -253,7 +253,8 @@ func (c *Controller) act(ctx context.Context, image *v1alpha1.ModuleImage, d *de
 	job := pipeline.Job(image, d.next, d.cause, o)
 	job.Annotations[pipeline.SettingsAnnotation] = settings
 	// If the Job exists, the cache is late, and its arrival there is an event.
-	if err := c.client.Create(ctx, job, kube.OwnerImage); err != nil && !apierrors.IsAlreadyExists(err) {
+	err := kube.Known(ctx, func() error { return c.client.Create(ctx, job, kube.OwnerImage) })
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	return nil

@@ -120,7 +120,7 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		if err != nil {
 			return fmt.Errorf("convert the ServiceAccount: %w", err)
 		}
-		if err := kube.Apply(ctx, c.client, kube.OwnerPlugin, config); err != nil {
+		if err := kube.Known(ctx, func() error { return kube.Apply(ctx, c.client, kube.OwnerPlugin, config) }); err != nil {
 			return fmt.Errorf("apply ServiceAccount %s: %w", account.Name, err)
 		}
 	}
@@ -144,7 +144,7 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		return fmt.Errorf("convert the DaemonSet: %w", err)
 	}
 	config.Status = nil
-	if err := kube.Apply(ctx, c.client, kube.OwnerPlugin, config); err != nil {
+	if err := kube.Known(ctx, func() error { return kube.Apply(ctx, c.client, kube.OwnerPlugin, config) }); err != nil {
 		return fmt.Errorf("apply DaemonSet %s: %w", daemonSet.Name, err)
 	}
 	return nil
