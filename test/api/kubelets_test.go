@@ -67,8 +67,8 @@ func kubeletCases() map[string]kubeletCase {
 	}
 }
 
-// TestKubeletsLeaveDroversLabels: what a kubelet may write about its node as the API server takes it
-// from one, by each way on which labels reach a Node.
+// TestKubeletsLeaveDroversLabels: what a kubelet may write about its node, by each way on which
+// labels reach a Node.
 func TestKubeletsLeaveDroversLabels(t *testing.T) {
 	e := env.Get(t)
 	for name, tc := range kubeletCases() {

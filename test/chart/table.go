@@ -198,7 +198,7 @@ func pod(value, object string) []setting {
 			want: `[{"key": "a", "operator": "Exists"}]`,
 		},
 		{
-			value: value + ".affinity", given: `{"nodeAffinity": {"a": "b"}}`, object: object, at: podSpec + "/affinity/nodeAffinity",
+			value: value + ".affinity", given: `{"podAffinity": {"a": "b"}}`, object: object, at: podSpec + "/affinity/podAffinity",
 			want: `{"a": "b"}`,
 		},
 		{value: value + ".priorityClassName", given: `"mine"`, object: object, at: podSpec + "/priorityClassName", want: `"mine"`},

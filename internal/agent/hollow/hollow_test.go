@@ -56,7 +56,7 @@ func start(t *testing.T, o hollow.Options) *running {
 	e := env.Get(t)
 	config := e.AdminConfig()
 	config.QPS = -1
-	r := &running{t: t, env: e, admin: e.Client(t, config), dir: t.TempDir(), debug: freeAddress(t), ns: e.Namespace(t)}
+	r := &running{t: t, env: e, admin: e.Client(t, config), dir: t.TempDir(), debug: freeAddress(t), ns: e.ModuleNamespace(t)}
 	o.Prefix, o.Dir, o.DebugAddress = r.ns+"-", r.dir, r.debug
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()

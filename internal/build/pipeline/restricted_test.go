@@ -54,7 +54,7 @@ func TestPodSecurity(t *testing.T) {
 			for _, level := range []string{"restricted", "baseline", "privileged"} {
 				admitted = admitted || level == tc.strict
 				o := options()
-				o.HostModules, o.MountImages = tc.host, !tc.fetch
+				o.HostModules, o.MountImages, o.Hub = tc.host, !tc.fetch, true // a hub needs no Module in the namespace
 				j := pipeline.Job(image(t, module(tc.given...), configMap("FROM a"), o.BuildahImage), 1, "New", o)
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "pipeline-" + level, Name: "p"}, Spec: j.Spec.Template.Spec}
 				err := admin.Create(t.Context(), pod, client.DryRunAll)
