@@ -10,9 +10,10 @@ OPERATORS := deviceconfig ptemplate lolcow
 OPERATOR ?=
 PROGRAM := $(or $(OPERATOR),drover)-operator
 TREE := $(if $(OPERATOR),config/operators/$(OPERATOR),config)
-# The operator's image is IMAGE_TAG_BASE:IMAGE_TAG. Drover's other images lie beside it, under their own names.
-REGISTRY ?= drover
-IMAGE_TAG_BASE ?= $(REGISTRY)/$(PROGRAM)
+# The operator's image is IMAGE_TAG_BASE:IMAGE_TAG. Drover's other images lie beside it, under their own names. Without a registry they have
+# names that resolve nowhere (RFC 2606): a short one would be that of a stranger's image on a public registry.
+REGISTRY ?=
+IMAGE_TAG_BASE ?= $(or $(REGISTRY),registry.invalid)/drover/$(PROGRAM)
 IMAGE_TAG ?= dev
 PLATFORMS ?= amd64,arm64
 DIST ?= dist
@@ -22,7 +23,8 @@ MODULES ?=
 EVENTS ?= 10000
 SEED ?= 1
 FUZZTIME ?= 60s
-LDFLAGS := -s -w -X github.com/drover-project/drover/internal/shared/version.Version=$(VERSION)
+LINKED := github.com/drover-project/drover/internal/shared/version
+LDFLAGS := -s -w -X $(LINKED).Version=$(VERSION) $(if $(REGISTRY),-X $(LINKED).Registry=$(REGISTRY))
 ALL_BINARIES := $(notdir $(wildcard cmd/*))
 BINARIES := $(if $(OPERATOR),$(PROGRAM),$(ALL_BINARIES))
 export CGO_ENABLED ?= 0
@@ -59,16 +61,22 @@ IMAGES = go run ./images/cmd/drover-images --version $(VERSION) --tag-base $(IMA
 docker-build: ## Build the container images into dist/ (no Docker daemon needed); load one with `docker load -i`
 	$(IMAGES) --tarball-dir $(DIST) --layout-dir $(DIST)/oci --sbom-dir $(DIST)/sbom
 
+# What goes to a registry, or names images for clusters, needs to know where they are.
+.PHONY: registry
+registry:
+	@$(if $(REGISTRY)$(filter-out file,$(origin IMAGE_TAG_BASE)),:,echo "REGISTRY is not set, so no image has a registry to be in: give \
+	REGISTRY=registry.example.com/you, for images such as registry.example.com/you/drover/$(PROGRAM), or IMAGE_TAG_BASE" >&2; exit 1)
+
 .PHONY: docker-push
-docker-push: ## Build the container images and push them, with SBOM and provenance, to the registry of IMAGE_TAG_BASE
+docker-push: registry ## Build the container images and push them, with SBOM and provenance, to REGISTRY
 	$(IMAGES) --push $(dir $(IMAGE_TAG_BASE)) --sbom-dir $(DIST)/sbom
 
 .PHONY: krew
-krew: ## Make archives of the command line tool and the manifest by which krew installs it, in dist/krew (VERSION=v1.2.0)
-	go run ./hack/krew --version $(VERSION) --out $(DIST)/krew
+krew: registry ## Make archives of the command line tool, which knows REGISTRY, and the manifest by which krew installs it, in dist/krew (VERSION=v1.2.0)
+	go run ./hack/krew --version $(VERSION) --registry "$(REGISTRY)" --out $(DIST)/krew
 
 .PHONY: bundle
-bundle: ## Make and validate a bundle for the Operator Lifecycle Manager in dist/bundle, and beside it what it cannot hold (VERSION=v1.2.0; PUSH=name; BREAK=definition must fail)
+bundle: registry ## Make and validate a bundle for the Operator Lifecycle Manager in dist/bundle, and beside it what it cannot hold (VERSION=v1.2.0; PUSH=name; BREAK=definition must fail)
 	go run ./hack/bundle --version $(VERSION) --operator-image $(IMAGE_TAG_BASE):$(IMAGE_TAG) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) \
 		--arch $(PLATFORMS) --out $(DIST)/bundle --rest $(DIST)/drover-nodes.yaml --layout $(DIST)/bundle-oci --push "$(PUSH)"
 	@go run -C tools/olm . $(abspath $(DIST))/bundle
@@ -141,9 +149,10 @@ uninstall: $(filter bin/kubectl,$(KUBECTL)) ## Remove the CRDs (nothing is unloa
 
 # The images of a copy of config/ are made those of IMAGE_TAG_BASE and IMAGE_TAG.
 .PHONY: deploy
-deploy: $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current cluster, with the images of IMAGE_TAG_BASE and IMAGE_TAG
+deploy: registry $(filter bin/kubectl,$(KUBECTL)) ## Install everything into the current cluster, with the images of REGISTRY and IMAGE_TAG
 	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; cp -R config "$$copy/"; \
-	sed -E -e 's#newName: drover/$(PROGRAM)$$#newName: $(IMAGE_TAG_BASE)#' -e 's#newName: drover/#newName: $(dir $(IMAGE_TAG_BASE))#' \
+	sed -E -e 's#newName: registry.invalid/drover/$(PROGRAM)$$#newName: $(IMAGE_TAG_BASE)#' \
+		-e 's#newName: registry.invalid/drover/#newName: $(dir $(IMAGE_TAG_BASE))#' \
 		-e 's#newTag: dev$$#newTag: "$(IMAGE_TAG)"#' $(TREE)/default/kustomization.yaml >"$$copy/$(TREE)/default/kustomization.yaml"; \
 	(set -x; $(KUBECTL) apply --server-side -k "$$copy/$(TREE)/default")
 
@@ -152,7 +161,7 @@ undeploy: $(filter bin/kubectl,$(KUBECTL)) $(if $(OPERATOR),,bin/drover-operator
 	@KUBECTL=$(KUBECTL) hack/undeploy $(TREE)/default $(if $(OPERATOR),,bin/drover-operator release)
 
 .PHONY: run
-run: bin/$(PROGRAM) ## Run the operator on this machine against the current cluster (ARGS: more of its flags)
+run: $(if $(OPERATOR),,registry) bin/$(PROGRAM) ## Run the operator on this machine against the current cluster (ARGS: more of its flags)
 	$(if $(OPERATOR),bin/$(PROGRAM) --leader-elect=false,OPERATOR_NAMESPACE=drover-system bin/$(PROGRAM) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) --examiner-image $(IMAGE_TAG_BASE):$(IMAGE_TAG) --leader-elect=false) $(ARGS)
 
 ##@ Check

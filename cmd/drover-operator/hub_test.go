@@ -97,7 +97,7 @@ func startTestHub(t *testing.T) *hubUnderTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startOperator(t, operator.HubName, "--mode=hub", "--signer-image=drover/drover-signer:dev")
+	startOperator(t, operator.HubName, "--mode=hub", "--signer-image=registry.invalid/drover/drover-signer:dev")
 	return &hubUnderTest{T: t, admin: admin}
 }
 

@@ -67,7 +67,7 @@ func grant(t *testing.T, admin client.Client, files ...string) {
 func TestASpokeSaysWhatItsNodesRun(t *testing.T) {
 	admin := env.Get(t).Admin(t)
 	grant(t, admin, "spoke/operator_role.yaml", "spoke/claims_role.yaml")
-	startOperator(t, spokesAccount, "--mode=spoke", "--agent-image=drover/drover-agent:dev")
+	startOperator(t, spokesAccount, "--mode=spoke", "--agent-image=registry.invalid/drover/drover-agent:dev")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: spokesAccount}}
 	if err := admin.Create(t.Context(), node); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func tracedModule(t *testing.T) *v1beta1.Module {
 func TestAPassIsASpan(t *testing.T) {
 	t.Setenv(collector.Soon, collector.SoonValue)
 	c := collector.Start(t)
-	startOperator(t, env.Operator, "--agent-image=drover/drover-agent:dev", "--tracing-endpoint="+c.Endpoint)
+	startOperator(t, env.Operator, "--agent-image=registry.invalid/drover/drover-agent:dev", "--tracing-endpoint="+c.Endpoint)
 	m := tracedModule(t)
 	c.Await(t, func(spans []collector.Span) error {
 		for _, pass := range collector.Named(spans, "reconcile status") {
@@ -105,7 +105,7 @@ func TestTheOperatorNeedsNoCollector(t *testing.T) {
 					t.Errorf("the end took %s", took)
 				}
 			})
-			startOperator(t, env.Operator, "--agent-image=drover/drover-agent:dev", "--tracing-endpoint="+endpoint)
+			startOperator(t, env.Operator, "--agent-image=registry.invalid/drover/drover-agent:dev", "--tracing-endpoint="+endpoint)
 			t.Cleanup(func() { told = time.Now() })
 			m := tracedModule(t)
 			if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {

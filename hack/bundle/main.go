@@ -59,8 +59,8 @@ func run(ctx context.Context, root string, args []string) error {
 	flags := flag.NewFlagSet("bundle", flag.ContinueOnError)
 	var r release
 	flags.StringVar(&r.version, "version", "", "version of the release, such as v1.2.0")
-	flags.StringVar(&r.operator, "operator-image", "drover/drover-operator:dev", "image of the operator")
-	flags.StringVar(&r.agent, "agent-image", "drover/drover-agent:dev", "image of the agent")
+	flags.StringVar(&r.operator, "operator-image", "", "image of the operator, with its registry (required)")
+	flags.StringVar(&r.agent, "agent-image", "", "image of the agent, with its registry (required)")
 	out := flags.String("out", "dist/bundle", "folder for the bundle, which is written anew")
 	rest := flags.String("rest", "dist/drover-nodes.yaml", "file for the objects that a bundle cannot hold")
 	var i image
@@ -72,6 +72,9 @@ func run(ctx context.Context, root string, args []string) error {
 	}
 	if _, err := version.ParseSemantic(r.version); err != nil || !strings.HasPrefix(r.version, "v") {
 		return fmt.Errorf("--version %q is not a version such as v1.2.0", r.version)
+	}
+	if r.operator == "" || r.agent == "" {
+		return errors.New("--operator-image and --agent-image must be set: a bundle names images that clusters can pull")
 	}
 	files, nodes, err := r.make(root)
 	if err != nil {
@@ -156,9 +159,9 @@ func (r release) images(value any) any {
 		}
 	case string:
 		switch v {
-		case "drover/drover-operator:dev":
+		case "registry.invalid/drover/drover-operator:dev":
 			return r.operator
-		case "drover/drover-agent:dev":
+		case "registry.invalid/drover/drover-agent:dev":
 			return r.agent
 		}
 	}

@@ -30,7 +30,11 @@ import (
 	"github.com/drover-project/drover/hack/chart/tree"
 )
 
-const root = "../.."
+const (
+	root = "../.."
+	// The images of config/.
+	configOperator, configAgent = "registry.invalid/drover/drover-operator:dev", "registry.invalid/drover/drover-agent:dev"
+)
 
 // made writes a bundle with the images of config/ and reads what was written: the objects of the
 // bundle, and those beside it.
@@ -38,7 +42,7 @@ func made(t *testing.T, args ...string) (bundle, rest []*unstructured.Unstructur
 	t.Helper()
 	dir := t.TempDir()
 	out, nodes := filepath.Join(dir, "bundle"), filepath.Join(dir, "nodes.yaml")
-	args = append([]string{"--version", "v1.2.0", "--out", out, "--rest", nodes, "--layout", filepath.Join(dir, "oci")}, args...)
+	args = append([]string{"--version", "v1.2.0", "--operator-image", configOperator, "--agent-image", configAgent, "--out", out, "--rest", nodes, "--layout", filepath.Join(dir, "oci")}, args...)
 	if err := run(t.Context(), root, args); err != nil {
 		t.Fatal(err)
 	}
@@ -195,10 +199,8 @@ func TestImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, image := range []string{"registry.test/a:1", "registry.test/b@sha256:0", "drover/drover-operator", "drover/drover-agent"} {
-			if o.GetKind() != "ClusterServiceVersion" || image != "drover/drover-operator" {
-				text[image+" "+o.GetKind()] += strings.Count(string(content), image)
-			}
+		for _, image := range []string{"registry.test/a:1", "registry.test/b@sha256:0", "registry.invalid"} {
+			text[image+" "+o.GetKind()] += strings.Count(string(content), image)
 		}
 	}
 	maps.DeleteFunc(text, func(_ string, n int) bool { return n == 0 })
@@ -224,6 +226,14 @@ func TestChannel(t *testing.T) {
 
 // TestRefusals: no version, and a kind of which nobody knows whether a bundle can hold it.
 func TestRefusals(t *testing.T) {
+	for missing, args := range map[string][]string{
+		"--operator-image": {"--agent-image", configAgent}, "--agent-image": {"--operator-image", configOperator},
+	} {
+		err := run(t.Context(), root, append(args, "--version", "v1.2.0", "--out", t.TempDir()))
+		if err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("without %s: %v", missing, err)
+		}
+	}
 	for _, version := range []string{"", "1.2.0", "v1"} {
 		err := run(t.Context(), root, []string{"--version", version, "--out", t.TempDir()})
 		if err == nil || !strings.Contains(err.Error(), "--version") {

@@ -30,7 +30,7 @@ const (
 	manifestFile = "config/krew/drover.yaml"
 	licenseFile  = "LICENSE"
 	program      = "drover"
-	versionFlag  = "github.com/drover-project/drover/internal/shared/version.Version"
+	linked       = "github.com/drover-project/drover/internal/shared/version"
 )
 
 // platforms are those on which the command line tool is compiled by hack/verify.
@@ -49,6 +49,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("krew", flag.ContinueOnError)
 	release := flags.String("version", "", "version of the release, such as v1.2.0")
+	registry := flags.String("registry", "", "registry of the release's images, which the program names, such as ghcr.io/you")
 	place := flags.String("place", "", "URL of the folder from which the archives can be fetched; empty: the release on GitHub")
 	out := flags.String("out", "dist/krew", "folder for archives and manifest")
 	if err := flags.Parse(args); err != nil {
@@ -56,6 +57,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	if err := known(*release); err != nil {
 		return err
+	}
+	if *registry == "" {
+		return errors.New("--registry must be set: a release's program names the images of its release (make krew REGISTRY=ghcr.io/you)")
 	}
 	if *place == "" {
 		*place = "https://github.com/drover-project/drover/releases/download/" + *release
@@ -70,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 	digests := map[string]string{}
 	for _, platform := range platforms {
 		system, processor, _ := strings.Cut(platform, "/")
-		binary, err := compile(ctx, system, processor, *release)
+		binary, err := compile(ctx, system, processor, *release, *registry)
 		if err != nil {
 			return err
 		}
@@ -105,15 +109,15 @@ func known(release string) error {
 	return nil
 }
 
-func compile(ctx context.Context, system, processor, release string) ([]byte, error) {
+func compile(ctx context.Context, system, processor, release, registry string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "krew-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, program)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X "+versionFlag+"="+release, "-o", path,
-		"./cmd/"+program)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags",
+		fmt.Sprintf("-s -w -X %[1]s.Version=%[2]s -X %[1]s.Registry=%[3]s", linked, release, registry), "-o", path, "./cmd/"+program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+processor)
 	if said, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile for %s/%s: %w\n%s", system, processor, err, said)

@@ -28,8 +28,8 @@ var all = []proof{
 	{group: "tests", name: "chart", command: "chart", limit: time.Hour, counter: []counterproof{
 		{"chart BREAK=object", `"equal":false`},
 	}},
-	{group: "tests", name: "bundle", command: "bundle VERSION=v0.1.0", limit: time.Hour, counter: []counterproof{
-		{"bundle VERSION=v0.1.0 BREAK=definition", `"valid":false`},
+	{group: "tests", name: "bundle", command: "bundle VERSION=v0.1.0 REGISTRY=registry.example.com", limit: time.Hour, counter: []counterproof{
+		{"bundle VERSION=v0.1.0 REGISTRY=registry.example.com BREAK=definition", `"valid":false`},
 	}},
 	{group: "tests", name: "conformance", command: "conformance", limit: time.Hour, counter: []counterproof{
 		{"conformance BREAK=regexp NUMBERS=3", "  3  an invalid regexp is refused                       FAILED"},

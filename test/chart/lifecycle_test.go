@@ -169,7 +169,8 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	}
 	// As large as a release can be: its record must fit into a Secret.
 	all := filepath.Join(t.TempDir(), "all.yaml")
-	values := strings.Replace(everything, "openshift: {enabled: true}", "openshift: {enabled: false}", 1)
+	values := strings.Replace(everything, "{hub:", "{images: {registry: registry.example.com}, hub:", 1)
+	values = strings.Replace(values, "openshift: {enabled: true}", "openshift: {enabled: false}", 1)
 	if err := os.WriteFile(all, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}

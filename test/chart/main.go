@@ -107,7 +107,7 @@ func compareWays(ctx context.Context, h *helm, r *result) ([]string, error) {
 	group.SetLimit(parallel)
 	for i, w := range ways {
 		group.Go(func() (err error) {
-			rendered[i], err = h.template(groupCtx, chartDir, w.values)
+			rendered[i], err = h.template(groupCtx, chartDir, w.values, nowhere)
 			if err != nil {
 				err = fmt.Errorf("%s: %w", w.name, err)
 			}

@@ -13,6 +13,7 @@ import (
 
 // wrong are values that must be refused, and the path that the message must have.
 var wrong = []struct{ values, path string }{
+	{`{}`, "images.registry is empty: set it to the registry"},
 	{`{operator: {replicas: two}}`, "'/operator/replicas'"},
 	{`{operator: {replicas: -1}}`, "'/operator/replicas'"},
 	{`{operator: {replica: 2}}`, "'/operator'"},

@@ -47,7 +47,7 @@ func settings(ctx context.Context, h *helm, r *result) ([]string, error) {
 	plain := map[string]objects{}
 	for _, row := range rows {
 		if base := row.base(); plain[base] == nil {
-			if plain[base], err = h.template(ctx, chart, base); err != nil {
+			if plain[base], err = h.template(ctx, chart, base, nowhere); err != nil {
 				return nil, err
 			}
 		}
@@ -57,7 +57,7 @@ func settings(ctx context.Context, h *helm, r *result) ([]string, error) {
 	group.SetLimit(parallel)
 	for i, row := range rows {
 		group.Go(func() error {
-			set, err := h.template(groupCtx, chart, row.base(), row.value+"="+row.given)
+			set, err := h.template(groupCtx, chart, row.base(), nowhere, row.value+"="+row.given)
 			if err != nil {
 				return fmt.Errorf("%s: %w", row.value, err)
 			}

@@ -70,7 +70,10 @@ func switches() []setting {
 		{value: "cluster.enabled", given: "false", values: `{hub: {enabled: true}}`, object: operatorObject, want: "false"},
 		{value: "spoke.enabled", given: "true", values: `{}`, object: operatorObject, at: container + "/args/*", want: `"--mode=spoke"`},
 		{value: "hub.enabled", given: "true", values: `{}`, object: hubObject, want: "true"},
-		{value: "build.enabled", given: "true", values: `{}`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:dev"`},
+		{
+			value: "build.enabled", given: "true", values: `{}`, object: imagesObject, at: "/data/signer",
+			want: `"registry.invalid/drover/drover-signer:dev"`,
+		},
 		{
 			value: "monitoring.serviceMonitor.enabled", given: "true", values: `{}`, object: "ServiceMonitor drover-system/drover-operator",
 			want: "true",
@@ -97,7 +100,7 @@ func switches() []setting {
 		},
 		{
 			value: "boot.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/env/*",
-			want: `{"name": "BOOT_IMAGE", "value": "drover/drover-agent:dev"}`,
+			want: `{"name": "BOOT_IMAGE", "value": "registry.invalid/drover/drover-agent:dev"}`,
 		},
 		traces(operatorObject), traces(hubObject), traces(lolcowObject),
 		{
@@ -114,7 +117,7 @@ func switches() []setting {
 func images() []setting {
 	rows := []setting{
 		{value: "images.registry", given: `"a.example"`, object: imagesObject, at: "/data/agent", want: `"a.example/drover/drover-agent:dev"`},
-		{value: "images.tag", given: `"v1"`, object: imagesObject, at: "/data/signer", want: `"drover/drover-signer:v1"`},
+		{value: "images.tag", given: `"v1"`, object: imagesObject, at: "/data/signer", want: `"registry.invalid/drover/drover-signer:v1"`},
 	}
 	for _, o := range []string{operatorObject, hubObject, agentObject, lolcowObject} {
 		rows = append(rows,
@@ -139,9 +142,10 @@ func images() []setting {
 		}
 		rows = append(rows,
 			row("registry", `"b.example:5000"`, fmt.Sprintf(`"b.example:5000/%s:dev"`, image.repository)),
-			row("repository", `"mine/renamed"`, `"mine/renamed:dev"`),
-			row("tag", `"1.2"`, fmt.Sprintf(`"%s:1.2"`, image.repository)),
-			row("digest", `"`+digest+`"`, fmt.Sprintf(`"%s@%s"`, image.repository, digest)))
+			row("repository", `"mine/renamed"`, `"registry.invalid/mine/renamed:dev"`),
+			row("repository", `"c.example/mine/renamed"`, `"c.example/mine/renamed:dev"`),
+			row("tag", `"1.2"`, fmt.Sprintf(`"registry.invalid/%s:1.2"`, image.repository)),
+			row("digest", `"`+digest+`"`, fmt.Sprintf(`"registry.invalid/%s@%s"`, image.repository, digest)))
 	}
 	const buildah = `{build: {enabled: true}, hub: {enabled: true}, images: {buildah: {repository: tools/buildah, digest: "sha256:` +
 		`ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"}}}`
@@ -153,7 +157,7 @@ func images() []setting {
 		rows = append(rows,
 			row("registry", `"quay.io"`, `"quay.io/tools/buildah@sha256:`+old+`"`),
 			row("repository", `"quay.io/buildah/stable"`, `"quay.io/buildah/stable@sha256:`+old+`"`),
-			row("digest", `"`+digest+`"`, `"tools/buildah@`+digest+`"`))
+			row("digest", `"`+digest+`"`, `"registry.invalid/tools/buildah@`+digest+`"`))
 	}
 	return rows
 }

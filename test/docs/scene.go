@@ -6,17 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/internal/testkit/fleet"
 	"github.com/drover-project/drover/test/docs/page"
 )
+
+// yours is the registry that pages call the reader's own.
+const yours = "registry.example.com/you"
 
 // imagesThatExist: no other registry has anything.
 const imagesThatExist = `^registry\.example\.com/`
@@ -30,12 +37,29 @@ type scene struct {
 	dir        string
 	// checkout is the copy's folder: pages may build there and change files.
 	checkout string
+	// registry takes what pages push.
+	registry *httptest.Server
+}
+
+// onlyHere has a block push to the registry of the scene. What it deploys keeps the images of
+// config/, since the cluster's operator has that agent's.
+func (s *scene) onlyHere(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		instead := "registry.invalid"
+		if strings.Contains(line, "docker-push") {
+			instead = strings.TrimPrefix(s.registry.URL, "http://") + "/you"
+		}
+		out.WriteString(strings.ReplaceAll(line, yours, instead))
+	}
+	return out.String()
 }
 
 // newScene starts the same cluster as `make demo`, without the Module, or takes the one of a
 // kubeconfig.
 func newScene(ctx context.Context, admin string) (_ *scene, err error) {
 	s := &scene{admin: admin}
+	s.registry = httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -77,6 +101,7 @@ func (s *scene) close() error {
 	if s.fleet != nil {
 		err = s.fleet.Stop()
 	}
+	s.registry.Close()
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 

@@ -119,7 +119,7 @@ func (sh *shell) command(ctx context.Context, text string) (*exec.Cmd, error) {
 }
 
 func (sh *shell) run(ctx context.Context, b page.Block) error {
-	cmd, err := sh.command(ctx, b.Text)
+	cmd, err := sh.command(ctx, sh.scene.onlyHere(b.Text))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const (
 	builderNode = "e2e-builder"
 	builderArch = "arm64"
 	// signerImage is the operator's --signer-image.
-	signerImage = "drover/drover-signer:dev"
+	signerImage = "registry.invalid/drover/drover-signer:dev"
 
 	heartbeat   = 10 * time.Second
 	messageSize = 2048

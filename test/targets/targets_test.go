@@ -129,6 +129,66 @@ func TestDeployInstallsTheWholeOperator(t *testing.T) {
 	}
 }
 
+// TestRegistryIsAskedFor: what pushes, or names images for a cluster, refuses without a registry and
+// names the variable, before anything else runs; each of the two variables will do. The refusals
+// are those of make itself: no kubectl is called.
+func TestRegistryIsAskedFor(t *testing.T) {
+	t.Setenv("REGISTRY", "")
+	for _, target := range []string{"deploy", "deploy OPERATOR=lolcow", "docker-push", "docker-push OPERATOR=ptemplate", "bundle", "krew", "run"} {
+		args := append(strings.Fields(target), "DIST="+t.TempDir())
+		for _, empty := range [][]string{nil, {"REGISTRY="}} {
+			if err := run(t.Context(), "/dev/null", append(args, empty...)...); err == nil || !strings.Contains(err.Error(), "REGISTRY is not set") {
+				t.Errorf("make %s %s: %v", target, empty, err)
+			}
+		}
+		for given, image := range map[string]string{
+			"REGISTRY=r.example:5000/us": "r.example:5000/us/drover/", "IMAGE_TAG_BASE=r.example/mine": "r.example/mine",
+		} {
+			cmd := exec.CommandContext(t.Context(), "make", append(args, "--dry-run", "KUBECTL=kubectl", given)...)
+			cmd.Dir = root
+			said, err := cmd.CombinedOutput()
+			if err != nil || strings.Contains(string(said), "REGISTRY is not set") || target != "krew" && !strings.Contains(string(said), image) {
+				t.Errorf("make %s %s: %v\n%s", target, given, err, said)
+			}
+		}
+	}
+}
+
+// TestProgramsKnowTheirRegistry: make tells the linker where the images of this build are, and a
+// build without a registry says so.
+func TestProgramsKnowTheirRegistry(t *testing.T) {
+	for registry, then := range map[string]string{"registry.example.com/us": "registry.example.com/us", "": "registry.invalid"} {
+		cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "--dry-run", "bin/drover", "REGISTRY="+registry)
+		cmd.Dir = root
+		said, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, flags, _ := strings.Cut(string(said), `-ldflags "`)
+		flags, _, _ = strings.Cut(flags, `"`)
+		dir := t.TempDir()
+		main := "package main\n\nimport \"github.com/drover-project/drover/internal/shared/version\"\n\nfunc main() { print(version.Registry) }\n"
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(main), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// An overlay: a package that may import internal ones must lie below the repository's root.
+		overlay := filepath.Join(dir, "overlay.json")
+		here, err := filepath.Abs(filepath.Join(root, "internal/shared/version/printed/main.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`{"Replace": {%q: %q}}`, here, filepath.Join(dir, "main.go"))
+		if err := os.WriteFile(overlay, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		printed := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlay, "-ldflags", flags, "./internal/shared/version/printed")
+		printed.Dir = root
+		if got, err := printed.CombinedOutput(); err != nil || string(got) != then {
+			t.Errorf("REGISTRY=%s: the program has %q, %v; want %s", registry, got, err, then)
+		}
+	}
+}
+
 // TestInstallBringsTheDefinitions: afterwards the API server takes the operator's sample.
 func TestInstallBringsTheDefinitions(t *testing.T) {
 	config := kubeconfig(t, env.Get(t).AdminConfig())

@@ -1,7 +1,12 @@
-{{/* An image's full name. Takes {root, image}: by digest, else by tag, else by the chart's appVersion. */}}
+{{/* An image's full name. Takes {root, image}: by digest, else by tag, else by the chart's appVersion. A name without a registry would be that of a
+stranger's image on a public registry. */}}
 {{- define "drover.image" -}}
 {{- $all := .root.Values.images -}}
-{{- with .image.registry | default $all.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- $whole := regexMatch "^(localhost|[^/]*[.:][^/]*)/" .image.repository -}}
+{{- if or .image.registry (not $whole) -}}
+{{- $missing := "images.registry is empty: set it to the registry that has Drover's images, such as registry.example.com/you (docs/guide/install.md)" -}}
+{{- .image.registry | default $all.registry | required $missing | trimSuffix "/" }}/
+{{- end -}}
 {{- .image.repository -}}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default $all.tag | default .root.Chart.AppVersion }}{{ end -}}
 {{- end -}}

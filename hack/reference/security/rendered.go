@@ -25,7 +25,7 @@ type named struct {
 	pod  *corev1.PodSpec
 }
 
-const agentImage = "drover/drover-agent:dev"
+const agentImage = "registry.invalid/drover/drover-agent:dev"
 
 // rendered are the pods that Drover makes at run time, each by the code that makes it.
 func rendered(root string) ([]named, error) {

@@ -21,7 +21,7 @@ import (
 
 func options() *pipeline.Options {
 	return &pipeline.Options{
-		SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@sha256:" + strings.Repeat("a", 64), HostModules: true,
+		SignerImage: "registry.invalid/drover/drover-signer:dev", BuildahImage: "q/buildah@sha256:" + strings.Repeat("a", 64), HostModules: true,
 		User: ptr.To[int64](65532), Deadline: time.Hour, MountImages: true,
 	}
 }

@@ -97,7 +97,7 @@ func TestSettingsAreAllButWhatAJobIsFor(t *testing.T) {
 		t.Error("the same settings differ")
 	}
 	newer := options()
-	newer.SignerImage = "drover/drover-signer:newer"
+	newer.SignerImage = "registry.invalid/drover/drover-signer:newer"
 	for what, got := range map[string]string{
 		"a pull secret": settings(options(), func(m *v1beta1.Module) { m.Spec.ImageRepoSecret = ref("other") }),
 		"TLS":           settings(options(), func(m *v1beta1.Module) { container(m).RegistryTLS.Insecure = true }),

@@ -72,7 +72,7 @@ func well(t *testing.T) *Snapshot {
 		Definitions: map[string]*unstructured.Unstructured{}, Policies: map[string]bool{}, Bindings: map[string]bool{},
 		Endpoints: map[string]bool{}, Unseen: map[string]string{}, Trial: &Trial{},
 		Operator: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: operatorName},
-			Spec:   appsv1.DeploymentSpec{Template: template("operator", "drover/drover-operator:1.2.0")},
+			Spec:   appsv1.DeploymentSpec{Template: template("operator", "registry.invalid/drover/drover-operator:1.2.0")},
 			Status: appsv1.DeploymentStatus{AvailableReplicas: 1, UpdatedReplicas: 1}},
 		Agents: &appsv1.DaemonSet{
 			Spec:   appsv1.DaemonSetSpec{Template: template("agent", "r.example:5000/drover-agent:v1.2.0")},

@@ -91,12 +91,12 @@ func NewCommand(_ *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 			"Images of your kernel modules, device plugins and toolchains are named by your Modules, and not printed. Asks no cluster.",
 		Example: "  drover images\n" +
 			"  drover images --only cluster,build --buildah quay.io/buildah/stable@sha256:…\n" +
-			"  drover images | while read image; do crane copy \"$image\" \"registry.example.com/mirror/$image\"; done",
+			"  drover images | while read image; do crane copy \"$image\" \"registry.example.com/mirror/drover/${image##*/}\"; done",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return o.run() },
 	}
 	o.format.AddFlag(cmd, false)
-	cmd.Flags().StringVar(&o.registry, "registry", "", "Registry before all names, as the chart's images.registry")
+	cmd.Flags().StringVar(&o.registry, "registry", version.Registry, "Registry before all names, as the chart's images.registry")
 	cmd.Flags().StringVar(&o.tag, "tag", "", "Tag of all images; empty: this program's release, or dev")
 	cmd.Flags().StringVar(&o.buildah, "buildah", "", "Buildah's image, for builds from Dockerfiles; there is no default")
 	cmd.Flags().StringSliceVar(&o.parts, "only", nil, "Only those for some parts: "+strings.Join(parts(), ", "))
@@ -132,10 +132,7 @@ func (o *options) run() error {
 }
 
 func (o *options) list() []Image {
-	prefix := o.registry
-	if prefix != "" {
-		prefix = strings.TrimSuffix(prefix, "/") + "/"
-	}
+	prefix := strings.TrimSuffix(cmp.Or(o.registry, version.Registry), "/") + "/"
 	var found []Image
 	for _, image := range All {
 		if o.wanted(image.Parts) {

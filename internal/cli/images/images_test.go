@@ -3,6 +3,7 @@
 package images
 
 import (
+	stdcmp "cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 
 	builds "github.com/drover-project/drover/images"
 	"github.com/drover-project/drover/internal/agent/boot"
+	"github.com/drover-project/drover/internal/shared/version"
 )
 
 const root = "../../.."
@@ -63,7 +65,7 @@ func scan(t *testing.T, pattern *regexp.Regexp, dirs ...string) map[string]bool 
 }
 
 // named is an image of Drover's in a manifest that is installed.
-var named = regexp.MustCompile(`(?m)^\s*(?:- )?(?:image|newName|agent|signer|value): "?(drover/[a-z-]+)`)
+var named = regexp.MustCompile(`(?m)^\s*(?:- )?(?:image|newName|agent|signer|value): "?registry\.invalid/(drover/[a-z]+-[a-z-]+)`)
 
 // TestAllThatConfigNames: manifests but samples name these images and no other of Drover's.
 func TestAllThatConfigNames(t *testing.T) {
@@ -122,26 +124,36 @@ func TestAllAreBuilt(t *testing.T) {
 
 // TestWhatIsPrinted by flags.
 func TestWhatIsPrinted(t *testing.T) {
-	all := "drover/drover-operator:dev\ndrover/drover-agent:dev\ndrover/drover-signer:dev\ndrover/deviceconfig-operator:dev\n" +
-		"drover/ptemplate-operator:dev\ndrover/lolcow-operator:dev\n"
+	const at = "registry.invalid/drover/"
+	all := at + "drover-operator:dev\n" + at + "drover-agent:dev\n" + at + "drover-signer:dev\n" + at + "deviceconfig-operator:dev\n" +
+		at + "ptemplate-operator:dev\n" + at + "lolcow-operator:dev\n"
 	for name, tc := range map[string]struct {
 		given []string
-		then  string
-		fails string
+		// released is the registry that the linker was given.
+		released string
+		then     string
+		fails    string
 	}{
-		"all":      {then: all},
-		"registry": {given: []string{"--registry=r.example/m/", "--only=operators.lolcow"}, then: "r.example/m/drover/lolcow-operator:dev\n"},
+		"all":                               {then: all},
+		"registry":                          {given: []string{"--registry=r.example/m/", "--only=operators.lolcow"}, then: "r.example/m/drover/lolcow-operator:dev\n"},
+		"no registry is none of a stranger": {given: []string{"--registry=", "--only=operators.lolcow"}, then: at + "lolcow-operator:dev\n"},
+		"released":                          {given: []string{"--only=operators.lolcow"}, released: "r.example/us", then: "r.example/us/drover/lolcow-operator:dev\n"},
+		"released, from a mirror": {given: []string{"--only=operators.lolcow", "--registry=m.example"}, released: "r.example/us",
+			then: "m.example/drover/lolcow-operator:dev\n"},
 		"some": {given: []string{"--tag=v1", "--only=cluster,build"},
-			then: "drover/drover-operator:v1\ndrover/drover-agent:v1\ndrover/drover-signer:v1\n"},
+			then: at + "drover-operator:v1\n" + at + "drover-agent:v1\n" + at + "drover-signer:v1\n"},
 		"with buildah": {given: []string{"--only=build", "--buildah=q.example/b@sha256:12"},
-			then: "drover/drover-signer:dev\nq.example/b@sha256:12\n"},
-		"no builds":    {given: []string{"--only=operators.lolcow", "--buildah=q.example/b@sha256:12"}, then: "drover/lolcow-operator:dev\n"},
+			then: at + "drover-signer:dev\nq.example/b@sha256:12\n"},
+		"no builds":    {given: []string{"--only=operators.lolcow", "--buildah=q.example/b@sha256:12"}, then: at + "lolcow-operator:dev\n"},
 		"unknown part": {given: []string{"--only=all"}, fails: `unknown part "all"`},
-		"json": {given: []string{"--only=operators.lolcow", "-o=json"}, then: "[\n  {\n    \"image\": \"drover/lolcow-operator:dev\",\n" +
+		"json": {given: []string{"--only=operators.lolcow", "-o=json"}, then: "[\n  {\n    \"image\": \"" + at + "lolcow-operator:dev\",\n" +
 			"    \"repository\": \"drover/lolcow-operator\",\n    \"parts\": [\n      \"operators.lolcow\"\n    ],\n" +
 			"    \"purpose\": \"the LolCow operator\"\n  }\n]\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			before := version.Registry
+			t.Cleanup(func() { version.Registry = before })
+			version.Registry = stdcmp.Or(tc.released, before)
 			streams, _, out, _ := genericiooptions.NewTestIOStreams()
 			cmd := NewCommand(genericclioptions.NewConfigFlags(false), streams, clock.RealClock{})
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true

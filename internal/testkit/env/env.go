@@ -44,7 +44,7 @@ const (
 	// Agent is the node agents' ServiceAccount.
 	Agent = "drover-agent"
 	// AgentImage is the agent's image as the admission policy expects it of a carrier.
-	AgentImage = "drover/drover-agent:dev"
+	AgentImage = "registry.invalid/drover/drover-agent:dev"
 )
 
 // startTimeout bounds the start of each component. Two to four seconds are usual; a machine that is

@@ -61,7 +61,7 @@ func newWorld(t *testing.T) *world {
 		moduleimage.Options{Gate: &gate.Gate{}, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {
 			return w.mine == nil || w.mine(image)
 		}, Pipeline: pipeline.Options{
-			SignerImage: "drover/drover-signer:dev", BuildahImage: "q/buildah@" + digest, Deadline: time.Hour,
+			SignerImage: "registry.invalid/drover/drover-signer:dev", BuildahImage: "q/buildah@" + digest, Deadline: time.Hour,
 		}})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace, Labels: map[string]string{"test": w.namespace}}}
 	w.must(w.admin.Create(t.Context(), node))

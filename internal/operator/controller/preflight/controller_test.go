@@ -255,7 +255,7 @@ func TestPreflightWithoutASigner(t *testing.T) {
 	w := newWorld(t)
 	own := w.env.Client(t, w.env.Config(t, env.Operator))
 	o := operator.Options{Mode: operator.ModeCluster, Controllers: []string{"*"},
-		Build: pipeline.Options{ExaminerImage: "drover/drover-operator:dev", Deadline: time.Hour}}
+		Build: pipeline.Options{ExaminerImage: "registry.invalid/drover/drover-operator:dev", Deadline: time.Hour}}
 	w.images = moduleimage.New(own, own, o.Images(&gate.Gate{}))
 	w.control = preflight.New(own, own, preflight.Options{Examines: o.Examines(), Makes: o.Makes(), Gate: &gate.Gate{}})
 	w.module("m", nil)

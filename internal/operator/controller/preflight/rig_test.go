@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	const buildah = "q/buildah@" + digest
 	// The time stands still: on a slow machine, a failure would be tried again in between.
 	w.images = moduleimage.New(operator, operator, moduleimage.Options{Gate: &gate.Gate{}, Pipeline: pipeline.Options{
-		SignerImage: "drover/drover-signer:dev", BuildahImage: buildah, Deadline: time.Hour,
+		SignerImage: "registry.invalid/drover/drover-signer:dev", BuildahImage: buildah, Deadline: time.Hour,
 	}, Clock: clocktesting.NewFakePassiveClock(time.Now())})
 	w.control = preflight.New(operator, operator, preflight.Options{BuildahImage: buildah, Examines: true, Makes: true, Gate: &gate.Gate{}})
 	return w

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/drover-project/drover/test/vm/registry"
 )
 
 // equal does what `make chart` does.
@@ -22,7 +24,8 @@ func (s *steps) equal(ctx context.Context) error {
 func (s *steps) olm(ctx context.Context) error {
 	bundle := filepath.Join(s.Dir, "bundle")
 	if err := s.program(ctx, "", "run", "./hack/bundle", "--version", "v0.1.0", "--out", bundle, "--rest", filepath.Join(s.Dir, "nodes.yaml"),
-		"--layout", filepath.Join(s.Dir, "bundle-oci")); err != nil {
+		"--layout", filepath.Join(s.Dir, "bundle-oci"), "--operator-image", registry.Host+"/drover/drover-operator:dev",
+		"--agent-image", registry.Host+"/drover/drover-agent:dev"); err != nil {
 		return err
 	}
 	return s.program(ctx, `"valid":true`, "run", "-C", "tools/olm", ".", bundle)
