@@ -19,7 +19,7 @@ type settings struct {
 }
 
 func TestConfigFile(t *testing.T) {
-	defaults := settings{Probe: ":8081", Metrics: ":8080", LeaseName: Name, Elect: true}
+	defaults := settings{Probe: ":8081", Metrics: ":8443", LeaseName: Name, Elect: true, Secure: true}
 	whole := "healthProbeBindAddress: :9081\nleaderElection: {enabled: false, resourceID: x}\nmetrics: {bindAddress: 0.0.0.0:8443, " +
 		"secureServing: true}\n"
 	cases := map[string]struct {
@@ -28,7 +28,7 @@ func TestConfigFile(t *testing.T) {
 		then  settings
 		fails string
 	}{
-		"no file":         {then: settings{Probe: ":8081", Metrics: ":8080", LeaseName: Name, Elect: true, Notes: 1}},
+		"no file":         {then: settings{Probe: ":8081", Metrics: ":8443", LeaseName: Name, Elect: true, Secure: true, Notes: 1}},
 		"an empty file":   {given: new(string), then: defaults},
 		"all that counts": {given: &whole, then: settings{Probe: ":9081", Metrics: "0.0.0.0:8443", LeaseName: "x", Secure: true}},
 		"flags win": {
@@ -39,7 +39,7 @@ func TestConfigFile(t *testing.T) {
 		"what has no effect": {
 			given: text("webhookPort: 9443\njob: {gcDelay: 1h}\nworker: {runAsUser: 0, seLinuxType: spc_t, firmwareHostPath: " +
 				"/lib/firmware}\nmetrics: {enableAuthnAuthz: true}\n"),
-			then: settings{Probe: ":8081", Metrics: ":8080", LeaseName: Name, Elect: true, Notes: 6},
+			then: settings{Probe: ":8081", Metrics: ":8443", LeaseName: Name, Elect: true, Secure: true, Notes: 6},
 		},
 		"an unknown key":   {given: text("worker: {setFirmwareClassPath: /x}\n"), fails: `unknown field "setFirmwareClassPath"`},
 		"a key twice":      {given: text("webhookPort: 1\nwebhookPort: 2\n"), fails: "webhookPort"},

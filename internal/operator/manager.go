@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -59,13 +60,21 @@ func NewManager(base *rest.Config, o *Options) (ctrl.Manager, error) {
 		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
 		BaseContext:             o.Traces.BaseContext,
 		Logger:                  o.Log,
-		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure},
+		Metrics:                 o.metrics(),
 		HealthProbeBindAddress:  o.ProbeAddress,
 		PprofBindAddress:        o.ProfileAddress,
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        cmp.Or(o.LeaderElectionID, o.Called()),
 		LeaderElectionNamespace: o.Namespace,
 	})
+}
+
+func (o *Options) metrics() metricsserver.Options {
+	served := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
+	if o.MetricsSecure {
+		served.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return served
 }
 
 // newScheme knows the kinds that an operator of a mode works with.

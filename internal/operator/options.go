@@ -80,7 +80,8 @@ type Options struct {
 	MetricsAddress string
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
 	ProbeAddress string
-	// MetricsSecure serves metrics by HTTPS, with a certificate of its own making.
+	// MetricsSecure serves metrics by HTTPS, with a certificate of its own making, and asks the API
+	// server who reads them and whether they may.
 	MetricsSecure bool
 	// ProfileAddress serves profiles of the process below /debug/pprof; "0" is off.
 	ProfileAddress string
@@ -127,9 +128,10 @@ func ParseFlags(args []string) (*Options, error) {
 		"; -name leaves one out")
 	set.BoolVar(&o.NodeCondition, "node-condition", false, "keep the condition "+v1beta1.NodeConditionKernelModules+" of nodes; needs the "+
 		"rights of config/node-condition")
-	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "where metrics are served; 0 is nowhere")
+	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
-	set.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve metrics by HTTPS, with a certificate of its own making")
+	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, with a certificate of its own making, to those whom the API "+
+		"server lets get /metrics; off: by plain HTTP, to everyone who reaches the address")
 	set.StringVar(&o.ProfileAddress, "pprof-bind-address", profile.Off,
 		"loopback address of /debug/pprof, such as 127.0.0.1:6060; 0 is nowhere")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")

@@ -27,7 +27,7 @@ import (
 )
 
 // installed are the manifests below config/ that a cluster gets besides the CRDs.
-var installed = []string{"rbac/*.yaml", "policies/*.yaml", "operator/images.yaml"}
+var installed = []string{"rbac/*.yaml", "metrics/*.yaml", "policies/*.yaml", "operator/images.yaml"}
 
 // install creates the operator's namespace, the roles, their bindings and the admission policies,
 // and returns when the policies are enforced.

@@ -203,7 +203,8 @@ func measureSize(ctx context.Context, s size, timeout time.Duration, say func(st
 		LeasePeriod: leasePeriod(s.nodes),
 		// As the default install, whose operator also examines images.
 		OperatorArgs: []string{
-			fmt.Sprintf("--parallelism=%d", concurrency), "--metrics-bind-address=" + metrics, "--examiner-image=registry.invalid/drover/drover-operator:dev",
+			fmt.Sprintf("--parallelism=%d", concurrency), "--metrics-bind-address=" + metrics, "--metrics-secure=false",
+			"--examiner-image=registry.invalid/drover/drover-operator:dev",
 		},
 	}
 	if os.Getenv("BREAK") == "agent" {

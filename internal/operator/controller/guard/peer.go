@@ -23,6 +23,7 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=kmm.sigs.x-k8s.io,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
 // PeerLease is the name of the Lease that KMM's operator holds, in whatever namespace it runs.
 const PeerLease = "kmm.sigs.x-k8s.io"

@@ -44,6 +44,8 @@ import (
 // +kubebuilder:rbac:groups=drover.dev,resources=moduleimages,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 // Finalizer keeps a ManagedClusterModule until its Modules have left all known clusters.
 const Finalizer = "drover.dev/hub"
