@@ -37,7 +37,7 @@ var carried = map[string]bool{
 // known are those that it cannot hold. A kind in neither list is an error: a maintainer must look
 // up whether a bundle can hold it.
 var known = map[string]bool{
-	"Namespace": true, "DaemonSet": true, "ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true,
+	"Namespace": true, "DaemonSet": true, "NetworkPolicy": true, "ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true,
 }
 
 // split tells the objects apart.

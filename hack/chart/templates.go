@@ -78,7 +78,7 @@ type object struct {
 // byHand reports whether the chart has a template of its own for an object: it has settings.
 func byHand(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
-	case "Deployment", "DaemonSet":
+	case "Deployment", "DaemonSet", "NetworkPolicy":
 		return true
 	case "ConfigMap":
 		return o.GetName() != "drover-dashboard"

@@ -264,14 +264,13 @@ func outside() []setting {
 				want: `{"name": "SSL_CERT_DIR", "value": "/etc/drover/ca"}`,
 			})
 	}
-	limited := strings.Replace(everything, "{hub:", "{networkPolicies: {enabled: true}, hub:", 1)
 	for _, o := range []string{operatorObject, hubObject, device("deviceconfig"), device("ptemplate"), lolcowObject} {
 		rule := strings.Replace(o, "Deployment", "NetworkPolicy", 1)
 		rows = append(rows,
-			setting{value: "networkPolicies.enabled", given: "true", object: rule, at: "/spec/policyTypes", want: `["Ingress"]`},
+			setting{value: "networkPolicies.enabled", given: "false", object: rule, want: "false"},
 			setting{
 				value: "networkPolicies.metricsFrom", given: `[{"namespaceSelector": {}}]`, object: rule, at: "/spec/ingress",
-				want: `[{"from": [{"namespaceSelector": {}}], "ports": [{"port": "metrics"}]}]`, values: limited,
+				want: `[{"from": [{"namespaceSelector": {}}], "ports": [{"port": "metrics"}]}]`,
 			})
 	}
 	return rows

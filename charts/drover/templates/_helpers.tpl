@@ -121,7 +121,8 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* Who reaches a pod: those that read metrics. The kubelet's probes come from the pod's own node, which no policy stops. */}}
+{{/* Who reaches a pod: those that read metrics. The kubelet's probes come from the pod's own node, which no policy stops. Takes
+{root, name, namespace}, and app for a device operator. */}}
 {{- define "drover.network" -}}
 {{- if .root.Values.networkPolicies.enabled }}
 ---
@@ -131,19 +132,24 @@ metadata:
   name: {{ .name }}
   namespace: {{ .namespace }}
   labels:
+    {{- with .app }}
+    app.kubernetes.io/name: {{ . }}
+    {{- end }}
     app.kubernetes.io/part-of: drover
 spec:
   podSelector:
     matchLabels:
       app.kubernetes.io/name: {{ .app | default .name }}
+      {{- if .app }}
+      app.kubernetes.io/part-of: drover
+      control-plane: controller-manager
+      {{- end }}
   policyTypes: [Ingress]
-  {{- with .root.Values.networkPolicies.metricsFrom }}
   ingress:
-  - from: {{- toYaml . | nindent 4 }}
-    ports:
+  - ports:
     - {port: metrics}
-  {{- else }}
-  ingress: []
-  {{- end }}
+    {{- with .root.Values.networkPolicies.metricsFrom }}
+    from: {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 {{- end -}}
