@@ -30,7 +30,13 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+// TestMain is also the program that the image's script starts.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "drover" {
+		os.Exit(asProgram())
+	}
+	os.Exit(env.Main(m))
+}
 
 // What must be nowhere in the archive.
 const (

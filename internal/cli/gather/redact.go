@@ -17,7 +17,13 @@ import (
 const removed = "[removed]"
 
 // Values of these are pairs of a name and a value, where people keep what others must not see.
-var pairs = []string{"env", "args", "buildArgs"}
+var pairs = []string{"env", "args", "buildArgs", "httpHeaders"}
+
+// copies are annotations in which tools keep the whole object as it was applied.
+var copies = []string{
+	"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied",
+	"banzaicloud.com/last-applied",
+}
 
 // commands are words of a command line: a token may be one of them.
 var commands = []string{"args", "command"}
@@ -41,7 +47,9 @@ func newRedactor() *redactor { return &redactor{secrets: map[string]bool{}} }
 func (r *redactor) object(o *unstructured.Unstructured, ours bool) {
 	if meta, ok := o.Object["metadata"].(map[string]any); ok {
 		if annotations, ok := meta["annotations"].(map[string]any); ok {
-			delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
+			for _, name := range copies {
+				delete(annotations, name)
+			}
 		}
 		// Who wrote what and when is kept, the names of all fields are not.
 		if fields, ok := meta["managedFields"].([]any); ok {

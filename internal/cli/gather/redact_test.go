@@ -59,6 +59,15 @@ func TestObjectsAreRedacted(t *testing.T) {
 				managedFields: [{manager: m, time: t, fieldsV1: {"f:spec": {}}}]}}`,
 			want: `{metadata: {name: a, annotations: {a: b}, managedFields: [{manager: m, time: t}]}}`,
 		},
+		"copies of the object that other tools keep": {
+			given: `{metadata: {annotations: {a: b, kapp.k14s.io/original: tell-nobody, objectset.rio.cattle.io/applied: tell-nobody,
+				banzaicloud.com/last-applied: tell-nobody}}}`,
+			want: `{metadata: {annotations: {a: b}}}`,
+		},
+		"headers of a probe": {
+			given: `{livenessProbe: {httpGet: {path: /, httpHeaders: [{name: Authorization, value: tell-nobody}]}}}`,
+			want:  `{livenessProbe: {httpGet: {path: /, httpHeaders: [{name: Authorization, value: "[removed]"}]}}}`,
+		},
 		"empty": {given: `{spec: {env: [], args: [], command: null}}`, want: `{spec: {env: [], args: [], command: null}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
