@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -86,7 +88,18 @@ func startSecure(t *testing.T, e *env.Env) (address string) {
 			t.Error(err)
 		}
 	})
-	<-mgr.Elected()
+	// It makes its certificate first.
+	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		var dialer net.Dialer
+		connection, err := dialer.DialContext(ctx, "tcp", address)
+		if err == nil {
+			err = connection.Close()
+		}
+		return err == nil, nil // until it serves
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return address
 }
 
