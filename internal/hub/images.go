@@ -48,6 +48,7 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 	sources map[string]*corev1.ConfigMap) (*Makings, error) {
 	made := &Makings{Specs: map[string]*v1alpha1.ModuleImageSpec{}, For: map[Platform]string{}, Problems: map[Platform]reasons.Problem{}}
 	module := Whole(m)
+	module.Spec.Selector = nil // it chooses nodes of spokes: the hub's have other labels
 	var err error
 	if made.Declaration, err = declaration(m, sources); err != nil || module.Spec.ModuleLoader == nil {
 		return made, err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -103,7 +104,7 @@ type Options struct {
 // was asked for.
 func ParseFlags(args []string) (*Options, error) {
 	o := &Options{}
-	var mode, delivers, controllers, config, requests, limits string
+	var mode, delivers, controllers, config, requests, limits, nodes string
 	set := flag.NewFlagSet(Name, flag.ContinueOnError)
 	set.StringVar(&mode, "mode", string(defaultMode(os.Getenv)), "what the operator does: cluster (images and nodes of this cluster), hub "+
 		"(images, and Modules for other clusters) or spoke (nodes only: a hub makes the images)")
@@ -123,6 +124,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&requests, "build-requests", pipeline.DefaultBuildRequests, "requests of the containers that compile, unless a Module has "+
 		"build.resources")
 	set.StringVar(&limits, "build-limits", pipeline.DefaultBuildLimits, "their limits")
+	set.StringVar(&nodes, "job-selector", "", "labels (a=b,c=d) of the nodes for Jobs of Modules without build.selector and sign.selector; "+
+		"without it, the Module's own selector; a hub's any node")
 	set.IntVar(&o.Orders.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+
 		"; -name leaves one out")
@@ -158,6 +161,9 @@ func ParseFlags(args []string) (*Options, error) {
 	}
 	if o.Build.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
 		return nil, fmt.Errorf("--build-limits: %w", err)
+	}
+	if o.Build.Selector, err = labels.ConvertSelectorToLabelsMap(nodes); err != nil {
+		return nil, fmt.Errorf("--job-selector: %w", err)
 	}
 	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
 	return o, o.validate()

@@ -118,7 +118,9 @@ func (a *ahead) building(command string) func(*v1beta1.Module) {
 			source.Data[kernel] = base64.StdEncoding.EncodeToString(compiled(m.Name, kernel))
 		}
 		a.must(shared.Admin.Create(a.Context(), source))
-		m.Spec.ModuleLoader.Container.Build = &v1beta1.Build{Native: &v1beta1.NativeBuild{
+		// The Module's own nodes are not there yet.
+		anywhere := map[string]string{corev1.LabelOSStable: "linux"}
+		m.Spec.ModuleLoader.Container.Build = &v1beta1.Build{Selector: anywhere, Native: &v1beta1.NativeBuild{
 			ToolchainImage: "registry.example.com/toolchain:1", SourceConfigMap: &corev1.LocalObjectReference{Name: source.Name},
 			Command: []string{"/bin/sh", "-ec", command},
 		}}

@@ -96,6 +96,10 @@ type ModuleImageSpec struct {
 	// serviceAccountName of the Job's pods.
 	ServiceAccountName string `json:"serviceAccountName"`
 
+	// selector is the Module's. The Job runs on its nodes, unless build or sign has a selector.
+	// +mapType=atomic
+	Selector map[string]string `json:"selector,omitempty"`
+
 	// tolerations of the Job's pods.
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
@@ -124,6 +128,7 @@ type ImageBuild struct {
 	Secrets []string `json:"secrets,omitempty"`
 
 	// selector chooses the nodes on which the build may run.
+	// +mapType=atomic
 	Selector map[string]string `json:"selector,omitempty"`
 
 	// baseImageRegistryTLS are the TLS settings of the base images' registry.
@@ -148,6 +153,10 @@ type ImageSign struct {
 	// unsignedImage is the image to sign if nothing is built, or else where the unsigned image is
 	// pushed to.
 	UnsignedImage string `json:"unsignedImage,omitempty"`
+
+	// selector chooses the nodes on which the image may be signed.
+	// +mapType=atomic
+	Selector map[string]string `json:"selector,omitempty"`
 
 	// unsignedImageRegistryTLS are the TLS settings of the unsigned image's registry.
 	UnsignedImageRegistryTLS v1beta1.TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`

@@ -87,6 +87,13 @@ func (in *ImageSign) DeepCopyInto(out *ImageSign) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Selector != nil {
+		in, out := &in.Selector, &out.Selector
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	out.UnsignedImageRegistryTLS = in.UnsignedImageRegistryTLS
 }
 
@@ -196,6 +203,13 @@ func (in *ModuleImageSpec) DeepCopyInto(out *ModuleImageSpec) {
 		in, out := &in.RepoSecrets, &out.RepoSecrets
 		*out = make([]v1.LocalObjectReference, len(*in))
 		copy(*out, *in)
+	}
+	if in.Selector != nil {
+		in, out := &in.Selector, &out.Selector
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
 	}
 	if in.Tolerations != nil {
 		in, out := &in.Tolerations, &out.Tolerations

@@ -20,7 +20,9 @@ type Build struct {
 	// secrets are mounted at /run/secrets/<name> during the build.
 	Secrets []corev1.LocalObjectReference `json:"secrets,omitempty"`
 
-	// selector chooses the nodes on which the build may run.
+	// selector chooses the nodes on which the build may run, and so see its Secrets. Unset: the nodes
+	// of sign.selector, else those of the Module's selector. If both are set, a node must have all
+	// labels of both.
 	Selector map[string]string `json:"selector,omitempty"`
 
 	// native compiles without a Dockerfile, in a pod that Pod Security "restricted" admits.
@@ -124,6 +126,11 @@ type Sign struct {
 
 	// filesToSign are globs of kernel modules in the image.
 	FilesToSign []string `json:"filesToSign,omitempty"`
+
+	// selector chooses the nodes on which the image may be signed, and so see the key. Unset: the nodes
+	// of build.selector, else those of the Module's selector. If both are set, a node must have all
+	// labels of both.
+	Selector map[string]string `json:"selector,omitempty"`
 }
 
 // TLSOptions weaken TLS towards a registry.

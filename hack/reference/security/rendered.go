@@ -116,9 +116,12 @@ func builds() []named {
 		{"build from a Dockerfile, `--build-host-modules=false`", dockerfile, nil, false},
 		{"native build", native, nil, false},
 		{"signing", nil, sign, false},
+		{"build from a Dockerfile and signing", dockerfile, sign, true},
+		{"native build and signing", native, sign, false},
 	} {
 		image := &v1alpha1.ModuleImage{Spec: v1alpha1.ModuleImageSpec{
 			Module: "m", Image: "r/m:1", Architecture: "amd64", Build: b.build, Sign: b.sign,
+			Selector:    map[string]string{"example.com/gpu": ""},
 			RepoSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
 		}}
 		job := pipeline.Job(image, 1, "New", &pipeline.Options{

@@ -25,6 +25,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 // Declare gives the inputs of the image that a Module asks for on one kernel and architecture, as
@@ -45,6 +46,9 @@ func Declare(m *v1beta1.Module, resolved *kernel.Resolved, arch string) (*v1alph
 	}
 	if spec.Sign, err = declareSign(sign, v); err != nil {
 		return nil, fmt.Errorf("sign for kernel %s: %w", resolved.Release, err)
+	}
+	if err := agree(spec.Build, spec.Sign); err != nil {
+		return nil, fmt.Errorf("build for kernel %s: %w", resolved.Release, err)
 	}
 	if err := declarePush(spec, build, v); err != nil {
 		return nil, fmt.Errorf("build.push for kernel %s: %w", resolved.Release, err)
@@ -87,7 +91,8 @@ func onKernel(m *v1beta1.Module, resolved *kernel.Resolved, arch string) *v1alph
 		RegistryTLS:        container.RegistryTLS,
 		RepoSecrets:        delivery.PullSecrets(m),
 		ServiceAccountName: delivery.ServiceAccount(m),
-		Tolerations:        m.Spec.Tolerations,
+		Tolerations:        placement.Tolerations(m),
+		Selector:           m.Spec.Selector,
 	}
 	if tls := container.KernelMappings[resolved.Mapping].RegistryTLS; tls != nil {
 		spec.RegistryTLS = *tls
@@ -169,6 +174,9 @@ func mergeSign(container, mapping *v1beta1.Sign) *v1beta1.Sign {
 	if named(over.CertSecret) {
 		merged.CertSecret = over.CertSecret
 	}
+	if len(over.Selector) > 0 {
+		merged.Selector = over.Selector
+	}
 	merged.FilesToSign = append(merged.FilesToSign, over.FilesToSign...)
 	return merged
 }
@@ -242,6 +250,7 @@ func declareSign(s *v1beta1.Sign, v values) (*v1alpha1.ImageSign, error) {
 	}
 	declared := &v1alpha1.ImageSign{
 		KeySecret: s.KeySecret.Name, CertSecret: s.CertSecret.Name, UnsignedImageRegistryTLS: s.UnsignedImageRegistryTLS,
+		Selector: s.Selector,
 	}
 	var err error
 	if declared.UnsignedImage, err = kernel.Substitute(s.UnsignedImage, v.tag); err != nil {

@@ -87,6 +87,9 @@ type Options struct {
 	Hub bool
 	// BuildRequests and BuildLimits are the compiling container's, over the defaults.
 	BuildRequests, BuildLimits corev1.ResourceList
+	// Selector are labels of the nodes on which Jobs run whose Module has no selector for them in build
+	// or sign. Empty: those that the Module itself chooses.
+	Selector map[string]string
 	// AccountSecrets are the ServiceAccount's pull secrets, which, as for a kubelet, may be missing.
 	AccountSecrets []corev1.LocalObjectReference
 	// Delivery says how to read images. The caller sets MountImages by it, with [MountsImages].
@@ -167,7 +170,7 @@ func pod(image *v1alpha1.ModuleImage, o *Options) corev1.PodSpec {
 		ShareProcessNamespace:        ptr.To(false),
 		ImagePullSecrets:             pullSecrets(spec, o),
 		Tolerations:                  append(leaving(), spec.Tolerations...),
-		NodeSelector:                 nodeSelector(spec),
+		NodeSelector:                 nodeSelector(spec, o),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: o.User,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

@@ -34,7 +34,7 @@ func TestMessages(t *testing.T) {
 			}
 		}
 	}
-	img := image(t, module(compiling, signing), nil, "")
+	img := image(t, module(compiling, signing, func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{"gpu": "true"} }), nil, "")
 	job := img.Name + "-1"
 	for name, tc := range map[string]struct {
 		given        func(*batchv1.Job, *corev1.Pod)
@@ -51,7 +51,8 @@ func TestMessages(t *testing.T) {
 					{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
 				}}
 			}, reason: v1beta1.ReasonBuilding,
-			says: "no node takes its pod: see kubectl describe pod p",
+			says: "no node takes its pod, which needs one with the labels gpu=true,kubernetes.io/arch=amd64,kubernetes.io/os=linux: label a node " +
+				"so, or choose other nodes with build.selector or sign.selector; if there is such a node, see kubectl describe pod p",
 		},
 		"the deadline is over": {
 			given: func(j *batchv1.Job, pod *corev1.Pod) {

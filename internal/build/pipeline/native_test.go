@@ -119,7 +119,7 @@ func TestWhereImagesAreMounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := pipeline.MountsImages(spec, tc.mode, tc.nodes); got != tc.then {
+			if got := pipeline.MountsImages(spec, &pipeline.Options{Delivery: tc.mode}, tc.nodes); got != tc.then {
 				t.Errorf("image volumes: %t", got)
 			}
 		})

@@ -126,8 +126,7 @@ func outcomeOf(spec *v1alpha1.ModuleImageSpec, job *batchv1.Job, pod *corev1.Pod
 	case pod == nil:
 		return t
 	case unschedulable(pod):
-		// The scheduler's own message counts nodes, and would change all the time.
-		t.Reason, t.Message = v1beta1.ReasonBuilding, "no node takes its pod: see kubectl describe pod "+pod.Name
+		t.Reason, t.Message = v1beta1.ReasonBuilding, homeless(pod.Name, job.Spec.Template.Spec.NodeSelector)
 		return t
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {

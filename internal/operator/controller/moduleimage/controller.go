@@ -138,7 +138,7 @@ func (c *Controller) pipeline(ctx context.Context, image *v1alpha1.ModuleImage) 
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
-	o.MountImages = pipeline.MountsImages(&image.Spec, o.Delivery, nodes.Items)
+	o.MountImages = pipeline.MountsImages(&image.Spec, &o, nodes.Items)
 	return &o, nil
 }
 

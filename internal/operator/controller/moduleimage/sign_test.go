@@ -219,3 +219,35 @@ func TestSecretsOfTheServiceAccount(t *testing.T) {
 	}
 	w.quiet()
 }
+
+// TestTheKeyStaysOnNodesThatAreNamed: a Job that signs waits for a node of the Module's and says
+// which; sign.selector replaces the waiting Job by one for its nodes.
+func TestTheKeyStaysOnNodesThatAreNamed(t *testing.T) {
+	w := newWorld(t)
+	w.change(func(c *v1beta1.ModuleLoaderContainerSpec) {
+		c.Build, c.Sign = nil, signature()
+		c.Sign.UnsignedImage = "r.example/vendor:1"
+	})
+	w.pass()
+	job := w.active()
+	if got := job.Spec.Template.Spec.NodeSelector; got["test"] != w.namespace || len(got) != 3 {
+		t.Errorf("the Job may run on nodes with %v", got)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "waits", Labels: job.Spec.Template.Labels},
+		Spec: *job.Spec.Template.Spec.DeepCopy()}
+	pod.Labels[batchv1.JobNameLabel] = job.Name
+	w.must(w.admin.Create(t.Context(), pod))
+	pod.Status.Phase = corev1.PodPending
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Now()}}
+	w.must(w.admin.Status().Update(t.Context(), pod))
+	w.pass()
+	w.available(metav1.ConditionFalse, v1beta1.ReasonBuilding, "no node takes its pod", "test="+w.namespace, "sign.selector")
+	w.change(func(c *v1beta1.ModuleLoaderContainerSpec) { c.Sign.Selector = map[string]string{"signs": "yes"} })
+	w.pass()
+	w.pass()
+	again := w.active()
+	if got := again.Spec.Template.Spec.NodeSelector; again.Name == job.Name || got["signs"] != "yes" || got["test"] != "" {
+		t.Errorf("then Job %s may run on nodes with %v", again.Name, got)
+	}
+}

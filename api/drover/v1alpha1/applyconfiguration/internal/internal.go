@@ -58,6 +58,7 @@ var schemaYAML = typed.YAMLObject(`types:
         map:
           elementType:
             scalar: string
+          elementRelationship: atomic
     - name: sourceDigest
       type:
         scalar: string
@@ -97,6 +98,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: keySecret
       type:
         scalar: string
+    - name: selector
+      type:
+        map:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: unsignedImage
       type:
         scalar: string
@@ -163,6 +170,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: retry
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: selector
+      type:
+        map:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: serviceAccountName
       type:
         scalar: string

@@ -845,6 +845,11 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: keySecret
       type:
         namedType: io.k8s.api.core.v1.LocalObjectReference
+    - name: selector
+      type:
+        map:
+          elementType:
+            scalar: string
     - name: unsignedImage
       type:
         scalar: string

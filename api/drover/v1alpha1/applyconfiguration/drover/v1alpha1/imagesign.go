@@ -20,6 +20,8 @@ type ImageSignApplyConfiguration struct {
 	// unsignedImage is the image to sign if nothing is built, or else where the unsigned image is
 	// pushed to.
 	UnsignedImage *string `json:"unsignedImage,omitempty"`
+	// selector chooses the nodes on which the image may be signed.
+	Selector map[string]string `json:"selector,omitempty"`
 	// unsignedImageRegistryTLS are the TLS settings of the unsigned image's registry.
 	UnsignedImageRegistryTLS *v1beta1.TLSOptions `json:"unsignedImageRegistryTLS,omitempty"`
 }
@@ -61,6 +63,20 @@ func (b *ImageSignApplyConfiguration) WithFiles(values ...string) *ImageSignAppl
 // If called multiple times, the UnsignedImage field is set to the value of the last call.
 func (b *ImageSignApplyConfiguration) WithUnsignedImage(value string) *ImageSignApplyConfiguration {
 	b.UnsignedImage = &value
+	return b
+}
+
+// WithSelector puts the entries into the Selector field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, the entries provided by each call will be put on the Selector field,
+// overwriting an existing map entries in Selector field with the same key.
+func (b *ImageSignApplyConfiguration) WithSelector(entries map[string]string) *ImageSignApplyConfiguration {
+	if b.Selector == nil && len(entries) > 0 {
+		b.Selector = make(map[string]string, len(entries))
+	}
+	for k, v := range entries {
+		b.Selector[k] = v
+	}
 	return b
 }
 

@@ -47,6 +47,8 @@ type ModuleImageSpecApplyConfiguration struct {
 	RepoSecrets []corev1.LocalObjectReference `json:"repoSecrets,omitempty"`
 	// serviceAccountName of the Job's pods.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
+	// selector is the Module's. The Job runs on its nodes, unless build or sign has a selector.
+	Selector map[string]string `json:"selector,omitempty"`
 	// tolerations of the Job's pods.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
@@ -186,6 +188,20 @@ func (b *ModuleImageSpecApplyConfiguration) WithRepoSecrets(values ...corev1.Loc
 // If called multiple times, the ServiceAccountName field is set to the value of the last call.
 func (b *ModuleImageSpecApplyConfiguration) WithServiceAccountName(value string) *ModuleImageSpecApplyConfiguration {
 	b.ServiceAccountName = &value
+	return b
+}
+
+// WithSelector puts the entries into the Selector field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, the entries provided by each call will be put on the Selector field,
+// overwriting an existing map entries in Selector field with the same key.
+func (b *ModuleImageSpecApplyConfiguration) WithSelector(entries map[string]string) *ModuleImageSpecApplyConfiguration {
+	if b.Selector == nil && len(entries) > 0 {
+		b.Selector = make(map[string]string, len(entries))
+	}
+	for k, v := range entries {
+		b.Selector[k] = v
+	}
 	return b
 }
 

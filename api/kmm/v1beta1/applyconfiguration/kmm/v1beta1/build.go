@@ -19,7 +19,9 @@ type BuildApplyConfiguration struct {
 	BaseImageRegistryTLS *TLSOptionsApplyConfiguration `json:"baseImageRegistryTLS,omitempty"`
 	// secrets are mounted at /run/secrets/<name> during the build.
 	Secrets []v1.LocalObjectReference `json:"secrets,omitempty"`
-	// selector chooses the nodes on which the build may run.
+	// selector chooses the nodes on which the build may run, and so see its Secrets. Unset: the nodes
+	// of sign.selector, else those of the Module's selector. If both are set, a node must have all
+	// labels of both.
 	Selector map[string]string `json:"selector,omitempty"`
 	// native compiles without a Dockerfile, in a pod that Pod Security "restricted" admits.
 	Native *NativeBuildApplyConfiguration `json:"native,omitempty"`

@@ -21,6 +21,10 @@ type SignApplyConfiguration struct {
 	CertSecret *v1.LocalObjectReference `json:"certSecret,omitempty"`
 	// filesToSign are globs of kernel modules in the image.
 	FilesToSign []string `json:"filesToSign,omitempty"`
+	// selector chooses the nodes on which the image may be signed, and so see the key. Unset: the nodes
+	// of build.selector, else those of the Module's selector. If both are set, a node must have all
+	// labels of both.
+	Selector map[string]string `json:"selector,omitempty"`
 }
 
 // SignApplyConfiguration constructs a declarative configuration of the Sign type for use with
@@ -67,6 +71,20 @@ func (b *SignApplyConfiguration) WithCertSecret(value v1.LocalObjectReference) *
 func (b *SignApplyConfiguration) WithFilesToSign(values ...string) *SignApplyConfiguration {
 	for i := range values {
 		b.FilesToSign = append(b.FilesToSign, values[i])
+	}
+	return b
+}
+
+// WithSelector puts the entries into the Selector field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, the entries provided by each call will be put on the Selector field,
+// overwriting an existing map entries in Selector field with the same key.
+func (b *SignApplyConfiguration) WithSelector(entries map[string]string) *SignApplyConfiguration {
+	if b.Selector == nil && len(entries) > 0 {
+		b.Selector = make(map[string]string, len(entries))
+	}
+	for k, v := range entries {
+		b.Selector[k] = v
 	}
 	return b
 }
