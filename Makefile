@@ -175,6 +175,18 @@ workflows: ## Check the workflows of .github with actionlint, which is fetched
 	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 .PHONY: verify
+.PHONY: bin/vulncheck
+bin/vulncheck:
+	go build -trimpath -o $@ ./hack/vulncheck
+
+.PHONY: vulncheck
+vulncheck: bin/vulncheck ## Look for known vulnerabilities in what the programs call, by govulncheck; UNCHECKED: its database is out of reach (GOVULNDB names another)
+	@bin/vulncheck
+
+.PHONY: vulncheck-reachable
+vulncheck-reachable: bin/vulncheck ## The same, but a database out of reach is only a warning
+	@bin/vulncheck || { code=$$?; [ $$code = 75 ] || exit $$code; echo "WARNING: no vulnerability was looked for"; }
+
 verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
 	@hack/verify
 
