@@ -55,11 +55,12 @@ build: generate manifests ## Generate what is generated, and build the binaries 
 $(addprefix bin/,$(ALL_BINARIES)): bin/%:
 	go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
 
+# KMOD says whether the agent's image has kmod's modprobe: require, omit, or auto, which leaves it out, with a note, where it cannot be fetched.
 IMAGES = go run ./images/cmd/drover-images --version $(VERSION) --tag-base $(IMAGE_TAG_BASE) --tag $(IMAGE_TAG) --arch $(PLATFORMS) --binary-dir $(DIST)/bin $(if $(OPERATOR),--only $(PROGRAM))
 
 .PHONY: docker-build
 docker-build: ## Build the container images into dist/ (no Docker daemon needed); load one with `docker load -i`
-	$(IMAGES) --tarball-dir $(DIST) --layout-dir $(DIST)/oci --sbom-dir $(DIST)/sbom
+	$(IMAGES) --kmod $(or $(KMOD),auto) --tarball-dir $(DIST) --layout-dir $(DIST)/oci --sbom-dir $(DIST)/sbom
 
 # What goes to a registry, or names images for clusters, needs to know where they are.
 .PHONY: registry
@@ -69,7 +70,11 @@ registry:
 
 .PHONY: docker-push
 docker-push: registry ## Build the container images and push them, with SBOM and provenance, to REGISTRY
-	$(IMAGES) --push $(dir $(IMAGE_TAG_BASE)) --sbom-dir $(DIST)/sbom
+	$(IMAGES) --kmod $(or $(KMOD),require) --push $(dir $(IMAGE_TAG_BASE)) --sbom-dir $(DIST)/sbom
+
+.PHONY: pin-kmod
+pin-kmod: ## Write images/kmod.lock anew: which packages of Debian's are in the agent's image (on Debian)
+	go run ./images/cmd/drover-images --pin-kmod
 
 .PHONY: krew
 krew: registry ## Make archives of the command line tool, which knows REGISTRY, and the manifest by which krew installs it, in dist/krew (VERSION=v1.2.0)
@@ -170,11 +175,6 @@ lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
 
 # Not in tools/: nothing else needs its dependencies.
-.PHONY: workflows
-workflows: ## Check the workflows of .github with actionlint, which is fetched
-	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
-
-.PHONY: verify
 .PHONY: bin/vulncheck
 bin/vulncheck:
 	go build -trimpath -o $@ ./hack/vulncheck
@@ -187,6 +187,11 @@ vulncheck: bin/vulncheck ## Look for known vulnerabilities in what the programs 
 vulncheck-reachable: bin/vulncheck ## The same, but a database out of reach is only a warning
 	@bin/vulncheck || { code=$$?; [ $$code = 75 ] || exit $$code; echo "WARNING: no vulnerability was looked for"; }
 
+.PHONY: workflows
+workflows: ## Check the workflows of .github with actionlint, which is fetched
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
+
+.PHONY: verify
 verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
 	@hack/verify
 

@@ -5,14 +5,20 @@
 package images
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/drover-project/drover/images/sbom"
 )
 
 // unpacked lays this machine's kmod out as if it came in packages: libraries under links, absolute
@@ -92,5 +98,70 @@ func TestKmodFilesMissing(t *testing.T) {
 	}
 	if _, err := KmodFiles(dir); err == nil || !strings.Contains(err.Error(), "in none of its packages") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestPackagesAreBelievedByDigestOnly: a mirror that has another file under the name is passed over,
+// the next one asked; without any, the error names each.
+func TestPackagesAreBelievedByDigestOnly(t *testing.T) {
+	content := []byte("a package")
+	serve := func(content []byte) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/debian/pool/k.deb" {
+				t.Errorf("asked for %s", r.URL.Path)
+			}
+			_, _ = w.Write(content)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL + "/{archive}/{path}"
+	}
+	good, bad := serve(content), serve([]byte("another"))
+	p := &pin{name: "k", version: "1", sha256: fmt.Sprintf("%x", sha256.Sum256(content)), archive: "debian", path: "pool/k.deb"}
+	file := filepath.Join(t.TempDir(), "k.deb")
+	if err := p.download(t.Context(), bad+" "+good, "", file); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != string(content) {
+		t.Errorf("%q, %v", got, err)
+	}
+	err := p.download(t.Context(), bad, "", file+"2")
+	if err == nil || !strings.Contains(err.Error(), "Hash Sum mismatch") || !strings.Contains(err.Error(), "fetch k 1 (") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestTheSameBytesEveryTime: what the lock names is fetched twice, and both images are one.
+func TestTheSameBytesEveryTime(t *testing.T) {
+	var digests []string
+	for range 2 {
+		dir := t.TempDir()
+		if err := FetchKmod(t.Context(), dir, "amd64"); err != nil {
+			t.Fatal(err)
+		}
+		files, err := KmodFiles(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := KmodImage(files, "amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := image.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, digest.String())
+		contents, err := sbom.Read(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range contents.Packages {
+			if p.Of.ID != "debian" || len(p.Files) == 0 {
+				t.Errorf("package %+v", p)
+			}
+		}
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("two images: %v", digests)
 	}
 }

@@ -4,6 +4,7 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5" //nolint:gosec // the format of dpkg's lists
 	"debug/elf"
@@ -25,6 +26,9 @@ import (
 // the name it is called with.
 const KmodProgram = "/usr/bin/kmod"
 
+// distribution is the package that says which distribution it is of.
+const distribution = "base-files"
+
 // copyrights are what the licences of the programs ask to come with them, in each package's folder.
 const copyrights = "*/usr/share/doc/*/copyright"
 
@@ -34,8 +38,8 @@ const (
 	listEnding    = ".md5sums"
 )
 
-// ErrNoApt says that this machine cannot fetch packages of Debian's.
-var ErrNoApt = errors.New("apt-get, apt-cache and dpkg are needed to fetch kmod, and not all are there")
+// ErrNoApt says that this machine cannot fetch and unpack packages of Debian's.
+var ErrNoApt = errors.New(aptHelper + " and dpkg are needed to fetch kmod, and not both are there")
 
 // aptConfig makes apt look at one architecture in folders of its own: the machine's package lists
 // stay as they are.
@@ -46,10 +50,52 @@ Dir::State::status "%[1]s/status";
 Dir::Cache "%[1]s/cache";
 `
 
-// FetchKmod unpacks the distribution's kmod for arch, with the packages that it depends on, into
-// dir, each into a folder of its name. Nothing of it runs.
+// runs a program in a folder of its own, and returns what it prints.
+type runs func(name string, args ...string) (string, error)
+
+// aptFor runs apt's programs for one architecture, in a folder that it makes.
+func aptFor(ctx context.Context, work, arch string) (runs, error) {
+	for _, folder := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(work, folder), 0o755); err != nil {
+			return nil, fmt.Errorf("lay out a folder for apt: %w", err)
+		}
+	}
+	config := filepath.Join(work, "apt.conf")
+	err := errors.Join(os.WriteFile(filepath.Join(work, "status"), nil, 0o644),
+		os.WriteFile(config, fmt.Appendf(nil, aptConfig, work, arch), 0o644))
+	if err != nil {
+		return nil, fmt.Errorf("lay out a folder for apt: %w", err)
+	}
+	return runIn(ctx, work, "APT_CONFIG="+config), nil
+}
+
+func runIn(ctx context.Context, dir string, env ...string) runs {
+	return func(name string, args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "LC_ALL=C"), env...)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		output, err := cmd.Output()
+		if err != nil {
+			return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.String())
+		}
+		return string(output), nil
+	}
+}
+
+// FetchKmod unpacks kmod for arch, with the packages that it depends on, into dir, each into a folder
+// of its name. Exactly the packages of [LockFile] are fetched, by their digests, whatever this
+// machine's distribution is. Nothing of them runs.
 func FetchKmod(ctx context.Context, dir, arch string) (err error) {
-	for _, program := range []string{"apt-get", "apt-cache", "dpkg"} {
+	pins, snapshot, err := pinned(lock)
+	if err != nil {
+		return err
+	}
+	pins = slices.DeleteFunc(pins, func(p pin) bool { return p.arch != arch })
+	if len(pins) == 0 {
+		return fmt.Errorf("%s names no packages for %s", LockFile, arch)
+	}
+	for _, program := range []string{aptHelper, "dpkg", "dpkg-deb"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return ErrNoApt
 		}
@@ -59,44 +105,12 @@ func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 		return fmt.Errorf("fetch kmod: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	for _, folder := range []string{"state/lists/partial", "cache/archives/partial", "debs"} {
-		if err := os.MkdirAll(filepath.Join(work, folder), 0o755); err != nil {
-			return fmt.Errorf("fetch kmod: %w", err)
+	for i := range pins {
+		file := filepath.Join(work, path.Base(pins[i].path))
+		if err := pins[i].download(ctx, cmp.Or(os.Getenv(SourcesVariable), sources), snapshot, file); err != nil {
+			return err
 		}
-	}
-	config := filepath.Join(work, "apt.conf")
-	err = errors.Join(os.WriteFile(filepath.Join(work, "status"), nil, 0o644),
-		os.WriteFile(config, fmt.Appendf(nil, aptConfig, work, arch), 0o644))
-	if err != nil {
-		return fmt.Errorf("fetch kmod: %w", err)
-	}
-	apt := func(name string, args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir, cmd.Env = filepath.Join(work, "debs"), append(os.Environ(), "APT_CONFIG="+config, "LC_ALL=C")
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		output, err := cmd.Output()
-		if err != nil {
-			return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.String())
-		}
-		return string(output), nil
-	}
-	if _, err := apt("apt-get", "-q", "update"); err != nil {
-		return err
-	}
-	shown, err := apt("apt-cache", "show", "--no-all-versions", "kmod")
-	if err != nil {
-		return err
-	}
-	if _, err := apt("apt-get", append([]string{"-q", "download", "kmod"}, depends(shown)...)...); err != nil {
-		return err
-	}
-	packages, err := filepath.Glob(filepath.Join(work, "debs", "*.deb"))
-	if err != nil {
-		return fmt.Errorf("fetch kmod: %w", err)
-	}
-	for _, file := range packages {
-		if err := unpack(apt, file, dir); err != nil {
+		if err := unpack(runIn(ctx, work), file, dir); err != nil {
 			return err
 		}
 	}
@@ -105,7 +119,7 @@ func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 
 // unpack puts a package's files into a folder of its name, and what the package says of itself
 // beside it.
-func unpack(run func(name string, args ...string) (string, error), file, dir string) error {
+func unpack(run runs, file, dir string) error {
 	name, err := run("dpkg-deb", "-f", file, "Package")
 	if err != nil {
 		return err
@@ -214,6 +228,10 @@ func linkedFiles(dir string) (map[string]string, error) {
 		return nil, fmt.Errorf("%s has no kmod", dir)
 	}
 	files := map[string]string{KmodProgram: program}
+	// By it, scanners know of which distribution the packages are.
+	if local := filepath.Join(dir, distribution, sbom.OSRelease); regular(local) {
+		files[sbom.OSRelease] = local
+	}
 	open := []string{program}
 	for len(open) > 0 {
 		needs, loader, err := linkedWith(open[0])
@@ -246,12 +264,17 @@ func linkedFiles(dir string) (map[string]string, error) {
 		return nil, fmt.Errorf("find the copyright files: %w", err)
 	}
 	for _, text := range texts {
-		if info, err := os.Lstat(text); err != nil || !info.Mode().IsRegular() {
+		if !regular(text) {
 			continue // a link to another package's
 		}
 		files[path.Join("/usr/share/doc", filepath.Base(filepath.Dir(text)), "copyright")] = text
 	}
 	return files, nil
+}
+
+func regular(file string) bool {
+	info, err := os.Lstat(file)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // linkedWith reads which libraries a program or library needs, and which loader a program names.

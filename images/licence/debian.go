@@ -13,8 +13,9 @@ type Package struct {
 }
 
 // Debian are the packages whose files the agent's image may hold: kmod and what it is linked with.
-// Their versions are those of the distribution that they are fetched from.
+// images/kmod.lock says which versions.
 var Debian = []Package{
+	{"base-files", "GPL-2.0-or-later", "`os-release`, by which scanners of images know the distribution"},
 	{"kmod", "GPL-2.0-or-later AND LGPL-2.1-or-later", "`modprobe`, for Modules with `modprobe.args` or `modprobe.rawArgs`"},
 	{"libkmod2", "LGPL-2.1-or-later", "reads kernel modules and their indexes"},
 	{"libc6", "LGPL-2.1-or-later", "the C library and the loader of programs"},

@@ -26,6 +26,9 @@ import (
 // without a package manager do: a control paragraph for each, and beside it the list of its files.
 const PackageDir = "/var/lib/dpkg/status.d"
 
+// OSRelease is where an image says of which distribution these packages are: os-release(5).
+const OSRelease = "/usr/lib/os-release"
+
 // listEnding is that of the list of a package's files.
 const listEnding = ".md5sums"
 
@@ -47,16 +50,25 @@ type File struct {
 	Program *debug.BuildInfo
 }
 
-// Package is one of Debian's.
+// Distribution is what an image's os-release says.
+type Distribution struct {
+	// ID and VersionID are its short name and release, such as debian and 12; Name is for people.
+	ID, VersionID, Name string
+}
+
+// Package is one of a distribution's.
 type Package struct {
 	Name, Version, Arch string
+	// Of is the distribution.
+	Of Distribution
 	// Files of it that are in the image, by path.
 	Files []string
 }
 
 // URL names the package as the purl specification says.
 func (p Package) URL() string {
-	return fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", p.Name, escape(p.Version), p.Arch)
+	return fmt.Sprintf("pkg:deb/%s/%s@%s?arch=%s&distro=%s-%s", escape(p.Of.ID), p.Name, escape(p.Version), p.Arch,
+		escape(p.Of.ID), escape(p.Of.VersionID))
 }
 
 // Licence is an SPDX expression; empty if it is not known.
@@ -74,6 +86,7 @@ func Read(image v1.Image) (contents *Contents, err error) {
 	flat := mutate.Extract(image)
 	defer func() { err = errors.Join(err, flat.Close()) }()
 	described := map[string][]byte{}
+	var distribution []byte
 	for archive := tar.NewReader(flat); ; {
 		entry, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -91,6 +104,9 @@ func Read(image v1.Image) (contents *Contents, err error) {
 		}
 		file := newFile(path.Join("/", entry.Name), data)
 		contents.Files = append(contents.Files, file)
+		if file.Path == OSRelease {
+			distribution = data
+		}
 		if path.Dir(file.Path) == PackageDir {
 			described[path.Base(file.Path)] = data
 		}
@@ -99,7 +115,24 @@ func Read(image v1.Image) (contents *Contents, err error) {
 	if contents.Packages, err = packages(described); err != nil {
 		return nil, err
 	}
+	of := readOSRelease(distribution)
+	if len(contents.Packages) > 0 && (of.ID == "" || of.VersionID == "") {
+		return nil, fmt.Errorf("the image has packages, and its %s does not say of which distribution", OSRelease)
+	}
+	for i := range contents.Packages {
+		contents.Packages[i].Of = of
+	}
 	return contents, nil
+}
+
+// readOSRelease reads NAME=value, where values may be in quotes.
+func readOSRelease(text []byte) Distribution {
+	values := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[name] = strings.Trim(value, `"'`)
+	}
+	return Distribution{ID: values["ID"], VersionID: values["VERSION_ID"], Name: values["NAME"]}
 }
 
 func newFile(name string, data []byte) File {

@@ -92,8 +92,8 @@ func Describe(image v1.Image, about About) ([]byte, error) {
 	for _, p := range contents.Packages {
 		id := w.add(&v2_3.Package{
 			PackageName: p.Name, PackageVersion: p.Version, PackageExternalReferences: purl(p.URL()),
-			PackageSupplier: &common.Supplier{SupplierType: "Organization", Supplier: "Debian"},
-		}, "Debian-"+p.Name, p.Licence())
+			PackageSupplier: &common.Supplier{SupplierType: "Organization", Supplier: p.Of.Name},
+		}, "Package-"+p.Name, p.Licence())
 		w.relate(root, common.TypeRelationshipContains, id)
 		for _, name := range p.Files {
 			if _, ok := files[name]; !ok {

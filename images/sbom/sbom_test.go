@@ -168,8 +168,27 @@ func TestAChangedFileChangesTheDocument(t *testing.T) {
 
 const control = "Package: liblzma5\nVersion: 5.4.1-1+deb12u1\nArchitecture: arm64\nDescription: compression\n Version: no\n"
 
+// osRelease is an os-release of a distribution.
+const osRelease = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nID=debian\n"
+
+// TestPackagesAreOfTheImagesDistribution, whichever it is: what a scanner looks up goes by it.
+func TestPackagesAreOfTheImagesDistribution(t *testing.T) {
+	for text, want := range map[string][]string{
+		osRelease: {"Debian GNU/Linux", "pkg:deb/debian/liblzma5@5.4.1-1%2Bdeb12u1?arch=arm64&distro=debian-12"},
+		"NAME='Ubuntu'\nID=ubuntu\nVERSION_ID=\"24.04\"\n": {"Ubuntu",
+			"pkg:deb/ubuntu/liblzma5@5.4.1-1%2Bdeb12u1?arch=arm64&distro=ubuntu-24.04"},
+	} {
+		_, document := describe(t, map[string]string{OSRelease: text, PackageDir + "/liblzma5": control}, licences{})
+		p := packageNamed(document, "liblzma5")
+		if diff := cmp.Diff(want, []string{p.PackageSupplier.Supplier, p.PackageExternalReferences[0].Locator}); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestPackagesOfDebian(t *testing.T) {
 	_, document := describe(t, map[string]string{
+		OSRelease:                           osRelease,
 		"/usr/lib/liblzma.so.5":             "library",
 		PackageDir + "/liblzma5":            control,
 		PackageDir + "/liblzma5.md5sums":    "d41d8cd98f00b204e9800998ecf8427e  usr/lib/liblzma.so.5\n",
@@ -177,7 +196,7 @@ func TestPackagesOfDebian(t *testing.T) {
 	}, licences{})
 	p := packageNamed(document, "liblzma5")
 	if p == nil || p.PackageVersion != "5.4.1-1+deb12u1" || p.PackageLicenseDeclared != "LicenseRef-public-domain" ||
-		p.PackageExternalReferences[0].Locator != "pkg:deb/debian/liblzma5@5.4.1-1%2Bdeb12u1?arch=arm64" {
+		p.PackageExternalReferences[0].Locator != "pkg:deb/debian/liblzma5@5.4.1-1%2Bdeb12u1?arch=arm64&distro=debian-12" {
 		t.Fatalf("package %+v", p)
 	}
 	if len(document.OtherLicenses) != 1 || document.OtherLicenses[0].ExtractedText == "" {
@@ -209,8 +228,9 @@ func TestDescribeRefuses(t *testing.T) {
 		want  string
 	}{
 		{"a paragraph of another package", map[string]string{PackageDir + "/kmod": control}, licences{}, "does not describe package kmod"},
+		{"packages of nowhere", map[string]string{PackageDir + "/liblzma5": control}, licences{}, "does not say of which distribution"},
 		{"a package whose file is not there", map[string]string{
-			PackageDir + "/liblzma5": control, PackageDir + "/liblzma5.md5sums": "00  usr/lib/x\n",
+			OSRelease: osRelease, PackageDir + "/liblzma5": control, PackageDir + "/liblzma5.md5sums": "00  usr/lib/x\n",
 		}, licences{}, "which is not in the image"},
 		{"licences that cannot be read", map[string]string{"/bin/a": binary}, broken{}, errBroken.Error()},
 	} {

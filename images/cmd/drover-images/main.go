@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -50,6 +51,7 @@ type options struct {
 	project    string
 	image      string
 	kmod       string
+	pin        bool
 }
 
 func main() {
@@ -80,12 +82,16 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&o.project, "project", "", "make the image of a device operator of this name instead, whose main package is at "+
 		"--repository")
 	flags.StringVar(&o.image, "image", "", "with --project, the image's whole reference, for example registry.example.com/acme/operator:1.0")
+	flags.BoolVar(&o.pin, "pin-kmod", false, "do nothing but write "+images.LockFile+": the newest packages of this machine's Debian")
 	flags.StringVar(&o.kmod, "kmod", "auto", "kmod's modprobe in the agent's image: auto, as it can be fetched; require; omit")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if o.pin {
+		return o.pinKmod(ctx)
 	}
 	if o.push == "" && o.tarballDir == "" && o.layoutDir == "" && o.sbomDir == "" {
 		return errors.New("say where the images go: --push, --tarball-dir or --layout-dir; or --sbom-dir, to learn what would be in them")
@@ -222,6 +228,18 @@ func (o options) fetchKmod(ctx context.Context, out io.Writer, builder *images.B
 		builder.Kmod[arch] = into
 	}
 	return func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// pinKmod writes the lock file anew.
+func (o options) pinKmod(ctx context.Context) error {
+	text, err := images.Pin(ctx, time.Now(), strings.Split(o.arch, ",")...)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(o.repository, images.LockFile), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write the lock file: %w", err)
+	}
+	return nil
 }
 
 // saveTarballs writes one file per processor: the format holds no index.

@@ -107,7 +107,7 @@ func (s *Suite) PushRelease(ctx context.Context, name, version string) (digest s
 	}
 	builder := images.Builder{Repository: s.Cache.Repository(), Output: filepath.Join(s.Cache.Repository(), "bin", "images"), Version: version}
 	if program.Kmod {
-		kmod, err := s.Cache.Entry(ctx, "image-kmod", []string{"2", "amd64"}, func(ctx context.Context, dir string) error {
+		kmod, err := s.Cache.Entry(ctx, "image-kmod", []string{"3", "amd64"}, func(ctx context.Context, dir string) error {
 			return images.FetchKmod(ctx, dir, "amd64")
 		})
 		if err != nil {
