@@ -197,10 +197,21 @@ func unsupported(f observe.Facts) *orders.Attempt {
 	case m.ModprobedDir != "":
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.modprobedDir is not supported: its files can have modprobe run any command "+
 			"on the node. Use parameters in place of options, and modulesLoadingOrder in place of softdep.")
+	case stray(&m) != "":
+		return orders.Failed(v1beta1.ReasonUnsupported, fmt.Sprintf("modprobe would read %q, which is outside of the image's directory (%s) and of "+
+			"the host's /lib/modules; change modprobe.args, rawArgs, dirName or moduleName.", stray(&m), modprobe.Temp+"<dirName>"))
 	case m.ModuleName == "" && !modprobe.Raw(&m):
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
 	}
 	return nil
+}
+
+// stray is what modprobe would read outside of the image and of the host's modules; empty: nothing.
+func stray(m *v1beta1.ModprobeSpec) string {
+	if !modprobe.Wanted(m) {
+		return ""
+	}
+	return cmp.Or(modprobe.Strays(modprobe.LoadArgs(m)), modprobe.Strays(modprobe.UnloadArgs(m)))
 }
 
 // backOff is the last failure of the same order, while it is young.

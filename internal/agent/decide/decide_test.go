@@ -95,6 +95,26 @@ func TestNext(t *testing.T) {
 		"that is carried out": {given: ordered(loaded("d1", "old"), state(v1beta1.NodeModuleAbsent)), verb: decide.Forget},
 		"paused before a load": {given: ordered(held, planned, func(f *observe.Facts) { f.Order.Paused = true }), verb: decide.Rest,
 			reason: v1beta1.ReasonPaused},
+		"modprobe would read what a pod has written": {
+			given: ordered(held, planned, func(f *observe.Facts) {
+				f.Modprobe = true
+				f.Order.Config.Modprobe.Args = &v1beta1.ModprobeArgs{Load: []string{"-d", "/var/lib/kubelet/pods/1/volumes/x"}}
+			}),
+			verb: decide.Rest, reason: v1beta1.ReasonUnsupported,
+		},
+		"modprobe would read it to unload": {
+			given: ordered(held, planned, func(f *observe.Facts) {
+				f.Modprobe = true
+				f.Order.Config.Modprobe.Args = &v1beta1.ModprobeArgs{Unload: []string{"-C", "/proc/1/root/x"}}
+			}),
+			verb: decide.Rest, reason: v1beta1.ReasonUnsupported,
+		},
+		"modprobe reads the image": {
+			given: ordered(held, planned, func(f *observe.Facts) {
+				f.Modprobe = true
+				f.Order.Config.Modprobe.Args = &v1beta1.ModprobeArgs{Load: []string{"-d", "/tmp/opt"}, Unload: []string{"-C", "/dev/null"}}
+			}), verb: decide.Load,
+		},
 		"no order names what is loaded": {
 			given: ordered(live("old"), loaded("d1", "old"), func(f *observe.Facts) { f.Order = nil }),
 			verb:  decide.Rest, reason: v1beta1.ReasonUnclaimed,

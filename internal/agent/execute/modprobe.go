@@ -116,7 +116,7 @@ func (e *Executor) unloadByModprobe(ctx context.Context, f observe.Facts) (now o
 		return ok
 	}
 	c := f.Loaded.Config.Modprobe
-	if e.Modprobe == nil || !modprobe.Wanted(&c) ||
+	if e.Modprobe == nil || !modprobe.Wanted(&c) || modprobe.Strays(modprobe.UnloadArgs(&c)) != "" ||
 		slices.ContainsFunc(f.Loaded.Modules, func(m journal.Module) bool { return needed(m.Name) }) {
 		return f, false, nil
 	}

@@ -73,6 +73,10 @@ type Call struct {
 	Force   bool     // the kernel ignores vermagic or symbol versions that do not fit
 	Modules []string // names, normalised
 	Params  []string
+	// Paths are what it names of files: values of -d and -C, and modules that are named by a file.
+	Paths []string
+	// Versions are the values of -S, each a directory's name.
+	Versions []string
 }
 
 const (
@@ -82,8 +86,9 @@ const (
 	shortAll, shortRemove, shortForce = 'a', 'r', 'f'
 )
 
-// longWithValue are the long options that take a value, after "=" or as the next word.
-var longWithValue = []string{"config", "dirname", "set-version", "wait"}
+// longWithValue are the long options that take a value, after "=" or as the next word, by the short
+// options that mean the same.
+var longWithValue = map[string]rune{"config": 'C', "dirname": 'd', "set-version": 'S', "wait": 'w'}
 
 // Parse reads a command line as modprobe does: options may stand anywhere before "--".
 func Parse(args []string) Call {
@@ -92,16 +97,20 @@ func Parse(args []string) Call {
 	all := false
 	for i := 0; i < len(args); i++ {
 		word := args[i]
+		next := ""
+		if i+1 < len(args) {
+			next = args[i+1]
+		}
 		switch {
 		case word == "--":
 			words = append(words, args[i+1:]...)
 			i = len(args)
 		case strings.HasPrefix(word, "--"):
-			if c.long(word[2:], &all) {
+			if c.long(word[2:], next, &all) {
 				i++
 			}
 		case len(word) > 1 && word[0] == '-':
-			if c.short(word[1:], &all) {
+			if c.short(word[1:], next, &all) {
 				i++
 			}
 		default:
@@ -114,14 +123,17 @@ func Parse(args []string) Call {
 			c.Params = words[i:]
 			break
 		}
+		if strings.Contains(word, "/") {
+			c.Paths = append(c.Paths, word)
+		}
 		c.Modules = append(c.Modules, kmod.NormalizeName(word))
 	}
 	return c
 }
 
 // long reads a long option, or its beginning. It tells whether the next word is its value.
-func (c *Call) long(word string, all *bool) bool {
-	name, _, assigned := strings.Cut(word, "=")
+func (c *Call) long(word, next string, all *bool) bool {
+	name, value, assigned := strings.Cut(word, "=")
 	begins := func(option string) bool { return name != "" && strings.HasPrefix(option, name) }
 	switch {
 	case begins("remove"):
@@ -131,11 +143,21 @@ func (c *Call) long(word string, all *bool) bool {
 	case strings.HasPrefix(name, "force"):
 		c.Force = true
 	}
-	return !assigned && slices.ContainsFunc(longWithValue, begins)
+	takes := false
+	for option, short := range longWithValue {
+		if begins(option) {
+			takes = true
+			if !assigned {
+				value = next
+			}
+			c.value(short, value)
+		}
+	}
+	return takes && !assigned
 }
 
 // short reads a word of short options. It tells whether the next word is the value of the last one.
-func (c *Call) short(word string, all *bool) bool {
+func (c *Call) short(word, next string, all *bool) bool {
 	for i, option := range word {
 		switch option {
 		case shortRemove:
@@ -146,8 +168,58 @@ func (c *Call) short(word string, all *bool) bool {
 			c.Force = true
 		}
 		if strings.ContainsRune(shortWithValue, option) {
-			return i == len(word)-1
+			rest := word[i+1:]
+			if rest == "" {
+				c.value(option, next)
+				return true
+			}
+			c.value(option, rest)
+			return false
 		}
 	}
 	return false
+}
+
+// value takes in the value of an option.
+func (c *Call) value(option rune, value string) {
+	switch option {
+	case 'C', 'd':
+		c.Paths = append(c.Paths, value)
+	case 'S':
+		c.Versions = append(c.Versions, value)
+	}
+}
+
+// open are the directories whose files a command line may name, with what is below them: the image's
+// tree, the host's modules, and what came with the program itself.
+var open = []string{Temp, "/host/lib", "/lib", "/usr/lib", "/etc"}
+
+// Strays is the first thing that a command line names outside of the image's tree and the host's
+// modules; empty: there is none. The agent sees more of the node than KMM's worker does, which these
+// command lines are written for: /var/lib/kubelet/pods, where any pod can put files, and /proc, by
+// which one reaches the files of every container.
+func Strays(args []string) string {
+	call := Parse(args)
+	for _, name := range call.Paths {
+		if !within(name) {
+			return name
+		}
+	}
+	for _, version := range call.Versions { // it becomes <dir>/lib/modules/<version>
+		if version == ".." || strings.Contains(version, "/") {
+			return version
+		}
+	}
+	return ""
+}
+
+func within(name string) bool {
+	if slices.Contains(strings.Split(name, "/"), "..") { // the kernel follows links before it goes up
+		return false
+	}
+	switch name = path.Join("/", name); name {
+	case "/", "/host", "/dev/null":
+		return true
+	}
+	return slices.ContainsFunc(open, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }

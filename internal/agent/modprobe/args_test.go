@@ -3,6 +3,7 @@
 package modprobe
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,20 +74,24 @@ func TestParse(t *testing.T) {
 	}{
 		"nothing": {nil, Call{}},
 		"a module with parameters": {[]string{"-vd", "/tmp/opt", "my-nic", "a=1", "b"},
-			Call{Modules: []string{"my_nic"}, Params: []string{"a=1", "b"}}},
-		"several":                      {[]string{"-a", "a", "b-c"}, Call{Modules: []string{"a", "b_c"}}},
-		"removal takes several":        {[]string{"-rd", "/tmp/opt", "a", "b"}, Call{Remove: true, Modules: []string{"a", "b"}}},
-		"a value in the same word":     {[]string{"-d/tmp/opt", "-Sx", "a"}, Call{Modules: []string{"a"}}},
-		"a value with its own letters": {[]string{"-dr", "a"}, Call{Modules: []string{"a"}}},
+			Call{Modules: []string{"my_nic"}, Params: []string{"a=1", "b"}, Paths: []string{"/tmp/opt"}}},
+		"several":               {[]string{"-a", "a", "b-c"}, Call{Modules: []string{"a", "b_c"}}},
+		"removal takes several": {[]string{"-rd", "/tmp/opt", "a", "b"}, Call{Remove: true, Modules: []string{"a", "b"}, Paths: []string{"/tmp/opt"}}},
+		"a value in the same word": {[]string{"-d/tmp/opt", "-Sx", "a"},
+			Call{Modules: []string{"a"}, Paths: []string{"/tmp/opt"}, Versions: []string{"x"}}},
+		"a value with its own letters": {[]string{"-dr", "a"}, Call{Modules: []string{"a"}, Paths: []string{"r"}}},
+		"a file":                       {[]string{"/tmp/a-b.ko"}, Call{Modules: []string{"/tmp/a_b.ko"}, Paths: []string{"/tmp/a-b.ko"}}},
+		"a parameter is no file":       {[]string{"a", "x=/y"}, Call{Modules: []string{"a"}, Params: []string{"x=/y"}}},
 		"long options": {[]string{"--dirname", "/tmp/opt", "--set-version=r", "--remove", "a"},
-			Call{Remove: true, Modules: []string{"a"}}},
-		"their beginnings":             {[]string{"--dir", "/tmp/opt", "--rem", "--wait", "5", "a"}, Call{Remove: true, Modules: []string{"a"}}},
+			Call{Remove: true, Modules: []string{"a"}, Paths: []string{"/tmp/opt"}, Versions: []string{"r"}}},
+		"their beginnings": {[]string{"--dir", "/tmp/opt", "--rem", "--wait", "5", "a"},
+			Call{Remove: true, Modules: []string{"a"}, Paths: []string{"/tmp/opt"}}},
 		"force":                        {[]string{"--force-vermagic", "a"}, Call{Force: true, Modules: []string{"a"}}},
 		"force in short":               {[]string{"-vf", "a"}, Call{Force: true, Modules: []string{"a"}}},
 		"options after the name":       {[]string{"a", "-f", "x=1"}, Call{Force: true, Modules: []string{"a"}, Params: []string{"x=1"}}},
 		"after two dashes":             {[]string{"--", "-a", "x=1"}, Call{Modules: []string{"_a"}, Params: []string{"x=1"}}},
 		"a dash alone is a word":       {[]string{"a", "-"}, Call{Modules: []string{"a"}, Params: []string{"-"}}},
-		"a value that is missing":      {[]string{"a", "-d"}, Call{Modules: []string{"a"}}},
+		"a value that is missing":      {[]string{"a", "-d"}, Call{Modules: []string{"a"}, Paths: []string{""}}},
 		"an empty long option's value": {[]string{"--wait=5", "a"}, Call{Modules: []string{"a"}}},
 	}
 	for name, tc := range cases {
@@ -95,5 +100,44 @@ func TestParse(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStrays: what KMM's documentation and users write passes; what only this agent's pod could read
+// does not.
+func TestStrays(t *testing.T) {
+	const pods = "/var/lib/kubelet/pods/0-1/volumes/kubernetes.io~empty-dir/mine"
+	for line, then := range map[string]string{
+		"-vd /tmp/opt nic a=1":                   "",
+		"-rvd /tmp/opt nic":                      "",
+		"-d /tmp/opt -S 6.1.0 nic p=/var/x":      "",
+		"-d /host nic":                           "",
+		"--dirname=/ nic":                        "",
+		"-C /dev/null nic":                       "",
+		"-C /etc/modprobe.d nic":                 "",
+		"-d /host/lib/modules/../modules nic":    "/host/lib/modules/../modules",
+		"-d " + pods + " nic":                    pods,
+		"-vd/tmp/opt -d" + pods + " nic":         pods,
+		"-vd /tmp/opt nic a=1 --dirname " + pods: pods,
+		"--di=" + pods + " nic":                  pods,
+		"-qC " + pods + "/x.conf nic":            pods + "/x.conf",
+		"-S ../../../" + pods + " nic":           "../../../" + pods,
+		"--set-v .. nic":                         "..",
+		"-vd /tmp/opt " + pods + "/evil.ko":      pods + "/evil.ko",
+		"-a nic ./proc/1/root/evil.ko":           "./proc/1/root/evil.ko",
+		"-d /proc/1/root nic":                    "/proc/1/root",
+		"-d /host/proc/1/root nic":               "/host/proc/1/root",
+		"-C /host/var/log/pods/a/0.log nic":      "/host/var/log/pods/a/0.log",
+		"-d /var/lib/drover/store nic":           "/var/lib/drover/store",
+		"-d /tmpfoo nic":                         "/tmpfoo",
+		"-d /tmp/../var/lib/kubelet/pods/x nic":  "/tmp/../var/lib/kubelet/pods/x",
+	} {
+		if got := Strays(strings.Fields(line)); got != then {
+			t.Errorf("%s: %q, want %q", line, got, then)
+		}
+	}
+	if got := Strays(LoadArgs(&v1beta1.ModprobeSpec{ModuleName: "nic", DirName: "../" + pods,
+		Args: &v1beta1.ModprobeArgs{Load: []string{"-v"}}})); got != pods {
+		t.Errorf("dirName: %q", got)
 	}
 }

@@ -172,3 +172,36 @@ func TestIndexedImage(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestStraysAreWhatModprobeReads: the real program loads a tenant's file by each of these command
+// lines, and each is found to stray.
+func TestStraysAreWhatModprobeReads(t *testing.T) {
+	s := stage(t, kmodProgram(t), modules("kernel/", synth.Module{Name: "hosts"}))
+	tenant := Stage{Temp: t.TempDir(), Kmod: s.Kmod, HostModules: s.HostModules, Release: release}
+	c := Content{Dir: "/mine", Image: modules("extra/", synth.Module{Name: "evil"})}
+	if err := tenant.Prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	mine := tenant.Root(c.Dir)
+	approved := []string{"-vd", s.Root("/opt")}
+	for _, args := range [][]string{
+		{"-d", mine, "-S", release, "evil"},
+		{"-d" + mine, "-S", release, "evil"},
+		{"--dirname=" + mine, "-S", release, "evil"},
+		{"--dir", mine, "--set-v", release, "evil"},
+		{"evil", "a=1", "-d", mine, "-S", release},
+	} {
+		line := slices.Concat(approved, args)
+		cmd := exec.Command(s.Kmod)
+		cmd.Args = slices.Concat([]string{"modprobe", "-C", "/dev/null", "--show-depends"}, line)
+		said, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(said), mine) {
+			t.Errorf("%q reads another tree: %v: %s", line, err, said)
+		}
+		// Where the tests' folders lie is below /tmp, which is the image's place on a node.
+		moved := strings.Split(strings.ReplaceAll(strings.Join(line, "\n"), mine, "/var/lib/kubelet/pods/1/mine"), "\n")
+		if Strays(moved) == "" {
+			t.Errorf("%q does not stray", moved)
+		}
+	}
+}
