@@ -72,7 +72,7 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 		"node":    node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.Orders.AgentImage, DRA: options.Orders.DRA, Role: role, Gate: closed}),
 		"guard":   guards,
-		"startup": startup.New(c, closed),
+		"startup": startup.New(c, options.StartupTaints, closed),
 		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
 	}
 	if options.NodeCondition {

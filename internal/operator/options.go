@@ -29,6 +29,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/kube/process"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/profile"
 	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 )
@@ -77,6 +78,8 @@ type Options struct {
 	Controllers []string
 	// NodeCondition keeps a condition of Nodes.
 	NodeCondition bool
+	// StartupTaints are those that Modules may name.
+	StartupTaints modulepolicy.Taints
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
@@ -129,8 +132,7 @@ func ParseFlags(args []string) (*Options, error) {
 	set.IntVar(&o.Orders.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+
 		"; -name leaves one out")
-	set.BoolVar(&o.NodeCondition, "node-condition", false, "keep the condition "+v1beta1.NodeConditionKernelModules+" of nodes; needs the "+
-		"rights of config/node-condition")
+	o.addNodeFlags(set)
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, with a certificate of its own making, to those whom the API "+
@@ -167,6 +169,18 @@ func ParseFlags(args []string) (*Options, error) {
 	}
 	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
 	return o, o.validate()
+}
+
+// addNodeFlags are about what is written on Node objects.
+func (o *Options) addNodeFlags(set *flag.FlagSet) {
+	set.BoolVar(&o.NodeCondition, "node-condition", false, "keep the condition "+v1beta1.NodeConditionKernelModules+" of nodes; needs the "+
+		"rights of config/node-condition")
+	set.Func("startup-taints", "`keys` of taints, separated by commas and each as [NAMESPACE:]KEY or [NAMESPACE:]BEGINNING*, that Modules "+
+		"(of the namespace) may have removed by spec.startupTaint, besides <namespace>"+modulepolicy.OwnTaints+"<name>",
+		func(text string) (err error) {
+			o.StartupTaints, err = modulepolicy.ParseTaints(text)
+			return err
+		})
 }
 
 // readConfig takes from a file what no flag says.

@@ -3,6 +3,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
+	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -87,8 +89,9 @@ func policiesOfNames() map[string]policyCase {
 			bad: func(m *v1beta1.Module) {
 				container(m).Modprobe = v1beta1.ModprobeSpec{RawArgs: &v1beta1.ModprobeArgs{Load: []string{"x"}, Unload: []string{"-r", "x"}}}
 			}, then: "allows no args and no rawArgs"},
-		"args with modules":    {policy: onlyNics, good: same, bad: args, then: "allows no args and no rawArgs"},
-		"args with parameters": {policy: onlyModes, good: same, bad: args, then: "allows no args and no rawArgs"},
+		"args, of which nothing is said": {policy: onlyImages, good: same, bad: args, then: "allows no args and no rawArgs"},
+		"args with modules":              {policy: onlyNics, good: same, bad: args, then: "allows no args and no rawArgs"},
+		"args with parameters":           {policy: onlyModes, good: same, bad: args, then: "allows no args and no rawArgs"},
 		"args that are allowed": {policy: func(s *v1alpha1.ModulePolicySpec) { onlyNics(s); s.ModprobeArgs = v1alpha1.Allow }, good: args,
 			bad: func(m *v1beta1.Module) { container(m).Modprobe.ModuleName = "fs" }, then: `the kernel module "fs"`},
 		"a name": {policy: onlyNics, good: func(m *v1beta1.Module) { container(m).Modprobe.ModuleName = "nic_core" },
@@ -154,6 +157,7 @@ func TestModulePolicies(t *testing.T) {
 	admin := e.Admin(t)
 	cases := policiesOfNames()
 	maps.Copy(cases, policiesOfTexts())
+	maps.Copy(cases, policiesOfTheRest())
 	// All of them before the first is looked at: the API server takes them up a while later.
 	policies := map[string]*v1alpha1.ModulePolicy{}
 	for name := range cases {
@@ -177,12 +181,7 @@ func TestModulePolicies(t *testing.T) {
 			if tc.kernel == "" {
 				tc.kernel = "6.1.0"
 			}
-			m := in(tc.bad)
-			answer := desired.New(m).On(tc.kernel, "amd64")
-			wish := &modulepolicy.Wish{Config: &answer.State.Config}
-			wish.Builds, wish.Unsigned = answer.Made()
-			place := &modulepolicy.Place{Name: namespace, Namespace: map[string]string{corev1.LabelMetadataName: namespace}}
-			if denied := modulepolicy.Of([]v1alpha1.ModulePolicy{*p}).Denied(wish, place); denied == nil {
+			if denied := operatorDenies(p, in(tc.bad), tc.kernel); denied == nil {
 				t.Error("the operator would not deny it")
 			} else {
 				// CEL cannot quote as Go does.
@@ -190,12 +189,32 @@ func TestModulePolicies(t *testing.T) {
 			}
 
 			allowed := in(tc.good)
+			if denied := operatorDenies(p, allowed, tc.kernel); denied != nil {
+				t.Errorf("the operator denies what is allowed: %s", denied.Message)
+			}
 			check(t, admin.Create(t.Context(), allowed))
 			changed := in(tc.bad)
 			changed.ResourceVersion = allowed.ResourceVersion
 			check(t, admin.Update(t.Context(), changed), tc.then)
 		})
 	}
+}
+
+// operatorDenies is what the operator's controllers say of a Module on a kernel, or nil.
+func operatorDenies(p *v1alpha1.ModulePolicy, m *v1beta1.Module, kernel string) *reasons.Problem {
+	set, labels := modulepolicy.Of([]v1alpha1.ModulePolicy{*p}), map[string]string{corev1.LabelMetadataName: m.Namespace}
+	if m.Spec.ModuleLoader != nil {
+		answer := desired.New(m).On(kernel, "amd64")
+		wish := &modulepolicy.Wish{Config: &answer.State.Config}
+		wish.Builds, wish.Unsigned = answer.Made()
+		if m.Spec.Rollout != nil {
+			wish.Drain = m.Spec.Rollout.Drain
+		}
+		if denied := set.Denied(wish, &modulepolicy.Place{Name: m.Namespace, Namespace: labels}); denied != nil {
+			return denied
+		}
+	}
+	return cmp.Or(set.DeniedTaint(p.Spec.Mode, m, labels), set.DeniedWorkload(p.Spec.Mode, m, labels))
 }
 
 // TestModulePoliciesChoose namespaces by labels, and leave to the operator what only nodes tell.

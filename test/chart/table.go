@@ -102,6 +102,10 @@ func switches() []setting {
 			value: "boot.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/env/*",
 			want: `{"name": "BOOT_IMAGE", "value": "registry.invalid/drover/drover-agent:dev"}`,
 		},
+		{
+			value: "operator.startupTaints", given: `["example.com/a", "drivers:example.com/b"]`, object: operatorObject, at: container + "/args/*",
+			want: `"--startup-taints=example.com/a,drivers:example.com/b"`,
+		},
 		traces(operatorObject), traces(hubObject), traces(lolcowObject),
 		{
 			value: "tracing.samplingRatePerMillion", given: "500", values: `{tracing: {endpoint: "collector:4317"}}`, object: operatorObject,

@@ -82,7 +82,8 @@ func TestLifecycleReadyMeansUsable(t *testing.T) {
 // that name it are ready there, plugins too, and never gets it back.
 func TestLifecycleStartupTaint(t *testing.T) {
 	s := given(t, "startup")
-	const node, key = "hollow-1", "e2e.drover.dev/starting"
+	const node = "hollow-1"
+	key := s.key.Namespace + ".startup.drover.dev/e2e"
 	other := s.second("other", "e2e_startup_other")
 	names := func(m *v1beta1.Module) { m.Spec.StartupTaint = key }
 	taints := func(o client.Object) string {

@@ -2,12 +2,16 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ModulePolicy limits what Modules may bring into kernels: in which namespaces, on which nodes,
-// which kernel modules, from which images, with which parameters. Where no ModulePolicy applies,
-// everything is allowed. Where several do, each of them must allow it. Nothing is ever unloaded
-// for a ModulePolicy.
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// ModulePolicy limits what Modules may do beyond their namespace: what they bring into kernels, from
+// which images, with which parameters, on which nodes, and what they may have evicted, started and
+// removed there. Where no ModulePolicy applies, everything is allowed. Where several do, each of them
+// must allow it. Nothing is ever unloaded for a ModulePolicy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=kmodpol
@@ -33,7 +37,8 @@ type ModulePolicyList struct {
 }
 
 // ModulePolicySpec says where it applies, and what is allowed there. A pattern is a whole text, or
-// the beginning of one if it ends with *.
+// the beginning of one if it ends with *. Unset, load, modules, images, parameters and build limit
+// nothing, and each other field denies what it is about.
 type ModulePolicySpec struct {
 	// mode Enforce refuses what is not allowed. Audit lets it pass with a warning, to try a policy.
 	Mode ModulePolicyMode `json:"mode"`
@@ -42,7 +47,8 @@ type ModulePolicySpec struct {
 	// namespace has its name in the label kubernetes.io/metadata.name.
 	NamespaceSelector *ModulePolicySelector `json:"namespaceSelector,omitempty"`
 
-	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all.
+	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all. It does not narrow
+	// startupTaints, workloads, driverNames and deviceClasses, which belong to no node.
 	NodeSelector *ModulePolicySelector `json:"nodeSelector,omitempty"`
 
 	// load Deny lets no Module load anything there. Allow (default): what the other fields allow.
@@ -72,9 +78,68 @@ type ModulePolicySpec struct {
 	// build Deny lets no Module load an image that it builds in the cluster. Default Allow.
 	Build Permission `json:"build,omitempty"`
 
-	// modprobeArgs Deny lets no Module set modprobe.args or modprobe.rawArgs. These can name any
-	// kernel module and parameter. Default: Deny with modules or parameters, Allow without.
+	// modprobeArgs Allow lets Modules set modprobe.args and modprobe.rawArgs. These can name any kernel
+	// module and parameter. Default Deny.
 	ModprobeArgs Permission `json:"modprobeArgs,omitempty"`
+
+	// firmware Allow lets Modules set modprobe.firmwarePath. Their files come before the node's own, for
+	// every driver. Default Deny.
+	Firmware Permission `json:"firmware,omitempty"`
+
+	// drain is the most that spec.rollout.drain of Modules may be, which evicts pods of all namespaces:
+	// None (default), Holders or Node.
+	Drain v1beta1.DrainPolicy `json:"drain,omitempty"`
+
+	// startupTaints are patterns of the keys of taints that Modules may have removed from nodes. Those
+	// of a Module's own namespace are always allowed. Others also need the operator's
+	// --startup-taints. Unset: none.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=316
+	// +kubebuilder:validation:items:Pattern=`^([*]|[A-Za-z0-9][A-Za-z0-9_./-]*[*]?)$`
+	StartupTaints []string `json:"startupTaints,omitempty"`
+
+	// workloads are the device plugins and DRA drivers that Modules may run in pods. Unset: none.
+	Workloads *ModulePolicyWorkloads `json:"workloads,omitempty"`
+
+	// driverNames are patterns of the names of DRA drivers. Unset: none.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^([*]|[a-z0-9][a-z0-9.-]*[*]?)$`
+	DriverNames []string `json:"driverNames,omitempty"`
+
+	// deviceClasses are patterns of the names of DeviceClasses that Modules may have made. Unset: none.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=254
+	// +kubebuilder:validation:items:Pattern=`^([*]|[a-z0-9][a-z0-9.-]*[*]?)$`
+	DeviceClasses []string `json:"deviceClasses,omitempty"`
+}
+
+// ModulePolicyWorkloads are device plugins and DRA drivers, which run in pods of the Module's
+// namespace.
+type ModulePolicyWorkloads struct {
+	// images are patterns of their images. One that ends with * names the whole registry before it.
+	// Unset: any.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^([*]|[^*$\s]+|[^*$\s/]+/[^*$\s]*[*])$`
+	Images []string `json:"images,omitempty"`
+
+	// privileged Allow lets their containers be privileged, which they are without a securityContext,
+	// and their pods have hostPath volumes and the node's network. Default Deny.
+	Privileged Permission `json:"privileged,omitempty"`
+
+	// priorityClassName of their pods, such as system-node-critical, which they have without a
+	// ModulePolicy. Unset, or where policies differ: the cluster's default.
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
 // ModulePolicyMode says what becomes of what is not allowed.

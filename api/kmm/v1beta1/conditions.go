@@ -98,6 +98,7 @@ const (
 	ReasonBuildInputMissing      = "BuildInputMissing"
 	ReasonImageConflict          = "ImageConflict"
 	ReasonPolicyDenied           = "PolicyDenied"
+	ReasonStartupTaintDenied     = "StartupTaintDenied"
 	ReasonUnsupportedNode        = "UnsupportedNode"
 	ReasonUnsupported            = "Unsupported"
 )

@@ -79,7 +79,8 @@ type ModuleSpec struct {
 
 	// startupTaint is the key of a taint that nodes are registered with, to keep pods off. Drover
 	// removes it from a node once every Module there that names it is ready, plugins included, and
-	// never adds it.
+	// never adds it. A Module may name keys of its namespace, <namespace>.startup.drover.dev/<name>,
+	// and those that the operator's --startup-taints lists.
 	// +kubebuilder:validation:MaxLength=316
 	// +kubebuilder:validation:Pattern=`^(([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/') || self.startsWith('startup-taint.cluster-autoscaler.kubernetes.io/')",message="startupTaint must not be a taint of Kubernetes itself"
@@ -304,7 +305,7 @@ type ModuleProblem struct {
 
 // ProblemPart is a part of a Module that one controller sees to.
 //
-// +kubebuilder:validation:Enum=Deliveries;Plugin;Images
+// +kubebuilder:validation:Enum=Deliveries;Plugin;Images;StartupTaint
 type ProblemPart string
 
 const (
@@ -314,6 +315,8 @@ const (
 	ProblemPlugin ProblemPart = "Plugin"
 	// ProblemImages is the images that are built or signed in the cluster.
 	ProblemImages ProblemPart = "Images"
+	// ProblemStartupTaint is the taint that the Module wants removed from nodes.
+	ProblemStartupTaint ProblemPart = "StartupTaint"
 )
 
 const (

@@ -140,6 +140,9 @@ func denied(scene *facts.Scene, view *cluster.View, node *corev1.Node) *reasons.
 	}
 	wish := modulepolicy.Wish{Config: &a.State.Config}
 	wish.Builds, wish.Unsigned = a.Made()
+	if r := scene.Module.Spec.Rollout; r != nil {
+		wish.Drain = r.Drain
+	}
 	return view.Policies.Denied(&wish, &modulepolicy.Place{
 		Name: scene.Module.Namespace, Namespace: view.NamespaceLabels, Node: node.Labels,
 	})

@@ -126,7 +126,7 @@ func (p *Pass) denied(n *Node, order *v1beta1.NodeModuleSpec, wants *desired.Ans
 	if p.Policies.Empty() || n.stands(order) {
 		return nil
 	}
-	return p.Policies.Denied(wish(order, wants), p.place(n))
+	return p.Policies.Denied(p.wish(order, wants), p.place(n))
 }
 
 // Audited is why a ModulePolicy that is only tried would not allow what is aimed at, or nil.
@@ -135,11 +135,14 @@ func (p *Pass) Audited(n *Node, a *Aim) *reasons.Problem {
 		return nil
 	}
 	wants := p.Wants.On(&n.Node.Status.NodeInfo)
-	return p.Policies.Audited(wish(a.Order, &wants), p.place(n))
+	return p.Policies.Audited(p.wish(a.Order, &wants), p.place(n))
 }
 
-func wish(order *v1beta1.NodeModuleSpec, wants *desired.Answer) *modulepolicy.Wish {
+func (p *Pass) wish(order *v1beta1.NodeModuleSpec, wants *desired.Answer) *modulepolicy.Wish {
 	w := &modulepolicy.Wish{Config: &order.Config}
+	if r := p.Module.Spec.Rollout; r != nil {
+		w.Drain = r.Drain
+	}
 	w.Builds, w.Unsigned = wants.Made()
 	return w
 }

@@ -65,7 +65,7 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 		r.Uncordon = drain.Marked(n.Node, p.Key) && !a.Wishes.Paused && !n.Changing()
 		return r
 	}
-	policy, bounded := p.drainPolicy()
+	policy, bounded := p.drainPolicy(n)
 	if bounded && p.Module.Spec.Rollout.DrainOptions != nil {
 		r.Options = *p.Module.Spec.Rollout.DrainOptions
 	}
@@ -82,9 +82,10 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 	return r
 }
 
-// drainPolicy is the Module's, and whether the rollout bounds how many nodes are drained at a time.
-func (p *Pass) drainPolicy() (policy v1beta1.DrainPolicy, bounded bool) {
-	if p.rolls() && p.Module.Spec.Rollout != nil {
+// drainPolicy is the Module's, and whether the rollout bounds how many nodes are drained at a time. A
+// drain that a ModulePolicy does not allow evicts nothing.
+func (p *Pass) drainPolicy(n *Node) (policy v1beta1.DrainPolicy, bounded bool) {
+	if p.rolls() && p.Module.Spec.Rollout != nil && p.Policies.Drains(p.Module.Spec.Rollout.Drain, p.place(n)) {
 		return p.Module.Spec.Rollout.Drain, true
 	}
 	return v1beta1.DrainNone, false
@@ -126,7 +127,7 @@ func (p *Pass) devices(n *Node, d *Delivery, r Drain) Drain {
 	case len(names) > 0:
 		r.Hold = &Hold{By: Claims, Problem: claimed(p.Devices.Driver, names)}
 		// A drain of the node evicts all pods anyway.
-		if policy, _ := p.drainPolicy(); policy == v1beta1.DrainHolders && d.Order.UnloadPolicy != v1beta1.UnloadOnReboot {
+		if policy, _ := p.drainPolicy(n); policy == v1beta1.DrainHolders && d.Order.UnloadPolicy != v1beta1.UnloadOnReboot {
 			r.Evict = slices.Concat(r.Evict, claims.Pods(n.Node, p.Devices.Claims))
 		}
 		if draining {

@@ -128,3 +128,27 @@ func TestAPolicyUnloadsNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestADrainThatAPolicyDoesNotAllowEvictsNothing, also for an order that stands or that unloads.
+func TestADrainThatAPolicyDoesNotAllowEvictsNothing(t *testing.T) {
+	s := driven(t)
+	s.module.Spec.Rollout = &v1beta1.RolloutSpec{Drain: v1beta1.DrainNode}
+	allowing := func(most v1beta1.DrainPolicy, mode v1alpha1.ModulePolicyMode) modulepolicy.Set {
+		return modulepolicy.Of([]v1alpha1.ModulePolicy{{Spec: v1alpha1.ModulePolicySpec{Mode: mode, Drain: most}}})
+	}
+	for name, tc := range map[string]struct {
+		given modulepolicy.Set
+		then  v1beta1.DrainPolicy
+	}{
+		"no policy":              {then: v1beta1.DrainNode},
+		"says nothing":           {allowing("", v1alpha1.PolicyEnforce), v1beta1.DrainNone},
+		"allows less":            {allowing(v1beta1.DrainHolders, v1alpha1.PolicyEnforce), v1beta1.DrainNone},
+		"allows it":              {allowing(v1beta1.DrainNode, v1alpha1.PolicyEnforce), v1beta1.DrainNode},
+		"says nothing, as tried": {allowing("", v1alpha1.PolicyAudit), v1beta1.DrainNode},
+	} {
+		p := Pass{Key: key, Module: s.module, Now: noon, Policies: tc.given}
+		if got, _ := p.drainPolicy(&s.node); got != tc.then {
+			t.Errorf("%s: the drain is %q, want %q", name, got, tc.then)
+		}
+	}
+}

@@ -131,6 +131,7 @@ func Of(module *v1beta1.Module) status.Module {
 		RebuildTrigger: module.Spec.ImageRebuildTriggerGeneration,
 		RebuiltTrigger: module.Status.ImageRebuildTriggerGeneration,
 		PluginProblem:  Problem(module, v1beta1.ProblemPlugin),
+		TaintProblem:   Problem(module, v1beta1.ProblemStartupTaint),
 		ReadOnly:       refused(module),
 		Others:         pick(Problems(module, v1beta1.ProblemDeliveries), v1beta1.OtherNodes),
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package modulepolicy decides whether ModulePolicies allow what a Module would load. It is pure.
-// The admission policy drover-module-policies decides the same of what a Module alone tells.
+// Package modulepolicy decides what Modules may do beyond their namespace: what ModulePolicies allow
+// them, and which startup taints they may name. It is pure. The admission policy
+// drover-module-policies decides the same of what a Module alone tells.
 package modulepolicy
 
 import (
@@ -33,6 +34,8 @@ type Wish struct {
 	Builds bool
 	// Unsigned is the image that is signed in the cluster; empty: none is.
 	Unsigned string
+	// Drain is spec.rollout.drain.
+	Drain v1beta1.DrainPolicy
 }
 
 // Set holds the ModulePolicies of a cluster, by name. The zero value allows everything.
@@ -50,25 +53,48 @@ func (s Set) Empty() bool { return len(s.policies) == 0 }
 
 // Denied is why the first policy that is enforced there, by name, does not allow the wish, or nil.
 func (s Set) Denied(w *Wish, at *Place) *reasons.Problem {
-	return s.first(v1alpha1.PolicyEnforce, w, at)
+	return s.first(v1alpha1.PolicyEnforce, at, onNode, w.rule(at))
 }
 
 // Audited is why the first policy that is only tried there would not allow the wish, or nil.
 func (s Set) Audited(w *Wish, at *Place) *reasons.Problem {
-	return s.first(v1alpha1.PolicyAudit, w, at)
+	return s.first(v1alpha1.PolicyAudit, at, onNode, w.rule(at))
 }
 
-func (s Set) first(mode v1alpha1.ModulePolicyMode, w *Wish, at *Place) *reasons.Problem {
-	for i := range s.policies {
-		p := &s.policies[i]
-		if p.Spec.Mode != mode || !Selects(p.Spec.NamespaceSelector, at.Namespace) || !Selects(p.Spec.NodeSelector, at.Node) {
-			continue
-		}
-		if message := deny(p, w, at); message != "" {
-			return &reasons.Problem{Reason: v1beta1.ReasonPolicyDenied, Message: message}
-		}
+func (w *Wish) rule(at *Place) rule {
+	return func(p *v1alpha1.ModulePolicy) []string { return deny(p, w, at) }
+}
+
+// rule are the reasons for which a policy does not allow something; none: it does.
+type rule func(p *v1alpha1.ModulePolicy) []string
+
+// scope is whether a policy must choose the node as well.
+type scope bool
+
+const (
+	onNode     scope = true
+	inTheWhole scope = false // what belongs to no node
+)
+
+func (s Set) first(mode v1alpha1.ModulePolicyMode, at *Place, where scope, why rule) *reasons.Problem {
+	if all := s.all(mode, at, where, why); len(all) > 0 {
+		return &reasons.Problem{Reason: v1beta1.ReasonPolicyDenied, Message: all[0]}
 	}
 	return nil
+}
+
+// all are the reasons of the policies that are in force there, by name.
+func (s Set) all(mode v1alpha1.ModulePolicyMode, at *Place, where scope, why rule) (all []string) {
+	for i := range s.policies {
+		if p := &s.policies[i]; p.Spec.Mode == mode && chooses(p, at, where) {
+			all = append(all, why(p)...)
+		}
+	}
+	return all
+}
+
+func chooses(p *v1alpha1.ModulePolicy, at *Place, where scope) bool {
+	return Selects(p.Spec.NamespaceSelector, at.Namespace) && (where == inTheWhole || Selects(p.Spec.NodeSelector, at.Node))
 }
 
 // Selects reports whether all that a selector says of labels is true.
@@ -111,48 +137,68 @@ const (
 	fieldImage      = fieldContainer + ".kernelMappings"
 	fieldModprobe   = fieldContainer + ".modprobe"
 	fieldParameters = fieldModprobe + ".parameters"
+	fieldFirmware   = fieldModprobe + ".firmwarePath"
+	fieldDrain      = "spec.rollout.drain"
 )
 
-// deny is why a policy does not allow the wish; empty: it does.
-func deny(p *v1alpha1.ModulePolicy, w *Wish, at *Place) string {
+// says is a message about a Module's field.
+func says(p *v1alpha1.ModulePolicy, field, format string, args ...any) string {
+	return fmt.Sprintf("%s: ModulePolicy %s %s", field, p.Name, fmt.Sprintf(format, args...))
+}
+
+// deny are the reasons for which a policy does not allow the wish; none: it does.
+func deny(p *v1alpha1.ModulePolicy, w *Wish, at *Place) (why []string) {
 	modprobe := &w.Config.Modprobe
-	says := func(field, format string, args ...any) string {
-		return fmt.Sprintf("%s: ModulePolicy %s %s", field, p.Name, fmt.Sprintf(format, args...))
-	}
+	says := func(field, format string, args ...any) { why = append(why, says(p, field, format, args...)) }
 	if p.Spec.Load == v1alpha1.Deny {
-		return says(fieldLoader, "lets no Module of namespace %s load anything here", at.Name)
+		says(fieldLoader, "lets no Module of namespace %s load anything here", at.Name)
 	}
 	if w.Builds && p.Spec.Build == v1alpha1.Deny {
-		return says(fieldContainer+".build", "allows no image that is built in the cluster")
+		says(fieldContainer+".build", "allows no image that is built in the cluster")
 	}
 	if DeniesArgs(&p.Spec) && (given(modprobe.Args) || given(modprobe.RawArgs)) {
-		return says(fieldModprobe, "allows no args and no rawArgs")
+		says(fieldModprobe, "allows no args and no rawArgs")
 	}
 	if name, ok := stranger(p.Spec.Modules, named(w.Config), plain); !ok {
-		return says(fieldModprobe, "does not allow the kernel module %q", name)
+		says(fieldModprobe, "does not allow the kernel module %q", name)
 	}
 	if only := p.Spec.Parameters; only != nil {
 		if text, ok := strange(only.Only, modprobe.Parameters); !ok {
-			return says(fieldParameters, "does not allow the parameter %q", text)
+			says(fieldParameters, "does not allow the parameter %q", text)
 		}
 	}
 	if image, ok := stranger(p.Spec.Images, images(w), nil); !ok {
-		return says(fieldImage, "does not allow the image %s", image)
+		says(fieldImage, "does not allow the image %s", image)
 	}
-	return ""
+	if modprobe.FirmwarePath != "" && p.Spec.Firmware != v1alpha1.Allow {
+		says(fieldFirmware, "allows no firmware")
+	}
+	if !drains(&p.Spec, w.Drain) {
+		says(fieldDrain, "does not allow %s", w.Drain)
+	}
+	return why
 }
 
-// DeniesArgs reports whether a policy denies modprobe's arguments, which can name any kernel module
-// and any parameter.
-func DeniesArgs(s *v1alpha1.ModulePolicySpec) bool {
-	switch s.ModprobeArgs {
-	case v1alpha1.Deny:
-		return true
-	case v1alpha1.Allow:
-		return false
-	}
-	return s.Modules != nil || s.Parameters != nil
+// drains reports whether a policy allows a drain. Each allows those that evict less.
+func drains(s *v1alpha1.ModulePolicySpec, drain v1beta1.DrainPolicy) bool {
+	evicts := map[v1beta1.DrainPolicy]int{v1beta1.DrainHolders: 1, v1beta1.DrainNode: 2}
+	return evicts[drain] <= evicts[s.Drain]
 }
+
+// Drains reports whether the policies that are enforced there allow a drain. A Module from before a
+// policy has its orders carried out, but evicts no more than the policy allows.
+func (s Set) Drains(drain v1beta1.DrainPolicy, at *Place) bool {
+	return s.first(v1alpha1.PolicyEnforce, at, onNode, func(p *v1alpha1.ModulePolicy) []string {
+		if drains(&p.Spec, drain) {
+			return nil
+		}
+		return []string{fieldDrain}
+	}) == nil
+}
+
+// DeniesArgs reports whether a policy denies modprobe's arguments, which can name any kernel module,
+// any parameter and any file that the agent sees.
+func DeniesArgs(s *v1alpha1.ModulePolicySpec) bool { return s.ModprobeArgs != v1alpha1.Allow }
 
 func given(args *v1beta1.ModprobeArgs) bool {
 	return args != nil && len(args.Load)+len(args.Unload) > 0

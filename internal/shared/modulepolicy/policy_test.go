@@ -53,6 +53,11 @@ func TestWhatAPolicyDenies(t *testing.T) {
 	raw := func(w *modulepolicy.Wish) {
 		w.Config.Modprobe = v1beta1.ModprobeSpec{RawArgs: &v1beta1.ModprobeArgs{Load: []string{"any"}, Unload: []string{"-r", "any"}}}
 	}
+	firmware := func(w *modulepolicy.Wish) { w.Config.Modprobe.FirmwarePath = "/firmware" }
+	drains := func(d v1beta1.DrainPolicy) func(*modulepolicy.Wish) {
+		return func(w *modulepolicy.Wish) { w.Drain = d }
+	}
+	drain := func(d v1beta1.DrainPolicy) func(*spec) { return func(s *spec) { s.Drain = d } }
 	alsoX := func(w *modulepolicy.Wish) { w.Config.InTreeModuleToRemove = "x" }
 	gives := func(p ...string) wishes {
 		return wishes{func(w *modulepolicy.Wish) { w.Config.Modprobe.Parameters = p }}
@@ -63,7 +68,15 @@ func TestWhatAPolicyDenies(t *testing.T) {
 		wish   wishes
 		then   string // what it says; empty: it allows it
 	}{
-		"that says nothing allows everything": {wish: wishes{builds, args}},
+		"that says nothing allows what loads": {wish: wishes{builds}},
+		"that says nothing of args":           {wish: wishes{args}, then: "allows no args"},
+		"images alone, and args":              {policy: rules{images("*")}, wish: wishes{args}, then: "allows no args"},
+		"firmware, of which it says nothing":  {wish: wishes{firmware}, then: "modprobe.firmwarePath: ModulePolicy p allows no firmware"},
+		"firmware, allowed":                   {policy: rules{func(s *spec) { s.Firmware = v1alpha1.Allow }}, wish: wishes{firmware}},
+		"a drain, of which it says nothing":   {wish: wishes{drains("Holders")}, then: "spec.rollout.drain: ModulePolicy p does not allow Holders"},
+		"no drain":                            {wish: wishes{drains("None")}},
+		"a drain, more than allowed":          {policy: rules{drain("Holders")}, wish: wishes{drains("Node")}, then: "does not allow Node"},
+		"a drain, less than allowed":          {policy: rules{drain("Node")}, wish: wishes{drains("Holders")}},
 		"load": {policy: rules{func(s *spec) { s.Load = v1alpha1.Deny }},
 			then: "spec.moduleLoader: ModulePolicy p lets no Module of namespace team load anything here"},
 		"build, of an image that is built": {policy: rules{noBuild},

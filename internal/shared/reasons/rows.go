@@ -385,6 +385,12 @@ var attention = []Reason{
 		Next:    "change the Module's field that the message names, or ask an administrator of the cluster to change the ModulePolicy",
 	},
 	{
+		Name: v1beta1.ReasonStartupTaintDenied, Class: ClassFinal,
+		Meaning: "the Module may not name its `startupTaint`: the operator removes it from no node for this Module",
+		Next: "register nodes with a taint of the Module's namespace, `NAMESPACE.startup.drover.dev/NAME`, and name that; or ask an " +
+			"administrator to list the key in the operator's `--startup-taints`",
+	},
+	{
 		Name: v1beta1.ReasonUnsupportedNode, Class: ClassFinal, Step: StepSelected,
 		Meaning: "no selected node can run Drover's agent: another operating system or processor, or no kernel of its own",
 		Next:    "select Linux nodes; the message says what each node is",

@@ -40,7 +40,7 @@ func Compute(m *Module) v1beta1.ModuleStatus {
 		result.DRA = pluginNumbers(nodes, wanted)
 	}
 	covered, loaded, devices := kernelsCovered(m, wanted), loaded(m, nodes, wanted), devicesReady(m, wanted)
-	result.Conditions = []metav1.Condition{ready(covered, loaded, devices), covered, loaded, devices}
+	result.Conditions = []metav1.Condition{ready(m, covered, loaded, devices), covered, loaded, devices}
 	if m.Makes && m.Loads && !m.Deleting {
 		result.Conditions = append(result.Conditions, imagesAvailable(m, wanted))
 	}
@@ -87,7 +87,7 @@ func Carry(before, after v1beta1.ModuleStatus, now metav1.Time) v1beta1.ModuleSt
 }
 
 // ready is the first of the others that is not True. A failure comes before what is on its way.
-func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
+func ready(m *Module, covered, loaded, devices metav1.Condition) metav1.Condition {
 	order := []metav1.Condition{covered, loaded, devices}
 	if !reasons.OnItsWay(loaded.Reason) || loaded.Reason == v1beta1.ReasonUnloading {
 		order = []metav1.Condition{loaded, covered, devices}
@@ -96,6 +96,9 @@ func ready(covered, loaded, devices metav1.Condition) metav1.Condition {
 		if c.Status != metav1.ConditionTrue {
 			return condition(v1beta1.ConditionReady, c.Status, c.Reason, c.Message)
 		}
+	}
+	if p := m.TaintProblem; p != nil && !m.Deleting {
+		return no(v1beta1.ConditionReady, p.Reason, p.Message)
 	}
 	return yes(v1beta1.ConditionReady, v1beta1.ReasonReady, "Every selected node has everything that the Module asks for")
 }

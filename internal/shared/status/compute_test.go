@@ -158,3 +158,22 @@ func TestCarryKeepsTransitionTimes(t *testing.T) {
 		t.Errorf("times (-want +got):\n%s", diff)
 	}
 }
+
+// TestARefusedStartupTaintIsSaid where all else is well, and nothing before it.
+func TestARefusedStartupTaintIsSaid(t *testing.T) {
+	refused := &reasons.Problem{Reason: v1beta1.ReasonStartupTaintDenied, Message: "not listed"}
+	for name, tc := range map[string]struct {
+		given status.Module
+		then  string
+	}{
+		"all is well":     {status.Module{TaintProblem: refused}, v1beta1.ReasonStartupTaintDenied},
+		"none is refused": {status.Module{}, v1beta1.ReasonReady},
+		"another trouble": {status.Module{TaintProblem: refused, HasPlugin: true,
+			PluginProblem: &reasons.Problem{Reason: v1beta1.ReasonDeviceClassConflict}}, v1beta1.ReasonDeviceClassConflict},
+		"on its way out": {status.Module{TaintProblem: refused, Deleting: true}, v1beta1.ReasonUnloading},
+	} {
+		if got := status.Compute(&tc.given).Conditions[0]; got.Reason != tc.then {
+			t.Errorf("%s: Ready is %s: %s, want %s", name, got.Reason, got.Message, tc.then)
+		}
+	}
+}

@@ -86,6 +86,8 @@ type Module struct {
 	ImageProblem *reasons.Problem // why an image cannot even be begun, or nil
 	// PluginProblem is why the objects of the device plugin or DRA driver cannot be made, or nil.
 	PluginProblem *reasons.Problem
+	// TaintProblem is why the Module's startup taint is removed from no node, or nil.
+	TaintProblem *reasons.Problem
 	// Others is what keeps images from more nodes than can be named, or nil.
 	Others *reasons.Problem
 	// RebuildTrigger is spec.imageRebuildTriggerGeneration, RebuiltTrigger that of status.

@@ -38,6 +38,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &droverv1alpha1.ModulePolicySelectorApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicySpec"):
 		return &droverv1alpha1.ModulePolicySpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModulePolicyWorkloads"):
+		return &droverv1alpha1.ModulePolicyWorkloadsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Signer"):
 		return &droverv1alpha1.SignerApplyConfiguration{}
 

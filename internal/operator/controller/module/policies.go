@@ -4,17 +4,16 @@ package module
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/policies"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
 )
@@ -25,39 +24,16 @@ const actionPolicy = "Audit"
 // +kubebuilder:rbac:groups=drover.dev,resources=modulepolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
-// policies reads the ModulePolicies and, if there are any, the labels of a Module's namespace.
+// policies reads the ModulePolicies and, if there are any, the labels of a Module's namespace. Of a
+// namespace that is gone, all that is left is to unload, which no policy concerns.
 func (c *Controller) policies(ctx context.Context, snap *snapshot) error {
-	var list v1alpha1.ModulePolicyList
-	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list ModulePolicies: %w", err)
+	live := c.live
+	if snap.leaving() {
+		live = nil
 	}
-	if len(list.Items) == 0 {
-		return nil
-	}
-	snap.Policies = modulepolicy.Of(list.Items)
-	key, found := client.ObjectKey{Name: snap.Key.Namespace}, anyNamespace()
-	err := c.client.Get(ctx, key, found)
-	if apierrors.IsNotFound(err) && !snap.leaving() {
-		// The cache may lack a namespace that was made a moment ago, and policies choose by its labels.
-		found = anyNamespace()
-		err = c.live.Get(ctx, key, found)
-	}
-	switch {
-	case apierrors.IsNotFound(err):
-		// It is gone, and its Modules with it: what is left is to unload, which no policy concerns.
-		return nil
-	case err != nil:
-		return fmt.Errorf("get the namespace: %w", err)
-	}
-	snap.Namespace = found.Labels
-	return nil
-}
-
-// anyNamespace is an empty namespace of which only the metadata is read.
-func anyNamespace() *metav1.PartialObjectMetadata {
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return namespace
+	var err error
+	snap.Policies, snap.Namespace, err = policies.Read(ctx, c.client, live, snap.Key.Namespace)
+	return err
 }
 
 // namespaceEvent queues the Modules of a namespace whose labels change: policies choose by them.

@@ -25,6 +25,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/operator/policies"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/facts"
@@ -63,7 +64,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&admissionv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&admissionv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
 		Watches(&v1alpha1.ModulePolicy{}, handler.EnqueueRequestsFromMapFunc(c.everyModule)).
-		WatchesMetadata(anyNamespace(), watch.Changes(c.namespaceEvent)).
+		WatchesMetadata(policies.AnyNamespace(), watch.Changes(c.namespaceEvent)).
 		Watches(anyDefinition(), handler.EnqueueRequestsFromMapFunc(c.modulesOfDefinition)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,

@@ -9,6 +9,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,9 +85,19 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // serve makes what the Module asks for. Others' DeviceClasses keep back only themselves.
 func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
 	account := ServiceAccount(module)
-	daemonSet, err := wish(module, c.options.AgentImage, now.daemonSets)
+	allowed, err := c.allowed(ctx, module)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	pods := Pods{c.options.AgentImage, allowed.priority}
+	daemonSet, err := wish(module, pods, now.daemonSets)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if allowed.denied != nil {
+		if stands, err := c.stands(module, pods, daemonSet, now); !stands || err != nil {
+			return reconcile.Result{}, errors.Join(err, c.report(ctx, module, allowed.denied))
+		}
 	}
 	if problem, err := c.outlived(ctx, daemonSet, find(now.daemonSets, daemonSet.Name)); problem != nil || err != nil {
 		return reconcile.Result{RequeueAfter: claimDelay}, errors.Join(err, c.report(ctx, module, problem))
@@ -95,7 +106,7 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 	if err != nil {
 		return c.refused(ctx, module, "the DeviceClasses", err)
 	}
-	if err := c.ensure(ctx, module, now, account, daemonSet); err != nil {
+	if err := c.ensure(ctx, module, now, account, daemonSet, pods); err != nil {
 		return c.refused(ctx, module, "DaemonSet "+daemonSet.Name, err)
 	}
 	kept, err := c.keepDriver(ctx, module, now)
@@ -111,7 +122,7 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 
 // ensure applies what differs. account is nil when the Module names one.
 func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *have, account *corev1.ServiceAccount,
-	daemonSet *appsv1.DaemonSet) error {
+	daemonSet *appsv1.DaemonSet, pods Pods) error {
 	if account != nil && find(now.accounts, account.Name) == nil {
 		if err := c.mayTake(ctx, module, "ServiceAccount", account.Name, &corev1.ServiceAccount{}); err != nil {
 			return err
@@ -132,7 +143,7 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 		if err := c.mayTake(ctx, module, "DaemonSet", daemonSet.Name, &appsv1.DaemonSet{}); err != nil {
 			return err
 		}
-	} else if stays, err := c.stays(module, daemonSet, current); stays || err != nil {
+	} else if stays, err := stays(module, pods, daemonSet, current); stays || err != nil {
 		return err
 	} else if _, ours := current.Annotations[kube.HashAnnotation]; !ours {
 		if err := c.own(ctx, current); err != nil {
@@ -150,18 +161,19 @@ func (c *Controller) ensure(ctx context.Context, module *v1beta1.Module, now *ha
 	return nil
 }
 
-// stays is true when the object is right but for the image of the waiting container. That image
-// changes with every release, which is not worth a restart of every plugin of the cluster: the next
-// change brings it along.
-func (c *Controller) stays(module *v1beta1.Module, want, current *appsv1.DaemonSet) (bool, error) {
+// stays is true when the object is right but for what the operator says of its pods: the image of
+// the waiting container, which changes with every release, and the priority class, which a new
+// ModulePolicy changes. Neither is worth a restart of the plugin: the next change brings it along.
+func stays(module *v1beta1.Module, pods Pods, want, current *appsv1.DaemonSet) (bool, error) {
 	if right, err := right(want, current); right || err != nil {
 		return right, err
 	}
-	image := waitImage(current)
-	if image == "" || image == c.options.AgentImage {
+	before := Pods{cmp.Or(waitImage(current), pods.AgentImage), current.Spec.Template.Spec.PriorityClassName}
+	// A class that neither is nor was asked for is somebody's edit.
+	if before == pods || before.Priority != pods.Priority && before.Priority != nodeCritical {
 		return false, nil
 	}
-	older, err := wish(module, image, []*appsv1.DaemonSet{current})
+	older, err := wish(module, before, []*appsv1.DaemonSet{current})
 	if err != nil {
 		return false, err
 	}

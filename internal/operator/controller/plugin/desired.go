@@ -69,9 +69,22 @@ func ServiceAccount(module *v1beta1.Module) *corev1.ServiceAccount {
 	}
 }
 
-// DaemonSet runs a Module's device plugin or DRA driver; nil: it asks for neither. agentImage holds
-// the program that waits for the kernel module.
+// nodeCritical is the priority class of the pods where no ModulePolicy says otherwise, as upstream.
+const nodeCritical = "system-node-critical"
+
+// Pods is what the operator, and not the Module, says of the pods of a device plugin or DRA driver.
+type Pods struct {
+	AgentImage string // holds the program that waits for the kernel module
+	Priority   string // their priority class; empty: the cluster's default
+}
+
+// DaemonSet runs a Module's device plugin or DRA driver, with upstream's priority; nil: it asks for
+// neither. agentImage holds the program that waits for the kernel module.
 func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, error) {
+	return daemonSetOf(module, Pods{agentImage, nodeCritical})
+}
+
+func daemonSetOf(module *v1beta1.Module, pods Pods) (*appsv1.DaemonSet, error) {
 	w := workloadOf(module)
 	if w == nil {
 		return nil, nil
@@ -86,7 +99,7 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},
-				Spec:       podSpec(module, w, agentImage),
+				Spec:       podSpec(module, w, pods),
 			},
 		},
 	}
@@ -102,16 +115,16 @@ func DaemonSet(module *v1beta1.Module, agentImage string) (*appsv1.DaemonSet, er
 	return ds, nil
 }
 
-func podSpec(module *v1beta1.Module, w *workload, agentImage string) corev1.PodSpec {
+func podSpec(module *v1beta1.Module, w *workload, pods Pods) corev1.PodSpec {
 	main := container(w.role, w.main, w.mounts...)
 	main.Env = withOurs(w.env, main.Env)
 	main.LivenessProbe = w.liveness
 	main.ReadinessProbe = readiness(module)
 	spec := corev1.PodSpec{
-		InitContainers:               initContainers(module, w, agentImage),
+		InitContainers:               initContainers(module, w, pods.AgentImage),
 		Containers:                   []corev1.Container{main},
 		NodeSelector:                 nodeSelector(module),
-		PriorityClassName:            "system-node-critical",
+		PriorityClassName:            pods.Priority,
 		Tolerations:                  slices.Clone(placement.Tolerations(module)),
 		ImagePullSecrets:             delivery.PullSecrets(module, w.pullSecrets...),
 		ServiceAccountName:           w.account,

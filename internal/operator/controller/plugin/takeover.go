@@ -28,8 +28,8 @@ const takenAnnotation = "drover.dev/taken-over"
 
 // wish is the DaemonSet as the Module asks for it. One that KMM made keeps its name, its selector
 // and, while the Module asks for the same, its pods.
-func wish(module *v1beta1.Module, image string, have []*appsv1.DaemonSet) (*appsv1.DaemonSet, error) {
-	want, err := DaemonSet(module, image)
+func wish(module *v1beta1.Module, pods Pods, have []*appsv1.DaemonSet) (*appsv1.DaemonSet, error) {
+	want, err := daemonSetOf(module, pods)
 	if want == nil || err != nil {
 		return nil, err
 	}
@@ -38,8 +38,8 @@ func wish(module *v1beta1.Module, image string, have []*appsv1.DaemonSet) (*apps
 		return want, nil
 	}
 	asked := want.Annotations[kube.HashAnnotation]
-	if before := waitImage(old); before != "" && before != image {
-		then, err := DaemonSet(module, before)
+	if before := waitImage(old); before != "" && before != pods.AgentImage {
+		then, err := daemonSetOf(module, Pods{before, pods.Priority})
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/policies"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
@@ -64,6 +65,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(watch.Module), watch.If(setChanged)).
 		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(watch.Module), own).
 		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()})
+	b = policies.Modules(b, c.client)
 	if c.options.DRA {
 		b = b.Watches(&resourcev1.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(moduleOfClass))
 	}

@@ -2,7 +2,8 @@
 
 // Package startup takes startup taints off nodes whose drivers work.
 //
-// Reads: Node, Module, NodeModulesConfig. Writes: Node.spec.taints, of which it only takes away.
+// Reads: Node, Module, NodeModulesConfig. Writes: Node.spec.taints, of which it only takes away, and
+// only those that Modules may name; in a Module's status, that it may not name its own.
 package startup
 
 import (
@@ -25,11 +26,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/policies"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/status"
 )
 
@@ -41,11 +46,14 @@ const workers = 8
 // Controller takes startup taints off nodes.
 type Controller struct {
 	client client.Client
+	taints modulepolicy.Taints
 	gate   *gate.Gate
 }
 
-// New makes the controller. c reads from a cache.
-func New(c client.Client, closed *gate.Gate) *Controller { return &Controller{client: c, gate: closed} }
+// New makes the controller. c reads from a cache; taints are those that an administrator lists.
+func New(c client.Client, taints modulepolicy.Taints, closed *gate.Gate) *Controller {
+	return &Controller{client: c, taints: taints, gate: closed}
+}
 
 // Reconcile takes finished startup taints off one node, with at most one write.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -69,7 +77,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get NodeModulesConfig: %w", err)
 	}
-	done := finished(node, config, modules.Items)
+	named, err := c.named(ctx, node, modules.Items)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	done := finished(node, config, named)
 	patch, err := withoutTaints(node, done)
 	if err != nil || patch == nil {
 		return reconcile.Result{}, err
@@ -91,12 +103,14 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1beta1.NodeModulesConfig{}, &handler.EnqueueRequestForObject{}, watch.If(watch.ConfigChanged)).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.taintedNodes),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ModulePolicy{}, handler.EnqueueRequestsFromMapFunc(c.anyTainted)).
+		WatchesMetadata(policies.AnyNamespace(), handler.EnqueueRequestsFromMapFunc(c.anyTainted), watch.If(policies.Relabelled)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: kube.Backoff()}).
 		Complete(kube.Traced("startup", c))
 	if err != nil {
 		return fmt.Errorf("set up the startup controller: %w", err)
 	}
-	return nil
+	return c.setupTeller(mgr)
 }
 
 // taintedNodes are the nodes with a Module's startup taint. Update events map both the old and the
@@ -111,22 +125,55 @@ func (c *Controller) taintedNodes(ctx context.Context, object client.Object) []r
 	})
 }
 
+// anyTainted are the nodes with a taint, for a policy or a namespace's labels that change.
+func (c *Controller) anyTainted(ctx context.Context, _ client.Object) []reconcile.Request {
+	return watch.Requests(ctx, c.client, &corev1.NodeList{}, func(node *corev1.Node) bool { return len(node.Spec.Taints) > 0 })
+}
+
 // nodeChanged lets through what is read of a Node: its labels show which plugins are ready.
 func nodeChanged(before, now *corev1.Node) bool {
 	return len(now.Spec.Taints) > 0 && (before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints) || !maps.Equal(before.Labels, now.Labels))
 }
 
-// finished are a node's startup taints whose Modules are all ready there, in order. A taint that no
-// Module of the node names is not ours.
-func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1beta1.Module) []string {
-	waits := map[string]bool{}
+// named are the Modules that name a taint of the node, and may.
+func (c *Controller) named(ctx context.Context, node *corev1.Node, modules []v1beta1.Module) ([]*v1beta1.Module, error) {
+	var named []*v1beta1.Module
 	for i := range modules {
 		m := &modules[i]
-		key := m.Spec.StartupTaint
-		if key == "" || m.DeletionTimestamp != nil || !hasTaint(node, key) {
+		if m.Spec.StartupTaint == "" || m.DeletionTimestamp != nil || !hasTaint(node, m.Spec.StartupTaint) {
 			continue
 		}
+		denied, err := c.denied(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if denied == nil {
+			named = append(named, m)
+		}
+	}
+	return named, nil
+}
+
+// denied is why a Module may not name its startup taint, or nil. Such a Module does not count: it
+// neither takes the taint off nor keeps it on.
+func (c *Controller) denied(ctx context.Context, m *v1beta1.Module) (*reasons.Problem, error) {
+	if p := c.taints.Denied(m); p != nil || m.Spec.StartupTaint == "" {
+		return p, nil
+	}
+	set, namespace, err := policies.Read(ctx, c.client, nil, m.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return set.DeniedTaint(v1alpha1.PolicyEnforce, m, namespace), nil
+}
+
+// finished are a node's startup taints whose Modules, of those that name one, are all ready there, in
+// order.
+func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, named []*v1beta1.Module) []string {
+	waits := map[string]bool{}
+	for _, m := range named {
+		key := m.Spec.StartupTaint
 		entry := status.EntryOf(config, m.Namespace, m.Name)
 		if placement.Wanted(m, node, entry.Pending()) {
 			waits[key] = waits[key] || !ready(m, node, entry)

@@ -20,12 +20,15 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller/startup"
+	"github.com/drover-project/drover/internal/shared/facts"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-const key = "example.com/starting"
+// The key is one of those that the operator's list allows.
+const key, listed = "example.com/starting", "example.com/*"
 
 // scene is one node with a startup taint, and Modules that name it.
 type scene struct {
@@ -60,6 +63,10 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) start(t *testing.T) {
 	t.Helper()
+	taints, err := modulepolicy.ParseTaints(listed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	options := &operator.Options{Controllers: []string{"*"}, MetricsAddress: "0", ProbeAddress: "0",
 		Log: ktesting.NewLogger(t, ktesting.NewConfig())}
 	mgr, err := operator.NewManager(s.Config(t, env.Operator), options)
@@ -69,7 +76,7 @@ func (s *scene) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"startup": startup.New(mgr.GetClient(), nil)})
+		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"startup": startup.New(mgr.GetClient(), taints, nil)})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -205,5 +212,38 @@ func TestNothingLandsBeforeTheLastModuleIsReady(t *testing.T) {
 	// Whoever puts it on again, for a reboot say, has it taken off again when all is well.
 	s.patchNode(t, `{"spec":{"taints":[{"key":"`+key+`","effect":"NoExecute"},{"key":"example.com/team","effect":"PreferNoSchedule"}]}}`)
 	s.await(t, "example.com/team")
+	s.AssertNoMasters(t)
+}
+
+// TestATaintThatIsNotListedStays: rights on the Modules of one namespace take no other taint off, and
+// keep none on. The Module says so.
+func TestATaintThatIsNotListedStays(t *testing.T) {
+	s := newScene(t)
+	const quarantine = "security.example.org/quarantine"
+	own := s.namespace + modulepolicy.OwnTaints + "gpu"
+	foreign := "another" + modulepolicy.OwnTaints + "gpu"
+	bare := func(taint string) func(*v1beta1.Module) {
+		return func(m *v1beta1.Module) {
+			m.Spec.ModuleLoader, m.Spec.StartupTaint = nil, taint
+			m.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}
+	}
+	s.patchNode(t, fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"effect":"NoExecute"},{"key":%q,"effect":"NoSchedule"},`+
+		`{"key":%q,"effect":"NoSchedule"},{"key":%q,"effect":"NoSchedule"}]}}`, quarantine, foreign, own, key))
+	s.module(t, "thief", bare(quarantine))
+	s.module(t, "neighbour", bare(foreign))
+	s.module(t, "own", bare(own))
+	s.module(t, "listed", bare(key))
+	s.start(t)
+	s.await(t, quarantine, foreign)
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		m := &v1beta1.Module{}
+		err := s.admin.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "thief"}, m)
+		p := facts.Problem(m, v1beta1.ProblemStartupTaint)
+		return p != nil && p.Reason == v1beta1.ReasonStartupTaintDenied, err
+	})
+	if err != nil {
+		t.Errorf("the Module does not say that its taint is refused: %v", err)
+	}
 	s.AssertNoMasters(t)
 }

@@ -3,13 +3,18 @@
 package startup
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/modulepolicy"
 )
 
 const key, boot = "example.com/starting", "boot-1"
@@ -52,17 +57,36 @@ func reports(boot string, names ...string) *v1beta1.NodeModulesConfig {
 	return c
 }
 
+// noPolicies is a cache without ModulePolicies.
+type noPolicies struct{ client.Client }
+
+func (noPolicies) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if _, ok := list.(*v1alpha1.ModulePolicyList); !ok {
+		return fmt.Errorf("it lists %T", list)
+	}
+	return nil
+}
+
 func TestWhoKeepsAStartupTaint(t *testing.T) {
 	plugin := func(m *v1beta1.Module) { m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{} }
 	unusable := reports(boot, "a")
 	unusable.Status.Modules[0].Observed.Unusable = true
 	label := func(l string) func(*corev1.Node) { return func(n *corev1.Node) { n.Labels[l] = "" } }
+	taints, err := modulepolicy.ParseTaints("ns:" + key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(noPolicies{}, taints, nil)
+	tenant := func(m *v1beta1.Module) { m.Namespace = "tenant" }
 	cases := map[string]struct {
 		node    *corev1.Node
 		config  *v1beta1.NodeModulesConfig
 		modules []v1beta1.Module
 		off     bool
 	}{
+		"only one that may not name it": {modules: []v1beta1.Module{waiting("a", tenant, func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })}},
+		"one that may not name it is not ready": {config: reports(boot, "a"), off: true,
+			modules: []v1beta1.Module{waiting("a"), waiting("b", tenant)}},
 		"no Module names it": {config: reports(boot, "a"),
 			modules: []v1beta1.Module{waiting("a", func(m *v1beta1.Module) { m.Spec.StartupTaint = "" })}},
 		"nothing is known": {modules: []v1beta1.Module{waiting("a")}},
@@ -109,7 +133,11 @@ func TestWhoKeepsAStartupTaint(t *testing.T) {
 			if tc.node == nil {
 				tc.node = taintedNode()
 			}
-			if got := slices.Contains(finished(tc.node, tc.config, tc.modules), key); got != tc.off {
+			named, err := c.named(t.Context(), tc.node, tc.modules)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(finished(tc.node, tc.config, named), key); got != tc.off {
 				t.Errorf("taken off: %v, want %v", got, tc.off)
 			}
 		})

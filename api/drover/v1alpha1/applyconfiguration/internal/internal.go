@@ -293,6 +293,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: build
       type:
         namedType: com.github.drover-project.drover.api.drover.v1alpha1.Permission
+    - name: deviceClasses
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: drain
+      type:
+        namedType: com.github.drover-project.drover.api.kmm.v1beta1.DrainPolicy
+    - name: driverNames
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: firmware
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.Permission
     - name: images
       type:
         list:
@@ -323,6 +341,30 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: parameters
       type:
         namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyParameters
+    - name: startupTaints
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: workloads
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyWorkloads
+- name: com.github.drover-project.drover.api.drover.v1alpha1.ModulePolicyWorkloads
+  map:
+    fields:
+    - name: images
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: priorityClassName
+      type:
+        scalar: string
+    - name: privileged
+      type:
+        namedType: com.github.drover-project.drover.api.drover.v1alpha1.Permission
 - name: com.github.drover-project.drover.api.drover.v1alpha1.Permission
   scalar: string
 - name: com.github.drover-project.drover.api.drover.v1alpha1.Signer
@@ -355,6 +397,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: requests
       type:
         namedType: io.k8s.api.core.v1.ResourceList
+- name: com.github.drover-project.drover.api.kmm.v1beta1.DrainPolicy
+  scalar: string
 - name: com.github.drover-project.drover.api.kmm.v1beta1.NativeBuild
   map:
     fields:

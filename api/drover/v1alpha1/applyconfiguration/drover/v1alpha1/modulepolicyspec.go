@@ -4,20 +4,23 @@ package v1alpha1
 
 import (
 	droverv1alpha1 "github.com/drover-project/drover/api/drover/v1alpha1"
+	v1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
 // ModulePolicySpecApplyConfiguration represents a declarative configuration of the ModulePolicySpec type for use
 // with apply.
 //
 // ModulePolicySpec says where it applies, and what is allowed there. A pattern is a whole text, or
-// the beginning of one if it ends with *.
+// the beginning of one if it ends with *. Unset, load, modules, images, parameters and build limit
+// nothing, and each other field denies what it is about.
 type ModulePolicySpecApplyConfiguration struct {
 	// mode Enforce refuses what is not allowed. Audit lets it pass with a warning, to try a policy.
 	Mode *droverv1alpha1.ModulePolicyMode `json:"mode,omitempty"`
 	// namespaceSelector chooses the namespaces whose Modules are limited. Unset or {}: all. Each
 	// namespace has its name in the label kubernetes.io/metadata.name.
 	NamespaceSelector *ModulePolicySelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
-	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all.
+	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all. It does not narrow
+	// startupTaints, workloads, driverNames and deviceClasses, which belong to no node.
 	NodeSelector *ModulePolicySelectorApplyConfiguration `json:"nodeSelector,omitempty"`
 	// load Deny lets no Module load anything there. Allow (default): what the other fields allow.
 	Load *droverv1alpha1.Permission `json:"load,omitempty"`
@@ -31,9 +34,25 @@ type ModulePolicySpecApplyConfiguration struct {
 	Parameters *ModulePolicyParametersApplyConfiguration `json:"parameters,omitempty"`
 	// build Deny lets no Module load an image that it builds in the cluster. Default Allow.
 	Build *droverv1alpha1.Permission `json:"build,omitempty"`
-	// modprobeArgs Deny lets no Module set modprobe.args or modprobe.rawArgs. These can name any
-	// kernel module and parameter. Default: Deny with modules or parameters, Allow without.
+	// modprobeArgs Allow lets Modules set modprobe.args and modprobe.rawArgs. These can name any kernel
+	// module and parameter. Default Deny.
 	ModprobeArgs *droverv1alpha1.Permission `json:"modprobeArgs,omitempty"`
+	// firmware Allow lets Modules set modprobe.firmwarePath. Their files come before the node's own, for
+	// every driver. Default Deny.
+	Firmware *droverv1alpha1.Permission `json:"firmware,omitempty"`
+	// drain is the most that spec.rollout.drain of Modules may be, which evicts pods of all namespaces:
+	// None (default), Holders or Node.
+	Drain *v1beta1.DrainPolicy `json:"drain,omitempty"`
+	// startupTaints are patterns of the keys of taints that Modules may have removed from nodes. Those
+	// of a Module's own namespace are always allowed. Others also need the operator's
+	// --startup-taints. Unset: none.
+	StartupTaints []string `json:"startupTaints,omitempty"`
+	// workloads are the device plugins and DRA drivers that Modules may run in pods. Unset: none.
+	Workloads *ModulePolicyWorkloadsApplyConfiguration `json:"workloads,omitempty"`
+	// driverNames are patterns of the names of DRA drivers. Unset: none.
+	DriverNames []string `json:"driverNames,omitempty"`
+	// deviceClasses are patterns of the names of DeviceClasses that Modules may have made. Unset: none.
+	DeviceClasses []string `json:"deviceClasses,omitempty"`
 }
 
 // ModulePolicySpecApplyConfiguration constructs a declarative configuration of the ModulePolicySpec type for use with
@@ -115,5 +134,59 @@ func (b *ModulePolicySpecApplyConfiguration) WithBuild(value droverv1alpha1.Perm
 // If called multiple times, the ModprobeArgs field is set to the value of the last call.
 func (b *ModulePolicySpecApplyConfiguration) WithModprobeArgs(value droverv1alpha1.Permission) *ModulePolicySpecApplyConfiguration {
 	b.ModprobeArgs = &value
+	return b
+}
+
+// WithFirmware sets the Firmware field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Firmware field is set to the value of the last call.
+func (b *ModulePolicySpecApplyConfiguration) WithFirmware(value droverv1alpha1.Permission) *ModulePolicySpecApplyConfiguration {
+	b.Firmware = &value
+	return b
+}
+
+// WithDrain sets the Drain field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Drain field is set to the value of the last call.
+func (b *ModulePolicySpecApplyConfiguration) WithDrain(value v1beta1.DrainPolicy) *ModulePolicySpecApplyConfiguration {
+	b.Drain = &value
+	return b
+}
+
+// WithStartupTaints adds the given value to the StartupTaints field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the StartupTaints field.
+func (b *ModulePolicySpecApplyConfiguration) WithStartupTaints(values ...string) *ModulePolicySpecApplyConfiguration {
+	for i := range values {
+		b.StartupTaints = append(b.StartupTaints, values[i])
+	}
+	return b
+}
+
+// WithWorkloads sets the Workloads field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Workloads field is set to the value of the last call.
+func (b *ModulePolicySpecApplyConfiguration) WithWorkloads(value *ModulePolicyWorkloadsApplyConfiguration) *ModulePolicySpecApplyConfiguration {
+	b.Workloads = value
+	return b
+}
+
+// WithDriverNames adds the given value to the DriverNames field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the DriverNames field.
+func (b *ModulePolicySpecApplyConfiguration) WithDriverNames(values ...string) *ModulePolicySpecApplyConfiguration {
+	for i := range values {
+		b.DriverNames = append(b.DriverNames, values[i])
+	}
+	return b
+}
+
+// WithDeviceClasses adds the given value to the DeviceClasses field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the DeviceClasses field.
+func (b *ModulePolicySpecApplyConfiguration) WithDeviceClasses(values ...string) *ModulePolicySpecApplyConfiguration {
+	for i := range values {
+		b.DeviceClasses = append(b.DeviceClasses, values[i])
+	}
 	return b
 }

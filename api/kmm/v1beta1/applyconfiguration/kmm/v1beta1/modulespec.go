@@ -34,7 +34,8 @@ type ModuleSpecApplyConfiguration struct {
 	Selector map[string]string `json:"selector,omitempty"`
 	// startupTaint is the key of a taint that nodes are registered with, to keep pods off. Drover
 	// removes it from a node once every Module there that names it is ready, plugins included, and
-	// never adds it.
+	// never adds it. A Module may name keys of its namespace, <namespace>.startup.drover.dev/<name>,
+	// and those that the operator's --startup-taints lists.
 	StartupTaint *string `json:"startupTaint,omitempty"`
 	// tolerations apply to node targeting for the first load and to all pods made for this Module.
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
