@@ -35,6 +35,7 @@ type options struct {
 	platform string
 	symvers  string
 	tree     string
+	policies bool
 	wish     fit.Wish
 }
 
@@ -63,7 +64,7 @@ type Platform struct {
 func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, _ clock.PassiveClock) *cobra.Command {
 	o := &options{IOStreams: streams, flags: flags}
 	cmd := &cobra.Command{
-		Use:   "lint {IMAGE --kernel VERSION | -f FILE [--kernel VERSION]}",
+		Use:   "lint {IMAGE --kernel VERSION | -f FILE [--kernel VERSION] | --policies}",
 		Short: "Say whether the modules of an image fit a kernel, without loading them",
 		Long: "Checks the modules of an image against one kernel: vermagic, symbols, dependencies, firmware and signature, as the agent " +
 			"does before a\n" +
@@ -73,11 +74,14 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 			"With -f, it checks the images that the Modules of a file name for a kernel, with their own modprobe settings; without " +
 			"--kernel, for the\n" +
 			"kernels of all nodes that they select.\n\n" +
-			"Exit codes: 0 no check failed, 1 a check failed, 2 the image could not be read.",
+			"With --policies, it says what the cluster's ModulePolicies do not allow its Modules (with -n: those of one namespace), which they " +
+			"lose\nwhere it is new: on new nodes, and when they are changed.\n\n" +
+			"Exit codes: 0 no check failed, 1 a check failed or an enforced policy denies something, 2 the image or the cluster could not be " +
+			"read.",
 		Example: "  drover lint registry.example.com/nic:6.1.0-44-amd64 --kernel 6.1.0-44-amd64\n" +
 			"  drover lint ./out --kernel $(uname -r) --symvers /lib/modules/$(uname -r)/build/Module.symvers --kernel-tree " +
 			"/lib/modules/$(uname -r)\n" +
-			"  drover lint -f module.yaml",
+			"  drover lint -f module.yaml\n  drover lint --policies",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -105,6 +109,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&o.wish.Loading, "load-order", nil, "Same as modprobe.modulesLoadingOrder")
 	flags.StringVar(&o.wish.Dir, "dir-name", "/opt", "Same as modprobe.dirName")
 	flags.StringVar(&o.wish.Firmware, "firmware-path", "", "Same as modprobe.firmwarePath")
+	flags.BoolVar(&o.policies, "policies", false, "Say what the cluster's ModulePolicies do not allow its Modules")
 	for _, name := range []string{"module", "load-order", "dir-name", "firmware-path"} {
 		cmd.MarkFlagsMutuallyExclusive("filename", name) // the Module has its own setting
 	}
@@ -112,6 +117,12 @@ func (o *options) addFlags(cmd *cobra.Command) {
 
 // complete checks the flags and reads what is known of the kernel.
 func (o *options) complete() error {
+	if o.policies {
+		if o.image != "" || o.file != "" || o.kernel != "" {
+			return errors.New("--policies looks at the cluster's Modules: give no IMAGE, -f or --kernel with it")
+		}
+		return nil
+	}
 	if (o.image == "") == (o.file == "") {
 		return errors.New("give either an IMAGE or, with -f, a file with Modules")
 	}
@@ -146,6 +157,9 @@ func (o *options) complete() error {
 
 // run reads, examines and prints.
 func (o *options) run(ctx context.Context) error {
+	if o.policies {
+		return o.againstPolicies(ctx)
+	}
 	if o.file != "" {
 		return o.runFile(ctx)
 	}
