@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package words puts names and numbers into sentences.
+// Package words puts names and numbers into sentences, and cleans what others have said.
 package words
 
 import (
@@ -28,9 +28,9 @@ func Plural(n int, noun string) string {
 }
 
 // Clip shortens a text to a number of bytes, and keeps both ends: who failed at what stands at the
-// beginning, and why at the end. What is no UTF-8 becomes "?".
+// beginning, and why at the end. It cleans the text; see [Clean].
 func Clip(text string, most int) string {
-	text = strings.ToValidUTF8(text, "?")
+	text = Clean(text)
 	if len(text) <= most {
 		return text
 	}
@@ -38,18 +38,18 @@ func Clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:head], "") + "…" + strings.ToValidUTF8(text[len(text)-(most-head):], "")
 }
 
-// Fit is what of a text fits into a number of bytes of UTF-8, with "?" for what is none.
+// Fit is what of a text fits into a number of bytes. It cleans the text; see [Clean].
 func Fit(text string, most int) string {
-	text = strings.ToValidUTF8(text, "?")
+	text = Clean(text)
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 // Short is the beginning of an ID, enough to tell it from others.
 func Short(id string) string { return id[:min(len(id), 12)] }
 
-// Cut is text, or what fits of it into a number of bytes, and "…". What is no UTF-8 becomes "?".
+// Cut is text, or what fits of it into a number of bytes, and "…". It cleans the text; see [Clean].
 func Cut(text string, most int) string {
-	text = strings.ToValidUTF8(text, "?")
+	text = Clean(text)
 	if len(text) <= most {
 		return text
 	}
