@@ -14,6 +14,13 @@ var ofImages = []Alert{
 		Next:    "add a mapping, or put the nodes back to a kernel that has one",
 	},
 	{
+		Name: "DroverKernelVersionInvalid", Severity: SeverityWarning, For: usual,
+		Reasons: []string{v1beta1.ReasonInvalidKernelVersion},
+		Summary: "Nodes report what is no kernel version",
+		Text:    "No kernel can have the version, or no processor the name, that these nodes report; they keep what they have",
+		Next:    "compare with uname on the node: a kubelet that lies may be in foreign hands, so cordon the node and find out",
+	},
+	{
 		Name: "DroverBuildFailed", Severity: SeverityWarning, For: usual,
 		Reasons: []string{
 			v1beta1.ReasonBuildFailed, v1beta1.ReasonSignFailed, v1beta1.ReasonPushFailed, v1beta1.ReasonCheckFailed,

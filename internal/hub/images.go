@@ -62,7 +62,7 @@ func MakingsOf(m *hubv1beta1.ManagedClusterModule, platforms []Platform, namespa
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		switch {
 		case err != nil:
-			made.Problems[p] = reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: err.Error()}
+			made.Problems[p] = reasons.Problem{Reason: kernel.Reason(err), Message: err.Error()}
 			continue
 		case !found:
 			continue

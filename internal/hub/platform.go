@@ -11,9 +11,10 @@ package hub
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // Claims in which a cluster reports what its nodes run, one per line, sorted: upstream's with
@@ -32,13 +33,8 @@ const MaxPlatforms = 64
 // defaultArchitecture is that of kernels in upstream's claim.
 const defaultArchitecture = "amd64"
 
-// Platform is a kernel's version, as `uname -r` prints it, and a processor, as Go spells it.
-type Platform struct{ Kernel, Architecture string }
-
-// kernelVersion has at most utsname's 64 bytes, without a blank or a slash.
-var kernelVersion = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._+~]{0,63}$`)
-
-var architecture = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
+// Platform is a kernel and a processor.
+type Platform = kernel.Platform
 
 // Platforms reads a cluster's claims. left is how many lines it left out as impossible or too many:
 // a cluster may report anything, and each platform may be a build.
@@ -47,7 +43,7 @@ func Platforms(claims map[string]string) (found []Platform, left int) {
 	add := func(p Platform) {
 		switch {
 		case known[p]:
-		case !kernelVersion.MatchString(p.Kernel) || !architecture.MatchString(p.Architecture) || len(found) == MaxPlatforms:
+		case p.Architecture == "" || p.Check() != nil || len(found) == MaxPlatforms:
 			left++
 		default:
 			known[p] = true

@@ -48,10 +48,12 @@ type ModuleImageSpec struct {
 	// module is the Module, in the same namespace, that the image belongs to.
 	Module string `json:"module"`
 
-	// kernelVersion that the image is for.
+	// kernelVersion that the image is for, as `uname -r` prints it.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9._+~]{0,63}$`
 	KernelVersion string `json:"kernelVersion"`
 
 	// architecture that the image is for, as Go and container images spell it.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]{0,16}$`
 	Architecture string `json:"architecture"`
 
 	// image is the reference to push to.

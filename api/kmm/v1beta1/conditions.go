@@ -41,6 +41,7 @@ const (
 // Reasons of attempts, conditions and events that need attention. The set is closed.
 const (
 	ReasonNoKernelMapping        = "NoKernelMapping"
+	ReasonInvalidKernelVersion   = "InvalidKernelVersion"
 	ReasonAwaitingDelivery       = "AwaitingDelivery"
 	ReasonImageNotFound          = "ImageNotFound"
 	ReasonPullUnauthorized       = "PullUnauthorized"

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // defaultDirName is the API's default for dirName.
@@ -57,6 +58,8 @@ func (o *Options) Validate() error {
 	switch {
 	case o.Kernel == "":
 		return errors.New("--kernel is required")
+	case kernel.CheckVersion(o.Kernel) != nil:
+		return fmt.Errorf("--kernel: %w", kernel.CheckVersion(o.Kernel))
 	case o.Module == "" && !o.WholeTree:
 		return errors.New("--module is required without --whole-tree")
 	case o.From == "" || o.To == "":

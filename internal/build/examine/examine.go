@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline/result"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
 	"github.com/drover-project/drover/internal/build/step"
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // examination says what image to examine: the registry's, or that of the layout.
@@ -68,6 +69,9 @@ func Command() *cobra.Command {
 }
 
 func (e *examination) examine(ctx context.Context, r *result.Result) (err error) {
+	if err := kernel.CheckVersion(e.wish.Kernel); err != nil {
+		return fmt.Errorf("%w: --kernel: %w", step.ErrInvalid, err)
+	}
 	var top ocidir.Manifest
 	if e.layout == "" {
 		top, err = e.registry.Fetch(ctx)

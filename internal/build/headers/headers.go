@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/drover-project/drover/internal/build/repack"
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 const (
@@ -44,8 +45,6 @@ var (
 	kept = []string{"usr/src/", "usr/lib/", "lib/modules/", "usr/lib/modules/"}
 	// release finds the version in the marker.
 	release = regexp.MustCompile(`#define\s+UTS_RELEASE\s+"([^"]+)"`)
-	// version is what a kernel can be called: its name is a folder's.
-	version = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._+~]*$`)
 	// included finds an include by an absolute path, as Debian's header packages have it.
 	included = regexp.MustCompile(`(?m)^include (/usr/src/\S+)$`)
 )
@@ -111,8 +110,8 @@ func (t *tree) fill(packages []string) (*Headers, error) {
 	var root string
 	for made.Kernel, root = range t.roots {
 	}
-	if !version.MatchString(made.Kernel) {
-		return nil, fmt.Errorf("the packages are of kernel %.80q, which is not a valid kernel version", made.Kernel)
+	if err := kernel.CheckVersion(made.Kernel); err != nil {
+		return nil, fmt.Errorf("read the kernel of the packages: %w", err)
 	}
 	if err := t.complete(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -105,10 +106,14 @@ func buildahArgs(image *v1alpha1.ModuleImage) []string {
 		args = append(args, "--tls-verify=false")
 	}
 	for _, arg := range b.Args {
-		args = append(args, "--build-arg", arg.Name+"="+arg.Value)
+		args = append(args, "--build-arg", literal(arg.Name+"="+arg.Value))
 	}
 	return args
 }
+
+// literal is a text that stays as it is: kubelets replace $(NAME) in arguments and values of the
+// environment by the variable of that name, and $$ by $.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
 // explain implements builder: it finds the errors of the compiler and of Buildah.
 func (buildah) explain(log string) string {

@@ -320,6 +320,10 @@ func step(o *Options, called string, args []string, mounts ...corev1.VolumeMount
 		mounts = append(mounts, mount("state", stateDir, true), mount("scratch", "/tmp", false))
 	}
 	resources := stepResources()
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = literal(args[i])
+	}
 	return corev1.Container{
 		Name: called, Image: cmp.Or(o.SignerImage, o.ExaminerImage), ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: slices.Concat([]string{called}, args, []string{"--state", stateDir}),

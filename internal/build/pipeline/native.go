@@ -40,7 +40,7 @@ func (native) render(pod *corev1.PodSpec, image *v1alpha1.ModuleImage, o *Option
 		mount("work", "/tmp", false)}
 	var env []corev1.EnvVar
 	for _, arg := range b.Args {
-		env = append(env, corev1.EnvVar{Name: arg.Name, Value: arg.Value})
+		env = append(env, corev1.EnvVar{Name: arg.Name, Value: literal(arg.Value)})
 	}
 	env = append(env,
 		corev1.EnvVar{Name: "DROVER_STATE", Value: stateDir}, corev1.EnvVar{Name: "DROVER_SOURCE", Value: sourceDir},

@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/repack/ocidir"
 	"github.com/drover-project/drover/internal/build/step"
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // packing says what image to make of which compiled files.
@@ -46,8 +47,11 @@ func PackCommand() *cobra.Command {
 }
 
 func (p packing) pack(r *result.Result) (err error) {
-	if p.kernel != path.Base(p.kernel) || p.kernel == "." || p.kernel == ".." || !path.IsAbs(p.dirName) {
-		return fmt.Errorf("%w: kernel %q, directory %q", step.ErrInvalid, p.kernel, p.dirName)
+	if err := kernel.CheckVersion(p.kernel); err != nil {
+		return fmt.Errorf("%w: --kernel: %w", step.ErrInvalid, err)
+	}
+	if !path.IsAbs(p.dirName) {
+		return fmt.Errorf("%w: --dir-name %q is not absolute", step.ErrInvalid, p.dirName)
 	}
 	// The user's commands made these files: no link leads out of the folder.
 	source, err := os.OpenRoot(p.root)

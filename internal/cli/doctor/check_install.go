@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/explain"
 	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/words"
 )
@@ -191,7 +192,7 @@ func nodes(s *Snapshot) []Finding {
 		if info.OperatingSystem == "windows" {
 			continue
 		}
-		kernels[info.KernelVersion], runtimes[info.ContainerRuntimeVersion] = true, true
+		kernels[kernel.Show(info)], runtimes[info.ContainerRuntimeVersion] = true, true
 		if tooOld(info.KubeletVersion) {
 			old = append(old, n.Name+" "+info.KubeletVersion)
 		}

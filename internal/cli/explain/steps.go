@@ -21,10 +21,10 @@ import (
 )
 
 func (s *subject) mapping() Step {
-	version, mappings := kernel.Trim(s.node.Status.NodeInfo.KernelVersion), s.scene.Module.Spec.ModuleLoader.Container.KernelMappings
+	version, mappings := kernel.Show(&s.node.Status.NodeInfo), s.scene.Module.Spec.ModuleLoader.Container.KernelMappings
 	switch {
 	case s.wants.Err != nil:
-		return Failed.step(reasons.StepMapping, s.wants.Err.Error()).because(v1beta1.ReasonNoKernelMapping)
+		return Failed.step(reasons.StepMapping, s.wants.Err.Error()).because(kernel.Reason(s.wants.Err))
 	case s.wants.State == nil:
 		text := fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(mappings), version)
 		return Failed.step(reasons.StepMapping, text).because(v1beta1.ReasonNoKernelMapping)

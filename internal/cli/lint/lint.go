@@ -21,6 +21,7 @@ import (
 	"github.com/drover-project/drover/internal/build/variants"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
@@ -132,8 +133,11 @@ func (o *options) complete() error {
 		}
 		return nil
 	}
-	if o.kernel == "" || strings.ContainsAny(o.kernel, "/\\") || o.kernel == ".." {
-		return errors.New("--kernel is missing or not a kernel version: give what `uname -r` prints")
+	if o.kernel == "" {
+		return errors.New("--kernel is missing: give what `uname -r` prints")
+	}
+	if err := kernel.CheckVersion(o.kernel); err != nil {
+		return fmt.Errorf("--kernel: %w", err)
 	}
 	o.wish.Kernel = o.kernel
 	if o.symvers != "" {

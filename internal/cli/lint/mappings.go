@@ -21,6 +21,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/modulefile"
 	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/words"
 )
@@ -102,7 +103,7 @@ func (o *options) module(ctx context.Context, m *v1beta1.Module, nodes []corev1.
 			if a.Err != nil {
 				text = a.Err.Error()
 			}
-			r.Findings = []fit.Finding{{Check: checkMapping, State: fit.Failed, Reason: v1beta1.ReasonNoKernelMapping, Text: text}}
+			r.Findings = []fit.Finding{{Check: checkMapping, State: fit.Failed, Reason: kernel.Reason(a.Err), Text: text}}
 			reports = append(reports, r)
 			continue
 		}
@@ -126,9 +127,13 @@ func targetsOf(m *v1beta1.Module, nodes []corev1.Node) []target {
 		if !placement.Eligible(m, n) {
 			continue
 		}
-		t := target{kernel: n.Status.NodeInfo.KernelVersion}
-		if arch := n.Status.NodeInfo.Architecture; arch != "" {
-			t.platform = "linux/" + arch
+		p, err := kernel.PlatformOf(&n.Status.NodeInfo)
+		t := target{kernel: p.Kernel}
+		if err != nil {
+			t.kernel = kernel.Show(&n.Status.NodeInfo)
+		}
+		if p.Architecture != "" {
+			t.platform = "linux/" + p.Architecture
 		}
 		at := slices.IndexFunc(all, func(known target) bool { return known.kernel == t.kernel && known.platform == t.platform })
 		if at < 0 {

@@ -96,7 +96,7 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 	m, entry := scene.Module, scene.Entry(node.Name)
 	a := scene.Wants(node)
 	want := a.State
-	version := kernel.Trim(node.Status.NodeInfo.KernelVersion)
+	version := kernel.Show(&node.Status.NodeInfo)
 	wanted := placement.Wanted(m, node, entry.Pending())
 	switch {
 	case !wanted && !entry.Pending():

@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/output"
 	"github.com/drover-project/drover/internal/cli/paint"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
@@ -59,6 +60,9 @@ func NewCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.I
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.kernel = args[0]
+			if err := kernel.CheckVersion(o.kernel); err != nil {
+				return fmt.Errorf("KERNEL: %w", err)
+			}
 			if o.client, err = cluster.Connect(flags); err != nil {
 				return err
 			}

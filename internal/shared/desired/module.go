@@ -27,11 +27,8 @@ type Module struct {
 	module *v1beta1.Module
 	mapper *kernel.Mapper
 	err    error
-	known  map[platform]Answer
+	known  map[kernel.Platform]Answer
 }
-
-// platform is a kernel's version and the processor, as a node reports them.
-type platform struct{ kernel, arch string }
 
 // State is what a Module wants of nodes with one kernel and processor.
 type State struct {
@@ -60,7 +57,7 @@ type Answer struct {
 
 // New compiles a Module's mappings. It keeps m.
 func New(m *v1beta1.Module) *Module {
-	d := &Module{module: m, known: map[platform]Answer{}}
+	d := &Module{module: m, known: map[kernel.Platform]Answer{}}
 	if loader := m.Spec.ModuleLoader; loader != nil {
 		d.mapper, d.err = kernel.NewMapper(loader, m.Namespace, m.Name)
 	}
@@ -80,7 +77,7 @@ func (d *Module) On(version, arch string) Answer {
 	case d.mapper == nil:
 		return Answer{}
 	}
-	key := platform{version, arch}
+	key := kernel.Platform{Kernel: version, Architecture: arch}
 	known, ok := d.known[key]
 	if !ok {
 		known = d.resolve(version, arch)
@@ -158,32 +155,35 @@ type Images struct {
 type Fleet struct {
 	module *Module
 	images Images
-	known  map[platform]Answer
+	known  map[kernel.Platform]Answer
 }
 
 // With is the Module with its images as they stand.
 func (d *Module) With(images Images) *Fleet {
-	return &Fleet{module: d, images: images, known: map[platform]Answer{}}
+	return &Fleet{module: d, images: images, known: map[kernel.Platform]Answer{}}
 }
 
 // On is what is wanted of a node. The input of an image made in the cluster is part of its
 // identity.
 func (f *Fleet) On(node *corev1.NodeSystemInfo) Answer {
-	a := f.module.On(node.KernelVersion, node.Architecture)
+	key, err := kernel.PlatformOf(node)
+	if err != nil && key.Kernel != "" && f.module.mapper != nil {
+		return Answer{Err: err} // not remembered: a node can invent any number of such names
+	}
+	a := f.module.On(key.Kernel, key.Architecture)
 	if a.State == nil || !f.images.Makes || a.declared == nil && a.undeclared == nil {
 		return a
 	}
-	key := platform{node.KernelVersion, node.Architecture}
 	known, ok := f.known[key]
 	if !ok {
-		known = f.made(a, node)
+		known = f.made(a, key)
 		remember(f.known, key, known)
 	}
 	return known
 }
 
-func (f *Fleet) made(a Answer, node *corev1.NodeSystemInfo) Answer {
-	a.Image = &Image{Reference: a.State.Config.ContainerImage, Kernel: node.KernelVersion, Architecture: node.Architecture}
+func (f *Fleet) made(a Answer, p kernel.Platform) Answer {
+	a.Image = &Image{Reference: a.State.Config.ContainerImage, Kernel: p.Kernel, Architecture: p.Architecture}
 	if a.undeclared != nil {
 		a.Image.Problem = &reasons.Problem{Reason: v1beta1.ReasonBuildInputMissing, Message: a.undeclared.Error()}
 		return a

@@ -45,7 +45,7 @@ func (s *Scene) unmapped(a *desired.Answer) *reasons.Problem {
 	case s.Module.Spec.ModuleLoader == nil || a.State != nil:
 		return nil
 	case a.Err != nil:
-		return &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping, Message: a.Err.Error()}
+		return &reasons.Problem{Reason: kernel.Reason(a.Err), Message: a.Err.Error()}
 	}
 	return &reasons.Problem{Reason: v1beta1.ReasonNoKernelMapping}
 }
@@ -67,7 +67,7 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Name:     node.Name,
 		Ready:    placement.Ready(node),
 		Wanted:   wanted,
-		Kernel:   kernel.Trim(node.Status.NodeInfo.KernelVersion),
+		Kernel:   kernel.Show(&node.Status.NodeInfo),
 		Unmapped: s.unmapped(&a),
 		Ordered:  entry.Ordered(),
 		Pending:  entry.Pending(),
@@ -111,7 +111,8 @@ func contentOf(node *corev1.Node, want *desired.State, entry status.Entry) *stat
 	}
 	for i := range entry.Artifacts {
 		if a := &entry.Artifacts[i]; a.ID == want.Delivery {
-			return &status.Content{Image: want.Config.ContainerImage, Same: a.ID + " " + node.Status.NodeInfo.Architecture, Digest: a.Digest}
+			p, _ := kernel.PlatformOf(&node.Status.NodeInfo) // only compared
+			return &status.Content{Image: want.Config.ContainerImage, Same: a.ID + " " + p.Architecture, Digest: a.Digest}
 		}
 	}
 	return nil

@@ -17,11 +17,9 @@ import (
 // defaultDirName is the schema's default, so that what is wanted equals what is stored.
 const defaultDirName = "/opt"
 
-// Bounds of a NodeModulesConfig's schema: the API server would refuse an order beyond them.
-const (
-	maxVersion = 256
-	maxImage   = 4096
-)
+// maxImage is a NodeModulesConfig's bound of an image: the API server would refuse an order beyond
+// it.
+const maxImage = 4096
 
 // Mapper finds the kernel mapping for a kernel. Make it once per Module generation: that compiles
 // the regular expressions.
@@ -110,15 +108,19 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 // For returns what to load on a kernel and architecture (as Go spells it), or false when no mapping
 // matches. Literals and regular expressions (not anchored) apply to the version without its
 // trailing "+"; the first mapping that matches wins. It is an error if the mapping's image uses a
-// variable that this kernel does not give, or if the version or the image is too long.
+// variable that this kernel does not give, or if the image is too long, and an [InvalidError],
+// whatever the mappings, if no kernel can have the version, or no processor the name.
 func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
+	if kernelVersion == "" {
+		return Resolved{}, false, nil // not reported yet
+	}
+	if err := (Platform{kernelVersion, arch}).Check(); err != nil {
+		return Resolved{}, true, err
+	}
 	version := Trim(kernelVersion)
 	index := slices.IndexFunc(m.mappings, func(c compiledMapping) bool { return c.matches(version) })
 	if index < 0 {
 		return Resolved{}, false, nil
-	}
-	if len(version) > maxVersion {
-		return Resolved{}, true, fmt.Errorf("the node's kernel version has %d characters, more than %d", len(version), maxVersion)
 	}
 	mapping := m.mappings[index]
 	image, err := Substitute(mapping.image, Parse(version).TagSafe().Variables(map[string]string{

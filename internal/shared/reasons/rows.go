@@ -92,6 +92,13 @@ var attention = []Reason{
 		Next:    "add a mapping for the kernel named in the message, or correct the variable that it names",
 	},
 	{
+		Name: v1beta1.ReasonInvalidKernelVersion, Class: ClassFinal, Step: StepMapping,
+		Meaning: "what is named is no kernel version, or no processor: no kernel can have it. Nothing is built for it, and a node that " +
+			"reports it keeps what it has",
+		Next: "correct the name. If a node reports it, compare its `status.nodeInfo.kernelVersion` with `uname -r` there: a kubelet that " +
+			"lies may be in foreign hands, so cordon the node and find out",
+	},
+	{
 		Name: v1beta1.ReasonImageNotFound, Class: ClassAttention, Step: StepDelivered,
 		Meaning: "the registry does not have the image",
 		Next:    "push the image, or correct `containerImage`",
@@ -148,8 +155,10 @@ var attention = []Reason{
 	},
 	{
 		Name: v1beta1.ReasonAgentFailed, Class: ClassAttention,
-		Meaning: "the agent cannot use its state directory, the kubelet's pods directory or the host's files",
-		Next:    "read the message: usually a full or read-only disk, or another directory (`--state-dir`, `--kubelet-pods`)",
+		Meaning: "the agent cannot use its state directory, the kubelet's pods directory or the host's files, or it gives a reason that " +
+			"this version of Drover does not know, which the message begins with",
+		Next: "read the message: usually a full or read-only disk, or another directory (`--state-dir`, `--kubelet-pods`). If it begins with " +
+			"a reason, give agent and operator the same version",
 	},
 	{
 		Name: v1beta1.ReasonQuarantined, Class: ClassFinal, Step: StepAllowed,

@@ -30,7 +30,7 @@ const (
 )
 
 func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: words.Clean(message)}
 }
 
 func yes(kind, reason, message string) metav1.Condition {
@@ -97,10 +97,16 @@ func describe(cohorts []Cohort) string {
 	return strings.Join(parts, "; ")
 }
 
-// uncovered names nodes without an image: first those for which a mapping's image cannot be named,
-// which is a mistake in the Module, then those whose kernel no mapping matches.
+// uncovered names nodes without an image: first those that report what is no kernel, then those for
+// which a mapping's image cannot be named, which is a mistake in the Module, then those whose kernel
+// no mapping matches.
 func uncovered(bare []Node) string {
 	var parts []string
+	invalid := func(n *Node) bool { return n.Unmapped.Reason == v1beta1.ReasonInvalidKernelVersion }
+	if n := only(bare, invalid); len(n) > 0 {
+		parts = append(parts, fmt.Sprintf("%s left out: %s: %s", words.Count(len(n), "node"), namesOf(n), n[0].Unmapped.Message))
+	}
+	bare = only(bare, func(n *Node) bool { return !invalid(n) })
 	if n := only(bare, func(n *Node) bool { return n.Unmapped.Message != "" }); len(n) > 0 {
 		parts = append(parts, fmt.Sprintf("Drover cannot name the image for %s%s; nodes: %s", kernelsOf(n), hint(n[0].Unmapped.Message),
 			namesOf(n)))

@@ -29,6 +29,7 @@ import (
 
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
@@ -74,7 +75,11 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 				before, okBefore := e.ObjectOld.(*corev1.Node)
 				now, okNow := e.ObjectNew.(*corev1.Node)
-				if okBefore && okNow && platformOf(before) != platformOf(now) {
+				if !okBefore || !okNow {
+					return
+				}
+				was, _ := kernel.PlatformOf(&before.Status.NodeInfo)
+				if is, _ := kernel.PlatformOf(&now.Status.NodeInfo); is != was {
 					add(q)
 				}
 			},
@@ -87,10 +92,6 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-func platformOf(node *corev1.Node) hub.Platform {
-	return hub.Platform{Kernel: node.Status.NodeInfo.KernelVersion, Architecture: node.Status.NodeInfo.Architecture}
-}
-
 // Reconcile reports what all nodes run.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var nodes corev1.NodeList
@@ -99,8 +100,16 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	number := map[hub.Platform]int{}
 	for i := range nodes.Items {
-		if p := platformOf(&nodes.Items[i]); p.Kernel != "" && placement.AgentExpected(&nodes.Items[i]) {
+		node := &nodes.Items[i]
+		if !placement.AgentExpected(node) {
+			continue
+		}
+		p, err := kernel.PlatformOf(&node.Status.NodeInfo)
+		switch {
+		case err == nil:
 			number[p]++
+		case p.Kernel != "": // reported, and the hub would refuse it
+			log.FromContext(ctx).Info("A node is left out of the claims: what it reports is no kernel", "node", node.Name, "why", err.Error())
 		}
 	}
 	said, left := hub.ClaimsOf(number)

@@ -76,11 +76,11 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	}
 	sources := map[string]*corev1.ConfigMap{}
 	for _, p := range platforms {
-		resolved, found, err := mapper.For(p.kernel, p.arch)
+		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		if err != nil || !found {
 			continue
 		}
-		spec, err := pipeline.Declare(m, &resolved, p.arch)
+		spec, err := pipeline.Declare(m, &resolved, p.Architecture)
 		if err == nil && spec != nil {
 			var source *corev1.ConfigMap
 			if source, err = c.source(ctx, m.Namespace, pipeline.Source(spec), sources); err != nil {
@@ -99,39 +99,33 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	return wants, problem, again, nil
 }
 
-type platform struct{ kernel, arch string }
-
-func platformOf(node *corev1.Node) platform {
-	info := &node.Status.NodeInfo
-	return platform{kernel: info.KernelVersion, arch: info.Architecture}
-}
-
-// platforms are the distinct kernels of a Module's nodes; those of nodes that name too many wait.
-func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []platform, again time.Duration, err error) {
+// platforms are the distinct kernels of a Module's nodes; those of nodes that name too many wait, and
+// what no kernel can be gets no image.
+func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []kernel.Platform, again time.Duration, err error) {
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, 0, fmt.Errorf("list Nodes: %w", err)
 	}
-	now, found, exists := c.options.Clock.Now(), map[platform]bool{}, map[string]bool{}
+	now, found, exists := c.options.Clock.Now(), map[kernel.Platform]bool{}, map[string]bool{}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		exists[node.Name] = true
-		p := platformOf(node)
-		if !placement.Eligible(m, node) || p.kernel == "" {
+		p, err := kernel.PlatformOf(&node.Status.NodeInfo)
+		if err != nil || !placement.Eligible(m, node) {
 			continue
 		}
 		if ok, left := c.kernels.Allow(node.Name, p, now); ok {
 			found[p] = true
 		} else {
-			log.FromContext(ctx).Info("The node names too many new kernels; its image waits", "node", node.Name, "kernel", p.kernel, "again", left)
+			log.FromContext(ctx).Info("The node names too many new kernels; its image waits", "node", node.Name, "kernel", p.Kernel, "again", left)
 			if again == 0 || left < again {
 				again = left
 			}
 		}
 	}
 	c.kernels.Keep(exists, now)
-	return slices.SortedFunc(maps.Keys(found), func(a, b platform) int {
-		return slices.Compare([]string{a.kernel, a.arch}, []string{b.kernel, b.arch})
+	return slices.SortedFunc(maps.Keys(found), func(a, b kernel.Platform) int {
+		return slices.Compare([]string{a.Kernel, a.Architecture}, []string{b.Kernel, b.Architecture})
 	}), again, nil
 }
 

@@ -40,6 +40,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/watch"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
@@ -312,7 +313,9 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func architectureChanged(before, now *corev1.Node) bool {
-	return before.Status.NodeInfo.Architecture != now.Status.NodeInfo.Architecture
+	was, _ := kernel.PlatformOf(&before.Status.NodeInfo) // only compared
+	is, _ := kernel.PlatformOf(&now.Status.NodeInfo)
+	return was.Architecture != is.Architecture
 }
 
 // all are all preflights: each may depend on a Module or a node.

@@ -67,8 +67,9 @@ func architectures(p *v1beta2.PreflightValidation, m *v1beta1.Module, nodes []co
 	}
 	found := map[string]bool{}
 	for i := range nodes {
-		if arch := nodes[i].Status.NodeInfo.Architecture; arch != "" && placement.Selects(m, &nodes[i]) && placement.AgentExpected(&nodes[i]) {
-			found[arch] = true
+		p, err := kernel.PlatformOf(&nodes[i].Status.NodeInfo)
+		if err == nil && p.Architecture != "" && placement.Selects(m, &nodes[i]) && placement.AgentExpected(&nodes[i]) {
+			found[p.Architecture] = true
 		}
 	}
 	if len(found) == 0 {
@@ -95,7 +96,7 @@ func examine(p *v1beta2.PreflightValidation, m *v1beta1.Module, architectures []
 		resolved, mapped, err := mapper.For(p.Spec.KernelVersion, arch)
 		switch {
 		case err != nil:
-			return f.fails(v1beta1.ReasonNoKernelMapping, err.Error())
+			return f.fails(kernel.Reason(err), err.Error())
 		case !mapped:
 			return f.fails(v1beta1.ReasonNoKernelMapping,
 				fmt.Sprintf("none of the %d kernelMappings matches kernel %s", len(m.Spec.ModuleLoader.Container.KernelMappings),

@@ -16,7 +16,7 @@ import (
 type ModuleImageSpecApplyConfiguration struct {
 	// module is the Module, in the same namespace, that the image belongs to.
 	Module *string `json:"module,omitempty"`
-	// kernelVersion that the image is for.
+	// kernelVersion that the image is for, as `uname -r` prints it.
 	KernelVersion *string `json:"kernelVersion,omitempty"`
 	// architecture that the image is for, as Go and container images spell it.
 	Architecture *string `json:"architecture,omitempty"`
