@@ -174,7 +174,8 @@ func (h *house) functions(files *token.FileSet, file *ast.File) {
 
 // purePackages decide, and touch nothing.
 var purePackages = []string{
-	"internal/shared/desired", "internal/operator/nodeplan", "internal/shared/rollout", "internal/shared/status", "internal/shared/facts", "internal/shared/reasons", "internal/shared/placement",
+	"internal/shared/desired", "internal/operator/nodeplan", "internal/shared/rollout", "internal/shared/status", "internal/shared/facts",
+	"internal/shared/reasons", "internal/shared/placement", "internal/shared/reported",
 	"internal/shared/strikes", "internal/shared/modulepolicy", "internal/agent/decide",
 }
 

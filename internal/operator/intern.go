@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/internal/shared/reported"
 )
 
 // slimConfig shares what a NodeModulesConfig holds with those of all other nodes: orders and
 // reports repeat the Module's names, images and kernels on every node, once in spec and once in
-// status. What no controller reads goes. Objects of the cache are never changed, so that it does
+// status. What an agent must not say, and what no controller reads, goes. Objects of the cache are never changed, so that it does
 // not matter who else has a part of them.
 func slimConfig(object any) (any, error) {
 	config, ok := object.(*v1beta1.NodeModulesConfig)
@@ -24,6 +26,9 @@ func slimConfig(object any) (any, error) {
 		return slim(object)
 	}
 	config.ManagedFields = nil
+	if dropped := reported.Clean(config); dropped > 0 {
+		metrics.DroppedFields.Add(float64(dropped))
+	}
 	held := make(map[string]bool, len(config.Status.Artifacts))
 	for i := range config.Status.Artifacts {
 		a := &config.Status.Artifacts[i]

@@ -29,6 +29,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/shared/definition"
+	"github.com/drover-project/drover/internal/shared/reported"
 )
 
 // page is how many objects are asked for at once.
@@ -213,6 +214,9 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
+	for i := range list {
+		reported.Node(&list[i])
+	}
 	return list, nil
 }
 
@@ -224,6 +228,7 @@ func (c *Client) node(ctx context.Context, name string) ([]corev1.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get Node %s: %w", name, err)
 	}
+	reported.Node(node)
 	return []corev1.Node{*node}, nil
 }
 
@@ -235,6 +240,7 @@ func (c *Client) configs(ctx context.Context) (map[string]*v1beta1.NodeModulesCo
 	}
 	byName := make(map[string]*v1beta1.NodeModulesConfig, len(list))
 	for i := range list {
+		reported.Clean(&list[i])
 		byName[list[i].Name] = &list[i]
 	}
 	return byName, nil
@@ -251,7 +257,11 @@ func (c *Client) images(ctx context.Context, namespace, selector string) ([]v1al
 }
 
 func (c *Client) pods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
-	return all(ctx, c.core.Pods(namespace).List, selector, func(l *corev1.PodList) []corev1.Pod { return l.Items })
+	list, err := all(ctx, c.core.Pods(namespace).List, selector, func(l *corev1.PodList) []corev1.Pod { return l.Items })
+	for i := range list {
+		reported.Pod(&list[i])
+	}
+	return list, err
 }
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics shows in numbers what the controllers have computed anyway: nothing is counted
-// per event, and a scrape asks nothing of the API server. A Module's numbers go with it. Only a
+// Package metrics shows in numbers what the controllers have computed anyway: only what is dropped is
+// counted per event, and a scrape asks nothing of the API server. A Module's numbers go with it. Only a
 // leader has any, so that sums over replicas are right.
 package metrics
 
@@ -36,6 +36,12 @@ var (
 	deliveries      = desc("drover_deliveries", "Deliveries under way, of all Modules.")
 	deliveriesLimit = desc("drover_deliveries_limit",
 		"Most deliveries that may keep the API server busy: fewer while it answers orders slowly.")
+
+	// DroppedFields counts what internal/shared/reported drops from what agents report.
+	DroppedFields = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "drover_report_fields_dropped_total",
+		Help: "Fields and entries of agents' reports that were dropped or changed, because no agent of this version writes them.",
+	})
 
 	// Upstream's names and labels.
 	upstreamModules    = desc("kmm_module_num", "Number of Modules.")
@@ -129,6 +135,7 @@ func (b *Board) Describe(out chan<- *prometheus.Desc) {
 	} {
 		out <- d
 	}
+	DroppedFields.Describe(out)
 	b.spans.load.Describe(out)
 	b.spans.unload.Describe(out)
 	b.spans.phases.Describe(out)
@@ -165,6 +172,7 @@ func (b *Board) Collect(out chan<- prometheus.Metric) {
 	gauge(upstreamPreflights, b.preflights)
 	gauge(deliveries, b.deliveries)
 	gauge(deliveriesLimit, b.limit)
+	DroppedFields.Collect(out)
 	b.spans.load.Collect(out)
 	b.spans.unload.Collect(out)
 	b.spans.phases.Collect(out)

@@ -66,6 +66,7 @@ drover_module_nodes{name="nic",namespace="team",state="failed"} 1
 drover_module_nodes{name="nic",namespace="team",state="ready"} 3
 drover_module_uncovered_kernels{name="gpu",namespace="team"} 0
 drover_module_uncovered_kernels{name="nic",namespace="team"} 2
+drover_report_fields_dropped_total 0
 kmm_device_plugin_num 1
 kmm_in_cluster_build_num 1
 kmm_in_cluster_sign_num 1
@@ -82,6 +83,7 @@ kmm_preflight_num 3
 	same(t, b, `
 drover_deliveries 0
 drover_deliveries_limit 26
+drover_report_fields_dropped_total 0
 kmm_device_plugin_num 0
 kmm_in_cluster_build_num 0
 kmm_in_cluster_sign_num 0
