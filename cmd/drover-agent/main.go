@@ -23,19 +23,20 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/kcall"
 	"github.com/drover-project/drover/internal/shared/version"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "drover-agent:", err)
+		_, _ = fmt.Fprintln(words.Writer(os.Stderr), "drover-agent:", err)
 		os.Exit(1)
 	}
 }
 
 func root() *cobra.Command {
-	logs := textlogger.NewConfig()
+	logs := textlogger.NewConfig(textlogger.Output(words.Writer(os.Stderr)))
 	c := &cobra.Command{
 		Use: "drover-agent", Short: "Drover's node agent",
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

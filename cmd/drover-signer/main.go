@@ -21,19 +21,20 @@ import (
 	"github.com/drover-project/drover/internal/build/examine"
 	"github.com/drover-project/drover/internal/build/signer"
 	"github.com/drover-project/drover/internal/shared/version"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "drover-signer:", err)
+		_, _ = fmt.Fprintln(words.Writer(os.Stderr), "drover-signer:", err)
 		os.Exit(1)
 	}
 }
 
 func root() *cobra.Command {
-	logs := textlogger.NewConfig()
+	logs := textlogger.NewConfig(textlogger.Output(words.Writer(os.Stderr)))
 	c := &cobra.Command{
 		Use: "drover-signer", Short: "Run the steps that make a kernel module image",
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

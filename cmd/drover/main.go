@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/cli/lint"
 	"github.com/drover-project/drover/internal/cli/migrate"
 	"github.com/drover-project/drover/internal/cli/newoperator"
+	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/cli/plan"
 	"github.com/drover-project/drover/internal/cli/preflight"
 	"github.com/drover-project/drover/internal/cli/retry"
@@ -40,13 +41,13 @@ import (
 )
 
 func main() {
-	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: paint.Safe(os.Stdout), ErrOut: paint.Safe(os.Stderr)}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(os.Args[0], streams).ExecuteContext(ctx)
 	stop()
 	code, tell := exit.Code(err)
 	if tell {
-		_, _ = fmt.Fprintln(os.Stderr, "drover:", err)
+		_, _ = fmt.Fprintln(streams.ErrOut, "drover:", err)
 	}
 	os.Exit(code)
 }
@@ -63,7 +64,7 @@ func command(called string, streams genericiooptions.IOStreams) *cobra.Command {
 	if strings.HasPrefix(filepath.Base(called), "kubectl-") {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl drover"}
 	}
-	root.SetOut(streams.Out)
+	root.SetOut(paint.Raw(streams.Out)) // help and completions are ours; the latter have tabs
 	root.SetErr(streams.ErrOut)
 	flags := genericclioptions.NewConfigFlags(true).WithWrapConfigFn(func(c *rest.Config) *rest.Config {
 		c.UserAgent = version.UserAgent("drover")

@@ -3,9 +3,6 @@
 package hub
 
 import (
-	"strings"
-	"unicode"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -84,7 +81,4 @@ func (r *Report) bound() {
 }
 
 // cut makes a text one short line without characters that steer a terminal.
-func cut(text string) string {
-	steers := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
-	return words.Cut(strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), steers), " "), maxMessage)
-}
+func cut(text string) string { return words.Cut(words.Line(text), maxMessage) }

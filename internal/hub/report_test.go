@@ -15,8 +15,8 @@ import (
 func TestWhatAClusterSaysIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ message, want string }{
 		"one line":             {message: "node-7:\n\tno  symbol", want: "node-7: no symbol"},
-		"no terminal's orders": {message: "\x1b]0;owned\x07\x1b[31mred\u202e", want: "]0;owned [31mred"},
-		"valid UTF-8":          {message: "a\xffb", want: "ab"},
+		"no terminal's orders": {message: "\x1b]0;owned\x07\x1b[31mred\u202e", want: "?]0;owned??[31mred?"},
+		"valid UTF-8":          {message: "a\xffb", want: "a?b"},
 		"so long":              {message: strings.Repeat("é", maxMessage), want: strings.Repeat("é", maxMessage/2) + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {

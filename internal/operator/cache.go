@@ -22,6 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/reported"
 )
 
 // cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and
@@ -142,6 +143,7 @@ func slimNode(object any) (any, error) {
 		Spec:   corev1.NodeSpec{Taints: node.Spec.Taints},
 		Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo},
 	}
+	reported.Node(kept)
 	info := &kept.Status.NodeInfo
 	info.MachineID, info.SystemUUID = "", ""
 	share(&info.KernelVersion, &info.OSImage, &info.ContainerRuntimeVersion, &info.KubeletVersion, &info.OperatingSystem, &info.Architecture)
@@ -170,6 +172,7 @@ func slimPod(object any) (any, error) {
 	if !ok {
 		return slim(object)
 	}
+	reported.Pod(pod)
 	kept := &corev1.Pod{
 		TypeMeta: pod.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{

@@ -157,12 +157,5 @@ func ParseFailure(data []byte) (*Failure, error) {
 	return &f, nil
 }
 
-// printable bounds a foreign message and removes its control characters.
-func printable(s string) string {
-	return words.Fit(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(s, "?")), maxMessageBytes)
-}
+// printable makes a foreign message one bounded line.
+func printable(s string) string { return words.Fit(words.Line(s), maxMessageBytes) }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/explain"
+	"github.com/drover-project/drover/internal/cli/paint"
 	"github.com/drover-project/drover/internal/shared/version"
 	"github.com/drover-project/drover/internal/shared/words"
 )
@@ -137,7 +138,7 @@ func (nopCloser) Close() error { return nil }
 // open makes the file. A file that is there is not overwritten, and others may not read it.
 func (o *options) open(folder string) (out io.WriteCloser, name string, err error) {
 	if o.output == "-" {
-		return nopCloser{o.Out}, "standard output", nil
+		return nopCloser{paint.Raw(o.Out)}, "standard output", nil
 	}
 	name = o.output
 	if name == "" {

@@ -23,7 +23,7 @@ func wanted(env func(string) string) bool { return env("NO_COLOR") == "" && env(
 
 // Terminal reports whether the stream is a terminal.
 func Terminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
+	file, ok := Raw(out).(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 

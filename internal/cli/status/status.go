@@ -156,7 +156,7 @@ func (o *options) follow(ctx context.Context) error {
 		state = now
 		if !bytes.Equal(last, picture.Bytes()) {
 			if paint.Terminal(o.Out) {
-				_, _ = fmt.Fprint(o.Out, clearScreen)
+				_, _ = fmt.Fprint(paint.Raw(o.Out), clearScreen)
 			} else if last != nil {
 				_, _ = fmt.Fprintln(o.Out)
 			}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 const (
@@ -77,8 +79,9 @@ func changed(before []metav1.Condition, now *metav1.Condition) bool {
 	return old.Status != now.Status || old.Reason != now.Reason
 }
 
-// Note cuts a message to what an event holds.
+// Note is a message, cleaned, cut to what an event holds.
 func Note(message string) string {
+	message = words.Clean(message)
 	if len(message) <= maxNote {
 		return message
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // HashAnnotation on an image's manifest is the hash of its inputs. An image without it is prebuilt.
@@ -109,7 +111,23 @@ const (
 	ReasonFailed Reason = "Failed"
 )
 
-// Parse reads a termination message. Other text, such as the tail of a log, is an error.
+// clean makes what a step's container has written fit for people. JSON hides what steers a terminal.
+func (r *Result) clean() {
+	texts := []*string{&r.Step, (*string)(&r.State), &r.Digest, &r.Unfit, (*string)(&r.Reason), &r.Error}
+	if r.Signer != nil {
+		texts = append(texts, &r.Signer.Fingerprint, &r.Signer.Subject)
+	}
+	for _, list := range [][]string{r.Files, r.Unmatched} {
+		for i := range list {
+			texts = append(texts, &list[i])
+		}
+	}
+	for _, text := range texts {
+		*text = words.Clean(*text)
+	}
+}
+
+// Parse reads a termination message, and cleans its words. Other text, such as the tail of a log, is an error.
 func Parse(message string) (*Result, error) {
 	message = strings.TrimSpace(message)
 	if !strings.HasPrefix(message, "{") {
@@ -119,6 +137,7 @@ func Parse(message string) (*Result, error) {
 	if err := json.Unmarshal([]byte(message), r); err != nil {
 		return nil, fmt.Errorf("decode a result: %w", err)
 	}
+	r.clean()
 	if r.Step == "" {
 		return nil, fmt.Errorf("not a result: %.80q names no step", message)
 	}

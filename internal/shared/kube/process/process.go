@@ -30,6 +30,7 @@ import (
 
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/version"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // gracePeriod is how long controllers may finish their passes after a signal.
@@ -39,7 +40,7 @@ const gracePeriod = 10 * time.Second
 // message.
 func Main(name string, run func(ctx context.Context, args []string) error) {
 	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		_, _ = fmt.Fprintf(words.Writer(os.Stderr), "%s: %v\n", name, err)
 		os.Exit(1)
 	}
 }
@@ -48,7 +49,7 @@ func Main(name string, run func(ctx context.Context, args []string) error) {
 // returns the process's logger, or flag.ErrHelp when help was asked for.
 func Parse(set *flag.FlagSet, args []string) (logr.Logger, error) {
 	ctrlconfig.RegisterFlags(set)
-	logging := textlogger.NewConfig()
+	logging := textlogger.NewConfig(textlogger.Output(words.Writer(os.Stderr)))
 	logging.AddFlags(set)
 	if err := set.Parse(args); err != nil {
 		return logr.Logger{}, fmt.Errorf("parse flags: %w", err)
