@@ -24,6 +24,7 @@ var all = []proof{
 	// With a C compiler, the race detector watches all of them.
 	{group: "tests", name: "test", command: "test", limit: 2 * time.Hour},
 	{group: "tests", name: "fuzz", command: "fuzz FUZZTIME=10s", limit: 2 * time.Hour},
+	{group: "tests", name: "attacks", command: "attacks BREAKS=all", limit: time.Hour},
 	{group: "tests", name: "chart-install", command: "chart-install", limit: time.Hour},
 	{group: "tests", name: "chart", command: "chart", limit: time.Hour, counter: []counterproof{
 		{"chart BREAK=object", `"equal":false`},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package security makes docs/reference/security.md: what every identity of Drover may do, from the
-// objects in config/ and from the pods that the programs themselves make. What it has no words for
+// Package security makes docs/reference/security.md: what was tried and must fail, from
+// test/attacks, and what every identity of Drover may do, from the objects in config/ and from the
+// pods that the programs themselves make. What it has no words for
 // is an error, so that nothing is granted unnoticed.
 package security
 
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/drover-project/drover/hack/chart/tree"
+	"github.com/drover-project/drover/test/attacks"
 )
 
 //go:embed page.md.tmpl
@@ -37,7 +39,8 @@ func Page(root string) (string, error) {
 	}
 	w := &writer{root: root, config: config, words: words, used: map[string]bool{}, layers: map[string][]*unstructured.Unstructured{}}
 	page, err := template.New("security.md").Funcs(template.FuncMap{
-		"identities": w.identities, "people": w.people, "pods": w.pods, "rendered": w.rendered, "secrets": w.secrets, "policies": w.policies, "same": w.same,
+		"attacks": attacks.Table, "identities": w.identities, "people": w.people, "pods": w.pods, "rendered": w.rendered, "secrets": w.secrets,
+		"policies": w.policies, "same": w.same,
 	}).Parse(prose)
 	if err != nil {
 		return "", fmt.Errorf("read the page's frame: %w", err)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// check is a check in Go. To take it away, Drover is compiled with other texts in its package: the
+// sources, and so the product, have no way to switch it off.
+type check struct {
+	// Package below Drover's folder.
+	Package string
+	Edits   []edit
+}
+
+// edit changes one place of a file.
+type edit struct {
+	// File of the package. Old must be in it exactly once.
+	File, Old, New string
+}
+
+// checks are all checks in Go that answer an attack, by their names for BREAK.
+var checks = map[string]check{
+	"module-policies": {Package: "internal/shared/modulepolicy", Edits: []edit{
+		{File: "policy.go", Old: "return s.first(v1alpha1.PolicyEnforce, w, at)", New: "return nil"},
+	}},
+	"image-links": {Package: "internal/agent/export", Edits: []edit{
+		{File: "image.go", Old: "i.root.OpenFile(name, ", New: `os.OpenFile(i.root.Name()+"/"+name, `},
+		{File: "image.go", Old: "return err == nil && info.Mode().IsRegular()", New: "return info != nil || err != nil"},
+	}},
+	"delivered-links": {Package: "internal/agent/nofollow", Edits: []edit{
+		{File: "nofollow.go", Old: "!seen.Mode().IsRegular() {", New: "false {"},
+		{File: "nofollow.go", Old: "parent.OpenFile(name, ", New: `os.OpenFile(parent.Name()+"/"+name, `},
+		{File: "nofollow.go", Old: "opened, err := f.Stat()", New: "opened := seen"},
+	}},
+	"delivered-content": {Package: "internal/agent/store", Edits: []edit{
+		{File: "import.go", Old: "if sum != e.SHA256 {", New: "if false {"},
+	}},
+	"delivered-names": {Package: "internal/agent/manifest", Edits: []edit{
+		{File: "manifest.go", Old: "case name == \".\" || !fs.ValidPath(name) || path.Clean(name) != name:",
+			New: "case false && fs.ValidPath(path.Clean(name)):"},
+	}},
+	"layer-names": {Package: "internal/build/repack", Edits: []edit{
+		{File: "view.go", Old: `if part == ".." {`, New: "if false {"},
+		{File: "view.go", Old: `return strings.TrimPrefix(path.Clean("/"+name), "/"), nil`, New: "return path.Clean(name), nil"},
+		{File: "unpack.go", Old: "u.root.OpenFile(name, ", New: `os.OpenFile(u.root.Name()+"/"+name, `},
+		{File: "unpack.go", Old: "info, err := u.root.Lstat(name)", New: "info, err := os.FileInfo(nil), error(fs.ErrNotExist)"},
+		{File: "unpack.go", Old: "err = u.root.MkdirAll(path.Dir(name), 0o755)", New: "err = nil"},
+		{File: "unpack.go", Old: "u.root.Chtimes(name, ", New: `os.Chtimes(u.root.Name()+"/"+name, `},
+	}},
+}
+
+// overlay writes, into dir, what `go build -overlay` needs to compile Drover without the check, and
+// returns that file's path. root is Drover's folder.
+func (c check) overlay(root, dir string) (string, error) {
+	replaced, contents := map[string]string{}, map[string][]byte{}
+	for _, e := range c.Edits {
+		original := filepath.Join(root, filepath.FromSlash(c.Package), e.File)
+		replaced[original] = filepath.Join(dir, e.File)
+		content, ok := contents[e.File]
+		if !ok {
+			var err error
+			if content, err = os.ReadFile(original); err != nil {
+				return "", fmt.Errorf("read the check: %w", err)
+			}
+		}
+		if n := bytes.Count(content, []byte(e.Old)); n != 1 {
+			return "", fmt.Errorf("%s/%s has %d places with %s instead of one", c.Package, e.File, n, e.Old)
+		}
+		contents[e.File] = bytes.Replace(content, []byte(e.Old), []byte(e.New), 1)
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return "", fmt.Errorf("write the overlay: %w", err)
+	}
+	contents["overlay.json"] = list
+	for name, content := range contents {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return "", fmt.Errorf("write the overlay: %w", err)
+		}
+	}
+	return filepath.Join(dir, "overlay.json"), nil
+}
